@@ -1,33 +1,34 @@
 """
-### Keep the snapshots of Kafka Streams applications fresh
+### Keep the snapshots of Kafka Streams applications up to date
 
-Advances the newest snapshot of each application by what its changelogs have got since, at the cost of that.
+Appends the new records of each application's changelogs to its newest snapshot. The cost depends on the number of new
+records only.
 
-**The application goes on running**: its state directory is not touched, and need not be seen from here.
+**The application keeps running**: its state directory is not touched, and need not be accessible from the workers.
 
 | task | what it does |
 | --- | --- |
-| `decide` | looks at all applications: when was the last checkpoint, is anything new, whose interval is over |
-| `checkpoint` | one for each application that is due; publishes what is new, sends the asset event |
+| `decide` | checks for each application whether its interval is over and whether there are new records |
+| `checkpoint` | one for each application that is due: publishes the snapshot and sends the asset event |
 
-The interval is each application's own: `statestore.checkpoint.interval.ms` in its `stores.yaml`, five minutes by
-default. The Dag only has to look often enough: `STATECORE_CHECKPOINT_TICK` says how often (`1m`), with
-`STATECORE_SPECS` and `STATECORE_REPOSITORY` beside it; without it nothing runs by itself. Where nothing is due
-`checkpoint` is skipped and the run is green.
+Each application has its own interval: `statestore.checkpoint.interval.ms` in its `stores.yaml`, five minutes by
+default. The Dag only has to run often enough: set `STATECORE_CHECKPOINT_TICK` (such as `1m`), with `STATECORE_SPECS`
+and `STATECORE_REPOSITORY`; without it there is no schedule. If no application is due, `checkpoint` is skipped and the
+run succeeds.
 
-A little tail is read by the worker, in a process of its own; a long one, and a changelog that has to be read whole, by
-Spark. What is published is the same. The tab *Progress* of the run shows how far every checkpoint is.
+Short tails are read by a process on the worker; long tails, and changelogs that have to be read from the start, by
+Spark. Both publish the same. The tab *Progress* of the run shows the progress of every checkpoint.
 
-**An application that nobody can look at** (a spec that cannot be read, brokers that do not answer) gets a task all the
-same, which fails at once with the reason, at every tick until that is mended; the page *State stores* shows it as
-failing for as long. The others are not kept waiting.
+**An application that cannot be checked** (its spec cannot be read, or its brokers do not answer) gets a task that fails
+at once with the reason, at every tick until the cause is removed; until then the page *State stores* shows it as
+failing. The other applications are not delayed.
 
-**An application that takes long** (its changelog is read whole) keeps none waiting: the next runs go on with the
-others, and leave it alone for as long as its checkpoint is under way.
+**A long checkpoint** (a changelog is read from the start) does not delay other applications: the next runs skip the
+application until its checkpoint has ended.
 
-**A retry and a cleared task go on with the plan of the first try.** Two checkpoints of one application at once do no
-harm: what one has published the other finds. With `force` every application gets a checkpoint, due or not. *Operating
-it in Airflow* (`docs/airflow.md`) has every setting.
+**A retry and a cleared task resume the plan of the first try.** Two concurrent checkpoints of one application do no
+harm: the second one detects what the first has published. With `force` every application gets a checkpoint, due or not.
+*Operating it in Airflow* (`docs/airflow.md`) describes every setting.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ from statecore.jobs.checkpoint.request import CheckpointRequest
 SETTINGS = Settings.from_environment()
 SETTINGS.check_tick()
 TICK = SETTINGS.checkpoint_tick_ms
-# A run lasts as long as its slowest application; the others go on in the runs of the next ticks.
+# A run lasts as long as its slowest application; the other applications continue in the runs of the next ticks.
 RUNS = 16
-# Beside this file's folder: with versioned Dag bundles that is the job of the same commit.
+# Next to this file's folder, so that a versioned Dag bundle uses the jobs of the same commit.
 JOBS = Path(os.environ.get("STATECORE_SPARK_JOBS") or Path(__file__).resolve().parents[1] / "spark_jobs")
 
 PARAMS = {
@@ -59,8 +60,8 @@ PARAMS = {
     "force": Param(
         False,
         type="boolean",
-        title="All of them, now",
-        description="Make a checkpoint of every application named above, whether one is due or not.",
+        title="Force",
+        description="Make a checkpoint of every application, due or not.",
     ),
     **params_of(
         CheckpointRequest,
@@ -86,7 +87,7 @@ with DAG(
 
     @task
     def decide(params: dict[str, Any]) -> list[dict[str, Any]]:
-        """Look which applications are due; one request for each of them."""
+        """Find the applications that are due; one request for each of them."""
         import logging
 
         from statecore.airflow.due_applications import due_requests

@@ -1,30 +1,31 @@
 """
 ### Upgrade or downgrade the state directories of Kafka Streams applications
 
-Makes state directories what another release of Kafka Streams opens, with nothing left to restore. From which release
-they come is seen.
+Converts state directories so that another release of Kafka Streams opens them with nothing left to restore. The current
+release is detected.
 
-**Stop the applications first**, and keep them stopped until the run has ended: the lock that they take is taken, and
-who holds it is named.
+**Stop the applications first**, and keep them stopped until the run has ended. The run takes the applications' lock; if
+another process holds it, the run is refused and names that process.
 
 | task | what it does |
 | --- | --- |
 | `read_directories` | checks the parameters; one entry for each state directory |
 | `plan` | one for each directory: what would be done to each store, or why it cannot be done; nothing is changed |
-| `approve` | shows all plans as one page and waits for a person: *Required Actions*. No answer in time is a no |
-| `migrate.apply` | one for each directory: does what was approved |
-| `migrate.verify` | one for each directory: looks again; nothing may be left to do |
-| `outcome` | what became of each directory; it fails where one is not what it was to become |
+| `approve` | shows all plans as one page and waits for a person: *Required Actions*. No answer in time rejects |
+| `migrate.apply` | one for each directory: applies the approved plan |
+| `migrate.verify` | one for each directory: inspects it again; nothing may be left to do |
+| `outcome` | the outcome of each directory; fails if one was not changed as planned |
 
-**A directory that is refused fails by itself**, with the reasons in the log of its `plan`; the others go on. Where
-nothing is to be done `approve` is skipped, and says so. With the parameter `approve` at `none` nobody is asked.
+**A directory that is refused fails by itself**, with the reasons in the log of its `plan`; the others continue. If
+there is nothing to do, `approve` is skipped and logs why. With the parameter `approve` set to `none` plans are applied
+without approval.
 
-**What is approved is the plan's id.** A directory that has changed since has another plan, and is refused. A directory
-is migrated whole or not at all: copies are converted and looked at before any is put in place. Retries and cleared
-tasks go on from there.
+**The approval is of the plan's id.** A directory that has changed since has another plan, and is refused. A directory
+is migrated completely or not at all: copies are converted and verified before any replaces the original. Retries and
+cleared tasks resume from there.
 
-The worker has to see the directories; with the engine `spark` its executors as well. *Operating it in Airflow*
-(`docs/airflow.md`) has every setting.
+The worker needs access to the directories; with the engine `spark` its executors too. *Operating it in Airflow*
+(`docs/airflow.md`) describes every setting.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from statecore.airflow.form import spark_params
 from statecore.airflow.settings import Settings
 
 SETTINGS = Settings.from_environment()
-# Beside this file's folder: with versioned Dag bundles that is the job of the same commit.
+# Next to this file's folder, so that a versioned Dag bundle uses the jobs of the same commit.
 JOBS = Path(os.environ.get("STATECORE_SPARK_JOBS") or Path(__file__).resolve().parents[1] / "spark_jobs")
 
 OPERATOR: dict[str, Any] = {

@@ -1,32 +1,32 @@
 """
 ### Recover the global stores of Kafka Streams applications
 
-For applications that end in `ERROR`, or start again and again, because of their global stores: a topic was truncated or
-made anew, an offset is unknown, a store was killed open under exactly-once. The stores that are not valid are rebuilt
-from their topics; sound ones, and all tasks, are kept.
+For applications that end in `ERROR`, or restart again and again, because of their global stores: a topic was truncated
+or recreated, an offset is not known, a store was open when the process was killed under exactly-once. Invalid stores
+are rebuilt from their topics; valid stores and all tasks are kept.
 
-**Stop the applications first**, and keep them stopped until the run has ended: the lock that they take is taken, and
-who holds it is named.
+**Stop the applications first**, and keep them stopped until the run has ended. The run takes the applications' lock; if
+another process holds it, the run is refused and names that process.
 
 | task | what it does |
 | --- | --- |
 | `read_directories` | checks the parameters; one entry for each state directory |
 | `plan` | one for each directory: what the next start would do with each global store, and what would be rebuilt |
-| `approve` | shows all plans as one page and waits for a person: *Required Actions*. No answer in time is a no |
-| `recover.apply` | one for each directory: does what was approved |
-| `recover.verify` | one for each directory: looks again; nothing may be left to do |
-| `outcome` | what became of each directory; it fails where one is not what it was to become |
+| `approve` | shows all plans as one page and waits for a person: *Required Actions*. No answer in time rejects |
+| `recover.apply` | one for each directory: applies the approved plan |
+| `recover.verify` | one for each directory: inspects it again; nothing may be left to do |
+| `outcome` | the outcome of each directory; fails if one was not changed as planned |
 
-**A directory that is refused fails by itself**, with the reasons in the log of its `plan`: the topic of a store is
-gone, or is not compacted (`accept_uncompacted` accepts that). The others go on. Where nothing is to be done `approve`
-is skipped, and says so. With the parameter `approve` at `none` nobody is asked, and a plan that may take rows away
-is not applied.
+**A directory that is refused fails by itself**, with the reasons in the log of its `plan`: the topic of a store does
+not exist, or is not compacted (`accept_uncompacted` accepts that). The others continue. If there is nothing to do,
+`approve` is skipped and logs why. With the parameter `approve` set to `none` plans are applied without approval, except
+plans that may remove rows.
 
-**What is approved is the plan's id.** A directory or a topic that has changed since has another plan, and is refused.
-What is replaced is kept for a week. Retries and cleared tasks go on from there.
+**The approval is of the plan's id.** A directory or a topic that has changed since has another plan, and is refused.
+Replaced files are kept for a week. Retries and cleared tasks resume from there.
 
-The worker has to see the directories and reach the brokers. *Recover global stores* (`docs/recover-global.md`) says
-what each finding means.
+The worker needs access to the directories and to the brokers. *Recover global stores* (`docs/recover-global.md`)
+explains each finding.
 """
 
 from __future__ import annotations

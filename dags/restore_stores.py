@@ -4,27 +4,27 @@
 Reads the changelog topics with Spark, builds the RocksDB stores and moves them into `state.dir`, so that the
 application opens them with nothing left to restore.
 
-**Stop the application first.** The job takes the lock that the application itself takes and is refused while it runs.
+**Stop the application first.** The job takes the application's lock, and is refused while the application runs.
 
 | task | what it does |
 | --- | --- |
 | `read_specs` | reads and checks the specs; one request for each application |
-| `restore` | one Spark job for each application; shows and returns what it did, sends its stores' asset events |
+| `restore` | one Spark job for each application; logs and returns its report, sends the events of its stores' assets |
 
-The tab *Progress* of the run shows how far every job is, the tab *Storage* of a task how far its own.
+The tab *Progress* of the run shows the progress of every job, the tab *Storage* of a task that of its own.
 
-**A retry and a cleared task go on with the plan of the first try** (the same offsets, the same digest); a new run
-makes a new plan. An event goes with the success of the task that did the work, once for each placement: clearing what
-failed sends the events that are missing, clearing everything sends none again. A wrong spec, an unknown topic or a
-running application fails at once, with what to do about it in the log; a broker that is away is tried again.
+**A retry and a cleared task resume the plan of the first try** (the same offsets, the same digest); a new run makes a
+new plan. Asset events are sent with the success of the task that did the work, once for each placement: clearing failed
+tasks sends the missing events, clearing all tasks sends none again. A wrong spec, an unknown topic or a running
+application fails at once, with what to do in the log; if a broker is not available the task is retried.
 
-Stores that a state directory holds already are brought to the end of their changelogs where their offsets fit these,
-and kept as they are where they have reached it; where the offsets do not fit the run is refused. With `replace` they
-are built anew, and what is replaced is moved aside first. With a `repository` the same is published there as a
-snapshot, and announced by an event of its own; to publish without stopping the application there is the Dag
-`snapshot_state`. With `plan_only` the plan is shown, nothing is changed and nothing announced. Secrets are no
-parameters: a spec says `${KAFKA_PASSWORD}`, which comes from the connection `kafka_<application id>` or the site's.
-*Operating it in Airflow* (`docs/airflow.md`) has every setting.
+Stores that are in the state directory already are advanced to the end of their changelogs if their offsets match these,
+and kept unchanged if they are at the end; if the offsets do not match the run is refused. With `replace` they are
+rebuilt, and the replaced stores are quarantined first. With a `repository` the result is also published as a snapshot,
+with an asset event; the Dag `snapshot_state` publishes snapshots without stopping the application. With `plan_only` the
+plan is logged, nothing is changed and no event is sent. Secrets are not parameters: a spec refers to
+`${KAFKA_PASSWORD}`, which comes from the connection `kafka_<application id>` or the site's. *Operating it in Airflow*
+(`docs/airflow.md`) describes every setting.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from statecore.airflow.settings import Settings
 from statecore.jobs.restore.request import RestoreRequest
 
 SETTINGS = Settings.from_environment()
-# Beside this file's folder: with versioned Dag bundles that is the job of the same commit.
+# Next to this file's folder, so that a versioned Dag bundle uses the jobs of the same commit.
 JOBS = Path(os.environ.get("STATECORE_SPARK_JOBS") or Path(__file__).resolve().parents[1] / "spark_jobs")
 
 PARAMS = {

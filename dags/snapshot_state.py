@@ -1,29 +1,29 @@
 """
 ### Publish snapshots of the state of Kafka Streams applications
 
-Reads the changelog topics with Spark and publishes what they come to as one snapshot of each application into the
-repository, from which any instance can start.
+Reads the changelog topics with Spark and publishes their state as one snapshot of each application in the repository.
+Any instance can start from a snapshot.
 
-**The application goes on running**: its state directory is not touched, and need not be seen from here.
+**The application keeps running**: its state directory is not touched, and need not be accessible from the workers.
 
 | task | what it does |
 | --- | --- |
 | `read_specs` | reads and checks the specs; one request for each application |
-| `publish` | one Spark job for each application; shows and returns what it published, sends the asset event |
+| `publish` | one Spark job for each application; logs and returns its report, sends the asset event |
 
-The tab *Progress* of the run shows how far every job is, the tab *Storage* of a task how far its own.
+The tab *Progress* of the run shows the progress of every job, the tab *Storage* of a task that of its own.
 
-**A retry and a cleared task go on with the plan of the first try** (the same offsets): what a try has published is
-found by the next one and not published again, and each snapshot is announced once. A new run reads up to the present
-and publishes anew; files that the last snapshot has already are not kept twice. A snapshot is published whole or not at
-all. A wrong spec, an unknown topic or a job that publishes the same tasks at the same time fails at once, with what to
-do about it in the log; a broker or an object store that is away is tried again.
+**A retry and a cleared task resume the plan of the first try** (the same offsets): a snapshot that a try has published
+is not published again, and each snapshot has one asset event. A new run reads up to the current ends of the changelogs
+and publishes a new snapshot; files that the last snapshot has are not stored twice. A snapshot is published completely
+or not at all. A wrong spec, an unknown topic or a concurrent job that publishes the same tasks fails at once, with what
+to do in the log; if a broker or the object store is not available the task is retried.
 
-It has no schedule unless the site sets `STATECORE_SNAPSHOT_SCHEDULE`, with `STATECORE_SPECS` and
-`STATECORE_REPOSITORY` beside it; the first run then comes at once. With `plan_only` the plan is shown, and nothing is
-published. Secrets are no parameters: those of Kafka come from the connection `kafka_<application id>` or the site's,
-those of the object store from where the job runs or from the connection of `STATECORE_AWS_CONN`. *Operating it in
-Airflow* (`docs/airflow.md`) has every setting.
+There is no schedule unless the site sets `STATECORE_SNAPSHOT_SCHEDULE`, with `STATECORE_SPECS` and
+`STATECORE_REPOSITORY`; the first run then starts at once. With `plan_only` the plan is logged, and nothing is
+published. Secrets are not parameters: those of Kafka come from the connection `kafka_<application id>` or the site's,
+those of the object store from the machine that runs the job or from the connection of `STATECORE_AWS_CONN`. *Operating
+it in Airflow* (`docs/airflow.md`) describes every setting.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from statecore.jobs.restore.request import RestoreRequest
 
 SETTINGS = Settings.from_environment()
 SETTINGS.check_schedule()
-# Beside this file's folder: with versioned Dag bundles that is the job of the same commit.
+# Next to this file's folder, so that a versioned Dag bundle uses the jobs of the same commit.
 JOBS = Path(os.environ.get("STATECORE_SPARK_JOBS") or Path(__file__).resolve().parents[1] / "spark_jobs")
 
 PARAMS = {
@@ -63,7 +63,7 @@ PARAMS = {
 with DAG(
     dag_id="snapshot_state",
     schedule=SETTINGS.snapshot_schedule,
-    # Some presets never begin without one; nothing is caught up.
+    # Some presets need a start date.
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
     max_active_runs=1,

@@ -1,6 +1,6 @@
-"""Lets Airflow find statecore's plugin. Everything is in ``statecore.airflow.plugin``.
+"""Entry point for Airflow's plugin manager; the plugin is in ``statecore.airflow.plugin``.
 
-Airflow imports every file in this folder under its bare name: nothing else belongs here.
+Airflow imports every file in this folder as a top-level module: put nothing else here.
 """
 
 from __future__ import annotations

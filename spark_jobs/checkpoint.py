@@ -1,4 +1,4 @@
-"""Spark job: advance the newest snapshot of one application by the tails of its changelogs.
+"""Spark job: append the tails of the changelogs of one application to its newest snapshot.
 
 ::
 
@@ -16,7 +16,7 @@ import sys
 from statecore.progress import MachineProgress
 
 if __name__ == "__main__":
-    # Loading all that a checkpoint needs takes a while, and whoever looks at the task should see that it is alive.
+    # Importing the job takes a while; show progress before it.
     MachineProgress().phase("loading")
     from statecore.spark.checkpoint_job import main
 

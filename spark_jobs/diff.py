@@ -1,4 +1,4 @@
-"""Spark job: hold a state directory against another one, a snapshot, or its changelogs.
+"""Spark job: compare a state directory with another one, a snapshot, or its changelogs.
 
 ::
 
@@ -6,7 +6,7 @@
         --request '{"spec_path": "stores.yaml", "state_dir": "/var/lib/kafka-streams", "with_changelog": true}'
 
 The request's fields are those of ``statecore.jobs.diff.request.DiffRequest``. The report, or the error that stopped the
-job, is written to ``--report`` as one JSON document; the exit code is 0 where every row is equal, 30 to 32 where not
+job, is written to ``--report`` as one JSON document; the exit code is 0 if every row is equal, 30 to 32 if not
 (docs/diff.md), or the error's.
 """
 
@@ -17,7 +17,7 @@ import sys
 from statecore.progress import MachineProgress
 
 if __name__ == "__main__":
-    # Loading all that a comparison needs takes a while, and whoever looks at the task should see that it is alive.
+    # Importing the job takes a while; show progress before it.
     MachineProgress().phase("loading")
     from statecore.spark.diff_job import main
 

@@ -1,4 +1,4 @@
-"""Spark job: make the state directory of one application what another release of Kafka Streams opens.
+"""Spark job: convert the state directory of one application for another release of Kafka Streams.
 
 ::
 
@@ -17,7 +17,7 @@ import sys
 from statecore.progress import MachineProgress
 
 if __name__ == "__main__":
-    # Loading all that a migration needs takes a while, and whoever looks at the task should see that it is alive.
+    # Importing the job takes a while; show progress before it.
     MachineProgress().phase("loading")
     from statecore.spark.migrate_job import main
 

@@ -16,7 +16,7 @@ import sys
 from statecore.progress import MachineProgress
 
 if __name__ == "__main__":
-    # Loading all that a restore needs takes a while, and whoever looks at the task should see that it is alive.
+    # Importing the job takes a while; show progress before it.
     MachineProgress().phase("loading")
     from statecore.spark.job import main
 

@@ -1,1 +1,1 @@
-"""Operators, hooks, assets and the UI for Airflow. Only here Airflow is imported."""
+"""Operators, hooks, assets and UI pages for Airflow; the only package that imports Airflow."""

@@ -1,10 +1,9 @@
-"""Which asset events a job's task has to send: each placement of a store, and each snapshot, exactly once.
+"""Asset events of a job's task: one for each placement of a store and one for each published snapshot, exactly once.
 
-Airflow writes the events of a task in the same transaction as its success, so the task that did the work is the only
-place to send them from: what a later task sends is lost when the earlier one alone is cleared. A try may place the
-stores and die before it succeeds; the next one finds them placed and cannot know from that whether they were announced.
-So it asks Airflow: the report names the placement, every event carries that name, and what has no event yet gets one.
-A published snapshot is announced the same way, by its id.
+Airflow commits the events of a task in the same transaction as its success, so the task that did the work has to send
+them. A try may place the stores and die before it succeeds, and the next try cannot tell from the placed stores whether
+their events were sent. Every event therefore carries the placement's id (or the snapshot's), and a try sends those
+events that Airflow does not have yet.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def announce(context: Context, report: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]]) -> Collection[str]:
-    """Add the events of the stores of a report to those that the task sends when it succeeds.
+    """Add the events of a report's stores to those that Airflow sends when the task succeeds.
 
     Args:
         context: the task's context; its task has ``STORES`` among its inlets and outlets.
@@ -27,10 +26,10 @@ def announce(context: Context, report: Mapping[str, Any], parts: Mapping[str, Ma
         parts: the report by store.
 
     Returns:
-        The stores whose event was added: all of them, unless an earlier try has announced this very placement.
+        The stores whose events were added; none that an earlier try has sent for this placement.
     """
     placed = bool(report.get("placed", True))
-    known = set() if placed else _announced(context, STORES, "placement", placement_of(report))
+    known = set() if placed else _sent(context, STORES, "placement", placement_of(report))
     added = []
     for store, part in parts.items():
         asset = store_asset(str(report["application_id"]), store)
@@ -42,19 +41,14 @@ def announce(context: Context, report: Mapping[str, Any], parts: Mapping[str, Ma
 
 
 def announce_snapshot(context: Context, report: Mapping[str, Any]) -> bool:
-    """Add the event of the snapshot of a report to those that the task sends when it succeeds.
+    """Add the event of a report's snapshot, unless an earlier try has sent it; returns whether it was added.
 
-    Args:
-        context: the task's context; its task has ``SNAPSHOTS`` among its inlets and outlets.
-        report: the job's report, which names a published snapshot.
-
-    Returns:
-        Whether it was added: it is, unless an earlier try has announced this very snapshot.
+    The task has ``SNAPSHOTS`` among its inlets and outlets; the report names a published snapshot.
     """
     published, asset = report["published"], snapshot_asset(str(report["application_id"]))
-    # A job that found its stores in place published before them, and its report is that of the try that did.
+    # If the stores were in place already, an earlier try placed and published them, and the report is of that try.
     if published.get("earlier") or (report.get("state_dir") and not report.get("placed", True)):
-        known = _announced(context, SNAPSHOTS, "snapshot", str(published["snapshot"]))
+        known = _sent(context, SNAPSHOTS, "snapshot", str(published["snapshot"]))
     else:
         known = set()
     if asset.uri in known:
@@ -64,14 +58,14 @@ def announce_snapshot(context: Context, report: Mapping[str, Any]) -> bool:
 
 
 def placement_of(report: Mapping[str, Any]) -> str:
-    """What tells one placement from another: the report's own word, of an older job the plan."""
+    """The id of a report's placement; the plan id for reports of older jobs."""
     return str(report.get("placement") or report.get("plan_id"))
 
 
-def _announced(context: Context, alias: AssetAlias, key: str, name: str) -> set[str]:
-    """URIs of the assets that have an event that says this name under this key.
+def _sent(context: Context, alias: AssetAlias, key: str, name: str) -> set[str]:
+    """URIs of the assets that have an event since the run began with ``name`` under ``key``.
 
-    An event is no older than its run, and few stores are restored while a run lasts, so few events are looked at.
+    Events of a run are never older than the run, so only those are read.
     """
     since = context["dag_run"].run_after
     events = context["inlet_events"][alias].after(since.isoformat())

@@ -1,8 +1,8 @@
-"""Listener: puts the stores' assets into the group that they name.
+"""Airflow listener that moves assets of statecore to the group ``statecore``.
 
-An asset that a task adds to an alias at run time is made by Airflow 3.3 with the group ``asset``, whatever the task
-said (``TaskInstance.register_asset_changes_in_db``), so the stores were scattered among all others. Airflow's API
-server, which makes the asset, calls this after it has written the event.
+Airflow 3.3 creates an asset that a task adds to an alias at run time with the group ``asset``, whatever group the task
+gave (``TaskInstance.register_asset_changes_in_db``). The API server, which creates the asset, calls this listener after
+it has written the event.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @hookimpl
 def on_asset_changed(asset: SerializedAsset) -> None:
-    """Move an asset of ours to our group. Airflow logs what is raised here, and goes on."""
+    """Move an asset of statecore to its group; Airflow logs exceptions of listeners and continues."""
     if asset.group == GROUP or not asset.uri.startswith(SCHEME):
         return
-    # Imported here: task processes load listeners too, and must not load Airflow's models.
+    # Imported here, because task processes load listeners too and must not load Airflow's models.
     from airflow.models.asset import AssetModel
     from airflow.utils.session import create_session
     from sqlalchemy import update

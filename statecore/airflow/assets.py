@@ -1,15 +1,14 @@
-"""The stores and the snapshots as Airflow assets: one name and URI for each, however a DAG comes by it.
+"""Stores and snapshots as Airflow assets, each with one name and one URI.
 
 ==========================================  ==========================================================================
 ``statecore://<application id>/<store>``    a store below a state directory; alias ``STORES``
 ``statecore://<application id>/``           the newest snapshot of the application in a repository; alias ``SNAPSHOTS``
 ==========================================  ==========================================================================
 
-Airflow takes any scheme for which no provider registers a handler as it is (it only refuses ``airflow:``), but for a
-slash that it puts behind a URI without a path. Which stores and applications there are is known at run time only, so
-the DAGs declare the aliases as outlets and attach the assets to them while they run. A DAG that wants to follow one
-store says ``schedule=[store_asset("orders", "orders-by-id")]``, one that wants all says ``schedule=[STORES]``; the
-snapshots of one application are ``snapshot_asset("orders")``, those of all ``SNAPSHOTS``.
+Airflow accepts any scheme without a registered handler (except ``airflow:``) and appends a slash to a URI without a
+path. Stores and applications are known at run time only, so the Dags declare the aliases as outlets and attach assets
+while they run. A Dag follows one store with ``schedule=[store_asset("orders", "orders-by-id")]``, all stores with
+``schedule=[STORES]``, the snapshots of one application with ``snapshot_asset("orders")`` and of all with ``SNAPSHOTS``.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ GROUP = "statecore"
 SCHEME = "statecore://"
 
 STORES = AssetAlias("statecore-stores", group=GROUP)
-"""Stands for every store that a run of a DAG brings up to date."""
+"""Stands for every store that a run of a Dag updates."""
 
 SNAPSHOTS = AssetAlias("statecore-snapshots", group=GROUP)
 """Stands for the snapshots of every application that a run of a DAG publishes."""
@@ -38,21 +37,21 @@ def store_uri(application_id: str, store: str) -> str:
 
 
 def store_asset(application_id: str, store: str) -> Asset:
-    """The asset of a store. Name and URI are made here alone: two names for one URI make Airflow drop one of them."""
+    """The asset of a store; only made here, because Airflow drops one of two names for the same URI."""
     return Asset(name=f"{application_id}/{store}", uri=store_uri(application_id, store), group=GROUP)
 
 
 def snapshot_asset(application_id: str) -> Asset:
-    """The asset of an application's snapshots. Its name is its URI, which no store's and hardly any other asset's is.
+    """The asset of an application's snapshots; its URI is its name, so that it never equals a store's.
 
-    An application has one such asset for all repositories; the event says which one is meant.
+    It is one asset for all repositories; the event names the repository.
     """
     uri = f"{SCHEME}{quote(application_id, safe='')}/"
     return Asset(name=uri, uri=uri, group=GROUP)
 
 
 def snapshot_extra(report: Mapping[str, Any]) -> dict[str, Any]:
-    """What an event says about a snapshot that a job has published: enough to start from it, or to fetch it."""
+    """The extra of a snapshot's event: what a consumer needs to fetch the snapshot or start from it."""
     published = report["published"]
     return {
         "application_id": report["application_id"],
@@ -68,10 +67,10 @@ def snapshot_extra(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def event_extra(part: dict[str, Any]) -> dict[str, Any]:
-    """What an event says about a store: enough for a consumer to decide, small enough for Airflow's database."""
+    """The extra of a store's event: enough for a consumer to decide, small enough for Airflow's database."""
     offsets = part["committed_offsets"]
     return {
-        # A store is restored into more than one state directory, on more than one host: the asset is one for all.
+        # There is one asset for a store in all state directories of all hosts.
         "application_id": part["application_id"],
         "host": part.get("host"),
         "state_dir": part["state_dir"],
@@ -83,6 +82,6 @@ def event_extra(part: dict[str, Any]) -> dict[str, Any]:
         "partitions": len(offsets),
         "tail_left": part["tail_left"],
         "left_to_restore": part.get("left_to_restore", False),
-        # An asset event is shown whole in the UI; a store of a thousand partitions keeps its offsets in the report.
+        # The UI shows the whole event, so the offsets of stores with many partitions are in the report only.
         "committed_offsets": offsets if len(offsets) <= 256 else None,
     }

@@ -1,12 +1,12 @@
-"""The operator of a checkpoint: in a process on the worker where the tails are little, by Spark where they are long.
+"""The operator of a checkpoint: short tails are read by a process on the worker, long tails by Spark.
 
-A worker's process is done with a little tail before a JVM has started. It plans in any case, and freezes the plan;
-where the tails turn out to be long it leaves, and ``spark-submit`` gets the same request, takes up that plan, and
-publishes what the process would have. Only ``master`` of the report tells which of them it was.
+The worker's process reads a short tail in less time than a JVM takes to start. It always plans and freezes the plan; if
+the tails are long it exits with :data:`SPARK_WANTED`, and ``spark-submit`` gets the same request, resumes that plan and
+publishes the same snapshot. Only ``master`` of the report tells which of the two ran.
 
-There is a checkpoint every few minutes, so little is left of each: the summary in XCom without the parts of the stores,
-and the reports of a day and more (:data:`KEPT_REPORTS`). An application that nobody can look at has one besides, which
-says so (``refusals.py``).
+Checkpoints are frequent, so little is kept of each: the summary in XCom without the reports of the stores, and the last
+:data:`KEPT_REPORTS` report files. An application that cannot be read has a failure report besides
+(``ui/failing_applications.py``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from statecore.airflow.failures import exception_for
 from statecore.airflow.hooks import checked_master
 from statecore.airflow.operators import ran_on, request_id_of
 from statecore.airflow.settings import Settings
-from statecore.airflow.ui import failing_applications as refusals
+from statecore.airflow.ui import failing_applications
 from statecore.airflow.worker_operator import StatecoreWorkerOperator
 from statecore.errors import StatecoreError
 from statecore.jobs.history.report_index import directory_name
@@ -32,24 +32,23 @@ if TYPE_CHECKING:
 MODULE = "statecore.spark.checkpoint_job"
 
 SPARK_WANTED = 64
-"""The exit code by which it says that the tails are long (:data:`statecore.spark.checkpoint_job.SPARK_WANTED`)."""
+"""Exit code for long tails (:data:`statecore.spark.checkpoint_job.SPARK_WANTED`)."""
 
 KEPT_REPORTS = 400
-"""Reports of checkpoints of an application that stay: at one every five minutes those of 33 hours."""
+"""Reports of checkpoints that are kept for an application: 33 hours of them at one every five minutes."""
 
 
 class StatecoreCheckpointOperator(StatecoreWorkerOperator):
     """Makes a checkpoint of an application and returns the summary of its report.
 
     Args:
-        refusal: what is wrong with the application, as whoever looked whether a checkpoint is due found it
-            (``StatecoreError.to_json()``); the task reports it, fails with it, and does nothing else. ``None`` where
-            nothing is.
+        refusal: the error with which the task fails at once, because the application could not be checked for a due
+            checkpoint (``StatecoreError.to_json()``); ``None`` for none.
         kwargs: see :class:`statecore.airflow.operators.StatecoreSparkOperator`; the request is a
             ``statecore.jobs.checkpoint.request.CheckpointRequest``.
 
     Raises:
-        JobRefused, JobUnavailable, AirflowException: see there.
+        JobRefused, JobUnavailable, AirflowException: as :class:`~statecore.airflow.operators.StatecoreSparkOperator`.
     """
 
     def __init__(self, *, refusal: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
@@ -57,12 +56,12 @@ class StatecoreCheckpointOperator(StatecoreWorkerOperator):
         self.refusal = refusal
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Make the checkpoint, read its report, return the summary."""
+        """Make the checkpoint and return the summary of its report."""
         directory = Path(self.reports_dir) if self.reports_dir else Settings.from_environment().reports
         if self.refusal:
-            refusals.record(directory, self.application_id, request_id_of(context), self.refusal)
+            failing_applications.record(directory, self.application_id, request_id_of(context), self.refusal)
             self._keep_index(directory, directory_name(self.application_id))
-            # Another try would say the same: the next run looks again, in a minute.
+            # No retry: the next run checks the application again, in a minute.
             raise exception_for(self.refusal, (), self.log)
         try:
             return super().execute(context)
@@ -71,46 +70,46 @@ class StatecoreCheckpointOperator(StatecoreWorkerOperator):
             forget_old(file, f"{context['ti'].dag_id}_", KEPT_REPORTS)
 
     def _work(self, context: Context, settings: Settings, report_file: Path, argument: str) -> None:
-        little = [] if settings.spark_from is None else ["--little", str(settings.spark_from)]
-        if self._done_here(context, report_file, ["--request", argument, *little]):
+        threshold = [] if settings.spark_from is None else ["--little", str(settings.spark_from)]
+        if self._done_here(context, report_file, ["--request", argument, *threshold]):
             return
-        self.log.info("%s: the tails are long; Spark goes on by the plan of this task", self.application_id)
-        self.application_args = [*(self.application_args or []), *little, "--go-on"]
+        self.log.info("%s: the tails are long; Spark resumes the plan of this task", self.application_id)
+        self.application_args = [*(self.application_args or []), *threshold, "--go-on"]
         self._submit(context, settings, report_file, argument)
 
     def _done_here(self, context: Context, report_file: Path, arguments: Sequence[str]) -> bool:
-        """Whether the job could be done without Spark, and was."""
+        """Whether the worker's process made the checkpoint, without Spark."""
         code = self._run_here(context, MODULE, [*arguments, *self._master()], report_file, known=(SPARK_WANTED,))
         return code == 0
 
     def _master(self) -> list[str]:
-        """Tells the job for which engine it plans; where nobody knows it is not asked for, as a rule."""
+        """The option that names the Spark master; none where the connection is not usable."""
         try:
             return ["--master", checked_master(self._conn_id)]
         except StatecoreError:
             return []
 
     def _publish(self, context: Context, report: Mapping[str, Any], report_file: Path) -> dict[str, Any]:
-        news = {**report, "stores": [entry for entry in report.get("stores", ()) if entry.get("records")]}
-        for store, part in reports.parts_by_store(news).items():
+        changed = {**report, "stores": [entry for entry in report.get("stores", ()) if entry.get("records")]}
+        for store, part in reports.parts_by_store(changed).items():
             self._log_lines(f"{store} of {self.application_id}", reports.table(part))
         for note in report.get("notes") or ():
             self.log.warning("%s: %s", self.application_id, note)
         if report.get("master"):
             self.log.info("%s: %s", self.application_id, ran_on(report))
-        said = reports.published(report) if report.get("published") else "nothing is new, and nothing was published"
-        self.log.info("%s: %s; the whole report: %s", self.application_id, said, report_file)
+        outcome = reports.published(report) if report.get("published") else "no new records, nothing was published"
+        self.log.info("%s: %s; full report: %s", self.application_id, outcome, report_file)
         self._announce(context, report, {})
         return {**reports.summary(report), "report": str(report_file), "map_index": context["ti"].map_index}
 
 
 def forget_old(file: Path, prefix: str, kept: int) -> None:
-    """Delete the oldest reports of one Dag, as far as that goes.
+    """Delete the oldest reports of a Dag; errors of the file system are ignored.
 
     Args:
-        file: one of them.
-        prefix: what their names begin with.
-        kept: how many stay.
+        file: any report of the directory.
+        prefix: start of the file names.
+        kept: number of newest reports to keep.
     """
     with suppress(OSError):
         found = [(one.stat().st_mtime, one) for one in file.parent.glob("*.json") if one.name.startswith(prefix)]

@@ -1,20 +1,20 @@
-"""The credentials of a job, from Airflow connections into its environment: those for Kafka, and for the repository.
+"""Kafka and object store credentials of a job: from Airflow connections into the job's environment.
 
-A spec holds no secret; it says ``${KAFKA_PASSWORD}``, and the job looks that up in its environment. Which connection
-fills it in, the first of these that there is:
+A spec holds no secret; it refers to ``${KAFKA_PASSWORD}``, which the job looks up in its environment. The connection
+that provides it is the first of:
 
 1. the one that the spec names, ``kafka_connection: orders_kafka``; it has to exist;
-2. ``kafka_<application id>``, when there is such a connection;
-3. the site's, ``STATECORE_KAFKA_CONN``, when it is set; it has to exist.
+2. ``kafka_<application id>``, if it exists;
+3. the site's, ``STATECORE_KAFKA_CONN``, if that is set; it has to exist.
 
-``KAFKA_USERNAME`` and ``KAFKA_PASSWORD`` are its login and password; every text of its extra comes under its own name
-(``ssl_password`` becomes ``KAFKA_SSL_PASSWORD``). They are in the environment of ``spark-submit`` and of the driver
-that it starts beside it, nowhere else: arguments and ``conf`` can be read from the process list, and on YARN and
-Kubernetes the provider makes ``conf`` of its ``env_vars``.
+``KAFKA_USERNAME`` and ``KAFKA_PASSWORD`` are its login and password; every string of its extra is passed under its own
+name (``ssl_password`` becomes ``KAFKA_SSL_PASSWORD``). They are only put into the environment of ``spark-submit`` and
+of the driver that it starts on the same machine: arguments and ``conf`` can be read from the process list, and on YARN
+and Kubernetes the provider turns its ``env_vars`` into ``conf``.
 
-For a repository in S3 every process finds credentials on its own machine (boto3's chain). With ``STATECORE_AWS_CONN``
-those of the driver come from that connection instead, into the same environment and no other; executors on other
-machines do not see them.
+For a repository in S3 every process uses the credentials of its own machine (boto3's chain). With
+``STATECORE_AWS_CONN`` those of the driver come from that connection, through the same environment; executors on other
+machines do not get them.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from statecore.errors import Invalid, NotFound
 
 PREFIX = "kafka_"
-"""An application's own connection: this and its id."""
+"""An application's own connection is this prefix and its id."""
 
 
 def kafka_environment(application_id: str, named: str | None, site: str | None) -> dict[str, str]:
-    """The environment variables with an application's Kafka credentials; none where no connection is meant for it.
+    """The environment variables with an application's Kafka credentials; empty without a connection.
 
     Args:
         application_id: the application.
-        named: the connection that its spec names, if it does.
-        site: the connection of ``STATECORE_KAFKA_CONN``, if it is set.
+        named: the connection that its spec names; ``None`` for none.
+        site: the connection of ``STATECORE_KAFKA_CONN``; ``None`` if unset.
 
     Raises:
         NotFound: a connection that the spec or the site names does not exist.
-        Invalid: a connection cannot be read.
+        Invalid: a connection cannot be parsed.
     """
     if named:
         return _variables(_required(named, f"The spec of {application_id}", application_id))
@@ -56,15 +56,15 @@ def kafka_environment(application_id: str, named: str | None, site: str | None) 
 
 
 def aws_environment(conn_id: str | None, application_id: str) -> dict[str, str]:
-    """The environment variables with the credentials of the object store; none without a connection.
+    """The environment variables with the credentials of the object store; empty without a connection.
 
     Args:
-        conn_id: the connection of ``STATECORE_AWS_CONN``, if it is set.
-        application_id: the application, for messages.
+        conn_id: the connection of ``STATECORE_AWS_CONN``; ``None`` if unset.
+        application_id: for messages.
 
     Raises:
         NotFound: the connection does not exist.
-        Invalid: it cannot be read, is of another type, or says what has no place in an environment.
+        Invalid: it cannot be parsed, is of another type, or its extra has fields without an environment variable.
     """
     if not conn_id:
         return {}
@@ -73,7 +73,7 @@ def aws_environment(conn_id: str | None, application_id: str) -> dict[str, str]:
         raise NotFound(
             f"STATECORE_AWS_CONN names the connection {conn_id}, which does not exist.",
             code="connection-not-found",
-            action=f"Define the connection {conn_id} of type aws, or unset STATECORE_AWS_CONN where the worker's "
+            action=f"Define the connection {conn_id} of type aws, or unset STATECORE_AWS_CONN if the worker's "
             "environment, profile or role has the credentials.",
             conn_id=conn_id,
             application_id=application_id,
@@ -82,18 +82,18 @@ def aws_environment(conn_id: str | None, application_id: str) -> dict[str, str]:
     unknown = sorted(extra.keys() - _AWS_EXTRA.keys())
     if connection.conn_type != "aws" or not connection.login or not connection.password or unknown:
         raise Invalid(
-            f"The connection {conn_id} gives no credentials of an object store: it has to be of type aws, with the "
-            f"access key as login and the secret as password"
-            + (f", and its extra says {', '.join(unknown)}, which an environment cannot." if unknown else "."),
+            f"The connection {conn_id} cannot be used as credentials of an object store: it has to be of type aws, "
+            f"with the access key as login and the secret as password"
+            + (f"; its extra has {', '.join(unknown)}, which is not supported." if unknown else "."),
             code="aws-connection-invalid",
-            action="Correct it. For a role to assume, give the worker a profile (AWS_PROFILE) and unset "
+            action="Correct it. To assume a role, give the worker a profile (AWS_PROFILE) and unset "
             "STATECORE_AWS_CONN.",
             unknown=unknown,
             conn_id=conn_id,
             application_id=application_id,
         )
     given = {_AWS_EXTRA[name]: str(value) for name, value in extra.items()}
-    # A token of the worker's own would go with a key that is not its: an empty one counts as none.
+    # Else boto3 would combine the worker's own token with this key. An empty token counts as none.
     return {
         "AWS_SESSION_TOKEN": "",
         **given,
@@ -107,12 +107,12 @@ _AWS_EXTRA = {
     "region_name": "AWS_DEFAULT_REGION",
     "endpoint_url": "AWS_ENDPOINT_URL",
 }
-"""What an extra of a connection of type ``aws`` may say, and the variable that says the same to boto3."""
+"""Fields of the extra of an ``aws`` connection that are supported → boto3's environment variables."""
 
 
 @contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Have these variables in the environment of this process, and of those that it starts, for a while."""
+    """Set environment variables for this process and its child processes; restores the previous values."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -131,7 +131,7 @@ def _required(conn_id: str, who: str, application_id: str) -> Connection:
         raise NotFound(
             f"{who} names the connection {conn_id}, which does not exist.",
             code="connection-not-found",
-            action=f"Define the connection {conn_id} with the login and the password of {application_id} at Kafka.",
+            action=f"Define the connection {conn_id} with the Kafka login and password of {application_id}.",
             conn_id=conn_id,
             application_id=application_id,
         )
@@ -142,17 +142,17 @@ def _connection(conn_id: str, application_id: str) -> Connection | None:
     try:
         return BaseHook.get_connection(conn_id)
     except (AirflowNotFoundException, ValueError) as cause:
-        # Airflow says of a connection that it cannot parse that there is none.
+        # Airflow also raises it for a connection that it cannot parse.
         variable = f"AIRFLOW_CONN_{conn_id.upper()}"
         if isinstance(cause, AirflowNotFoundException) and variable not in os.environ:
             return None
         raise Invalid(
-            f"The connection {conn_id} cannot be read: it is neither a URI nor JSON of a connection.",
+            f"The connection {conn_id} cannot be parsed: it is neither a URI nor JSON of a connection.",
             code="connection-malformed",
             action='Define it as JSON, for instance {"conn_type": "generic", "login": "...", "password": "..."}.',
             conn_id=conn_id,
             application_id=application_id,
-        ) from None  # the cause may quote the connection, and that holds a password
+        ) from None  # the cause may quote the connection with its password
 
 
 def _variables(connection: Connection) -> dict[str, str]:

@@ -1,10 +1,9 @@
-"""What the deciding task of ``checkpoint_stores`` does: it finds the applications that a checkpoint is due for.
+"""The task ``decide`` of ``checkpoint_stores``: finds the applications for which a checkpoint is due.
 
-One task looks at all of them, because to start a task of Airflow's costs more than to look at fifty applications. What
-is wrong with one application is told by a mapped task of its own, which fails with it at once: so it is seen where that
-application's checkpoints are seen, and the others are decided and made as ever. The page *State stores* shows it until
-a later run can look at the application again. What is wrong with all of them, such as a repository that is away, is
-told by the deciding task itself.
+One task checks all applications, because starting an Airflow task costs more than checking fifty of them. An
+application that cannot be checked gets a mapped task that fails at once with the error, so the failure is shown with
+that application's checkpoints and does not delay the others; the page *State stores* shows it until a later run can
+check the application. An error that concerns all of them, such as an unavailable repository, fails ``decide`` itself.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from statecore.airflow.failures import Log, describe
 from statecore.airflow.form import fields_of
 from statecore.airflow.requests import check_names, is_inline, request_of_named, spec_of_named
 from statecore.airflow.settings import Settings
-from statecore.airflow.ui import failing_applications as refusals
+from statecore.airflow.ui import failing_applications
 from statecore.errors import Invalid, Reason, StatecoreError
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.checkpoint.schedule import DEFAULT_TICK_MS, Verdict, beside_each_other, look
@@ -31,31 +30,31 @@ from statecore.spec.model import ApplicationSpec
 from statecore.spec.spark_settings import settings_of
 
 NOT_OF_CHECKPOINTS = frozenset({"stores", "partitions"})
-"""Fields of a request that its form does not have: a checkpoint by schedule is of the whole application."""
+"""Fields of a request that the form does not have: a scheduled checkpoint covers the whole application."""
 
 FORCE = "force"
-"""The parameter by which applications get a checkpoint although none is due."""
+"""The parameter that makes a checkpoint of every application, due or not."""
 
 
 class DecidingLog(Log):
-    """As much of a logger as is used here."""
+    """The methods of a logger that are used here."""
 
     def info(self, text: str, *values: Any) -> None:
-        """Write a line."""
+        """Log at level INFO."""
 
     def warning(self, text: str, *values: Any) -> None:
-        """Write a line that stands out."""
+        """Log at level WARNING."""
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """An application that a run is asked for.
+class _Application:
+    """An application that a run names.
 
     Attributes:
-        name: its id; where something is wrong with its spec, how it was named. No other has it.
-        entry: what its mapped task is given.
-        spec: it, as the job would read it; ``None`` where it cannot be read.
-        error: what is wrong with it.
+        name: its id; if its spec cannot be read, the item of the parameter. Unique within a run.
+        entry: the arguments of its mapped task.
+        spec: its spec with the credentials that the job will have; ``None`` if it cannot be read.
+        error: why the application cannot be used.
     """
 
     name: str
@@ -65,59 +64,61 @@ class _Asked:
 
 
 def due_requests(params: Mapping[str, Any], log: DecidingLog) -> list[dict[str, Any]]:
-    """What the mapped tasks of a run are given: an entry for each application that a checkpoint is due for.
+    """The arguments of the mapped tasks of a run: an entry for each application for which a checkpoint is due.
 
-    An entry has ``application_id``, ``kafka_conn_id``, the ``request`` of the job, and ``conf`` where Spark properties
-    are asked for. One of which nobody could find out whether it is due has the error as ``refusal``.
+    An entry has ``application_id``, ``kafka_conn_id``, the ``request`` of the job, and ``conf`` if Spark properties are
+    set. An application that could not be checked has the error as ``refusal``.
 
     Args:
         params: the parameters of ``checkpoint_stores``.
-        log: told of each application what was decided, and why.
+        log: gets each decision and its reason.
 
     Raises:
-        Invalid: there is no parameter of some name, one is not well-formed, or no application was named.
+        Invalid: a parameter is unknown or not well-formed, or no application was named.
         NotFound, Corrupted, Retryable: the repository cannot be used.
     """
     settings = Settings.from_environment()
     check_names(params, CheckpointRequest, NOT_OF_CHECKPOINTS, others=(FORCE,))
-    asked = list(_asked(params, settings))
-    if not asked:
+    applications = list(_applications(params, settings))
+    if not applications:
         raise Invalid(
             "No application was named.",
             code="applications-missing",
             action="Give the parameter applications at least one spec, or set STATECORE_SPECS for all runs.",
         )
-    verdicts = _verdicts(asked, params, settings)
-    seen = {one.name for one in asked if verdicts[one.name].error is None}
-    entries, gone = [], set(seen)
-    for one in asked:
+    verdicts = _verdicts(applications, params, settings)
+    checked = {one.name for one in applications if verdicts[one.name].error is None}
+    entries, recovered = [], set(checked)
+    for one in applications:
         verdict = verdicts[one.name]
-        # An application that others can look at is not the one that has failed, whatever a second spec says.
-        name = one.name if one.name not in seen and one.entry["application_id"] in seen else one.entry["application_id"]
+        # If another spec of the same application could be checked, the failure is of this spec and not of the
+        # application.
+        is_other_spec = one.name not in checked and one.entry["application_id"] in checked
+        name = one.name if is_other_spec else one.entry["application_id"]
         if (path := one.entry["request"].get("spec_path")) not in (None, name):
-            gone.add(path)
+            recovered.add(path)
         if verdict.error is not None:
             log.warning("%s: %s", one.name, describe(verdict.error.to_json()))
             entries.append({**one.entry, "application_id": name, "refusal": verdict.error.to_json()})
             continue
         log.info("%s: %s: %s", one.name, "due" if verdict.is_due else "not due", verdict.why)
         if verdict.is_due:
-            upon = {} if verdict.upon is None else {"decided_upon": verdict.upon}
-            entries.append({**one.entry, "request": {**one.entry["request"], **upon}})
-    refusals.forget(settings.reports, gone)
-    unseen = sum("refusal" in entry for entry in entries)
-    log.info("%d of %d applications are due, %d nobody could look at", len(entries) - unseen, len(asked), unseen)
+            base = {} if verdict.upon is None else {"decided_upon": verdict.upon}
+            entries.append({**one.entry, "request": {**one.entry["request"], **base}})
+    failing_applications.forget(settings.reports, recovered)
+    failed = sum("refusal" in entry for entry in entries)
+    log.info("%d of %d applications are due, %d could not be checked", len(entries) - failed, len(applications), failed)
     return entries
 
 
-def _asked(params: Mapping[str, Any], settings: Settings) -> Iterator[_Asked]:
-    said = fields_of(CheckpointRequest, params)
-    CheckpointRequest.from_json({**said, "spec_path": "/any"})  # what it refuses is wrong for all of them
+def _applications(params: Mapping[str, Any], settings: Settings) -> Iterator[_Application]:
+    fields = fields_of(CheckpointRequest, params)
+    CheckpointRequest.from_json({**fields, "spec_path": "/any"})  # an invalid field fails the whole run
     spark = settings_of(params).to_conf()
     seen: set[str] = set()
     for number, named in enumerate(params["applications"], 1):
         name = f"inline spec {number}" if is_inline(named) else str(named)
-        entry: dict[str, Any] = {"application_id": name, "request": dict(said), "kafka_conn_id": None}
+        entry: dict[str, Any] = {"application_id": name, "request": dict(fields), "kafka_conn_id": None}
         try:
             entry["request"] |= request_of_named(named)
             spec = spec_of_named(named)
@@ -135,36 +136,36 @@ def _asked(params: Mapping[str, Any], settings: Settings) -> Iterator[_Asked]:
             whole = spec_of_named(named, {**os.environ, **secrets})
         except StatecoreError as error:
             if entry["application_id"] == name:
-                entry["application_id"] = refusals.said_application(named) or name
-            yield _Asked(name, entry, None, error)
+                entry["application_id"] = failing_applications.declared_application(named) or name
+            yield _Application(name, entry, None, error)
             continue
         seen.add(spec.application_id)
-        yield _Asked(spec.application_id, entry, whole)
+        yield _Application(spec.application_id, entry, whole)
 
 
-def _verdicts(asked: list[_Asked], params: Mapping[str, Any], settings: Settings) -> dict[str, Verdict]:
+def _verdicts(applications: list[_Application], params: Mapping[str, Any], settings: Settings) -> dict[str, Verdict]:
     found = {
         one.name: Verdict(True, Reason(one.error.what, one.error.code), one.error)
-        for one in asked
+        for one in applications
         if one.error is not None
     }
-    sound = {one.name: one for one in asked if one.spec is not None}
+    readable = {one.name: one for one in applications if one.spec is not None}
     if params.get(FORCE):
-        return found | dict.fromkeys(sound, Verdict(True, Reason("it was asked for", "forced")))
-    if not sound:
+        return found | dict.fromkeys(readable, Verdict(True, Reason("it was asked for", "forced")))
+    if not readable:
         return found
     url = str(params["repository"])
     with environment(aws_environment(settings.aws_conn_id, "all applications") if url.startswith("s3:") else {}):
         repository = open_repository(url)
-        looks = {name: _look(repository, one, settings) for name, one in sound.items()}
+        checks = {name: _check(repository, one, settings) for name, one in readable.items()}
         with _quiet("kafka"):
-            return found | beside_each_other(looks)
+            return found | beside_each_other(checks)
 
 
 @contextmanager
 def _quiet(library: str) -> Iterator[None]:
-    """Keep a library's own lines out of the log: what has become of a look is said in one line of the verdict."""
-    # By its level it would not be: some of its loggers have one of their own (statecore.changelog.sockets).
+    """Keep a library's own log lines out of the task's log; the verdict already says what went wrong."""
+    # Setting its level would not do: some of its loggers have a level of their own (statecore.changelog.sockets).
     logger = logging.getLogger(library)
     before, logger.propagate = logger.propagate, False
     try:
@@ -173,14 +174,14 @@ def _quiet(library: str) -> Iterator[None]:
         logger.propagate = before
 
 
-def _look(repository: Repository, one: _Asked, settings: Settings) -> Callable[[], Verdict]:
+def _check(repository: Repository, one: _Application, settings: Settings) -> Callable[[], Verdict]:
     spec, tick_ms = one.spec, settings.checkpoint_tick_ms or DEFAULT_TICK_MS
-    asked = CheckpointRequest.from_json(one.entry["request"])
+    request = CheckpointRequest.from_json(one.entry["request"])
     assert spec is not None
     return lambda: look(
         ApplicationRepository(repository, spec.application_id),
         spec,
         tick_ms=tick_ms,
-        versioned=asked.versioned,
-        versioned_ms=asked.versioned_interval,
+        versioned=request.versioned,
+        versioned_ms=request.versioned_interval,
     )

@@ -1,14 +1,13 @@
-"""How a job's error becomes Airflow's decision: try again, or stop at once and say what to do.
+"""Maps the errors of jobs to Airflow's exceptions: retry, or fail at once with what to do.
 
-A job that fails writes its ``StatecoreError`` as JSON to the report file. Retrying a spec error ten times only hides
-it; not retrying a broker that restarts wakes somebody for nothing.
+A job that fails writes its ``StatecoreError`` as JSON to the report file.
 
 ==========  ==================  ============================================
 kind        exception           what Airflow does
 ==========  ==================  ============================================
 Retryable   ``JobUnavailable``  retries soon
-Capacity    ``JobCapacity``     retries late: room has to be made
-Fenced      ``JobRefused``      fails at once, unless the operator is told
+Capacity    ``JobCapacity``     retries late: space has to be freed first
+Fenced      ``JobRefused``      fails at once, unless the operator has
                                 ``retry_on=(..., "Fenced")``: a running
                                 application does not stop by itself
 Invalid     ``JobRefused``      fails at once
@@ -30,24 +29,24 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from statecore.errors import StatecoreError, kind_and_code
 
 PROBLEMS = "problems"
-"""The name in an error's context of what its message tells line by line already."""
+"""The key of an error's context whose content the message already lists line by line."""
 
 RETRIED_KINDS = ("Retryable", "Capacity")
-"""Kinds of error that a later try may get over."""
+"""Kinds of error that are retried by default."""
 
 
 class JobRefused(AirflowFailException):
-    """The job said no, and would say no again: the task fails without another try.
+    """The job refused and would refuse again: the task fails without a retry.
 
     Attributes:
-        reason: kind and code of the job's error; empty where there is none.
+        reason: kind and code of the job's error; empty without one.
     """
 
     reason: str = ""
 
 
 class JobUnavailable(AirflowException):
-    """Something outside was not there in time; another try may succeed.
+    """An external system was not available in time; a retry may succeed.
 
     Attributes:
         reason: kind and code of the job's error.
@@ -57,14 +56,14 @@ class JobUnavailable(AirflowException):
 
 
 class JobCapacity(JobUnavailable):
-    """Disk, memory or time was not enough; another try may succeed once there is room."""
+    """Disk, memory or time was not enough; a retry may succeed once there is more of it."""
 
 
 class Log(Protocol):
-    """As much of a logger as is used here."""
+    """The method of a logger that is used here."""
 
     def error(self, text: str, *values: Any) -> None:
-        """Write a line."""
+        """Log at level ERROR."""
 
 
 def exception_for(
@@ -74,8 +73,8 @@ def exception_for(
 
     Args:
         error: ``StatecoreError.to_json()`` as read from the report.
-        retry_on: the kinds that are worth another try.
-        log: the task's log, which gets the message line by line: Airflow shows an exception's as one.
+        retry_on: kinds of error that are retried.
+        log: gets the message line by line, because Airflow logs an exception's message as one line.
     """
     kind = str(error.get("error", "unknown"))
     message = describe(error)
@@ -91,19 +90,19 @@ def exception_for(
 
 
 def refused(error: StatecoreError, log: Log | None = None) -> AirflowException:
-    """The exception for an error raised in the task itself, before any job was started."""
+    """The exception for an error raised in the task itself, before a job was started."""
     return exception_for(error.to_json(), log=log)
 
 
 def log_error(error: Mapping[str, Any], log: Log) -> None:
-    """Write an error to a task's log, line by line."""
+    """Log an error line by line."""
     for line in describe(error).splitlines():
         log.error("%s", line)
 
 
 def describe(error: Mapping[str, Any]) -> str:
-    """The kind and the code, what happened, what to do, and the names as fields; for the task's log and the alert."""
-    text = f"{kind_and_code(error)}: {str(error.get('what', 'the job gave no reason.')).rstrip()}"
+    """Kind, code, message, action and context of an error, for the task's log and alerts."""
+    text = f"{kind_and_code(error)}: {str(error.get('what', 'the job reported no reason.')).rstrip()}"
     if action := error.get("action"):
         text += f"\nWhat to do: {action}"
     context = error.get("context")
@@ -115,20 +114,20 @@ def describe(error: Mapping[str, Any]) -> str:
 
 
 def retry_policy() -> ExceptionRetryPolicy:
-    """Delays by the kind of error; ``JobRefused`` needs no rule, Airflow fails on it at once."""
+    """Retry delays by kind of error; ``JobRefused`` needs no rule, because Airflow never retries it."""
     return ExceptionRetryPolicy(
         rules=[
             RetryRule(
                 exception=f"{__name__}.JobCapacity",
                 action=RetryAction.RETRY,
                 retry_delay=timedelta(minutes=10),
-                reason="no room for now",
+                reason="not enough disk, memory or time",
             ),
             RetryRule(
                 exception=f"{__name__}.JobUnavailable",
                 action=RetryAction.RETRY,
                 retry_delay=timedelta(seconds=30),
-                reason="something outside was not there in time",
+                reason="an external system was not available in time",
             ),
         ]
     )

@@ -1,7 +1,7 @@
-"""The form of a Dag that runs a job: the Params that are the fields of the job's request.
+"""Airflow Params generated from the fields of a job's request.
 
-A Dag file is parsed again and again, so the declarations are all that is read here. Airflow keeps the Params in its
-database and shows the form from there: they are plain JSON, of Airflow's own class.
+Dag files are parsed repeatedly, so only the field declarations are read here. Airflow stores the Params in its database
+as plain JSON, of its own class, and shows the form from there.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from statecore.spec.spark_settings import CONF_PATTERN, MEMORY_PATTERN
 
 
 def required(default: Any, **schema: Any) -> Param:
-    """A parameter that a run has to name, unless the site has set a default."""
+    """A Param that a run has to set, unless the site has a default."""
     return Param(default, **schema) if default else Param(**schema)
 
 
 def params_of(
     request: type[Request], *, needed: Collection[str] = (), without: Collection[str] = (), **site: Any
 ) -> dict[str, Param]:
-    """A Param for each field of a request that a form shows.
+    """A Param for each field of a request that is shown in a form.
 
     Args:
         request: the request's dataclass.
-        needed: fields that a run of this Dag has to name although the request could do without; they stand at the top.
-        without: fields that this Dag has no use for.
-        site: defaults of this site, in place of the declared ones, by the fields' names; ``None`` is none.
+        needed: fields that this Dag requires although the request does not; they come first.
+        without: fields that the form does not have.
+        site: defaults of this site by field name; ``None`` for the declared default.
     """
     return {
         declared.name: _param(declared, site.get(declared.name), needed=declared.name in needed)
@@ -40,12 +40,12 @@ def params_of(
 
 
 def object_schema(request: type[Request], names: Collection[str], needed: Collection[str]) -> dict[str, Any]:
-    """The JSON schema of one of several things that a form takes at once: an object of fields of their request.
+    """The JSON schema of an object that has some fields of a request.
 
     Args:
         request: the request's dataclass.
-        names: its fields.
-        needed: those of them that each has to say.
+        names: fields of the object.
+        needed: required fields.
     """
     declared = declared_fields(request)
     fields = {
@@ -56,26 +56,26 @@ def object_schema(request: type[Request], names: Collection[str], needed: Collec
 
 
 def applications_param(specs: Collection[str]) -> Param:
-    """The Param that says whose stores are meant; ``specs`` are the site's default."""
+    """The Param with the specs of the applications; ``specs`` are the site's default."""
     return required(
         list(specs),
         type="array",
         items={"type": "string", "minLength": 1},
         minItems=1,
         title="Applications",
-        description="One a line: the absolute path of a spec (stores.yaml) as the worker sees it, or a spec as JSON.",
+        description="One per line: the absolute path of a spec (stores.yaml) on the worker, or a spec as JSON.",
     )
 
 
 def spark_params() -> dict[str, Param]:
-    """The Params that say how Spark runs a job: the fields of ``SparkSettings``."""
+    """The Params for the fields of ``SparkSettings``."""
     return {
         "spark_conf": Param(
             None,
             type=["null", "array"],
             items={"type": "string", "pattern": CONF_PATTERN},
             title="Spark properties",
-            description="One a line, such as spark.cores.max=8; they win over the spec's and the site's. No secrets.",
+            description="One per line, such as spark.cores.max=8; they override the spec's and the site's. No secrets.",
             section="Spark",
         ),
         "executor_python": Param(
@@ -83,7 +83,7 @@ def spark_params() -> dict[str, Param]:
             type=["null", "string"],
             title="Python of the executors",
             description="On a cluster: the path, on the executors' hosts, of an interpreter with this release of "
-            "statecore. Empty: that of a packed environment, else the path of the driver's own.",
+            "statecore. Empty: that of a packed environment, else the same path as the driver's interpreter.",
             section="Spark",
         ),
         "executor_memory": Param(
@@ -91,7 +91,7 @@ def spark_params() -> dict[str, Param]:
             type=["null", "string"],
             pattern=MEMORY_PATTERN,
             title="Memory of an executor",
-            description="Such as 2g, of the executor's JVM; the records lie beside it, in its Python workers.",
+            description="Memory of the executor's JVM, such as 2g. Records are kept outside it, in the Python workers.",
             section="Spark",
         ),
         "executor_cores": Param(
@@ -99,7 +99,7 @@ def spark_params() -> dict[str, Param]:
             type=["null", "integer"],
             minimum=1,
             title="Cores of an executor",
-            description="As many tasks run in it at once.",
+            description="Number of tasks that run in it at once.",
             section="Spark",
         ),
         "executor_archives": Param(
@@ -107,7 +107,7 @@ def spark_params() -> dict[str, Param]:
             type=["null", "array"],
             items={"type": "string", "minLength": 1},
             title="Packed environments",
-            description="One a line, <path>#<name>: unpacked on every executor, whose Python is then "
+            description="One per line, <path>#<name>: unpacked on every executor, whose Python is then "
             "./<name>/bin/python.",
             section="Spark",
         ),
@@ -115,19 +115,19 @@ def spark_params() -> dict[str, Param]:
 
 
 def form_names(request: type[Request], without: Collection[str] = ()) -> set[str]:
-    """The names of a request's fields that a form shows, but for those ``without`` which it does."""
+    """The names of a request's fields that a form shows, except ``without``."""
     return {declared.name for declared in _fields(request, without)}
 
 
 def fields_of(request: type[Request], params: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that a run's parameters say, as JSON of the request.
+    """The fields that a run's parameters set, as JSON of the request.
 
-    What is empty or false is left out, but for lists: whoever reads the request sees that everything is meant.
+    Empty and false values are left out, except for lists, where an empty list means all.
 
     Raises:
-        Invalid: a parameter is not of its field's form.
+        Invalid: a parameter is not well-formed.
     """
-    said = {}
+    fields = {}
     for declared in _fields(request):
         value, kind = params.get(declared.name), declared.said.value
         if isinstance(kind, Several):
@@ -135,7 +135,7 @@ def fields_of(request: type[Request], params: Mapping[str, Any]) -> dict[str, An
         if value is None or value is False or value == "":
             continue
         try:
-            said[declared.name] = kind.to_json(kind.from_form(value))
+            fields[declared.name] = kind.to_json(kind.from_form(value))
         except ValueError as error:
             raise Invalid(
                 f"The parameter {declared.name} is not well-formed: {error}.",
@@ -143,7 +143,7 @@ def fields_of(request: type[Request], params: Mapping[str, Any]) -> dict[str, An
                 action=f"Correct it. {kind.hint() or declared.said.title}.",
                 parameter=declared.name,
             ) from error
-    return said
+    return fields
 
 
 def _fields(request: type[Request], without: Collection[str] = ()) -> Iterator[DeclaredField]:
@@ -152,14 +152,14 @@ def _fields(request: type[Request], without: Collection[str] = ()) -> Iterator[D
 
 
 def _param(declared: DeclaredField, site: Any, *, needed: bool) -> Param:
-    said, kind = declared.said, declared.said.value
+    field, kind = declared.said, declared.said.value
     schema: dict[str, Any] = {
         **kind.schema(),
-        "title": said.title,
+        "title": field.title,
         "description": _description(declared, needed=needed),
     }
-    if said.section is not None and not needed:
-        schema["section"] = said.section
+    if field.section is not None and not needed:
+        schema["section"] = field.section
     if needed or declared.required:
         return required(site, **schema)
     if _may_be_empty(declared):
@@ -171,10 +171,10 @@ def _param(declared: DeclaredField, site: Any, *, needed: bool) -> Param:
 
 
 def _description(declared: DeclaredField, *, needed: bool) -> str:
-    said = declared.said
+    field = declared.said
     otherwise = declared.otherwise.removeprefix("none: ")
     empty = f"Empty: {otherwise}" if _may_be_empty(declared) and declared.otherwise and not needed else ""
-    sentences = (said.help[:1].upper() + said.help[1:], said.value.hint(), empty)
+    sentences = (field.help[:1].upper() + field.help[1:], field.value.hint(), empty)
     return " ".join(f"{sentence}." for sentence in sentences if sentence)
 
 

@@ -1,12 +1,12 @@
-"""The Spark hook with two things it lacks: a master that is really meant, and a job's progress while it runs.
+"""The Spark hook with a check of the master before submission, and with job progress.
 
-**Master.** ``SparkSubmitHook`` takes ``yarn`` when the connection does not exist or cannot be parsed
-(``spark://local[2]`` written as a URI is such a one), and the job then fails minutes later with an error about YARN.
-``checked_master`` looks before anything is started.
+**Master.** ``SparkSubmitHook`` falls back to ``yarn`` when the connection does not exist or cannot be parsed
+(``spark://local[2]`` written as a URI, for instance), and the job then fails minutes later with an error about YARN.
+``checked_master`` validates the connection before anything is started.
 
-**Progress.** A job prints the lines of ``statecore.progress.MachineProgress`` on its standard output. In local and
-client modes the hook reads that output line by line; ``ProgressHook`` takes those lines out of the log and hands them
-on. In cluster modes the driver's output is elsewhere and no progress is seen; nothing else changes.
+**Progress.** A job prints lines of ``statecore.progress.MachineProgress`` on its standard output. In local and client
+modes the hook reads that output line by line; ``ProgressHook`` takes those lines out of the log and passes them to a
+callback. In cluster modes the driver's output is elsewhere, and there is no progress.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ EXAMPLE = """AIRFLOW_CONN_{name}='{{"conn_type": "spark", "host": "local[*]", "e
 
 
 class ProgressHook(SparkSubmitHook):
-    """A ``SparkSubmitHook`` that hands progress lines to ``on_progress`` instead of logging them.
+    """A ``SparkSubmitHook`` that passes progress lines to ``on_progress`` instead of logging them.
 
-    It overrides a private method of the provider (there is no public one that sees the output); a unit test fails
-    when that method is no longer the one that reads it.
+    It overrides a private method of the provider, because no public one sees the output; a unit test fails when that
+    method no longer reads it.
     """
 
     on_progress: Callable[[dict[str, Any]], None] | None = None
@@ -40,7 +40,7 @@ class ProgressHook(SparkSubmitHook):
         try:
             super()._process_spark_submit_log(self._without_progress(itr))
         finally:
-            # It is the pipe to the process, which the provider leaves open.
+            # The pipe to the process, which the provider leaves open.
             if hasattr(itr, "close"):
                 itr.close()
 
@@ -54,10 +54,10 @@ class ProgressHook(SparkSubmitHook):
 
 
 def checked_master(conn_id: str) -> str:
-    """The Spark master that ``conn_id`` names, as the hook will resolve it.
+    """The Spark master of a connection, as the hook will resolve it.
 
     Raises:
-        Invalid: the connection is absent, cannot be read, or names no master of Spark's.
+        Invalid: the connection does not exist, cannot be parsed, or names no Spark master.
     """
     example = EXAMPLE.format(name=conn_id.upper())
     try:
@@ -65,7 +65,7 @@ def checked_master(conn_id: str) -> str:
     except (AirflowNotFoundException, ValueError) as cause:
         raise Invalid(
             f"The Spark connection {conn_id} does not exist or cannot be parsed ({cause}); "
-            "spark-submit would be sent to a YARN that nobody asked for.",
+            "spark-submit would fall back to YARN.",
             code="spark-connection-missing",
             action=f"Define the connection as JSON, for instance {example}.",
             conn_id=conn_id,
@@ -74,8 +74,8 @@ def checked_master(conn_id: str) -> str:
     meant = connection.host == master or connection.conn_type != "spark" or connection.port
     if not _MASTER.fullmatch(master) or not meant:
         raise Invalid(
-            f"The Spark connection {conn_id} resolves to the master {master!r}, which is none of local, local[N], "
-            "spark://host:port, k8s://…, yarn.",
+            f"The Spark connection {conn_id} resolves to {master!r}, which is not a Spark master: local, local[N], "
+            "spark://host:port, k8s://… or yarn.",
             code="spark-connection-invalid",
             action=f"Define the connection as JSON, for instance {example}.",
             conn_id=conn_id,

@@ -1,11 +1,11 @@
-"""A job of statecore in a process of its own, beside the task that waits for it.
+"""A job of statecore as a child process of the Airflow task that waits for it.
 
-Not in the task's process: that is Airflow's, with Airflow's libraries loaded, and the job's secrets, its machine code
-and its memory had better not be in it. A process of its own costs 0.35 CPU seconds and 80 MiB more (1.2 s and 150 MiB
-in place of 0.85 s and 70 MiB, beside the 1.8 s and 166 MiB of a task that has loaded Airflow and does nothing).
+The job's secrets, native code and memory stay out of the task's process, which is Airflow's and has Airflow's libraries
+loaded. A separate process costs 0.35 CPU seconds and 80 MiB more (1.2 s and 150 MiB instead of 0.85 s and 70 MiB,
+beside the 1.8 s and 166 MiB of a task that has loaded Airflow and does nothing).
 
-The process ends with the task, however that goes: it is terminated where Airflow has the time to say so, and ends by
-itself when its standard input does, which a task that is killed leaves behind.
+The process never outlives the task: it is terminated when Airflow calls ``on_kill``, and exits by itself when its
+standard input is closed, as when the task is killed.
 """
 
 from __future__ import annotations
@@ -19,16 +19,11 @@ from typing import Any
 from statecore.progress import parse_machine_line
 
 _END_SECONDS = 2.0
-"""How long it may take to end, and once more to be ended; Airflow gives the task five seconds."""
+"""How long to wait after SIGTERM, and again after SIGKILL; Airflow gives the task five seconds."""
 
 
 class JobProcess:
-    """A module of statecore that runs as a program, with the environment of this process.
-
-    Args:
-        module: the module.
-        arguments: what it is given.
-    """
+    """A module of statecore run as a program, with the environment of this process."""
 
     def __init__(self, module: str, arguments: Sequence[str]) -> None:
         self._process = subprocess.Popen(
@@ -42,18 +37,18 @@ class JobProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         return self._process.pid
 
     def wait(self, on_progress: Callable[[dict[str, Any]], None], on_line: Callable[[str], None]) -> int:
-        """Hand on what it says until it ends.
+        """Pass on the output until the process exits, and return its exit code.
 
         Args:
-            on_progress: told its progress.
-            on_line: told every other line.
+            on_progress: called with each progress line.
+            on_line: called with every other line.
 
         Returns:
-            Its exit code; negative where a signal ended it.
+            The exit code; negative if a signal ended the process.
         """
         assert self._process.stdout is not None
         with self._process.stdout as lines:
@@ -61,26 +56,26 @@ class JobProcess:
                 progress = parse_machine_line(line)
                 if progress is not None:
                     on_progress(progress)
-                elif said := line.rstrip():
-                    on_line(said)
+                elif text := line.rstrip():
+                    on_line(text)
         code = self._process.wait()
-        self._let_go()
+        self._close_input()
         return code
 
     def kill(self) -> None:
-        """End it now; nothing happens where it has ended."""
+        """Terminate the process; does nothing if it has exited."""
         with suppress(ProcessLookupError):
             self._process.terminate()
         try:
             self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            # Not for ever: the signal that brought us here may have interrupted a wait for this very process.
+            # With a timeout: the signal that led here may have interrupted a wait for the same process.
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_END_SECONDS)
-        self._let_go()
+        self._close_input()
 
-    def _let_go(self) -> None:
+    def _close_input(self) -> None:
         if self._process.stdin is not None:
             with suppress(OSError):
                 self._process.stdin.close()

@@ -1,8 +1,8 @@
-"""A job's progress in Airflow: a line in the task's log now and then, and the latest word in the task state store.
+"""Progress of a job in Airflow: lines in the task's log, and the latest progress in the task state store.
 
-The log gets a line where a phase begins and ends and, between, at every tenth of it or every minute, whichever comes
-first. The store gets the latest word at most once a second. Both speak before ``spark-submit`` is called: Spark takes
-seconds to start, and a task that says nothing looks like one that hangs.
+The log gets a line at the beginning and the end of a phase, and between them at every tenth or every minute, whichever
+comes first. The store is updated at most once a second. Both are written before ``spark-submit`` is called, because
+Spark takes seconds to start and the task should not look stuck.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 PROGRESS_KEY = "progress"
-"""Key in the task state store under which the latest progress lies (task page, tab *Storage*; REST)."""
+"""Key of the latest progress in the task state store (task page, tab *Storage*; REST)."""
 
 INTERVAL = 1.0
-"""Seconds that an ``advance`` has to wait for: each word in the store is a request to the API server."""
+"""Seconds between two ``advance`` events that are recorded: each write is a request to the API server."""
 
 LINE_INTERVAL = 60.0
 """Seconds after which the log gets a line, however little was done."""
 
 STARTING = {"event": "begin", "phase": "starting Spark", "count": 0, "total": None, "unit": "", "seconds": 0.0}
-"""The first word on a job, before the job can say one."""
+"""The first progress event, before the job can report one."""
 
 
 class ProgressRecorder:
     """Writes a job's progress to the task state store and to the task's log.
 
-    The store survives retries, so the page of a task that was retried shows the progress of the latest try. Progress
-    is a courtesy: when it cannot be written, the job goes on, and the log says so once.
+    The store survives retries and holds the progress of the latest try. If it cannot be written the job continues, and
+    the log says so once.
 
     Args:
         context: the task's context.
         log: the task's log.
-        clock: seconds that never go back.
+        clock: monotonic seconds.
     """
 
     def __init__(self, context: Context, log: Any, clock: Callable[[], float] = time.monotonic) -> None:
@@ -50,7 +50,7 @@ class ProgressRecorder:
         self._tenth = 0
 
     def __call__(self, progress: Mapping[str, Any]) -> None:
-        """Record one progress line; an ``advance`` that comes too soon after the last one is passed over."""
+        """Record a progress event; an ``advance`` that comes too soon after the last one is skipped."""
         now, advances = self._clock(), progress.get("event") == "advance"
         if advances and now < self._next:
             return
@@ -69,17 +69,17 @@ class ProgressRecorder:
             self._store.set(PROGRESS_KEY, dict(progress))
         except Exception as cause:
             self._store = None
-            self._log.warning("Progress cannot be recorded, the job goes on: %s", cause)
+            self._log.warning("Progress cannot be recorded; the job continues: %s", cause)
 
 
 def _tenth(progress: Mapping[str, Any]) -> int:
-    """How many tenths of the phase are done; 0 where nobody knows how much there is to do."""
+    """How many tenths of the phase are done; 0 if the total is not known."""
     total = progress.get("total")
     return 10 * (progress.get("count") or 0) // total if total else 0
 
 
 def sentence(progress: Mapping[str, Any]) -> str:
-    """A progress line for a reader: ``read: 1,200 of 4,800 records (25 %) after 3.1 s, 387/s, 9.3 s left``."""
+    """A progress event as text: ``read: 1,200 of 4,800 records (25 %) after 3.1 s, 387/s, 9.3 s left``."""
     event, count, total = progress.get("event"), progress.get("count") or 0, progress.get("total")
     words = [f"{progress.get('phase', 'progress')}:"]
     if total is not None:

@@ -1,15 +1,15 @@
-"""The operator: one Spark job of statecore as one Airflow task.
+"""The operator that runs one Spark job of statecore as one Airflow task.
 
-Thin over ``SparkSubmitOperator``: it runs ``<application> --report <file> --request '<one JSON document>'``, shows
-the job's progress while it runs, reads the report and returns it, and turns the job's error into a retry or a stop.
-Everything the job does, it does the same without Airflow.
+It is a ``SparkSubmitOperator`` that runs ``<application> --report <file> --request '<one JSON document>'``, shows the
+job's progress, reads and returns the report, and maps the job's error to a retry or a failure. The job does the same
+without Airflow.
 
-**Retries** are safe: the request id is made of the Dag, the run, the task and the map index, so every try (and a
-cleared task) sends the same id, and the job goes on with the plan it froze at the first one. A new run makes a new
-plan. The event of each store's asset goes with the task's success, once for each placement, and so does that of a
-published snapshot (``announcing.py``).
-**Concurrent runs** (a backfill ignores ``max_active_runs``) are kept apart by the lock that the job takes in
-the state directory, or by the head of the repository: the second one is refused.
+**Retries** are safe: the request id consists of Dag, run, task and map index, so every try (and a cleared task) sends
+the same id, and the job resumes the plan that it froze in the first try. A new run makes a new plan. The events of the
+stores' assets and of a published snapshot are sent with the task's success, once for each placement and snapshot
+(``asset_events.py``).
+**Concurrent runs** (a backfill ignores ``max_active_runs``) are serialised by the lock that the job takes in the state
+directory, or by the head of the repository: the second one is refused.
 """
 
 from __future__ import annotations
@@ -50,42 +50,42 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 PART_KEY = "store_{store}"
-"""XCom key of a store's part of the report."""
+"""XCom key of a store's report."""
 
 PLAN_KEY = "plan"
-"""XCom key of the plan of a run that only plans."""
+"""XCom key of the plan of a ``plan_only`` run."""
 
 ARGUMENT_LIMIT = 120 * 1024
-"""Bytes that Linux takes as one argument (MAX_ARG_STRLEN is 128 KiB)."""
+"""Maximum size of one argument in bytes; Linux's MAX_ARG_STRLEN is 128 KiB."""
 
 
 class StatecoreSparkOperator(SparkSubmitOperator):
     """Runs a Spark job of statecore and returns its report.
 
-    Returns (XCom ``return_value``) the report's summary: application, plan, totals, phases, names of the stores.
-    Each store's own part is a XCom of its own, key ``store_<name>``, so that no single value grows with the
-    application. A request with ``plan_only`` leaves the plan as the XCom ``plan`` instead, and announces nothing.
+    XCom ``return_value`` is the report's summary: application, plan, totals, phases, names of the stores. Each store's
+    report is an XCom of its own, key ``store_<name>``, so that no value grows with the application. A request with
+    ``plan_only`` leaves the plan as the XCom ``plan`` instead, and sends no events.
 
     Args:
         request: the job's request as JSON (``statecore.jobs.restore.request.RestoreRequest``) without ``request_id``.
             (templated)
-        application_id: the application it concerns; names the report and, with
+        application_id: the application; names the report and, with
             ``map_index_template="{{ task.application_id }}"``, the mapped task. (templated)
         kafka_conn_id: the connection with the application's Kafka credentials that its spec names; ``None`` for
             ``kafka_<application id>`` or the site's (``credentials.py``). (templated)
-        retry_on: kinds of error worth another try; add ``"Fenced"`` where whoever holds the state directory will
-            let go of it by itself.
-        reports_dir: where the reports lie; default from ``STATECORE_REPORTS``.
+        retry_on: kinds of error that are retried; add ``"Fenced"`` where the process that holds the state directory
+            releases it by itself.
+        reports_dir: directory of the reports; default from ``STATECORE_REPORTS``.
         kwargs: everything ``SparkSubmitOperator`` takes: ``application`` (the job's file), ``conn_id``, ``conf``
-            (wins over the site's, see ``statecore.airflow.settings``), ``name`` (default: the application's id),
+            (overrides the site's, see ``statecore.airflow.settings``), ``name`` (default: the application's id),
             ``env_vars`` (the only place for secrets, as templates over connections), ``driver_memory``, … With
-            ``STORES`` among ``outlets`` (and ``inlets``, for a look at what was sent) the stores' events are sent, with
-            ``SNAPSHOTS`` those of snapshots.
+            ``STORES`` among ``outlets`` (and ``inlets``, to look up events that were sent) the stores' events are sent,
+            with ``SNAPSHOTS`` those of snapshots.
 
     Raises:
         JobRefused: the job refused, or the Spark connection is not usable; no retry.
-        JobUnavailable: something was not there in time, or there was no room; Airflow retries.
-        AirflowException: the driver died without a word; Airflow retries.
+        JobUnavailable: something was not available in time, or there was not enough space; Airflow retries.
+        AirflowException: the driver died without a report; Airflow retries.
     """
 
     application_args: list[Any] | None
@@ -119,10 +119,12 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         self.reports_dir = reports_dir
         for name, alias in (("STORES", STORES), ("SNAPSHOTS", SNAPSHOTS)):
             if alias in self.outlets and alias not in self.inlets:
-                raise ValueError(f"With {name} as outlet the task needs it as inlet too: it looks what was announced.")
+                raise ValueError(
+                    f"With {name} as outlet the task needs it as inlet too, to look up events it has sent."
+                )
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Run the job, read its report, push the stores' parts, return the summary."""
+        """Run the job, push the stores' reports, and return the summary."""
         settings = Settings.from_environment()
         directory = Path(self.reports_dir) if self.reports_dir else settings.reports
         request_id = request_id_of(context)
@@ -140,14 +142,14 @@ class StatecoreSparkOperator(SparkSubmitOperator):
                 self._keep_index(directory, report_file.parent.name)
 
     def _keep_index(self, directory: Path, name: str) -> None:
-        """Have the index ready for the page. It is only a copy: how the job ended does not depend on it."""
+        """Update the index of the reports for the UI page; a failure does not fail the task."""
         try:
             ReportIndex(directory).application(name)
         except Exception as cause:
-            self.log.warning("The index of the reports in %s cannot be kept: %s", directory, cause)
+            self.log.warning("The index of the reports in %s cannot be updated: %s", directory, cause)
 
     def _prepare(self, settings: Settings, report_file: Path, request_id: str) -> tuple[str, dict[str, str]]:
-        """Refuse what can be refused before anything runs; returns the job's request, and its secrets."""
+        """Check what can be checked before the job starts; returns the job's request and its secrets."""
         with self._refusing(report_file, request_id):
             if not self.may_do_without_spark:
                 checked_master(self._conn_id)
@@ -160,15 +162,15 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         return argument, secrets
 
     def _asked(self) -> Mapping[str, Any]:
-        """The request as the job gets it, but for its id."""
+        """The request as the job gets it, without its id."""
         return self.request
 
     may_do_without_spark: ClassVar[bool] = False
-    """Whether the Spark connection is looked at only when it is needed."""
+    """Whether the Spark connection is checked only when Spark is used."""
 
     @contextmanager
     def _refusing(self, report_file: Path, request_id: str) -> Iterator[None]:
-        """Around checks: what they refuse is reported, and no try follows."""
+        """Report an error of the checks inside, and fail without a retry."""
         try:
             yield
         except StatecoreError as error:
@@ -176,18 +178,18 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             raise refused(error, self.log) from error
 
     def _work(self, context: Context, settings: Settings, report_file: Path, argument: str) -> None:
-        """Have the job run, to its end."""
+        """Run the job to its end."""
         self._submit(context, settings, report_file, argument)
 
     def _submit(self, context: Context, settings: Settings, report_file: Path, argument: str) -> None:
-        """Have the job run by Spark, to its end."""
+        """Run the job with ``spark-submit`` to its end."""
         request_id = request_id_of(context)
         with self._refusing(report_file, request_id):
             master = checked_master(self._conn_id)
-        # The report first: the provider masks whatever follows an argument with the word "password" in it.
+        # The report first, because the provider masks everything after an argument that contains "password".
         self.application_args = ["--report", str(report_file), "--request", argument, *(self.application_args or [])]
         if not is_local(master):
-            # The job compares: to run elsewhere than on the cluster that is meant must not end green.
+            # The job refuses to run on another master than this one.
             self.application_args += ["--master", master]
         self._settle(master, settings.spark.to_conf())
         self._hook = self._get_hook()
@@ -198,22 +200,22 @@ class StatecoreSparkOperator(SparkSubmitOperator):
 
     @property
     def plan_only(self) -> bool:
-        """Whether the job only plans: nothing is restored, and nothing announced."""
+        """Whether the job only plans: nothing is restored, and no event is sent."""
         return bool(self.request.get("plan_only"))
 
     def _run(self, context: Context, report_file: Path, request_id: str) -> None:
         try:
             super().execute(context)
         except AirflowException as failure:
-            # spark-submit knows an exit code; the job itself knows why.
+            # The provider's exception has an exit code only; the job's report says why.
             self._raise_reported(report_file)
-            died = ended_without_a_word("The driver", str(failure))
+            died = ended_without_report("The driver", str(failure))
             self._record_failure(report_file, request_id, died)
             log_error(died.to_json(), self.log)
             raise failure from None
 
     def _raise_reported(self, report_file: Path) -> None:
-        """Raise the error that the job has reported, if it has."""
+        """Raise the error that the job has reported, if any."""
         try:
             report = reports.read_report(report_file)
         except reports.ReportError:
@@ -232,8 +234,8 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             error = Invalid(
                 f"{cause} The job itself succeeded.",
                 code="job-report-not-shared",
-                action="Point STATECORE_REPORTS to a directory that the driver and this worker share, or run the "
-                "driver here (deploy-mode client).",
+                action="Set STATECORE_REPORTS to a directory that the driver and this worker share, or run the driver "
+                "on the worker (deploy-mode client).",
                 report=str(report_file),
             )
             raise refused(error, self.log) from cause
@@ -245,14 +247,14 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             error = Invalid(
                 f"{cause} The job itself succeeded.",
                 code="job-report-unsupported",
-                action="Use one release of statecore for the jobs and for Airflow.",
+                action="Use the same release of statecore for the jobs and for Airflow.",
                 report=str(report_file),
             )
             raise refused(error, self.log) from cause
         return report
 
     def _check_report(self, report: Mapping[str, Any]) -> None:
-        """Make sure that it is understood. Raises ``ReportError``."""
+        """Check that this release can read the report. Raises ``ReportError``."""
         reports.check_report(report)
 
     def _publish(self, context: Context, report: Mapping[str, Any], report_file: Path) -> dict[str, Any]:
@@ -263,16 +265,16 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         for note in report.get("notes") or ():
             self.log.warning("%s: %s", self.application_id, note)
         if not parts:
-            self.log.info("%s: nothing was to be done; the whole report: %s", self.application_id, report_file)
+            self.log.info("%s: nothing to do; full report: %s", self.application_id, report_file)
         elif report.get("placed", True):
             done = "restored" if report.get("state_dir") else "read"
-            self.log.info("%s: %s %s; the whole report: %s", self.application_id, done, ", ".join(parts), report_file)
+            self.log.info("%s: %s %s; full report: %s", self.application_id, done, ", ".join(parts), report_file)
             if report.get("master"):
                 self.log.info("%s: %s", self.application_id, ran_on(report))
         else:
             self.log.warning(
-                "%s: nothing was done, %s stand as an earlier try of this very run placed them (the application may "
-                "have used them since). Start a new run, with replace, to build them anew.",
+                "%s: nothing was changed: an earlier try of this run has placed %s (the application may have used them "
+                "since). To rebuild them, start a new run with replace.",
                 self.application_id,
                 ", ".join(parts),
             )
@@ -284,13 +286,13 @@ class StatecoreSparkOperator(SparkSubmitOperator):
     def _announce(self, context: Context, report: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]]) -> None:
         if STORES in self.outlets and report.get("state_dir"):
             added = announce(context, report, parts)
-            said = ", ".join(added) or "nothing new, an earlier try has announced them"
+            names = ", ".join(added) or "no stores, an earlier try has sent them"
             if parts:
-                self.log.info("%s: asset events of %s", self.application_id, said)
+                self.log.info("%s: asset events of %s", self.application_id, names)
         if SNAPSHOTS in self.outlets and report.get("published"):
             new = announce_snapshot(context, report)
-            said = "an event of the snapshot" if new else "no event of the snapshot, an earlier try has announced it"
-            self.log.info("%s: %s", self.application_id, said)
+            event = "asset event of the snapshot" if new else "no asset event of the snapshot, an earlier try sent it"
+            self.log.info("%s: %s", self.application_id, event)
 
     def _show_plan(self, context: Context, report: Mapping[str, Any]) -> dict[str, Any]:
         plan = plans.bounded(report)
@@ -299,47 +301,47 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         return {**plans.summary(plan), "map_index": context["ti"].map_index}
 
     def _log_lines(self, *texts: str) -> None:
-        """A line of the log for each line: in one event a table's lines run together."""
+        """Log each line as an event of its own, so that tables keep their lines."""
         for line in "\n".join(texts).splitlines():
             self.log.info("%s", line)
 
     def _settle(self, master: str, site: Mapping[str, str]) -> None:
-        """Complete ``conf`` and ``env_vars``; what the caller set stays."""
+        """Fill in defaults of ``conf`` and ``env_vars``; values of the caller stay."""
         conf = {**site, **(self.conf or {})}
         conf.setdefault("spark.ui.showConsoleProgress", "false")
         env_vars = {name: str(value) for name, value in (self.env_vars or {}).items()}
         local = is_local(master)
         if local:
             conf = {name: value for name, value in conf.items() if name not in ELSEWHERE}
-            # Nothing outside this machine takes part, so nothing listens on its other addresses.
+            # Only this machine takes part, so Spark listens on loopback only.
             conf.setdefault("spark.ui.enabled", "false")
             conf.setdefault("spark.driver.host", "127.0.0.1")
             conf.setdefault("spark.driver.bindAddress", "127.0.0.1")
-            # The job needs what is installed beside this interpreter, and its own spark-submit before any other.
+            # The job needs the packages of this interpreter, and its spark-submit before any other.
             env_vars.setdefault("PYSPARK_PYTHON", sys.executable)
             own = str(Path(sys.executable).parent)
             env_vars.setdefault("PATH", os.pathsep.join([own, os.environ.get("PATH", os.defpath)]))
         if local or master.startswith("spark://"):
-            # Only here these are the environment of the driver's own process. On YARN and Kubernetes the provider
-            # makes --conf of them, for a driver on another machine.
+            # Only with these masters env_vars become the environment of the driver's process. On YARN and Kubernetes
+            # the provider turns them into --conf, for a driver on another machine.
             env_vars.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
             quiet = f"-Dlog4j2.configurationFile={log_configuration().as_uri()}"
             env_vars.setdefault("SPARK_SUBMIT_OPTS", " ".join([*quick_start_options(), quiet]))
         if "spark.pyspark.python" in conf and self._driver_is_here():
-            # Spark would run the driver with the executors' interpreter, too.
+            # Else Spark would also run the driver with the executors' interpreter.
             conf.setdefault("spark.pyspark.driver.python", sys.executable)
         self.conf = conf
         self.env_vars = env_vars
 
     def _driver_is_here(self) -> bool:
-        """Whether spark-submit runs the driver in this very task, and not on the cluster."""
+        """Whether spark-submit runs the driver in this task, and not on the cluster."""
         mode = self._deploy_mode or BaseHook.get_connection(self._conn_id).extra_dejson.get("deploy-mode")
         return mode != "cluster"
 
     def _get_hook(self) -> ProgressHook:
         hook = super()._get_hook()
-        # The parent builds its hook from thirty of its own fields. Repeating that list here would lose every field
-        # a later version adds; the subclass adds behaviour and no state, so the built one is made to be one of them.
+        # The base class builds its hook from thirty fields; repeating that list here would lose the fields of later
+        # versions. The subclass has no state of its own, so changing the class of the built hook is enough.
         hook.__class__ = ProgressHook
         return hook
 
@@ -350,24 +352,23 @@ def ran_on(report: Mapping[str, Any]) -> str:
     return f"ran on {report['master']} with {number_of(int(report.get('executors') or 0), 'executor')} on {hosts}"
 
 
-def ended_without_a_word(who: str, how: str) -> Retryable:
-    """The error of a job that has reported none."""
+def ended_without_report(who: str, how: str) -> Retryable:
+    """The error of a job that ended without a report."""
     return Retryable(
-        f"{who} ended without a word: {how}",
+        f"{who} ended without a report: {how}",
         code="job-report-missing",
-        action="See the task's log; a kill and a want of memory are the usual reasons. A retry goes on with what was "
-        "done.",
+        action="See the task's log; usually the process was killed or ran out of memory. A retry resumes the job.",
     )
 
 
 def request_id_of(context: Context) -> str:
-    """``dag/run/task/map index``: the same for every try of a task, another for every run."""
+    """``dag/run/task/map index``: the same for every try of a task."""
     ti = context["ti"]
     return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/{ti.map_index}"
 
 
 def request_argument(request: Mapping[str, Any], request_id: str) -> str:
-    """The request as the one JSON string that the job takes. Raises ``Invalid`` when it does not fit an argument."""
+    """The request as the JSON argument of the job. Raises ``Invalid`` if it is too large for an argument."""
     argument = json.dumps({**request, "request_id": request_id}, separators=(",", ":"))
     if len(argument.encode()) > ARGUMENT_LIMIT:
         raise Invalid(
@@ -380,11 +381,11 @@ def request_argument(request: Mapping[str, Any], request_id: str) -> str:
 
 
 def make_room_for(report_file: Path) -> None:
-    """Make the report's directory and remove the report of an earlier try.
+    """Create the report's directory and remove the report of an earlier try.
 
     Raises:
-        Invalid: that is denied.
-        Capacity: there is no room for it.
+        Invalid: permission is denied.
+        Capacity: there is no space left.
     """
     try:
         report_file.parent.mkdir(parents=True, exist_ok=True)
@@ -393,6 +394,6 @@ def make_room_for(report_file: Path) -> None:
         raise system_error(
             cause,
             f"The report cannot be written to {report_file.parent}",
-            action="Point STATECORE_REPORTS to a directory that Airflow's user can write.",
+            action="Set STATECORE_REPORTS to a directory that Airflow's user can write.",
             report=str(report_file),
         ) from cause

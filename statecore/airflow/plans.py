@@ -1,7 +1,7 @@
-"""The plan of a run that only plans: what its task shows in its log and leaves in XCom.
+"""The plan of a ``plan_only`` run, for the task's log and XCom.
 
-The job writes ``RestorePlan.to_json()`` where a restore writes its report. It lies in a directory of its own, because
-nothing was restored, and what shows the reports must not take it for one.
+The job writes ``RestorePlan.to_json()`` instead of a restore's report. Plans have a directory of their own, because
+the pages that show reports must not take a plan for one.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any
 from statecore.airflow.reports import PART_LIMIT, columns
 
 _FIELDS = ("task", "store", "kind", "topic", "partition", "start", "end")
-"""Fields of a partition's plan that are shown as they are."""
+"""Fields of a partition's plan that are copied unchanged."""
 
 
 def plan_path(report_file: Path) -> Path:
-    """Where a plan lies that would be the report of a restore at ``report_file``."""
+    """Path of the plan for the report path of a restore."""
     return report_file.parent / "plans" / report_file.name
 
 
 def bounded(plan: Mapping[str, Any], limit: int = PART_LIMIT) -> dict[str, Any]:
-    """The plan for XCom: its totals, and its partitions as far as ``limit`` bytes of JSON go."""
+    """The plan for XCom: its totals, and as many partitions as fit into ``limit`` bytes of JSON."""
     kept: list[dict[str, Any]] = []
     size = 0
     for part in plan["partitions"]:
@@ -52,12 +52,12 @@ def summary(plan: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def table(plan: Mapping[str, Any]) -> str:
-    """The bounded plan as a table for a person who reads the task's log."""
+    """The bounded plan as a table for the task's log."""
     headings = ("task", "store", "kind", "changelog", "partition", "from", "to", "tail left", "ranges")
     fields = (*_FIELDS, "tail_left", "ranges")
     lines = columns(headings, [[part[name] for name in fields] for part in plan["partitions"]])
     if plan["partitions_left_out"]:
         lines.append(f"and {plan['partitions_left_out']:,} more partitions")
     totals = plan["totals"]
-    lines.append(f"{totals['partitions']:,} store partitions, at most {totals['offsets']:,} records")
+    lines.append(f"{totals['partitions']:,} store partitions, at most {totals['offsets']:,} records to read")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The plugin: the page *State stores*, under *Stores* in Airflow's navigation, and *Progress*, a tab of every run.
+"""The Airflow plugin: the pages *State stores* (under *Stores* in the navigation) and *Progress* (a tab of every run).
 
 ``plugins/statecore_plugin.py`` makes Airflow find it.
 """
@@ -16,22 +16,22 @@ from statecore.airflow.ui import progress_page
 from statecore.airflow.ui.store_page import app
 
 PREFIX = "/state-stores"
-"""Where the API server mounts the page's application."""
+"""Path under which the API server mounts the page *State stores*."""
 
 
 PROGRESS_PREFIX = "/statecore-progress"
 
 
 def page_address(prefix: str = PREFIX) -> str:
-    """A page's address as the browser sees it, below the path of ``[api] base_url`` when it has one.
+    """A page's URL path as the browser sees it, below the path of ``[api] base_url``.
 
-    The slash at the end is needed: without it Airflow's own page answers.
+    Without the trailing slash Airflow's own page answers.
     """
     return urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/") + f"{prefix}/"
 
 
 class StatecorePlugin(AirflowPlugin):
-    """Adds the pages *State stores* and *Progress*, and what keeps the stores' assets in their group."""
+    """Adds the pages *State stores* and *Progress*, and the listener that sets the group of the assets."""
 
     name = "statecore"
     fastapi_apps: ClassVar[list[Any]] = [

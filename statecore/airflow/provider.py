@@ -1,4 +1,4 @@
-"""Entry point ``apache_airflow_provider``: what this package adds to Airflow, for ``airflow providers``."""
+"""Entry point ``apache_airflow_provider``, for ``airflow providers``."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 
 def get_provider_info() -> dict[str, Any]:
-    """The package as Airflow's provider manager wants it described.
+    """The description of the package for Airflow's provider manager.
 
-    No connection types: the Spark master is a ``spark`` connection, and Kafka is named by the spec.
+    There are no connection types: the Spark master is a ``spark`` connection, and the spec names Kafka.
     """
     return {
         "package-name": "statecore",

@@ -1,9 +1,8 @@
-"""The report of a job: where its file lies, how it is read, and how it is cut into one part for each store.
+"""Report files of jobs: their path, reading, and the bounded report of each store for XCom.
 
-A job writes its result (or its error) as one JSON document to the path it was given. The operator reads it there and
-hands it on through XCom, which lies in Airflow's database: so one bounded part for each store, never the whole.
-The files stay, one for each request, and are what the UI page shows:
-``<reports>/<application id>/<request>.json``.
+A job writes its result or its error as one JSON document to the given path. The operator reads it and passes it on
+through XCom, which Airflow keeps in its database: one bounded report for each store, never the whole. The files stay,
+one for each request, and are shown by the UI page: ``<reports>/<application id>/<request>.json``.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from statecore.jobs.history.report_head import read_report as read_report
 from statecore.jobs.history.report_index import directory_name
 
 PART_LIMIT = 256 * 1024
-"""Bytes of JSON that the part of one store may take in XCom; partitions beyond it are only counted."""
+"""Bytes of JSON that the report of one store may take in XCom; partitions beyond it are only counted."""
 
 TOTALS = ("records", "rows", "bytes", "tombstones", "null_keys", "aborted")
-"""Fields of a store partition that add up over the partitions of a store."""
+"""Fields that are summed over the partitions of a store."""
 
 
 def report_path(directory: Path, application_id: str, request_id: str) -> Path:
-    """Where the report of a request lies; the same for every try of it.
+    """Path of the report of a request; the same for every try.
 
-    A request id holds ``/``, ``+`` and ``:``, and two ids may differ in those alone: a piece of its hash is appended.
+    Characters such as ``/``, ``+`` and ``:`` of the request id are replaced, so part of its hash is appended.
     """
     readable = re.sub(r"[^A-Za-z0-9._-]+", "_", request_id)[:120]
     unique = hashlib.sha256(request_id.encode()).hexdigest()[:8]
@@ -42,29 +41,29 @@ def report_path(directory: Path, application_id: str, request_id: str) -> Path:
 
 
 def record_failure(path: Path, attempt: Attempt, error: Mapping[str, Any]) -> None:
-    """Report a failure that the job itself has not reported, so that no older success hides it.
+    """Write a failure that the job itself did not report, so that no older success hides it.
 
-    A report of what was restored stays; of one that only says that a job began, who and where is kept.
+    A report of restored stores is kept; from a report that a job began, its attempt (user, host) is kept.
 
     Args:
-        path: where the job's report lies, or should.
-        attempt: the try, as far as this task knows it.
+        path: path of the job's report.
+        attempt: the attempt, as far as this task knows it.
         error: ``StatecoreError.to_json()``.
     """
     try:
-        said = read_report(path)
+        existing = read_report(path)
     except ReportError:
-        said = {}
-    if "stores" in said:
+        existing = {}
+    if "stores" in existing:
         return
-    attempt = Attempt.of(said) if said.get("started") and "error" not in said else attempt
-    with suppress(OSError):  # it is in the task's log all the same
+    attempt = Attempt.of(existing) if existing.get("started") and "error" not in existing else attempt
+    with suppress(OSError):  # the error is in the task's log too
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(encoded(attempt.failed(error)))
 
 
 def summary(report: Mapping[str, Any]) -> dict[str, Any]:
-    """The report without its store partitions, and the names of its stores: small, whatever the application's size."""
+    """The report with the names of its stores instead of its store partitions, so its size is bounded."""
     fields = (
         "application_id",
         "plan_id",
@@ -85,25 +84,25 @@ def summary(report: Mapping[str, Any]) -> dict[str, Any]:
     entries = report.get("stores", [])
     return {
         **{name: report[name] for name in fields if name in report},
-        # A job's own totals leave out what nobody has counted.
+        # A job's own totals leave out stores that were not counted.
         "totals": {**report.get("totals", {}), **{name: _total(name, entries) for name in ("rows", "bytes")}},
         "stores": sorted({str(entry["store"]) for entry in report.get("stores", [])}),
     }
 
 
 def published(report: Mapping[str, Any]) -> str:
-    """What a report says of the snapshot that it names, in one line for a person."""
+    """The published snapshot of a report, as one line of text."""
     found = report["published"]
-    said = "was published by an earlier try" if found.get("earlier") else "published"
-    others = f", {found['beside']} of others were published meanwhile" if found.get("beside") else ""
+    done = "was published by an earlier try" if found.get("earlier") else "published"
+    concurrent = f", {found['beside']} of other jobs were published meanwhile" if found.get("beside") else ""
     return (
-        f"snapshot {found['snapshot']} {said} in {report.get('repository')}: {found.get('tasks')} tasks, "
-        f"{int(found.get('file_bytes') or 0):,} bytes, {int(found.get('new_bytes') or 0):,} of them new{others}"
+        f"snapshot {found['snapshot']} {done} in {report.get('repository')}: {found.get('tasks')} tasks, "
+        f"{int(found.get('file_bytes') or 0):,} bytes, {int(found.get('new_bytes') or 0):,} of them new{concurrent}"
     )
 
 
 def parts_by_store(report: Mapping[str, Any], limit: int = PART_LIMIT) -> dict[str, dict[str, Any]]:
-    """The report cut by store: totals over the partitions, and the partitions as far as ``limit`` bytes of JSON go."""
+    """The report by store: totals, and as many partitions as fit into ``limit`` bytes of JSON."""
     entries: dict[str, list[Mapping[str, Any]]] = {}
     for entry in report.get("stores", []):
         entries.setdefault(str(entry["store"]), []).append(entry)
@@ -141,13 +140,13 @@ def _part(report: Mapping[str, Any], store: str, partitions: Sequence[Mapping[st
 
 
 def _total(name: str, entries: Sequence[Mapping[str, Any]]) -> int | None:
-    """A sum over the partitions of a store; ``None`` where nobody has counted one of them."""
+    """A sum over the partitions of a store; ``None`` if one of them was not counted."""
     found = known_sum(int(entry.get(name) or 0) for entry in entries)
     return None if found < 0 else found
 
 
 def _offsets(entry: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """(partition, committed offset) of an entry; a global store's entry has those of all its partitions."""
+    """(partition, committed offset) of an entry; for a global store those of all its partitions."""
     if int(entry.get("partition", -1)) >= 0:
         return [(str(entry["partition"]), entry.get("committed_offset"))]
     offsets = {name.rpartition("-")[2]: offset for name, offset in (entry.get("offsets") or {}).items()}
@@ -169,7 +168,7 @@ COLUMNS: tuple[tuple[str, str], ...] = (
 
 
 def table(part: Mapping[str, Any]) -> str:
-    """The partitions of one store as a table for a person who reads the task's log."""
+    """The partitions of one store as a table for the task's log."""
     lines = columns(
         [heading for _, heading in COLUMNS],
         [[_shown(field, entry.get(field)) for field, _ in COLUMNS] for entry in part["partitions"]],
@@ -178,9 +177,9 @@ def table(part: Mapping[str, Any]) -> str:
         lines.append(f"and {part['partitions_left_out']} more partitions, in the report file")
     totals = part["totals"]
     if part.get("left_to_restore"):
-        lines.append("left to Kafka Streams, which restores the store when the application starts; nothing was read")
+        lines.append("nothing was read; Kafka Streams restores the store when the application starts")
     if totals["rows"] is None:
-        lines.append(f"{totals['records']:,} records; nobody has counted the rows that they come to")
+        lines.append(f"{totals['records']:,} records; their rows were not counted")
     else:
         lines.append(f"{totals['records']:,} records became {totals['rows']:,} rows; digest {part['digest']}")
     return "\n".join(lines)
@@ -191,7 +190,7 @@ def _shown(field: str, value: Any) -> Any:
 
 
 def columns(headings: Sequence[str], values: Sequence[Sequence[Any]]) -> list[str]:
-    """Values below headings, a line each, in columns as wide as what they hold."""
+    """Lines of a table with headings, each column as wide as its widest cell."""
     rows = [list(headings), *([_cell(value) for value in row] for row in values)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -1,7 +1,7 @@
-"""From the parameters of a run to one job request for each application, checked before any Spark is started.
+"""Job requests from the parameters of a run, one for each application, validated before Spark is started.
 
-The parameters come from people and from the REST API: their shape was checked against the JSON schema, their
-meaning is checked here: the spec can be read, the stores and partitions named exist in it, no application twice.
+Airflow has checked the parameters against their JSON schema. Here their meaning is checked: specs can be read, named
+stores and partitions exist, and no application is named twice.
 """
 
 from __future__ import annotations
@@ -25,47 +25,47 @@ if TYPE_CHECKING:
 
 
 NOT_OF_SNAPSHOTS = frozenset({"state_dir", "staging_dir", "replace", "owner"})
-"""Fields of a request that say where stores are placed: a job that only publishes a snapshot has none of them."""
+"""Fields of a request that concern placement, which a job that only publishes a snapshot does not have."""
 
 
 Refused = Callable[[str, str | None, StatecoreError], None]
-"""Told how an application was named, its id where its spec could be read, and what is wrong with it."""
+"""Callback for a refused application: how it was named, its id if its spec could be read, and the error."""
 
 
-def _nobody(named: str, application_id: str | None, error: StatecoreError) -> None:
-    """Hears nothing."""
+def _ignore(named: str, application_id: str | None, error: StatecoreError) -> None:
+    """Ignores refused applications."""
 
 
-def snapshot_requests(params: Mapping[str, Any], refused: Refused = _nobody) -> list[dict[str, Any]]:
-    """The entries of ``snapshot_state``: see :func:`restore_requests`, whose fields of placing it does not have."""
+def snapshot_requests(params: Mapping[str, Any], refused: Refused = _ignore) -> list[dict[str, Any]]:
+    """The entries of ``snapshot_state``: :func:`restore_requests` without the fields of placement."""
     return restore_requests(params, refused, NOT_OF_SNAPSHOTS)
 
 
 def restore_requests(
-    params: Mapping[str, Any], refused: Refused = _nobody, without: Collection[str] = ()
+    params: Mapping[str, Any], refused: Refused = _ignore, without: Collection[str] = ()
 ) -> list[dict[str, Any]]:
     """One entry for each application: ``application_id``, ``kafka_conn_id``, the ``request`` of the job, and ``conf``.
 
-    ``conf`` holds the Spark properties that the application's spec and the run ask for, the run's first; an entry
-    without any has none.
+    ``conf`` holds the Spark properties of the application's spec and of the run, which takes precedence; it is absent
+    without any.
 
     Args:
         params: the parameters of ``restore_stores``: ``applications``; the fields of ``RestoreRequest`` that its form
             shows; ``spark_conf`` and the other fields of ``SparkSettings``.
-        refused: told of each application that is refused by itself; the first such error is raised in the end.
+        refused: called for each refused application; the first such error is raised at the end.
         without: fields that the form does not have.
 
     Raises:
-        Invalid: there is no parameter of some name, a spec or a Spark property is wrong, an application appears twice,
-            no application was named, a path is relative.
+        Invalid: a parameter is unknown, a spec or a Spark property is wrong, an application is named twice, none was
+            named, or a path is relative.
         NotFound: a spec file or a named store does not exist.
     """
     entries: list[dict[str, Any]] = []
     errors: list[StatecoreError] = []
     seen: dict[str, str] = {}
     check_names(params, RestoreRequest, without)
-    said = fields_of(RestoreRequest, params)
-    stores = said["stores"]
+    given = fields_of(RestoreRequest, params)
+    stores = given["stores"]
     spark = settings_of(params).to_conf()
     for named in params["applications"]:
         application_id = None
@@ -75,7 +75,7 @@ def restore_requests(
                 raise Invalid(
                     f"The application {spec.application_id} is named twice: {first} and {source}.",
                     code="application-duplicated",
-                    action="Name each application once; two jobs would fight for one state directory.",
+                    action="Name each application once; two jobs would compete for one state directory.",
                     application_id=spec.application_id,
                 )
             application_id = spec.application_id
@@ -83,13 +83,13 @@ def restore_requests(
             _check_stores(spec, stores, several=len(params["applications"]) > 1)
             request: dict[str, Any] = {
                 **request_of_named(named),
-                **said,
+                **given,
                 "stores": [name for name in stores if name in _names(spec)],
             }
             check_paths(request)
             if stores and not request["stores"]:
                 continue  # every named store belongs to another application
-            RestoreRequest.from_json(request)  # what it refuses is refused before Spark is started
+            RestoreRequest.from_json(request)  # invalid requests are refused before Spark is started
         except StatecoreError as error:
             errors.append(error)
             refused(named, application_id, error)
@@ -121,17 +121,17 @@ def check_names(
     others: Collection[str] = (),
     of: str = "applications",
 ) -> None:
-    """Refuse a parameter that there is not: Airflow takes any, and a misspelt one would mean everything.
+    """Refuse unknown parameters: Airflow accepts any, and a misspelt ``stores`` would mean all stores.
 
     Args:
         params: the parameters of a run.
         request: the request whose fields the form shows.
-        without: fields that it does not show.
-        others: names that it has besides.
-        of: the one that says what is meant.
+        without: fields that the form does not show.
+        others: further parameters of the form.
+        of: the parameter that names applications or directories.
 
     Raises:
-        Invalid: there is no parameter of some name.
+        Invalid: a parameter is unknown.
     """
     settings = {field.name for field in fields(SparkSettings)} - {"conf"}
     known = {of, "spark_conf", *settings, *form_names(request, without), *others}
@@ -145,7 +145,7 @@ def check_names(
 
 
 def check_paths(request: Mapping[str, Any]) -> None:
-    """Refuse relative paths: a worker would take them from wherever it was started, as a rule Airflow's home.
+    """Refuse relative paths: a worker would resolve them against its own directory, mostly Airflow's home.
 
     Raises:
         Invalid: a path of the request is relative.
@@ -154,7 +154,7 @@ def check_paths(request: Mapping[str, Any]) -> None:
         path, hint = request.get(name), declared.said.value.hint()
         if isinstance(declared.said.value, FilePath) and path and not Path(path).is_absolute():
             raise Invalid(
-                f"The {declared.said.title.lower()} {path!r} is relative; a worker has no directory of yours.",
+                f"The {declared.said.title.lower()} {path!r} is relative; the worker has another working directory.",
                 code="path-relative",
                 action=f"Give {hint[:1].lower()}{hint[1:]}.",
                 **{name: path},
@@ -162,19 +162,19 @@ def check_paths(request: Mapping[str, Any]) -> None:
 
 
 def is_inline(named: str) -> bool:
-    """Whether an item of ``applications`` is a spec written in JSON, rather than the path of one."""
+    """Whether an item of ``applications`` is a spec as JSON, and not the path of one."""
     return named.lstrip().startswith("{")
 
 
 def request_of_named(named: str) -> dict[str, Any]:
-    """The field of a request that an item of ``applications`` becomes. Raises ``Invalid``."""
+    """The request field for an item of ``applications``. Raises ``Invalid``."""
     if not is_inline(named):
         return {"spec_path": named}
     try:
         return {"spec": json.loads(named)}
     except ValueError as cause:
         raise Invalid(
-            f"The inline spec is no JSON: {cause}.", code="spec-invalid", action="Write one JSON object on one line."
+            f"The inline spec is not JSON: {cause}.", code="spec-invalid", action="Write one JSON object on one line."
         ) from cause
 
 
@@ -183,7 +183,7 @@ def _names(spec: ApplicationSpec) -> set[str]:
 
 
 class _LaterEnvironment(dict[str, str]):
-    """Stands for the job's environment, which this task does not have: every variable is set, to nothing of use."""
+    """Stands for the job's environment, which this task does not have: every variable is set to a dummy."""
 
     def __contains__(self, name: object) -> bool:
         return True
@@ -198,17 +198,17 @@ def _spec_of(named: str) -> tuple[str, ApplicationSpec]:
 
 
 def spec_of_named(named: str, environ: Mapping[str, str] | None = None) -> ApplicationSpec:
-    """The spec that an item of ``applications`` is, or names.
+    """The spec of an item of ``applications``.
 
     Args:
         named: the item.
-        environ: what its ``${NAME}`` are looked up in; ``None`` to leave that to the job.
+        environ: variables for ``${NAME}``; ``None`` to leave them unresolved.
 
     Raises:
-        Invalid: it is no spec, or its path is relative.
-        NotFound: there is no file at its path.
+        Invalid: the spec is not valid, or its path is relative.
+        NotFound: the file does not exist.
     """
-    # Imported here: a Dag file that imports this module is parsed often, and reads no spec then.
+    # Imported here, because Dag files that import this module are parsed often and read no spec.
     from statecore.spec.reader import load_spec, read_spec
 
     environ = _LaterEnvironment() if environ is None else environ

@@ -1,29 +1,30 @@
-"""What a site sets once, by environment variables: read without touching Airflow's database or the disk.
+"""Settings of a site, from environment variables; reads neither Airflow's database nor the disk.
 
-A DAG file is parsed again and again, so its defaults may come neither from Airflow Variables nor from files. The
+Dag files are parsed repeatedly, so their defaults must come neither from Airflow Variables nor from files. The
 variables:
 
 ===============================  =================================================================================
 variable                         meaning
 ===============================  =================================================================================
-``STATECORE_SPECS``              default spec files of the DAGs, absolute paths separated by ``:``
+``STATECORE_SPECS``              default spec files of the Dags, absolute paths separated by ``:``
 ``STATECORE_STATE_DIR``          default ``state.dir`` of the applications
-``STATECORE_STAGING_DIR``        default directory in which runs and images are built; else in the state directory
-``STATECORE_REPOSITORY``         default repository into which snapshots are published
-``STATECORE_SNAPSHOT_SCHEDULE``  when ``snapshot_state`` runs by itself: a cron expression or a preset; default never
-``STATECORE_CHECKPOINT_TICK``    how often ``checkpoint_stores`` looks which applications are due, such as ``1m``;
-                                 default never by itself
-``STATECORE_SPARK_FROM``         offsets of a checkpoint's tails from which Spark reads them, and not the worker itself
-``STATECORE_REPORTS``            directory of the reports; default ``$AIRFLOW_HOME/statecore/reports``. The task that
-                                 runs Spark writes it, the API server reads it for the UI page: one shared directory
+``STATECORE_STAGING_DIR``        default directory for runs and images under construction; else the state directory
+``STATECORE_REPOSITORY``         default repository for snapshots
+``STATECORE_SNAPSHOT_SCHEDULE``  schedule of ``snapshot_state``: a cron expression or a preset; default none
+``STATECORE_CHECKPOINT_TICK``    how often ``checkpoint_stores`` looks for due applications, such as ``1m``; default
+                                 never
+``STATECORE_SPARK_FROM``         number of offsets in a checkpoint's tails from which Spark reads them, and not the
+                                 worker
+``STATECORE_REPORTS``            directory of the reports; default ``$AIRFLOW_HOME/statecore/reports``. Written by the
+                                 tasks that run jobs, read by the API server for the UI page: one shared directory
 ``STATECORE_SPARK_CONN``         connection id of the Spark master; default ``spark_default``
 ``STATECORE_KAFKA_CONN``         connection id with the Kafka credentials of applications that have no connection of
                                  their own (``credentials.py``)
-``STATECORE_AWS_CONN``           connection id, of type ``aws``, with the driver's credentials of the object store; else
-                                 they are found on its machine
+``STATECORE_AWS_CONN``           connection id, of type ``aws``, with the driver's credentials of the object store;
+                                 default those of its machine
 ===============================  =================================================================================
 
-How Spark runs the jobs; the ``spark`` section of a spec wins over these, and a run's form over both:
+How Spark runs the jobs; the ``spark`` section of a spec takes precedence over these, and a run's form over both:
 
 ===============================  =================================================================================
 variable                         meaning
@@ -31,7 +32,7 @@ variable                         meaning
 ``STATECORE_SPARK_CONF``         Spark properties as a JSON object, ``{"spark.cores.max": "8"}``; no secrets
 ``STATECORE_EXECUTOR_PYTHON``    interpreter of a cluster's executors, a path on their hosts; it needs statecore
 ``STATECORE_EXECUTOR_MEMORY``    memory of an executor's JVM, such as ``2g``
-``STATECORE_EXECUTOR_CORES``     cores of an executor, and so its tasks at once
+``STATECORE_EXECUTOR_CORES``     cores of an executor: the number of its concurrent tasks
 ``STATECORE_EXECUTOR_ARCHIVES``  packed environments for the executors, ``<path>#<name>``, separated by commas
 ===============================  =================================================================================
 """
@@ -58,18 +59,18 @@ class Settings:
 
     Attributes:
         specs: default spec files.
-        state_dir: default state directory, or ``None`` where a run has to name it.
+        state_dir: default state directory, or ``None`` if a run has to name it.
         staging_dir: default staging directory, or ``None`` for the state directory.
-        repository: default repository, or ``None`` for none.
-        snapshot_schedule: when snapshots are published by themselves, or ``None`` for never.
         reports: directory of the job reports.
         spark_conn_id: connection of the Spark master.
-        kafka_conn_id: connection with the Kafka credentials of applications that have none of their own, or ``None``.
-        aws_conn_id: connection with the driver's credentials of the object store, or ``None`` for its machine's own.
-        checkpoint_tick_ms: how often it is looked which applications are due for a checkpoint, in ms, or ``None`` for
-            never.
-        spark_from: offsets of a checkpoint's tails from which Spark reads them, or ``None`` for the job's own measure.
-        spark: how Spark runs the jobs, unless spec or run say otherwise.
+        kafka_conn_id: Kafka credentials of applications without a connection of their own, or ``None``.
+        repository: default repository, or ``None``.
+        snapshot_schedule: schedule of ``snapshot_state``, or ``None`` for no schedule.
+        aws_conn_id: the driver's credentials of the object store, or ``None`` for those of its machine.
+        checkpoint_tick_ms: interval in ms at which due checkpoints are looked for, or ``None`` for never.
+        spark_from: number of offsets in a checkpoint's tails from which Spark reads them, or ``None`` for the job's
+            default.
+        spark: how Spark runs the jobs, unless spec or run override it.
     """
 
     specs: tuple[str, ...]
@@ -87,10 +88,10 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
-        """The settings of ``environment`` (default: this process's). An empty variable counts as absent.
+        """The settings from environment variables (default: this process's). An empty variable counts as unset.
 
         Raises:
-            Invalid: a variable is not of its form.
+            Invalid: a variable is not well-formed.
         """
         env = os.environ if environment is None else environment
         return cls(
@@ -109,34 +110,34 @@ class Settings:
         )
 
     def check_schedule(self) -> None:
-        """Refuse a schedule of snapshots whose runs would not know what is meant.
+        """Check that scheduled snapshots have applications and a repository.
 
         Raises:
-            Invalid: there is a schedule, but no application or no repository.
+            Invalid: there is a schedule without applications or repository.
         """
         if self.snapshot_schedule:
-            self._check_said("STATECORE_SNAPSHOT_SCHEDULE")
+            self._check_defaults("STATECORE_SNAPSHOT_SCHEDULE")
 
     def check_tick(self) -> None:
-        """Refuse checkpoints by schedule whose runs would not know what is meant.
+        """Check that scheduled checkpoints have applications and a repository.
 
         Raises:
-            Invalid: there is a tick, but no application or no repository.
+            Invalid: there is a tick without applications or repository.
         """
         if self.checkpoint_tick_ms:
-            self._check_said("STATECORE_CHECKPOINT_TICK")
+            self._check_defaults("STATECORE_CHECKPOINT_TICK")
 
-    def _check_said(self, schedule: str) -> None:
+    def _check_defaults(self, schedule: str) -> None:
         absent = [
             name
-            for name, said in (("STATECORE_SPECS", self.specs), ("STATECORE_REPOSITORY", self.repository))
-            if not said
+            for name, value in (("STATECORE_SPECS", self.specs), ("STATECORE_REPOSITORY", self.repository))
+            if not value
         ]
         if absent:
             raise Invalid(
-                f"{schedule} is set, and {' and '.join(absent)} not: nobody fills in a form for a run by schedule.",
+                f"{schedule} is set without {' and '.join(absent)}, and a scheduled run has no other parameters.",
                 code="setting-missing",
-                action=f"Set {' and '.join(absent)} for all parts of Airflow, or unset {schedule}.",
+                action=f"Set {' and '.join(absent)} for all components of Airflow, or unset {schedule}.",
                 settings=absent,
             )
 
@@ -149,8 +150,8 @@ def _tick(text: str) -> int | None:
         raise Invalid(
             f"STATECORE_CHECKPOINT_TICK is {text!r}; expected {EXPECTED}, from 5s to 1h.",
             code="setting-invalid",
-            action="Correct it for all parts of Airflow; 1m is usual. The interval of each application is in its spec "
-            "(statestore.checkpoint.interval.ms).",
+            action="Correct it for all components of Airflow; 1m is usual. The interval of each application is in its "
+            "spec (statestore.checkpoint.interval.ms).",
             setting="STATECORE_CHECKPOINT_TICK",
         )
     return found
@@ -161,9 +162,9 @@ def _offsets(text: str) -> int | None:
         return None
     if not text.isdecimal():
         raise Invalid(
-            f"STATECORE_SPARK_FROM is {text!r}, which is no number of offsets.",
+            f"STATECORE_SPARK_FROM is {text!r}, which is not a number of offsets.",
             code="setting-invalid",
-            action="Write a number such as 2000000, for all parts of Airflow, or unset it.",
+            action="Write a number such as 2000000, for all components of Airflow, or unset it.",
             setting="STATECORE_SPARK_FROM",
         )
     return int(text)
@@ -178,7 +179,7 @@ def _spark(env: Mapping[str, str]) -> SparkSettings:
         cores = int(env.get(setting) or 0)
     except (ValueError, AttributeError) as cause:
         raise Invalid(
-            f"A setting of Spark's cannot be read: {cause}.",
+            f"A Spark setting cannot be parsed: {cause}.",
             code="setting-invalid",
             action='Write STATECORE_SPARK_CONF as one JSON object, such as {"spark.cores.max": "8"}, and '
             "STATECORE_EXECUTOR_CORES as a number.",

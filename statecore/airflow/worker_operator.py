@@ -1,8 +1,4 @@
-"""What operators have in common that need no Spark for most of what they do: the job as a process beside the task.
-
-The process ends with its task (``job_process.py``); Spark, and its connection, are wanted only where the operator says
-so.
-"""
+"""Base of the operators that mostly run their job as a process on the worker, and use Spark only when needed."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from statecore.airflow.failures import exception_for
 from statecore.airflow.job_process import JobProcess
 from statecore.airflow.job_progress import ProgressRecorder
-from statecore.airflow.operators import StatecoreSparkOperator, ended_without_a_word, request_id_of
+from statecore.airflow.operators import StatecoreSparkOperator, ended_without_report, request_id_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -22,7 +18,7 @@ _STARTING = {"event": "begin", "phase": "starting", "count": 0, "total": None, "
 
 
 class StatecoreWorkerOperator(StatecoreSparkOperator):
-    """Runs a job in a process beside the task, or by Spark; see :class:`StatecoreSparkOperator` for its arguments."""
+    """Runs a job as a process on the worker, or by Spark; arguments as :class:`StatecoreSparkOperator`."""
 
     may_do_without_spark: ClassVar[bool] = True
 
@@ -31,7 +27,7 @@ class StatecoreWorkerOperator(StatecoreSparkOperator):
         self._process: JobProcess | None = None
 
     def on_kill(self) -> None:
-        """End the job with the task."""
+        """Terminate the job."""
         if self._process is not None:
             self._process.kill()
         elif self._hook is not None:
@@ -47,21 +43,10 @@ class StatecoreWorkerOperator(StatecoreSparkOperator):
         known: Collection[int] = (),
         who: str = "The job",
     ) -> int:
-        """Have a module do the job in a process of its own.
+        """Run a module as a process on the worker, and return its exit code.
 
-        Args:
-            context: the task's.
-            module: it.
-            arguments: what it is given besides ``--here`` and ``--report``.
-            report_file: where it reports.
-            known: exit codes besides 0 that are no failure.
-            who: what messages call it.
-
-        Returns:
-            Its exit code.
-
-        Raises:
-            JobRefused, JobUnavailable: as the job has reported, or because it ended without a word.
+        ``known`` are exit codes besides 0 that are no failure; ``who`` names the process in messages. Raises
+        ``JobRefused`` or ``JobUnavailable`` for the error that the job has reported, or if it ended without a report.
         """
         recorder = ProgressRecorder(context, self.log)
         recorder(_STARTING)
@@ -70,7 +55,7 @@ class StatecoreWorkerOperator(StatecoreSparkOperator):
         code = self._wait_for(module, arguments, recorder, lambda line: self.log.info("%s", line))
         if code != 0 and code not in known:
             self._raise_reported(report_file)
-            died = ended_without_a_word(who, f"exit code {code}" if code > 0 else f"signal {-code}")
+            died = ended_without_report(who, f"exit code {code}" if code > 0 else f"signal {-code}")
             self._record_failure(report_file, request_id_of(context), died)
             raise exception_for(died.to_json(), self.retry_on, self.log)
         return code

@@ -1,1 +1,1 @@
-"""The command line: `statecore …`."""
+"""The command line ``statecore``: one module per command."""

@@ -1,4 +1,4 @@
-"""``statecore advance``: bring a stopped application's stores to the end of their changelogs."""
+"""``statecore advance``: advance a stopped application's stores to the end of their changelogs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Advance, or plan, and show the outcome."""
+    """Advance, or plan, and show the report."""
 
     def job() -> Callable[..., RestoreReport | RestorePlan]:
         from statecore.jobs.restore.advance import run_advance

@@ -1,4 +1,4 @@
-"""``statecore checkpoint``: advance the newest snapshot by the tails of the changelogs."""
+"""``statecore checkpoint``: append the tails of the changelogs to the newest snapshot."""
 
 from __future__ import annotations
 
@@ -22,29 +22,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_request_options(parser, CheckpointRequest)
     service = parser.add_argument_group("as a service")
-    service.add_argument(
-        "--follow", action="store_true", help="make a checkpoint at every interval, until the process is stopped"
-    )
+    service.add_argument("--follow", action="store_true", help="run as a service: make a checkpoint at every interval")
     service.add_argument(
         "--interval",
         type=_interval,
         metavar="TIME",
         help="time between two checkpoints, such as 90s or 5m (default: statestore.checkpoint.interval.ms of the spec)",
     )
-    add_engine_options(parser, default="processes", who="who reads tails that are long; this process reads the others")
+    add_engine_options(parser, default="processes", who="engine for long tails; this process reads short ones")
 
 
 def _interval(text: str) -> int:
     milliseconds = parse_duration(text)
     if milliseconds is None or not LEAST_CHECKPOINT_INTERVAL_MS <= milliseconds <= MOST_CHECKPOINT_INTERVAL_MS:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no time between two checkpoints; expected {EXPECTED}, from 1s to 365d"
-        )
+        raise argparse.ArgumentTypeError(f"{text!r} is not an interval; expected {EXPECTED}, from 1s to 365d")
     return milliseconds
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Make one checkpoint, or one after the other, and show what became of it."""
+    """Make one checkpoint, or one at every interval, and show the report."""
     from statecore.faults import fault_points_from_environment
     from statecore.spec.reader import load_spec
 
@@ -59,23 +55,23 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.telemetry import metered_checkpoints
 
     tags = {"application-id": spec.application_id}
-    with metered_checkpoints(output.progress, tags, output.say) as (progress, told):
+    with metered_checkpoints(output.progress, tags, output.say) as (progress, metrics):
 
         def measure(report: RestoreReport) -> None:
-            if told.is_told:
-                told.succeeded(complete_until(report, request))
+            if metrics.is_told:
+                metrics.succeeded(complete_until(report, request))
 
-        def made(report: RestoreReport) -> None:
+        def on_checkpoint(report: RestoreReport) -> None:
             measure(report)
             output.document(report.to_json())
             output.text(line_of(report))
 
         if arguments.follow:
             interval = arguments.interval or spec.checkpoint_interval_ms
-            output.say(f"A checkpoint of {spec.application_id} into {request.repository} every {interval / 1000:g} s.")
-            follow(request, engine, interval / 1000, made, progress=progress, say=output.say)
+            output.say(f"Checkpoint of {spec.application_id} to {request.repository} every {interval / 1000:g} s.")
+            follow(request, engine, interval / 1000, on_checkpoint, progress=progress, say=output.say)
         if not request.plan_only:
-            output.go_on_with(request.request_id, is_retry=arguments.request_id is not None)
+            output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
         faults = fault_points_from_environment()
         result = run_checkpoint(request, engine, progress, faults=faults, say=output.say)
         if isinstance(result, RestoreReport):
@@ -83,7 +79,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     output.document(result.to_json())
     if not output.json:
         if isinstance(result, RestoreReport):
-            show(result, output.said)
+            show(result, output.printed)
         else:
             from statecore.cli.restore import show_plan
 
@@ -94,31 +90,24 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 def _check(arguments: argparse.Namespace, request: CheckpointRequest) -> None:
     if arguments.follow and request.plan_only:
         raise Invalid(
-            "A service does not only plan.",
+            "--follow and --plan cannot be combined.",
             code="options-conflict",
-            action="Leave out --follow, or --plan.",
+            action="Leave out one of them.",
             options=["follow", "plan_only"],
         )
     if arguments.interval is not None and not arguments.follow:
         raise Invalid(
-            "--interval is for --follow: one checkpoint has none.",
+            "--interval needs --follow.",
             code="option-missing",
-            action="Add --follow, or leave it out.",
+            action="Add --follow, or leave out --interval.",
             option="follow",
         )
 
 
 def complete_until(report: RestoreReport, request: CheckpointRequest) -> float | None:
-    """The moment up to which the newest snapshot is known to be complete, for the metrics.
+    """Time up to which the newest snapshot is known to be complete, in seconds since the epoch; ``None`` if unknown.
 
-    A checkpoint that found nothing new publishes nothing, so the repository does not say what this process knows.
-
-    Args:
-        report: of the checkpoint that has just ended.
-        request: what was asked for.
-
-    Returns:
-        In seconds since the epoch; ``None`` where nobody knows it, or nobody could look.
+    For the metrics: a checkpoint without new records publishes nothing, so the repository does not have this time.
     """
     from statecore.jobs.attempt import moment
     from statecore.jobs.bases.planned_tails import TAKEN_UP
@@ -127,33 +116,28 @@ def complete_until(report: RestoreReport, request: CheckpointRequest) -> float |
     everything = report.plan_id and not (request.stores or request.partitions)
     behind = any(store.tail_left for store in report.stores)
     began = moment(report.started)
-    # The ends of the changelogs were read after that, unless an earlier try had read them.
+    # The ends of the changelogs were read after the start, unless an earlier try had read them.
     if report.published is None and everything and not behind and began is not None and TAKEN_UP not in report.notes:
         return began.timestamp()
     try:
         newest = ApplicationRepository.at(request.repository, report.application_id).head().snapshots[0]
-    except StatecoreError:  # the checkpoint has succeeded; it does not fail for its metrics
+    except StatecoreError:  # the checkpoint has succeeded, and does not fail because of its metrics
         return None
     return None if newest.cut_ms is None else newest.cut_ms / 1000
 
 
 def line_of(report: RestoreReport) -> str:
-    """What became of a checkpoint, in one line."""
+    """The result of a checkpoint in one line."""
     totals, published = report.totals, report.published
     read = f"{totals['records']:,.0f} records in {report.seconds:.1f} s"
     if published is None:
-        return f"nothing is new: {read}"
+        return f"no new records: {read}"
     earlier = " (by an earlier try of this request)" if published.earlier else ""
-    return f"{published.snapshot}: {read}, {published.new_bytes:,} bytes new of {published.file_bytes:,}{earlier}"
+    return f"{published.snapshot}: {read}, {published.new_bytes:,} of {published.file_bytes:,} bytes new{earlier}"
 
 
-def show(report: RestoreReport, told: Collection[str] = ()) -> None:
-    """The stores that have news as a table, and what became of it.
-
-    Args:
-        report: of the checkpoint.
-        told: what was said on the way already; those notes are not said again.
-    """
+def show(report: RestoreReport, printed: Collection[str] = ()) -> None:
+    """Print the stores with new records as a table, then the result; ``printed`` are notes that were printed before."""
     from rich.text import Text
 
     console = result_console()
@@ -162,20 +146,20 @@ def show(report: RestoreReport, told: Collection[str] = ()) -> None:
         print_table(
             console,
             f"{report.application_id} in {report.repository}",
-            ("task", "store", "kind", "from", "to", "records", "new bytes", "seconds", "upon"),
+            ("task", "store", "kind", "from", "to", "records", "new bytes", "seconds", "base"),
             [
                 (
                     *(store.task, store.store, store.kind),
                     *(f"{count:,}" for count in (store.start, store.end, store.records, store.file_bytes)),
                     f"{store.seconds:.1f}",
-                    store.parent or "nothing: read whole",
+                    store.parent or "none: read from the start",
                 )
                 for store in rows
             ],
-            left={"task", "store", "kind", "upon"},
+            left={"task", "store", "kind", "base"},
             spare=("seconds", "kind", "new bytes", "from"),
         )
     for note in report.notes:
-        if note not in told:
+        if note not in printed:
             console.print(Text(f"note: {note}"))
     console.print(Text(line_of(report)))

@@ -1,4 +1,4 @@
-"""``statecore diff``: hold a state directory against another one, a snapshot, or its changelogs."""
+"""``statecore diff``: compare a state directory with another one, a snapshot, or its changelogs."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _SEGMENTS = 5
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_request_options(parser, DiffRequest)
-    add_engine_options(parser, default="processes", who="who compares, and builds what changelogs say")
+    add_engine_options(parser, default="processes", who="engine that compares stores and builds them from changelogs")
     parser.set_defaults(plan_only=False)
     parser.epilog = (
-        "exit codes besides those of all commands: 0 every row is equal, 30 rows differ, 31 rows differ and so do the "
-        "offsets of their stores, each side of which may be right, 32 there was no store that could be compared"
+        "exit codes besides those of all commands: 0 every row is equal, 30 rows differ, 31 rows and offsets differ, "
+        "so that both sides may be right, 32 no store could be compared"
     )
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Compare, and show what came of it."""
+    """Compare, and show the result."""
     from statecore.extras import require
 
     request = request_of(DiffRequest, arguments)
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def show(report: DiffReport) -> None:
-    """The offsets that differ, the rows as a table, examples, and what came of it."""
+    """Print the offsets that differ, the rows as a table, examples, and the verdict."""
     from statecore.jobs.diff.report import Verdict
 
     console = result_console()
@@ -76,11 +76,11 @@ def show(report: DiffReport) -> None:
         f"{report.state_dir} against {report.reference}",
         (
             *("task", "store", "kind", "files", "equal", "missing", "extra", "different"),
-            *("digest", "of the other", "verdict"),
+            *("digest", "reference digest", "verdict"),
         ),
         rows,
-        left={"task", "store", "kind", "files", "verdict", "digest", "of the other"},
-        spare=("of the other", "digest", "kind", "files"),
+        left={"task", "store", "kind", "files", "verdict", "digest", "reference digest"},
+        spare=("reference digest", "digest", "kind", "files"),
     )
     for store in report.stores:
         _show_differences(console, store)
@@ -88,24 +88,25 @@ def show(report: DiffReport) -> None:
         print_line(console, f"not compared: {name}: {why}", indent=0)
     total = report.counts
     if report.verdict is Verdict.NOTHING:
-        said = "nothing was compared"
+        result = "nothing was compared"
     elif report.verdict is Verdict.EQUAL:
-        said = "every row is equal"
+        result = "every row is equal"
     else:
-        said = f"rows: {_in_words(total)}"
+        result = f"rows: {_in_words(total)}"
         if report.verdict is Verdict.AT_OTHER_OFFSETS:
-            said += "; all of these in stores that stand at other offsets"
+            result += "; only in stores whose offsets differ"
     left = f", {len(report.left_out)} not compared" if report.left_out else ""
-    print_line(console, f"{said}: {number_of(len(report.stores), 'store')}{left}, {report.seconds:.1f} s", indent=0)
+    print_line(console, f"{result}: {number_of(len(report.stores), 'store')}{left}, {report.seconds:.1f} s", indent=0)
 
 
 def _offsets(store: StoreDiff) -> list[str]:
-    """A line for each partition at which the sides stand at other offsets; unknown and none are the same."""
+    """A line for each partition whose offsets differ; an unknown offset equals none."""
     lines = []
-    for part in sorted({*store.offsets, *store.reference_offsets}):
-        mine, theirs = store.offsets.get(part), store.reference_offsets.get(part)
-        if mine != theirs and max(mine or 0, theirs or 0) > 0:
-            lines.append(f"{store.task} {store.store}: offset {_offset(mine)} against {_offset(theirs)} of {part}")
+    for partition in sorted({*store.offsets, *store.reference_offsets}):
+        here, reference = store.offsets.get(partition), store.reference_offsets.get(partition)
+        if here != reference and max(here or 0, reference or 0) > 0:
+            offsets = f"{_offset(here)}, in the reference {_offset(reference)}"
+            lines.append(f"{store.task} {store.store}: offset of {partition}: {offsets}")
     return lines
 
 
@@ -133,12 +134,12 @@ def _in_words(counts: RowCounts) -> str:
 
 def _example(example: Example) -> str:
     key = _words(example.words) or f"key {example.key}"
-    said = f"{example.difference} {key}"
+    text = f"{example.difference} {key}"
     if example.value_bytes is not None:
-        said += f", here {_value(example.value_bytes, example.value)}"
+        text += f", here {_value(example.value_bytes, example.value)}"
     if example.reference_bytes is not None:
-        said += f", there {_value(example.reference_bytes, example.reference)}"
-    return said
+        text += f", in the reference {_value(example.reference_bytes, example.reference)}"
+    return text
 
 
 def _words(words: Mapping[str, str]) -> str:

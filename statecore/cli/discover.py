@@ -1,4 +1,4 @@
-"""``statecore discover``: the first spec of an application."""
+"""``statecore discover``: write a first spec of an application."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--config",
         type=Path,
         metavar="FILE",
-        help="the application's own .properties: cluster, application id, guarantee, and how to connect",
+        help="the application's .properties file: cluster, application id, processing guarantee, client settings",
     )
     parser.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="the cluster (default: as in --config)")
     parser.add_argument(
@@ -34,17 +34,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--topology",
         type=Path,
         metavar="FILE",
-        help="what Topology.describe() prints (default: what the brokers keep of a streams group)",
+        help="the output of Topology.describe() (default: the topology of the streams group on the brokers)",
     )
     parser.add_argument(
-        "--state-dir", type=Path, metavar="DIR", help="the application's state.dir, for kinds and tasks"
+        "--state-dir", type=Path, metavar="DIR", help="the application's state.dir, to detect kinds and tasks"
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="where to write the spec; stdout without it")
     parser.add_argument("--force", action="store_true", help="overwrite the output file")
     parser.add_argument(
         "--processing-guarantee",
         choices=("at_least_once", "exactly_once_v2"),
-        help="the application's own (default: as in --config, else guessed from the changelogs)",
+        help="the application's processing.guarantee (default: as in --config, else guessed from the changelogs)",
     )
     parser.add_argument(
         "--kafka",
@@ -58,22 +58,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="STORE=KIND",
-        help="the kind of a store that nothing else tells; may be repeated. On a terminal it is asked for",
+        help="the kind of a store, if it cannot be detected; may be repeated. On a terminal there is a prompt for it",
     )
     parser.add_argument(
         "--changelog",
         action="append",
         default=[],
         metavar="STORE=TOPIC",
-        help="the topic a store is restored from, or none for one that is not logged; may be repeated",
+        help="the topic from which a store is restored, or none if it is not logged; may be repeated",
     )
     parser.add_argument(
-        "--timeout", type=float, default=30.0, metavar="SECONDS", help="how long a broker may not answer (default: 30)"
+        "--timeout", type=float, default=30.0, metavar="SECONDS", help="timeout of requests to brokers (default: 30)"
     )
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Discover, write, and say what was guessed."""
+    """Discover, write the spec, and show the notes."""
     topology = _read_topology(arguments.topology)
     _check_output(arguments.output, force=arguments.force)
     found = _discover(arguments, topology, output)
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
     spec, notes = found
     text = spec_to_yaml(
-        spec, header=(f"The stores of {spec.application_id}, as found.", *notes.general), notes=notes.beside
+        spec, header=(f"The stores of {spec.application_id}, as discovered.", *notes.general), notes=notes.beside
     )
     if arguments.output is None:
         output.text(text.rstrip("\n"))
@@ -122,8 +122,10 @@ def _discover(arguments: argparse.Namespace, topology: str | None, output: Outpu
     config = load_java_configuration(arguments.config) if arguments.config else JavaConfiguration("--config")
     servers = _given(arguments.bootstrap_servers, config.bootstrap_servers, "--bootstrap-servers", arguments.config)
     application_id = _given(arguments.application_id, config.application_id, "--application-id", arguments.config)
-    told = {**config.client, **_pairs("--kafka", arguments.kafka)}
-    settings, declared = client_settings(told, {**os.environ, **config.secrets}, source="--config and --kafka")
+    given_settings = {**config.client, **_pairs("--kafka", arguments.kafka)}
+    settings, declared = client_settings(
+        given_settings, {**os.environ, **config.secrets}, source="--config and --kafka"
+    )
     given = arguments.processing_guarantee
     answers = Answers(
         {store: kind_of(kind) for store, kind in _pairs("--kind", arguments.kind).items()},
@@ -151,17 +153,17 @@ def _discover(arguments: argparse.Namespace, topology: str | None, output: Outpu
     found.notes.general += [f"{config.source}: {remark}." for remark in config.remarks]
     if config.in_memory:
         found.notes.general.append(
-            f"{config.source} keeps the DSL's stores in memory where the application does not say otherwise: declare "
-            "those as in-memory, or they are built for nothing."
+            f"With {config.source} the DSL's stores are in memory by default: declare them as in-memory, or they are "
+            "built in vain."
         )
     return found
 
 
 def _group(cluster: Cluster, application_id: str, *, required: bool, output: Output) -> StreamsGroup | None:
-    """What the brokers keep of the application's group; ``None`` where it is not needed and not to be had."""
+    """The application's streams group; ``None`` if it is not needed and cannot be read."""
     from statecore.changelog.streams_groups import streams_group
 
-    cluster.brokers()  # a cluster that does not answer is refused here, needed or not
+    cluster.brokers()  # a cluster that does not answer is an error in any case
     try:
         return streams_group(cluster, application_id)
     except StatecoreError as error:
@@ -175,11 +177,11 @@ def _group(cluster: Cluster, application_id: str, *, required: bool, output: Out
 def _given(argument: str | None, configured: str | None, name: str, config: Path | None) -> str:
     value = argument or configured
     if value is None:
-        where = f"{config} does not say it either" if config is not None else "there is no --config that says it"
+        where = f"{config} does not have it" if config is not None else "there is no --config"
         raise Invalid(
             f"{name} was not given, and {where}.",
             code="option-missing",
-            action=f"Give {name}, or --config with it.",
+            action=f"Give {name}, or a --config that has it.",
             option=name.removeprefix("--").replace("-", "_"),
         )
     return value
@@ -192,9 +194,9 @@ def _read_topology(path: Path | None) -> str | None:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise NotFound(
-            f"There is no file {path}.",
+            f"The file {path} does not exist.",
             code="file-not-found",
-            action="Name the text of Topology.describe().",
+            action="Name a file with the output of Topology.describe().",
             path=str(path),
         ) from None
     except (OSError, UnicodeDecodeError) as error:
@@ -202,7 +204,7 @@ def _read_topology(path: Path | None) -> str | None:
 
 
 def _check_output(path: Path | None, *, force: bool) -> None:
-    """Refuse before the work, not after it."""
+    """Refuse an output file before the work is done."""
     if path is None:
         return
     if path.exists() and not force:
@@ -214,9 +216,9 @@ def _check_output(path: Path | None, *, force: bool) -> None:
         )
     if not path.absolute().parent.is_dir():
         raise NotFound(
-            f"There is no directory {path.absolute().parent}.",
+            f"The directory {path.absolute().parent} does not exist.",
             code="directory-not-found",
-            action="Make it, or name another file.",
+            action="Create it, or name another file.",
             path=str(path.absolute().parent),
         )
 

@@ -1,7 +1,7 @@
-"""``statecore doctor``: what is wrong with a state directory, what becomes of it, and what to do.
+"""``statecore doctor``: findings in a state directory, their consequences, and what to do.
 
-Exit 0 when nothing was found but notes, 20 for warnings, 21 for errors, 22 for the loss of data; 10 when nothing was
-found and the brokers could not be asked. With ``--repair``: :mod:`statecore.cli.doctor_repair`.
+Exit code 0 without findings besides notes, 20 for warnings, 21 for errors, 22 for data loss; 10 without findings if the
+brokers could not be asked. For ``--repair`` see :mod:`statecore.cli.doctor_repair`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 _MANY_SENTENCES = 4
 _STYLES = {"loss": "bold red", "error": "red", "warning": "yellow", "note": "dim"}
 _PAGES = "docs/findings"
-_NOT_JUDGED = (
-    "It runs, and what is normal then was not judged: offsets that lag or lack, stores that are open, and what Kafka "
-    "Streams {release} makes of them. After it is closed, look again: only that says whether it can be opened."
+_NOT_CHECKED = (
+    "The application is running, so what is normal then was not checked: missing or old offsets, open stores, and "
+    "what Kafka Streams {release} does with them. To check whether it can be opened, run the doctor again after it is "
+    "closed."
 )
 
 
@@ -39,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Examine, and show."""
+    """Inspect, and show the findings."""
     if arguments.repair:
         return run_repair(arguments, output)
     refuse_without_repair(arguments)
@@ -57,7 +58,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def show(diagnosis: Diagnosis, console: Console | None = None) -> None:
-    """Print what was found, the worst first: a paragraph for each finding, whatever the number of its tasks."""
+    """Print the findings, the most severe first: one paragraph for each code, whatever the number of its tasks."""
     from rich.text import Text
 
     from statecore.cli.output import result_console
@@ -79,40 +80,40 @@ def show(diagnosis: Diagnosis, console: Console | None = None) -> None:
         print_line(console, f"Do: {kind.remedy}", indent=2)
         print_line(console, f"More: {_PAGES}/{code}.md", style="dim", indent=2)
     if diagnosis.undecided:
-        console.print("\nnot told by the brokers", style="bold", markup=False)
+        console.print("\nnot checked with the brokers", style="bold", markup=False)
         for line in diagnosis.undecided:
             print_line(console, line)
     console.print()
     print_line(console, _counts(diagnosis), indent=0)
     if diagnosis.holder is not None:
-        print_line(console, _NOT_JUDGED.format(release=diagnosis.release), indent=0)
+        print_line(console, _NOT_CHECKED.format(release=diagnosis.release), indent=0)
     if how := _how_to_repair(diagnosis):
         print_line(console, how, indent=0)
 
 
 def _about(diagnosis: Diagnosis) -> str:
-    said = "not running: nobody holds its lock"
+    use = "not running: no process holds its lock"
     if diagnosis.holder is not None:
-        said = f"in use by {diagnosis.holder}: examined is what was flushed last"
-    guarantee = str(diagnosis.guarantee) if diagnosis.guarantee else "guarantee not known, so judged by the worse"
-    return f"{said}; {guarantee}; to be opened by Kafka Streams {diagnosis.release}"
+        use = f"in use by {diagnosis.holder}: the last flushed state was inspected"
+    guarantee = str(diagnosis.guarantee) if diagnosis.guarantee else "guarantee not known, the worse one is assumed"
+    return f"{use}; {guarantee}; to be opened by Kafka Streams {diagnosis.release}"
 
 
 def _how_to_repair(diagnosis: Diagnosis) -> str:
-    """The command that shows what would mend what was found; empty where there is nothing to mend."""
+    """The command that plans repairs of the findings; empty if there is nothing to repair."""
     from statecore.doctor.repair_plan import plan_repairs
     from statecore.formats.releases import CURRENT
 
     if diagnosis.release != CURRENT.name or plan_repairs(diagnosis.findings, diagnosis.stores).is_nothing_to_do:
         return ""
     spec = "" if diagnosis.looked_at.declared else " and --spec, without which no store can be rebuilt"
-    when = " Close the application before that." if diagnosis.holder is not None else ""
+    when = " Close the application first." if diagnosis.holder is not None else ""
     command = f"statecore doctor --repair --application-id {diagnosis.application_id}"
-    return f"{command}, with the other arguments as here{spec}, shows what would mend it, and changes nothing.{when}"
+    return f"{command}, with the same other arguments{spec}, shows a repair plan and changes nothing.{when}"
 
 
 def _sentences(found: Sequence[Finding]) -> list[str]:
-    """What is said of one code: the same words of several stores and tasks once, and not more than a few of others."""
+    """The sentences of one code: the same sentence once for all stores and tasks, and only a few different ones."""
     where: dict[str, dict[str, list[str]]] = {}
     for one in found:
         tasks = where.setdefault(one.what, {}).setdefault(one.store, [])
@@ -128,30 +129,30 @@ def _sentences(found: Sequence[Finding]) -> list[str]:
 
 
 def _sentence(what: str, stores: dict[str, list[str]]) -> str:
-    """A sentence with its subject, where it does not begin with it."""
+    """A sentence with its stores and tasks, unless it begins with one of them."""
     names = [name for store, tasks in stores.items() for name in (store, *tasks) if name]
     if not names or any(what.startswith((f"{name} ", f"{name}/")) for name in names):
         return what
     by_tasks: dict[tuple[str, ...], list[str]] = {}
     for store, tasks in stores.items():
         by_tasks.setdefault(tuple(tasks), []).append(store)
-    said = []
+    subjects = []
     for tasks_of, some in by_tasks.items():
         named = some_of([one for one in some if one])
-        said.append(f"{named} in {some_of(tasks_of)}" if named and tasks_of else named or some_of(tasks_of))
-    return f"{'; '.join(said)}: {what}"
+        subjects.append(f"{named} in {some_of(tasks_of)}" if named and tasks_of else named or some_of(tasks_of))
+    return f"{'; '.join(subjects)}: {what}"
 
 
 def _counts(diagnosis: Diagnosis) -> str:
-    looked = diagnosis.looked_at
-    how = "every row read" if looked.scanned else "rows not read (--scan)"
-    said = [
+    scope = diagnosis.looked_at
+    how = "every row read" if scope.scanned else "rows not read (--scan)"
+    counts = [
         f"{count} {severity.value}{'' if count == 1 or severity.value == 'loss' else 's'}"
         for severity, count in diagnosis.counts.items()
         if count
     ]
     return (
-        f"{number_of(looked.tasks, 'task')}, {number_of(looked.stores, 'store')}, "
-        f"{number_of(looked.databases, 'database')}, {looked.bytes:,} bytes, {how}: "
-        f"{', '.join(said) if said else 'nothing found'}"
+        f"{number_of(scope.tasks, 'task')}, {number_of(scope.stores, 'store')}, "
+        f"{number_of(scope.databases, 'database')}, {scope.bytes:,} bytes, {how}: "
+        f"{', '.join(counts) if counts else 'no findings'}"
     )

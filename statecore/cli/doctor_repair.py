@@ -1,6 +1,6 @@
-"""``statecore doctor --repair``: mend what was found. Without ``--apply`` the plan is printed, and nothing is changed.
+"""``statecore doctor --repair``: repair findings. Without ``--apply`` it prints the plan and changes nothing.
 
-The exit code is that of the worst finding that is left: of a plan, that it does not mend.
+The exit code is that of the most severe finding that is left; of a plan, that it does not repair.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 
 def add_repair_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of a repair, which are those of an examination and more."""
+    """Declare the arguments of a repair, which extend those of an inspection."""
     group = parser.add_argument_group("repair")
-    group.add_argument("--repair", action="store_true", help="show what would mend the findings; nothing is changed")
+    group.add_argument("--repair", action="store_true", help="plan repairs of the findings; nothing is changed")
     add_request_options(parser, RepairRequest, beyond=DiagnoseRequest, heading=group)
-    add_engine_options(parser, "processes", "with --repair, who rebuilds stores")
+    add_engine_options(parser, "processes", "with --repair, the engine that rebuilds stores")
 
 
 def refuse_without_repair(arguments: argparse.Namespace) -> None:
-    """Refuse options that mean nothing where nothing is repaired. Raises ``Invalid``."""
+    """Refuse options of a repair without ``--repair``. Raises ``Invalid``."""
     from statecore.errors import Invalid
 
     fields = fields_beyond(RepairRequest, DiagnoseRequest)
@@ -37,15 +37,15 @@ def refuse_without_repair(arguments: argparse.Namespace) -> None:
     given += engine_options_given(arguments)
     if given:
         raise Invalid(
-            f"{given[0]} is for --repair.",
+            f"{given[0]} needs --repair.",
             code="option-missing",
-            action="Add --repair, or leave it out.",
+            action=f"Add --repair, or leave out {given[0]}.",
             option="repair",
         )
 
 
 def run_repair(arguments: argparse.Namespace, output: Output) -> int:
-    """Repair, or plan, and show the outcome."""
+    """Repair, or plan, and show the report."""
     from statecore.errors import Invalid
     from statecore.faults import fault_points_from_environment
     from statecore.jobs.repair import run as repair
@@ -54,9 +54,9 @@ def run_repair(arguments: argparse.Namespace, output: Output) -> int:
 
     if arguments.application_id is None and arguments.spec_path is None:
         raise Invalid(
-            "A repair is of one application.",
+            "A repair needs an application.",
             code="option-missing",
-            action="Name it (--application-id), or its --spec.",
+            action="Give --application-id or --spec.",
             option="application_id",
         )
     if arguments.application_id is None:
@@ -67,10 +67,9 @@ def run_repair(arguments: argparse.Namespace, output: Output) -> int:
     output.when_stopped = "Nothing was changed."
     if request.apply:
         output.when_stopped = (
-            "Every task is whole, as it was or mended. Run the same command again: what was mended is not found any "
-            "more, and the rest is done."
+            "Every task is complete, unchanged or repaired. Run the same command again to repair the rest."
         )
-        output.go_on_with(request.request_id, is_retry=arguments.request_id is not None)
+        output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
     faults = fault_points_from_environment()
     with metered(output.progress, {"application-id": request.application_id}, output.say) as progress:
         report = repair.run_repair(request, engine, progress, faults=faults, say=output.say)
@@ -81,30 +80,26 @@ def run_repair(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def show(report: RepairReport, how: str = "--repair --apply") -> None:
-    """What is mended and rebuilt, then what is left.
-
-    Args:
-        report: of the repair.
-        how: what is added to the command to do what was planned.
-    """
+    """Print what is repaired and rebuilt, then what is left; ``how`` are the options that apply the plan."""
     from statecore.jobs.repair.report import Outcome
 
     console = result_console()
     done = report.outcome is Outcome.REPAIRED
     console.print(f"{report.application_id} in {report.state_dir}", style="bold", markup=False)
     notes = sum(one["severity"] == "note" for one in report.found)
-    among = f", {number_of(notes, 'note')} among them" if notes else ""
-    print_line(console, f"{number_of(len(report.found), 'finding')}{among}{' before' if done else ''}", indent=0)
+    among = f", including {number_of(notes, 'note')}" if notes else ""
+    before = " before the repair" if done else ""
+    print_line(console, f"{number_of(len(report.found), 'finding')}{before}{among}", indent=0)
     steps: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for task in report.mended:
         for step in task.steps:
             steps.setdefault((step, task.codes), []).append(task.task)
     for (step, codes), tasks in steps.items():
-        print_line(console, f"{'mended' if done else 'would mend'} {some_of(tasks)}: {step} [{', '.join(codes)}]")
+        print_line(console, f"{'repaired' if done else 'would repair'} {some_of(tasks)}: {step} [{', '.join(codes)}]")
     for one in report.rebuilt:
         rows = f" from {one.sources}" if one.sources and one.rows is None else ""
         rows += "" if one.rows is None else f": {one.rows:,} rows in {one.seconds:.1f} s"
-        rows += f", upon {', '.join(one.parents)}" if one.parents else ""
+        rows += f", base {', '.join(one.parents)}" if one.parents else ""
         what = f"{', '.join(one.stores)} in {some_of(one.tasks)}"
         print_line(console, f"{'rebuilt' if done else 'would rebuild'} {what}{rows} [{', '.join(one.codes)}]")
         for doubt in one.doubts if not done else ():
@@ -112,18 +107,18 @@ def show(report: RepairReport, how: str = "--repair --apply") -> None:
     for finding in report.left:
         where = "/".join(str(finding[name]) for name in ("task", "store") if finding.get(name))
         words = f"{where}: " if where else ""
-        print_line(console, f"{'left' if done else 'not mended'}: {words}{finding['what']} [{finding['code']}]")
+        print_line(console, f"{'left' if done else 'not repaired'}: {words}{finding['what']} [{finding['code']}]")
         print_line(console, f"Do: {finding['remedy']}", indent=4)
     for note in report.notes:
         print_line(console, f"note: {note}")
     replaced = [path for path in (report.kept, *(one.kept for one in report.rebuilt)) if path]
-    kept = f"; what was replaced is kept for a week, unless you delete it: {', '.join(replaced)}" if replaced else ""
+    kept = f"; replaced files are kept for a week, unless you delete them: {', '.join(replaced)}" if replaced else ""
     doubtful = any(one.doubts for one in report.rebuilt)
-    approval = f" --approved {report.plan_id}, if that is what you want" if doubtful else ""
-    said = {
-        Outcome.PLANNED: f"plan {report.plan_id}; nothing was changed. Do it with {how}{approval}",
+    approval = f" --approved {report.plan_id}, after a review of the warnings above" if doubtful else ""
+    result = {
+        Outcome.PLANNED: f"plan {report.plan_id}; nothing was changed. Apply it with {how}{approval}",
         Outcome.REPAIRED: f"repaired in {report.seconds:.1f} s{kept}",
-        Outcome.UNCHANGED: "nothing that a repair could mend",
-        Outcome.NOT_MENDED: "not mended: no repair is known for what is left; do what is said above",
+        Outcome.UNCHANGED: "nothing to repair",
+        Outcome.NOT_MENDED: "not repaired: there is no repair for the findings that are left; see what to do above",
     }
-    print_line(console, said[report.outcome], indent=0)
+    print_line(console, result[report.outcome], indent=0)

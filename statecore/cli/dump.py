@@ -1,4 +1,4 @@
-"""``statecore dump``: the rows of a store, decoded."""
+"""``statecore dump``: print the rows of a store, decoded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TABLE_ROWS = 50
 _COUNTING_SECONDS = 2.0
 _SHOWN_CHARACTERS = 400
 _NARROWEST = 16
-"""Columns of a key or value below which a table is not readable, and rows are shown one below the other."""
+"""Minimum width of a key or value in a table; below it, rows are printed as blocks."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,12 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     kinds = [kind.value for kind in StoreKind if kind.can_be_built]
     parser.add_argument("--state-dir", required=True, type=Path, metavar="DIR", help="the application's state.dir")
-    parser.add_argument("--application-id", metavar="ID", help="the application; taken from --spec without it")
+    parser.add_argument("--application-id", metavar="ID", help="the application (default: that of --spec)")
     parser.add_argument("--store", required=True, metavar="NAME", help="the store")
     parser.add_argument("--task", action="append", default=[], metavar="T", help="only this task: 0_1, global")
-    parser.add_argument("--spec", type=Path, metavar="FILE", help="the stores.yaml that says the store's kind")
+    parser.add_argument("--spec", type=Path, metavar="FILE", help="the stores.yaml that declares the store's kind")
     parser.add_argument(
-        "--kind", choices=kinds, metavar="KIND", help="the store's kind, where its directory does not tell it"
+        "--kind", choices=kinds, metavar="KIND", help="the store's kind, if it cannot be detected from its directory"
     )
     parser.add_argument(
         "--format",
@@ -44,24 +44,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="table",
         help="table for people, JSON lines or Parquet for programs (default: table)",
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="where to write; stdout without it")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="output file (default: stdout)")
     parser.add_argument("--force", action="store_true", help="overwrite the output file")
     parser.add_argument("--limit", type=_count, metavar="N", help=f"at most N rows (default: {_TABLE_ROWS} in a table)")
     serdes = "hex, string, long, integer, short, double, float, boolean, uuid, bytes, or module:function"
-    parser.add_argument("--key", metavar="SERDE", help=f"how keys are read: {serdes} (default: hex; parquet: bytes)")
-    parser.add_argument("--value", metavar="SERDE", help="how values are read, likewise")
+    parser.add_argument("--key", metavar="SERDE", help=f"deserializer of keys: {serdes} (default: hex; parquet: bytes)")
+    parser.add_argument("--value", metavar="SERDE", help="deserializer of values, as for --key")
     parser.add_argument(
         "--prefix", type=_bytes, default=b"", metavar="HEX", help="only keys that begin with these bytes"
     )
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Read, and write in the form asked for."""
+    """Read the rows, and write them in the requested format."""
     from statecore.errors import Invalid
 
     if arguments.format == "parquet" and arguments.output is None and not output.json:
         raise Invalid(
-            "Parquet is nothing to look at.",
+            "Parquet cannot be printed.",
             code="option-missing",
             action="Name a file with --output.",
             option="output",
@@ -96,7 +96,7 @@ def _application(arguments: argparse.Namespace) -> str:
         raise Invalid(
             "No application was named.",
             code="option-missing",
-            action="Give --application-id, or --spec.",
+            action="Give --application-id or --spec.",
             option="application_id",
         )
     return load_spec(arguments.spec).application_id
@@ -149,7 +149,7 @@ def _document(dump: Dump, taken: Sequence[pa.RecordBatch], limit: int) -> dict[s
 
 
 def limited(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
-    """The first so many rows; all without a limit."""
+    """The first ``limit`` rows; all without a limit."""
     left = limit
     for batch in batches:
         if left is None:
@@ -163,12 +163,12 @@ def limited(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa
 
 
 def show(dump: Dump, limit: int, console: Console | None = None, *, counting_seconds: float = _COUNTING_SECONDS) -> int:
-    """Print rows as a table, or below one another where a table would not fit; then how many more there are."""
+    """Print rows as a table, or as blocks if a table does not fit; then the number of further rows."""
     from statecore.cli.output import result_console
 
     console = console or result_console()
     batches = dump.batches()
-    names = [name for name in dump.schema.names if name != "partition"]  # the task's name ends in it
+    names = [name for name in dump.schema.names if name != "partition"]  # part of the task id
     rows: list[list[str]] = []
     more = 0
     for batch in batches:
@@ -195,7 +195,7 @@ _FOLDED = frozenset({"key", "value", "headers"})
 
 
 def _left(batches: Iterator[pa.RecordBatch], more: int, seconds: float) -> tuple[str, int]:
-    """How many rows were not shown: counted as long as that is quick, then ``more than``."""
+    """The number of rows that were not shown, and ``more than`` if counting took too long."""
     until = time.monotonic() + seconds
     for batch in batches:
         more += len(batch)
@@ -206,7 +206,7 @@ def _left(batches: Iterator[pa.RecordBatch], more: int, seconds: float) -> tuple
 
 def _summary(shown: int, how: str, more: int, dump: Dump) -> str:
     if not shown and not more:
-        return "no rows" + (" with that prefix" if dump.prefix else "")
+        return "no rows" + (" with this prefix" if dump.prefix else "")
     rows = f"{shown:,} row{'s' if shown != 1 else ''}"
     if not more:
         return rows
@@ -228,7 +228,7 @@ def _table(console: Console, names: Sequence[str], rows: Sequence[Sequence[str]]
 
 
 def _blocks(console: Console, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """One row below the other, a line a column."""
+    """Print each row as a block, one line per column."""
     from rich.table import Table
     from rich.text import Text
 
@@ -263,7 +263,7 @@ def _text(value: Any, *, time: bool) -> str:
 
 
 def iso(milliseconds: int) -> str:
-    """A time as ISO 8601 in UTC, to the ms: ``2026-11-20T14:00:00.000Z``; the number where no calendar reaches."""
+    """A time as ISO 8601 in UTC: ``2026-11-20T14:00:00.000Z``; as ``… ms`` if it is out of range."""
     try:
         text = datetime.fromtimestamp(milliseconds // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     except (OverflowError, ValueError, OSError):

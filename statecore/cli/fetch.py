@@ -1,4 +1,4 @@
-"""``statecore fetch``: from a repository into a state directory, without Spark."""
+"""``statecore fetch``: download stores from a repository into a state directory, without Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from statecore.words import number_of
 if TYPE_CHECKING:
     from statecore.jobs.fetch.report import FetchReport
 
-_LEFT = "left to Kafka Streams"
+_RESTORED_BY_STREAMS = "restored by Kafka Streams"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Fetch, or plan, and show the outcome."""
+    """Fetch, or plan, and show the report."""
     from statecore.extras import require
     from statecore.faults import fault_points_from_environment
 
@@ -33,8 +33,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.jobs.fetch.run import run_fetch
     from statecore.telemetry import metered
 
-    if request.replace and not request.plan_only:  # else the same command goes on whatever its request id
-        output.go_on_with(request.request_id, is_retry=arguments.request_id is not None)
+    if request.replace and not request.plan_only:  # otherwise the same command resumes without a request id
+        output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
     faults = fault_points_from_environment()
     with metered(output.progress, {"application-id": request.application_id}, output.say) as progress:
         report = run_fetch(request, progress, faults=faults, say=output.say)
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def show(report: FetchReport) -> None:
-    """The report as a table, its notes below."""
+    """Print the report as a table, then its notes."""
     from statecore.jobs.attempt import age, moment
     from statecore.progress import seconds_in_words
 
@@ -56,7 +56,7 @@ def show(report: FetchReport) -> None:
             _known(store.rows, store.left_to_restore),
             _known(store.bytes, store.left_to_restore),
             f"{store.file_bytes:,}",
-            _LEFT if store.left_to_restore else _offsets(store.offsets.values()),
+            _RESTORED_BY_STREAMS if store.left_to_restore else _offsets(store.offsets.values()),
         )
         for store in report.stores
     ]
@@ -65,9 +65,9 @@ def show(report: FetchReport) -> None:
         columns = ("task", "store", "rows", "bytes", "bytes of files", "offset")
         print_table(result_console(), "", columns, rows, left={"task", "store"}, spare=("bytes",))
     when = moment(report.cut or report.made)
-    known = "of" if report.cut else "published"
-    print(f"snapshot {report.snapshot}, {known} {age(when) if when is not None else report.made}")
-    kept = f"; kept as they were: {', '.join(report.kept)}" if report.kept else ""
+    label = "of" if report.cut else "published"
+    print(f"snapshot {report.snapshot}, {label} {age(when) if when is not None else report.made}")
+    kept = f"; not changed: {', '.join(report.kept)}" if report.kept else ""
     tasks = number_of(len({store.task for store in report.stores}), "task")
     stores = number_of(len(report.stores), "store")
     if report.plan_only:
@@ -75,10 +75,10 @@ def show(report: FetchReport) -> None:
     elif report.placed:
         print(
             f"fetched {stores} of {tasks} in {seconds_in_words(report.seconds)}: "
-            f"{report.downloaded_bytes:,} bytes came, {report.at_hand_bytes:,} were here{kept}"
+            f"{report.downloaded_bytes:,} bytes downloaded, {report.at_hand_bytes:,} were here already{kept}"
         )
     else:
-        print(f"nothing was to be fetched{kept}")
+        print(f"nothing to fetch{kept}")
     for note in report.notes:
         print(f"note: {note}")
 

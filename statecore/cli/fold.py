@@ -1,4 +1,4 @@
-"""``statecore fold``: merge the runs of the newest snapshot that have become many."""
+"""``statecore fold``: compact the newest snapshot: merge the runs of databases that have many."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--spec", required=True, metavar="FILE", help="the application's stores.yaml")
-    parser.add_argument("--repository", required=True, metavar="URL", help="the repository, as statecore init takes it")
-    parser.add_argument("--plan", action="store_true", help="say what would be merged, and change nothing")
+    parser.add_argument("--repository", required=True, metavar="URL", help="the repository, as for statecore init")
+    parser.add_argument("--plan", action="store_true", help="show what would be merged, and change nothing")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Fold, or plan, and show the outcome; runs that are damaged are the exit code of damage."""
+    """Compact, or plan, and show the report; damaged runs give the exit code of ``Corrupted``."""
     from statecore.errors import Corrupted
     from statecore.extras import require
     from statecore.faults import fault_points_from_environment
@@ -32,10 +32,12 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
     from statecore.jobs.compact.run import run_compact
 
-    shelf = ApplicationRepository.at(arguments.repository, spec.application_id)
+    application = ApplicationRepository.at(arguments.repository, spec.application_id)
     faults = fault_points_from_environment()
     with metered(output.progress, {"application-id": spec.application_id}, output.say) as progress:
-        report = run_compact(shelf, spec, plan_only=arguments.plan, progress=progress, say=output.say, faults=faults)
+        report = run_compact(
+            application, spec, plan_only=arguments.plan, progress=progress, say=output.say, faults=faults
+        )
     output.document(report.to_json())
     if not output.json:
         show(report)
@@ -43,7 +45,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def show(report: CompactionReport) -> None:
-    """The report as a table, and what became of it."""
+    """Print the report as a table, then the result."""
     from rich.text import Text
 
     from statecore.jobs.compact.report import CompactionOutcome
@@ -53,9 +55,9 @@ def show(report: CompactionReport) -> None:
         planned = report.outcome is CompactionOutcome.PLANNED
         rows = []
         for one in report.folded:
-            left = ("" if planned else "left as they are") if one.folded_bytes is None else f"{one.folded_bytes:,}"
+            merged = ("" if planned else "not merged") if one.folded_bytes is None else f"{one.folded_bytes:,}"
             segment = "" if one.segment is None else str(one.segment)
-            rows.append((one.task, one.store, segment, f"{one.runs:,}", f"{one.bytes:,}", left))
+            rows.append((one.task, one.store, segment, f"{one.runs:,}", f"{one.bytes:,}", merged))
         print_table(
             console,
             f"{report.application_id}, snapshot {report.newest}",
@@ -64,13 +66,13 @@ def show(report: CompactionReport) -> None:
             left={"task", "store"},
         )
     size = sum(one.bytes for one in report.folded)
-    said = {
+    result = {
         CompactionOutcome.PUBLISHED: (
-            f"published {report.snapshot}: {report.brought_bytes:,} bytes came, {report.written_bytes:,} were put"
+            f"published {report.snapshot}: {report.brought_bytes:,} bytes downloaded, {report.written_bytes:,} uploaded"
         ),
-        CompactionOutcome.NOT_DUE: f"no database of {report.newest} has runs enough; nothing was changed",
-        CompactionOutcome.NOTHING_LEFT: "nothing was published: what was merged could not be read, or is not what the "
-        "newest snapshot has any more",
+        CompactionOutcome.NOT_DUE: f"no database of {report.newest} has enough runs; nothing was changed",
+        CompactionOutcome.NOTHING_LEFT: "nothing was published: the runs could not be read, or the newest snapshot "
+        "does not have them any more",
         CompactionOutcome.PLANNED: f"would merge {report.runs:,} runs of {size:,} bytes; nothing was changed",
     }
-    console.print(Text(f"{said[report.outcome]} ({report.seconds:.1f} s, {report.repository})"))
+    console.print(Text(f"{result[report.outcome]} ({report.seconds:.1f} s, {report.repository})"))

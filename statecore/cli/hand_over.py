@@ -1,8 +1,8 @@
-"""``statecore hand-over``: put the tasks of a warm copy into the state directory of an application that is down.
+"""``statecore hand-over``: promote standby tasks into the state directory of a stopped application.
 
-Without ``--apply`` the plan is printed, and nothing is changed. Exit 0 when all tasks are handed over or need not be,
-13 (``Invalid``) when a task is refused; the others are handed over all the same. The brokers are asked before anything
-is changed whether the copy can be continued by its changelogs; ``--offline`` does without them.
+Without ``--apply`` it prints the plan and changes nothing. Exit code 0 if all tasks are promoted or need not be, 13
+(``Invalid``) if a task is refused; the others are promoted all the same. Before anything is changed the brokers are
+asked whether the standby tasks can be continued from their changelogs; ``--offline`` skips that.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Hand over, or plan, and show the outcome."""
+    """Promote, or plan, and show the report."""
     from statecore.faults import fault_points_from_environment
     from statecore.standby.promote.run import run_promote
 
     request = request_of(PromoteRequest, arguments)
     output.when_stopped = (
-        "Every task is whole, as it was or handed over. Run the same command again."
+        "Every task is complete, unchanged or promoted. Run the same command again to promote the rest."
         if request.apply
         else "Nothing was changed."
     )
@@ -44,13 +44,13 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def show(report: PromoteReport) -> None:
-    """What becomes of each task, then what became of all."""
+    """Print the verdict of each task, then the result."""
     from rich.text import Text
 
     from statecore.standby.promote.report import Outcome, Verdict
 
     console = result_console()
-    columns = ("task", "what becomes of it", "ahead by", "to restore", "stores", "why")
+    columns = ("task", "verdict", "ahead by", "to restore", "stores", "why")
     taken = [one for one in report.tasks if one.verdict is Verdict.TAKEN]
     cells = [
         (
@@ -64,15 +64,15 @@ def show(report: PromoteReport) -> None:
         for one in report.tasks
     ]
     title = f"{report.application_id} from {report.warm_dir} into {report.state_dir}"
-    print_table(console, title, columns, cells, left={"task", "what becomes of it", "why"}, spare=("stores",))
+    print_table(console, title, columns, cells, left={"task", "verdict", "why"}, spare=("stores",))
     for one in report.tasks:
         for note in one.notes:
             console.print(Text(f"note: {one.task}: {note}"))
-    would = f"{len(taken)} of {number_of(len(report.tasks), 'task')} would be handed over; nothing was changed"
-    became = {
-        Outcome.PLANNED: f"{would}. Do it with --apply" if taken else "nothing would be handed over",
+    would = f"{len(taken)} of {number_of(len(report.tasks), 'task')} would be promoted; nothing was changed"
+    result = {
+        Outcome.PLANNED: f"{would}. Apply the plan with --apply" if taken else "no task would be promoted",
         Outcome.UNCHANGED: "nothing to do; nothing was changed",
-        Outcome.DONE: f"handed over {len(taken)} of {number_of(len(report.tasks), 'task')} in {report.seconds:.1f} s",
+        Outcome.DONE: f"promoted {len(taken)} of {number_of(len(report.tasks), 'task')} in {report.seconds:.1f} s",
     }
-    kept = f"; what was there before lies in {report.kept} for a week" if report.kept else ""
-    console.print(Text(became[report.outcome] + kept))
+    kept = f"; the replaced tasks are kept in {report.kept} for a week" if report.kept else ""
+    console.print(Text(result[report.outcome] + kept))

@@ -1,4 +1,4 @@
-"""``statecore info``: which restores and which snapshots there are, of what age, where and by whom; without Airflow."""
+"""``statecore info``: list restores and snapshots with age, place and user, without Airflow."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from statecore.jobs.history.restores import Restores, UnfinishedRestore
 
 DOCUMENT_VERSION = 1
-"""Of the document under ``--json``."""
+"""Version of the ``--json`` document."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,54 +39,54 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--state-dir",
         type=Path,
         metavar="DIR",
-        help="the applications' state.dir (default: STATECORE_STATE_DIR, or every one that the reports name)",
+        help="the applications' state.dir (default: STATECORE_STATE_DIR, else every one in the reports)",
     )
-    parser.add_argument("--application-id", metavar="ID", help="only this application (default: every one there)")
+    parser.add_argument("--application-id", metavar="ID", help="only this application (default: all)")
     parser.add_argument(
         "--reports",
         type=Path,
         metavar="DIR",
-        help="the directory of Airflow's reports (default: STATECORE_REPORTS, or $AIRFLOW_HOME/statecore/reports)",
+        help="directory of Airflow's reports (default: STATECORE_REPORTS, or $AIRFLOW_HOME/statecore/reports)",
     )
     parser.add_argument(
         "--repository",
         metavar="URL",
-        help="show the snapshots of this repository, too, as statecore init takes it (default: none)",
+        help="also show the snapshots of this repository, as for statecore init (default: none)",
     )
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Look, and show."""
+    """Read the directories, reports and repository, and show them."""
     from statecore.jobs.history.report_index import ReportIndex, reports_directory
 
-    said = arguments.state_dir or os.environ.get("STATECORE_STATE_DIR")
+    state_dir = arguments.state_dir or os.environ.get("STATECORE_STATE_DIR")
     index = ReportIndex(arguments.reports or reports_directory(os.environ), keep=False)
     try:
         seen = index.directory.is_dir()
         index.names()
     except OSError as error:
-        if arguments.reports or not (said or arguments.repository):
+        if arguments.reports or not (state_dir or arguments.repository):
             raise _unreadable(index.directory, error) from error
-        output.say(f"The reports in {index.directory} are left out: {error.strerror}.")
+        output.say(f"The reports in {index.directory} are skipped: {error.strerror}.")
         seen, index = False, ReportIndex(Path(os.devnull), keep=False)
     if arguments.reports and not seen:
         raise NotFound(
-            f"There is no directory {index.directory}.",
+            f"The directory {index.directory} does not exist.",
             code="directory-not-found",
-            action="Name the directory of the reports, or leave it out.",
+            action="Name the directory of the reports, or leave out --reports.",
             path=str(index.directory),
         )
     wanted = arguments.application_id
     try:
-        found = _below(Path(said), wanted, index) if said else _reported(wanted, index)
+        found = _below(Path(state_dir), wanted, index) if state_dir else _reported(wanted, index)
     except (Invalid, NotFound):
-        if not arguments.repository or said or arguments.reports:
+        if not arguments.repository or state_dir or arguments.reports:
             raise
         found = []
-    if said and wanted is None:
-        output.say_skipped(Path(said))
+    if state_dir and wanted is None:
+        output.say_skipped(Path(state_dir))
     if not output.json:
-        show(found)  # before the repository is looked at, which may take its time
+        show(found)  # before the repository is read, which may take a while
     published = look(arguments.repository, wanted) if arguments.repository else None
     if published is not None and not found:
         published.ensure_some()
@@ -110,20 +110,20 @@ def _unreadable(directory: Path, error: OSError) -> StatecoreError:
     return system_error(
         error,
         f"The reports in {directory} cannot be read",
-        action="Run as a user that may read them, or give --state-dir with the application's state.dir.",
+        action="Run as a user that may read them, or give the application's --state-dir.",
         reports=str(directory),
     )
 
 
 def _below(state_dir: Path, wanted: str | None, index: ReportIndex) -> list[Restores]:
-    """Every application of a state directory, or the one that is asked for."""
+    """Every application of a state directory, or the one that is named."""
     from statecore.jobs.history.restores import directories, restores_of
     from statecore.statedir.store_places import application_directory, applications, no_application
 
     names = [wanted] if wanted is not None else sorted({*applications(state_dir), *directories(state_dir)})
     if not names:
         raise no_application(state_dir)
-    # The directory comes first: what is not there is said before any report is read.
+    # Missing directories are refused before any report is read.
     there = [application_directory(state_dir, name) for name in names]
     here = (socket.gethostname(), os.path.realpath(state_dir))
     return [
@@ -133,7 +133,7 @@ def _below(state_dir: Path, wanted: str | None, index: ReportIndex) -> list[Rest
 
 
 def _reported(wanted: str | None, index: ReportIndex) -> list[Restores]:
-    """Every instance that the reports name; the directories of those on this host are looked at."""
+    """Every instance in the reports; directories on this host are inspected too."""
     from statecore.jobs.history.restores import known_of, restores_of
     from statecore.statedir.state_directory import StateDirectory
 
@@ -141,7 +141,7 @@ def _reported(wanted: str | None, index: ReportIndex) -> list[Restores]:
         raise Invalid(
             "No state directory was named, and there is no directory of reports.",
             code="option-missing",
-            action="Give --state-dir with the application's state.dir, or --reports.",
+            action="Give the application's --state-dir, or --reports.",
             option="state_dir",
         )
     found = []
@@ -151,14 +151,14 @@ def _reported(wanted: str | None, index: ReportIndex) -> list[Restores]:
         mine = here and directory.path.is_dir()
         try:
             found.append(restores_of(directory, [one]) if mine else known_of(one))
-        except Invalid as error:  # another user's; that hides neither what the reports say of it nor the others
+        except Invalid as error:  # another user's directory: its reports and the others are still shown
             found.append(replace(known_of(one), trouble=(str(error),)))
     if not found:
         what = f" of the application {wanted}" if wanted else ""
         raise NotFound(
             f"{index.directory} has no report{what}.",
             code="reports-not-found",
-            action="Give --state-dir with the application's state.dir.",
+            action="Give the application's --state-dir.",
             reports=str(index.directory),
         )
     return found
@@ -177,7 +177,7 @@ def _instances(index: ReportIndex, application_id: str | None) -> list[InstanceR
 
 
 def show(found: Iterable[Restores], console: Console | None = None) -> None:
-    """Print what was found, application by application."""
+    """Print each application."""
     from statecore.cli.output import result_console
 
     console = console or result_console()
@@ -197,9 +197,9 @@ def show(found: Iterable[Restores], console: Console | None = None) -> None:
         _show_fetches(console, one.fetches)
         _show_changes(console, one.changes)
         for left in one.left:
-            print_line(console, f"left in .statecore: {left.name}, {left.bytes:,} bytes: {left.meaning}")
+            print_line(console, f"in .statecore: {left.name}, {left.bytes:,} bytes: {left.meaning}")
         for trouble in one.trouble:
-            print_line(console, f"trouble: {trouble}", "red")
+            print_line(console, f"problem: {trouble}", "red")
         console.print()
 
 
@@ -209,16 +209,16 @@ def _show_later(console: Console, later: ReportHead) -> None:
         print_line(console, _error(later), "red", 4)
     else:
         print_line(console, f"an attempt began {_when(later)}{_by(later)}; its end was not reported", "bold yellow")
-    print_line(console, f"request {later.attempt.request_id or 'not said'}", indent=4)
+    print_line(console, f"request {later.attempt.request_id or 'unknown'}", indent=4)
 
 
 def _holder(one: Restores) -> list[str]:
     if not one.looked:
-        return ["known from reports only; the directory was not looked at"]
+        return ["known from reports only; the directory was not inspected"]
     if one.writer is not None:
-        return [f"in use by {one.writer}, which has stores of it open and does not hold its lock"]
+        return [f"in use by {one.writer}, which has stores open and does not hold the lock"]
     if one.holder is None:
-        return ["free: nobody holds its lock"]
+        return ["free: no process holds its lock"]
     restoring = any(unfinished.running for unfinished in one.unfinished)
     return [f"in use by {one.holder}" + (", which is the restore below" if restoring else "")]
 
@@ -230,7 +230,7 @@ def _show_last(console: Console, one: Restores) -> None:
         print_line(console, f"{published.snapshot} in {published.repository}", indent=4)
     if last is None:
         if one.instance.state_dir:
-            print_line(console, "no finished restore is known")
+            print_line(console, "no finished restore")
         return
     _show_restore(console, "last restore", last)
     if one.before is not None:
@@ -238,9 +238,9 @@ def _show_last(console: Console, one: Restores) -> None:
     _show_stores(console, one.stores)
 
 
-def _show_restore(console: Console, called: str, last: ReportHead) -> None:
-    print_line(console, f"{called} {_when(last)}, {last.seconds:,.1f} s{_by(last)}", "bold")
-    request = f"request {last.attempt.request_id or 'not said'}"
+def _show_restore(console: Console, label: str, last: ReportHead) -> None:
+    print_line(console, f"{label} {_when(last)}, {last.seconds:,.1f} s{_by(last)}", "bold")
+    request = f"request {last.attempt.request_id or 'unknown'}"
     plan = f"plan {last.plan_id}" if last.plan_id else ""
     print_line(console, ", ".join(part for part in (request, plan, last.processing_guarantee) if part), indent=4)
     stores = f"{last.stores} store{'s' if last.stores != 1 else ''}"
@@ -249,7 +249,7 @@ def _show_restore(console: Console, called: str, last: ReportHead) -> None:
         f"{last.partitions} store partition{'s' if last.partitions != 1 else ''} of {stores}"
         + (f", {last.rows:,} rows" if last.rows >= 0 else "")
         if last.partitions
-        else "nothing was to be done",
+        else "nothing to do",
         indent=4,
     )
     for note in last.notes:
@@ -259,18 +259,18 @@ def _show_restore(console: Console, called: str, last: ReportHead) -> None:
 def _show_fetches(console: Console, fetches: Fetches) -> None:
     if (begun := fetches.unfinished) is not None:
         print_line(console, f"unfinished fetch since {_when_of(begun.started)}{_made_by(begun)}", "bold yellow")
-        print_line(console, f"it had begun to place stores of {begun.snapshot} in {begun.repository}", indent=4)
-        print_line(console, f"go on with the same command and --request-id {begun.request_id}", indent=4)
+        print_line(console, f"it had started to place stores of {begun.snapshot} in {begun.repository}", indent=4)
+        print_line(console, f"resume it with the same command and --request-id {begun.request_id}", indent=4)
     if (last := fetches.last) is None:
         return
     print_line(console, f"last fetch {_when_of(last.finished)}, {last.seconds:,.1f} s{_made_by(last)}", "bold")
     print_line(console, f"snapshot {last.snapshot} in {last.repository}", indent=4)
     tasks = sorted({store.task for store in last.stores})
-    kept = f"; kept as they were: {', '.join(last.kept)}" if last.kept else ""
+    kept = f"; not changed: {', '.join(last.kept)}" if last.kept else ""
     print_line(
         console,
-        f"{number_of(len(last.stores), 'store')} of {', '.join(tasks)}, {last.downloaded_bytes:,} bytes came, "
-        f"{last.at_hand_bytes:,} were here{kept}",
+        f"{number_of(len(last.stores), 'store')} of {', '.join(tasks)}, {last.downloaded_bytes:,} bytes downloaded, "
+        f"{last.at_hand_bytes:,} were here already{kept}",
         indent=4,
     )
     for note in last.notes:
@@ -287,25 +287,25 @@ def _show_changes(console: Console, changes: Changes) -> None:
             indent=4,
         )
         _show_kept(console, done.kept)
-    if (mended := changes.repair) is not None:
-        when = f"{_when_of(mended.finished)}, {mended.seconds:,.1f} s{_made_by(mended)}"
+    if (repair := changes.repair) is not None:
+        when = f"{_when_of(repair.finished)}, {repair.seconds:,.1f} s{_made_by(repair)}"
         print_line(console, f"last repair {when}", "bold")
-        said = f"{mended.outcome}, tasks mended: {len(mended.mended)}, rebuilds: {len(mended.rebuilt)}"
-        print_line(console, f"{said}; findings left: {len(mended.left) or 'none'}", indent=4)
-        for kept in (mended.kept, *(one.kept for one in mended.rebuilt)):
+        result = f"{repair.outcome}, tasks repaired: {len(repair.mended)}, rebuilds: {len(repair.rebuilt)}"
+        print_line(console, f"{result}; findings left: {len(repair.left) or 'none'}", indent=4)
+        for kept in (repair.kept, *(one.kept for one in repair.rebuilt)):
             _show_kept(console, kept)
 
 
 def _show_kept(console: Console, kept: str) -> None:
     if kept:
-        print_line(console, f"what it replaced lies in {kept} for a week", indent=4)
+        print_line(console, f"replaced files are kept in {kept} for a week", indent=4)
 
 
 def _show_killed(console: Console, killed: Try) -> None:
-    state = f"{killed.job} at work" if killed.running else f"unfinished {killed.job}"
+    state = f"{killed.job} running" if killed.running else f"unfinished {killed.job}"
     print_line(console, f"{state} since {_when_of(killed.attempt.started)}{_made_by(killed.attempt)}", "bold yellow")
     if not killed.running:
-        print_line(console, f"go on with: {shlex.join(['statecore', *killed.words])}", indent=4)
+        print_line(console, f"resume it with: {shlex.join(['statecore', *killed.words])}", indent=4)
 
 
 def _made_by(report: Attempt | FetchReport) -> str:
@@ -325,7 +325,7 @@ def _show_stores(console: Console, stores: Iterable[RestoredStore]) -> None:
                 f"{one.rows:,}" if one.rows >= 0 else "not counted",
                 _offsets(one),
                 f"{one.tail_left:,}",
-                _age(one.newest) + (f", parts {_age(one.oldest)}" if one.oldest[:19] != one.newest[:19] else ""),
+                _age(one.newest) + (f", some {_age(one.oldest)}" if one.oldest[:19] != one.newest[:19] else ""),
                 one.digest[:12],
             )
             for one in stores
@@ -339,19 +339,19 @@ def _show_stores(console: Console, stores: Iterable[RestoredStore]) -> None:
 def _show_unfinished(console: Console, one: Restores, unfinished: UnfinishedRestore) -> None:
     attempt = unfinished.attempt
     command, *options = unfinished.words or ("placement",)
-    state = f"{command} at work" if unfinished.running else f"unfinished {command}"
+    state = f"{command} running" if unfinished.running else f"unfinished {command}"
     since = f" since {_when(attempt)}{_by(attempt)}" if attempt else ""
     print_line(console, f"{state}{since}", "bold yellow")
-    parts = f", {unfinished.done} of {unfinished.total} {unfinished.unit}" if unfinished.unit else ""
+    done = f", {unfinished.done} of {unfinished.total} {unfinished.unit}" if unfinished.unit else ""
     planned = f"; planned {_age(unfinished.planned)}" if unfinished.planned else ""
-    print_line(console, f"it has reached the phase {unfinished.reached}{parts}{planned}", indent=4)
+    print_line(console, f"it has reached the phase {unfinished.reached}{done}{planned}", indent=4)
     if attempt is not None and attempt.error:
         print_line(console, _error(attempt), "red", 4)
     if not unfinished.words:
-        print_line(console, "whatever job is run next settles it first; run again what was interrupted", indent=4)
+        print_line(console, "the next job completes or reverts it first; run the interrupted command again", indent=4)
     elif not unfinished.running:
         words = ["statecore", command, "--spec", "STORES.YAML", "--state-dir", one.instance.state_dir, *options]
-        print_line(console, f"go on with: {shlex.join([*words, '--request-id', unfinished.request_id])}", indent=4)
+        print_line(console, f"resume it with: {shlex.join([*words, '--request-id', unfinished.request_id])}", indent=4)
     else:
         print_line(console, f"request {unfinished.request_id}", indent=4)
 
@@ -364,7 +364,7 @@ def _offsets(one: RestoredStore) -> str:
 
 def _error(head: ReportHead) -> str:
     what = head.error.get("what") or ""
-    between = "\n" if "\n" in what else " "  # what is told line by line is followed by a line of its own
+    between = "\n" if "\n" in what else " "  # a message of several lines is followed by a line of its own
     return between.join(filter(None, [f"{kind_and_code(head.error)}: {what.strip()}", head.error.get("action")]))
 
 

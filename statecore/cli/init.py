@@ -1,4 +1,4 @@
-"""``statecore init``: make a repository, after the place was put to the test."""
+"""``statecore init``: create a repository, after a test of the object store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import argparse
 from statecore.cli.output import Output
 
 DOCUMENT_VERSION = 1
-"""Of the document under ``--json``."""
+"""Version of the ``--json`` document."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,30 +18,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="s3://bucket/prefix (endpoint, region and credentials as boto3 takes them: AWS_ENDPOINT_URL, AWS_REGION, "
         "AWS_ACCESS_KEY_ID, a profile, a role; or ?endpoint=...&region=...&encryption=AES256|aws:kms|customer), or "
-        "file:///path of a directory that all machines share",
+        "file:///path of a shared directory",
     )
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Make it, or say that there is one."""
+    """Create the repository, or show the one that exists."""
     from dataclasses import asdict
 
     from statecore.repository.repository import make_repository
 
     output.progress.phase("probe")
-    repository, made, again = make_repository(arguments.repository)
-    output.progress.done("" if made else "there is one already")
-    name, mark = repository.place.url, repository.mark
+    repository, made, rewritten = make_repository(arguments.repository)
+    output.progress.done("" if made else "it exists already")
+    name, descriptor = repository.place.url, repository.mark
     output.document(
-        {"version": DOCUMENT_VERSION, "repository": name, "made": made, "put_back": again, "mark": asdict(mark)}
+        {
+            "version": DOCUMENT_VERSION,
+            "repository": name,
+            "made": made,
+            "put_back": rewritten,
+            "mark": asdict(descriptor),
+        }
     )
-    if again:
+    if rewritten:
         output.text(
-            f"put back the mark of the repository at {name}: {mark.id}, which its heads and manifests carry; it was "
-            "missing or damaged"
+            f"rewrote the repository descriptor at {name}, which was missing or damaged, with the id {descriptor.id} "
+            "of its heads and manifests"
         )
     elif made:
-        output.text(f"made the repository {mark.id} at {name}")
+        output.text(f"created the repository {descriptor.id} at {name}")
     else:
-        output.text(f"{name} is a repository already: {mark.id}, made {mark.made} by statecore {mark.made_by}")
+        created = f"created {descriptor.made} by statecore {descriptor.made_by}"
+        output.text(f"{name} is a repository already: {descriptor.id}, {created}")
     return 0

@@ -1,7 +1,7 @@
-"""``statecore inspect``: a state directory at a glance.
+"""``statecore inspect``: the stores of a state directory at a glance.
 
-Exit 0 when nothing is damaged, 12 (``Corrupted``) for what only a restore mends, 13 or 15 when a database could not be
-looked at: monitoring goes by it.
+Exit code 0 without damage, 12 (``Corrupted``) for damage that only a restore repairs, 13 or 15 if a database could not
+be inspected; monitoring can use it.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ _MANY_PARTITIONS = 12
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--state-dir", required=True, type=Path, metavar="DIR", help="the application's state.dir")
-    parser.add_argument("--application-id", metavar="ID", help="only this application (default: every one there)")
+    parser.add_argument("--application-id", metavar="ID", help="only this application (default: all)")
     parser.add_argument(
         "--task", action="append", default=[], metavar="T", help="only this task, such as 0_1 or global"
     )
     parser.add_argument("--store", action="append", default=[], metavar="NAME", help="only this store; may be repeated")
-    parser.add_argument("--spec", type=Path, metavar="FILE", help="the stores.yaml to hold the directory against")
+    parser.add_argument("--spec", type=Path, metavar="FILE", help="a stores.yaml to compare the directory with")
     parser.add_argument("--segments", action="store_true", help="show every segment")
     parser.add_argument(
-        "--estimate", action="store_true", help="RocksDB's estimate of the rows; counting reads every store whole"
+        "--estimate", action="store_true", help="use RocksDB's estimate of the rows; counting reads every row"
     )
     parser.add_argument(
         "--offset-sums",
         action="store_true",
-        help="instead, how far each task is: the sum of its changelogs' offsets, with --spec and brokers its lag too",
+        help="show instead the offset sum of each task, with --spec and brokers its lag too",
     )
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Look, and show."""
+    """Inspect, and show the result."""
     from statecore.doctor.inspect import inspect
     from statecore.errors import worst_of
     from statecore.spec.reader import load_spec
@@ -85,19 +85,19 @@ def _run_sums(arguments: argparse.Namespace, names: Sequence[str], spec: Applica
     from statecore.cli.inspect_sums import run_sums
     from statecore.errors import Invalid
 
-    said = [name for name in ("store", "segments", "estimate") if getattr(arguments, name)]
-    if said:
+    given = [name for name in ("store", "segments", "estimate") if getattr(arguments, name)]
+    if given:
         raise Invalid(
-            f"--offset-sums and --{said[0]} were given: a sum is of a whole task, and counts no rows.",
+            f"--{given[0]} cannot be combined with --offset-sums, which are sums over a whole task.",
             code="options-conflict",
-            action=f"Leave --{said[0]} out.",
-            options=["offset_sums", said[0]],
+            action=f"Leave out --{given[0]}.",
+            options=["offset_sums", given[0]],
         )
     return run_sums(arguments.state_dir, names, spec, arguments.task, output)
 
 
 def show(inspection: Inspection, *, segments: bool = False, console: Console | None = None) -> None:
-    """Print what was found: store by store its tasks, then what lies beside them, then what is wrong."""
+    """Print stores with their tasks, then other files, then problems."""
     from statecore.cli.output import result_console
     from statecore.formats.releases import GLOBAL
 
@@ -110,7 +110,7 @@ def show(inspection: Inspection, *, segments: bool = False, console: Console | N
     rows = {key: [_row(store, inspection) for store in stores] for key, stores in by_store.items()}
     header = ("task", "offset", "state", "rows", "bytes", "segments")
     widths = [
-        max(map(len, column)) for column in zip(header, *(row for part in rows.values() for row in part), strict=True)
+        max(map(len, column)) for column in zip(header, *(row for of in rows.values() for row in of), strict=True)
     ]
     console.print("\n  " + _aligned(header, widths), style="dim", markup=False)
     for key, stores in by_store.items():
@@ -134,12 +134,12 @@ def show(inspection: Inspection, *, segments: bool = False, console: Console | N
 
 def _in_use(inspection: Inspection) -> str:
     if inspection.holder is not None:
-        return f"in use by {inspection.holder}: shown is what was flushed last"
+        return f"in use by {inspection.holder}: the last flushed state is shown"
     holders = sorted({str(store.holder) for store in inspection.stores if store.holder is not None})
     if holders:
         more = f" and {len(holders) - _MANY_PARTITIONS} more" if len(holders) > _MANY_PARTITIONS else ""
-        return f"stores are open: {', '.join(holders[:_MANY_PARTITIONS])}{more}; shown is what they flushed last"
-    return "not running: nobody holds its lock"
+        return f"stores are open: {', '.join(holders[:_MANY_PARTITIONS])}{more}; the last flushed state is shown"
+    return "not running: no process holds its lock"
 
 
 def _heading(stores: Sequence[StoreView]) -> str:
@@ -154,9 +154,9 @@ def _about(stores: Sequence[StoreView]) -> list[str]:
     topics = sorted({partition.topic for store in stores for partition in store.offsets})
     lines = [f"changelog {', '.join(topics)}"] if topics else []
     if not all(store.logged for store in stores):
-        lines.append("not logged: needs no offset, and is nowhere but here (changelog: none)")
+        lines.append("not logged (changelog: none): has no offset, and its rows exist only here")
     starts = [one.start for store in stores for one in store.databases if one.start]
-    if starts:  # the one segment of a grace buffer begins at 0 and never ends
+    if starts:  # the segment of a grace buffer starts at 0 and has no end
         ends = [one.end for store in stores for one in store.databases if one.end is not None]
         each = f" of {format_duration(ends[0] - starts[0])}" if ends else ""
         until = f"to {_minute(max(ends))}" if ends else f"to the one that begins {_minute(max(starts))}"
@@ -167,18 +167,18 @@ def _about(stores: Sequence[StoreView]) -> list[str]:
 def _row(store: StoreView, inspection: Inspection) -> tuple[str, ...]:
     running = inspection.holder is not None or store.holder is not None
     offsets = list(store.offsets.values())
-    said = f"{offsets[0]:,}" if len(offsets) == 1 else f"{len(offsets)} partitions" if offsets else "none"
+    offset = f"{offsets[0]:,}" if len(offsets) == 1 else f"{len(offsets)} partitions" if offsets else "none"
     if any(one.broken for one in store.databases):
-        said = "broken" if not offsets else said
-    unsaid = "transactional" if store.transactional else "-"
-    state = {None: unsaid, True: "closed", False: "open" if running else "not closed"}[store.closed]
+        offset = "broken" if not offsets else offset
+    no_status = "transactional" if store.transactional else "-"
+    state = {None: no_status, True: "closed", False: "open" if running else "not closed"}[store.closed]
     rows = f"{'~' if inspection.estimated else ''}{store.rows:,}"
     task = store.task.rpartition("/")[2]
-    return task, said, state, rows, f"{store.bytes:,}", str(len(store.databases)) if store.segmented else "-"
+    return task, offset, state, rows, f"{store.bytes:,}", str(len(store.databases)) if store.segmented else "-"
 
 
 def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
-    """One line: task and state to the left, numbers to the right."""
+    """One line: task and state aligned left, numbers right."""
     left = {0, 2}
     return "  ".join(
         cell.ljust(width) if at in left else cell.rjust(width)
@@ -194,18 +194,18 @@ def _segment(database: DatabaseView, estimated: bool) -> str:
 
 def _offsets(store: StoreView) -> str:
     every = sorted(store.offsets.items())
-    said = ", ".join(f"{partition.partition} = {offset:,}" for partition, offset in every[:_MANY_PARTITIONS])
+    shown = ", ".join(f"{partition.partition} = {offset:,}" for partition, offset in every[:_MANY_PARTITIONS])
     more = len(every) - _MANY_PARTITIONS
-    return said + (f", and {more} more partitions (--json shows all)" if more > 0 else "")
+    return shown + (f", and {more} more partitions (--json shows all)" if more > 0 else "")
 
 
 def _show_beside(console: Console, inspection: Inspection) -> None:
     from statecore.formats.checkpoint import store_checkpoint_file
 
-    shown = {(store.task, store_checkpoint_file(store.store)) for store in inspection.stores}  # with their stores
+    shown = {(store.task, store_checkpoint_file(store.store)) for store in inspection.stores}
     beside = [one for one in inspection.leftovers if (one.task, one.name) not in shown]
     if beside:
-        console.print("\nbeside the stores", style="bold", markup=False)
+        console.print("\nother files", style="bold", markup=False)
     for one in beside:
         _item(console, f"{one.task}/{one.name}: {one.meaning}".removeprefix("/"))
 
@@ -219,24 +219,24 @@ def _show_trouble(console: Console, inspection: Inspection) -> None:
     about = "about " if inspection.estimated else ""
     counted = "RocksDB's estimate" if inspection.estimated else "counted"
     console.print()
-    for title, shown in (("damage: restore these stores", damage), ("trouble", lines)):
+    for title, shown in (("damage: restore these stores", damage), ("problems", lines)):
         if shown:
             console.print(title, style="bold red", markup=False)
             for line in shown:
                 _item(console, line)
             console.print()
     count = len(lines) + len(damage)
-    said = f"{count} troubles" if count > 1 else "1 trouble" if count else "no trouble seen"
+    problems = f"{count} problems" if count > 1 else "1 problem" if count else "no problems found"
     console.print(
         f"{_number(tasks, 'task')}, {_number(stores, 'store')}, {about}{rows:,} rows ({counted}), {size:,} bytes; "
-        + said
+        + problems
         + (f", {len(damage)} of them damage" if damage and count > 1 else ", damage" if damage else ""),
         markup=False,
     )
 
 
 def _lines(inspection: Inspection, of: Callable[[StoreView | Inspection], Sequence[str]]) -> list[str]:
-    """What was found wrong, a line for all the tasks in which a store has it, then what is wrong beyond stores."""
+    """The problems of stores, one line for all tasks with the same problem, then those outside stores."""
     where: dict[tuple[str, str], list[str]] = {}
     for store in inspection.stores:
         for one in of(store):

@@ -1,4 +1,4 @@
-"""``statecore inspect --offset-sums``: how far each task is, by which a group would assign it."""
+"""``statecore inspect --offset-sums``: the offset sum of each task, by which a group assigns it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def run_sums(
     state_dir: Path, names: Sequence[str], spec: ApplicationSpec | None, tasks: Sequence[str], output: Output
 ) -> int:
-    """Look, and show; the exit code."""
+    """Inspect, and show the sums; returns the exit code."""
     from statecore.doctor.task_lag import inspect_offset_sums
     from statecore.errors import worst_of
     from statecore.statedir.store_places import application_directory
@@ -34,7 +34,7 @@ def run_sums(
 
 
 def show_sums(sums: OffsetSums, console: Console | None = None) -> None:
-    """Print a line a task, then what is to be said of some."""
+    """Print a line per task, then remarks."""
     from statecore.cli.output import result_console
 
     console = console or result_console()
@@ -66,4 +66,4 @@ def _offset(one: StoreSum, *, is_followed: bool) -> str:
     name = one.store or ("?" if one.changelog is None else str(one.changelog))
     if not is_followed:
         return f"{name} not followed"
-    return f"{name} {_number(one.offset)}{' (its databases disagree)' if one.disagree else ''}"
+    return f"{name} {_number(one.offset)}{' (offsets of its databases differ)' if one.disagree else ''}"

@@ -1,12 +1,12 @@
-"""``statecore``: every operation from a shell, for people and for programs.
+"""``statecore``: the entry point of all commands.
 
-What a command finds is printed on stdout, what it has to say on the way goes to stderr. With ``--json`` stdout holds
-exactly one JSON document, the result or the error, also of a wrong command line. Exit codes are those of
-:mod:`statecore.errors`: 0 done, 2 a wrong command line, 10 to 15 by the kind of error, 20 to 22 by what the doctor
-found, 1 a defect of this program, 130 interrupted, 143 terminated.
+Results are printed on stdout, messages on stderr. With ``--json`` stdout has exactly one JSON document, the result or
+the error, also for a wrong command line. Exit codes are those of :mod:`statecore.errors`: 0 done, 2 wrong command line,
+10 to 15 by the kind of error, 20 to 22 by the doctor's findings, 1 a defect of this program, 130 interrupted, 143
+terminated.
 
-A command is one module with ``add_arguments`` and ``run``; only the one that is used is imported, and it imports Spark,
-Kafka and Arrow only when it needs them, so that ``statecore --help`` answers at once.
+A command is one module with ``add_arguments`` and ``run``. Only the module of the command is imported, and it imports
+Spark, Kafka and Arrow only when it needs them, so that ``statecore --help`` is quick.
 """
 
 from __future__ import annotations
@@ -31,28 +31,27 @@ from statecore.extras import explained
 from statecore.system_errors import Refusal, refusal_of
 
 COMMANDS: dict[str, str] = {
-    "advance": "bring the stores of a stopped application's state directory to the end of their changelogs",
-    "checkpoint": "advance the newest snapshot of a repository by what was written since, once or as a service",
-    "diff": "hold a state directory against another one, a snapshot, or its changelogs: rows missing, extra, different",
+    "advance": "bring the stores of a stopped application to the end of their changelogs",
+    "checkpoint": "append new changelog records to the newest snapshot of an application, once or as a service",
+    "diff": "compare a state directory with another one, a snapshot, or its changelogs, row by row",
     "discover": "write the spec of an application from its topics, topology and state directory",
-    "doctor": "say what is wrong with a state directory, what becomes of it, and what to do",
+    "doctor": "find problems in a state directory, with their consequences and what to do",
     "dump": "print the rows of a store, decoded",
-    "fetch": "bring stores from a repository into a state directory, so that the application starts from a snapshot",
-    "fold": "merge the runs of the newest snapshot in a repository that have become many, so that they stay few",
-    "hand-over": "put the tasks of a warm copy into the state directory of an application that is down",
-    "info": "show which restores there are: where, of what age, by whom, what is unfinished, and who holds the lock, "
-    "and which snapshots a repository has",
-    "init": "make a repository for snapshots in an object store, after the store was put to the test",
-    "inspect": "show what lies in a state directory: stores, kinds, offsets, rows, sizes, and what is wrong",
-    "migrate": "make a state directory what another release of Kafka Streams opens, 3.9, 4.2, 4.3 or 4.4, either way",
-    "recover-global": "rebuild the global stores with which an application would end in ERROR, and keep the others",
-    "repair": "make the head of an application in a repository anew, where it was lost or damaged",
+    "fetch": "download stores from a repository into a state directory, so that the application starts from a snapshot",
+    "fold": "compact the newest snapshot of an application: merge the runs of databases that have many",
+    "hand-over": "promote standby tasks into the state directory of a stopped application",
+    "info": "list restores with their state, age and user, the holder of the lock, and the snapshots of a repository",
+    "init": "create a repository for snapshots in an object store, after a test of the object store",
+    "inspect": "show the stores of a state directory: kinds, offsets, rows, sizes, and problems",
+    "migrate": "upgrade or downgrade a state directory for another release of Kafka Streams: 3.9, 4.2, 4.3 or 4.4",
+    "recover-global": "rebuild global stores with which an application would end in ERROR, and keep the others",
+    "repair": "rebuild a lost or damaged head of an application in a repository",
     "restore": "rebuild an application's stores from its changelogs, so that it opens them with nothing to restore",
-    "snapshot": "publish what lies in a state directory to a repository, closed, or while the application runs",
-    "snapshots": "show which snapshots a repository has: of which applications, of what age, what is damaged; pin some",
-    "standby": "keep warm copies of an application's tasks in a state directory of their own, once or as a service",
+    "snapshot": "publish the stores of a state directory to a repository, also while the application runs",
+    "snapshots": "list the snapshots of a repository with their age and damage, and pin them",
+    "standby": "run standby tasks of an application in a state directory of their own, once or as a service",
 }
-"""Command → what it is for. The module is ``statecore.cli.<command>``, with ``_`` for ``-``."""
+"""Command → its description. The module is ``statecore.cli.<command>``, with ``_`` for ``-``."""
 
 _EPILOG = """\
 A first restore:
@@ -65,34 +64,34 @@ A start from a snapshot:
   statecore fetch --repository s3://states/production --application-id orders \\
       --state-dir /var/lib/kafka-streams --instance 0/3
 
-State that stays fresh, while the application works:
+Up-to-date snapshots of a running application:
   statecore checkpoint --spec stores.yaml --repository s3://states/production --follow
 
-A look at what is there:
+Inspect state directories:
   statecore doctor --state-dir /var/lib/kafka-streams
   statecore info --state-dir /var/lib/kafka-streams
   statecore inspect --state-dir /var/lib/kafka-streams
   statecore dump --state-dir /var/lib/kafka-streams --application-id orders --store clicks --key string
   statecore diff --state-dir /var/lib/kafka-streams --spec stores.yaml --with-changelog
 
-A look at a repository:
+Inspect a repository:
   statecore snapshots --repository s3://states/production
   statecore snapshots --repository s3://states/production --application-id orders --snapshot newest
 
 Exit codes: 0 done, 2 wrong command line, 10 try again later, 11 in use by another, 12 corrupted, 13 invalid request,
 14 not found, 15 not enough room, 1 a defect, 130 interrupted, 143 terminated; doctor: 20 warnings, 21 errors, 22 loss
-of data. 'statecore COMMAND --help' says more.
+of data. See also 'statecore COMMAND --help'.
 """
 
 
 class Command(Protocol):
-    """What the module of a command provides."""
+    """The interface of a command's module."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare the command's own arguments."""
 
     def run(self, arguments: argparse.Namespace, output: Output) -> int:
-        """Do it; the exit code."""
+        """Run the command; returns the exit code."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -102,11 +101,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the words after ``statecore``; ``None`` for this process's own.
 
     Returns:
-        The exit code. Errors of the command line itself raise ``SystemExit`` with code 2, as argparse does.
+        The exit code. A wrong command line raises ``SystemExit`` with code 2, as in argparse.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     _open_closed_streams()
-    if isinstance(sys.stdout, io.TextIOWrapper):  # what the locale has no character for is printed with escapes
+    if isinstance(sys.stdout, io.TextIOWrapper):  # escape characters that the locale's encoding does not have
         sys.stdout.reconfigure(errors="backslashreplace")
     command, parsed = _parse(words)
     with _stoppable() as stopped, Output(json=parsed.json) as output:
@@ -115,10 +114,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             return _stopped(output, stopped or [signal.SIGINT])
         except StatecoreError as error:
-            # A terminal's Ctrl-C goes to Spark's workers too: that they have died may be heard of first.
+            # Ctrl-C on a terminal also reaches Spark's workers, so their death may be reported first.
             return _stopped(output, stopped) if stopped else _refused(output, error)
         except BrokenPipeError:
-            # Whoever read our output has gone; nothing more can be said, and the interpreter must not try at exit.
+            # The reader of stdout has exited; redirect it, so that the interpreter does not flush into it at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             return 1
         except Exception as error:
@@ -133,18 +132,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _system_refused(error: OSError, command: str) -> StatecoreError:
-    """What the system refused to a command itself, mostly to write the result where stdout leads."""
+    """The error for an ``OSError`` of a command itself, mostly when it writes the result to stdout."""
     from statecore.jobs.failures import as_statecore_error
 
     try:
         sys.stdout.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # as above: the interpreter must not try at exit
-    return as_statecore_error(error, f"statecore {command} was at work")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # as above
+    return as_statecore_error(error, f"statecore {command} was running")
 
 
 def _open_closed_streams() -> None:
-    """Let what was closed of the standard streams lead nowhere; else the next file, of a store too, is one of them."""
+    """Open closed standard streams on the null device; else the next file, of a store too, becomes one."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(number)
@@ -158,12 +157,12 @@ def _open_closed_streams() -> None:
 
 
 def _refused(output: Output, error: StatecoreError) -> int:
-    """Say what kept the command from its end, and what to do."""
-    passes = isinstance(error, (Retryable, Capacity)) or error.context.get("goes_on")
-    going_on = output.going_on() if passes else ""
-    text = "\n".join(filter(None, [error.what.rstrip("\n"), error.action, going_on]))
+    """Print the error and what to do; returns its exit code."""
+    can_resume = isinstance(error, (Retryable, Capacity)) or error.context.get("goes_on")
+    resume_hint = output.how_to_resume() if can_resume else ""
+    text = "\n".join(filter(None, [error.what.rstrip("\n"), error.action, resume_hint]))
     document = error.to_json()
-    if going_on:
+    if resume_hint:
         document["request_id"] = output.request_id
     code = f"[{error.code}] " if error.code else ""
     output.error(document, f"{error.context.get('trace', '')}{code}{text}")
@@ -171,9 +170,9 @@ def _refused(output: Output, error: StatecoreError) -> int:
 
 
 def _stopped(output: Output, signals: Sequence[int]) -> int:
-    """Say that a signal ended the command, the first of those that came, how things are left, and how to go on."""
+    """Report that the first of these signals ended the command, with the state it leaves and how to continue."""
     kind, code = ("Terminated", 143) if signals[0] == signal.SIGTERM else ("Interrupted", 130)
-    what, action = " ".join(filter(None, [f"{kind}.", output.when_stopped])), output.going_on()
+    what, action = " ".join(filter(None, [f"{kind}.", output.when_stopped])), output.how_to_resume()
     document = {
         "error": kind,
         "code": kind.lower(),
@@ -189,36 +188,36 @@ def _stopped(output: Output, signals: Sequence[int]) -> int:
 
 @contextmanager
 def _stoppable() -> Iterator[list[int]]:
-    """Turn SIGTERM and SIGINT into ``KeyboardInterrupt`` while a command runs, where signals can be handled.
+    """Turn SIGTERM and SIGINT into ``KeyboardInterrupt`` while a command runs, if this is the main thread.
 
-    That is in the main thread. Locks are released and Spark is stopped on the way out.
+    So locks are released and Spark is stopped.
 
     Yields:
-        The signals that came, in their order: what a command raises after one may be of its consequences.
+        The signals received, in order: an exception of the command after one may be a consequence.
     """
-    came: list[int] = []
+    received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield came
+        yield received
         return
 
     def stop(number: int, _frame: object) -> None:
-        came.append(number)
+        received.append(number)
         if number == signal.SIGTERM:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends it at once
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends the process at once
         raise KeyboardInterrupt
 
     before = {signal.SIGTERM: signal.signal(signal.SIGTERM, stop)}
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, as behind nohup
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise it is ignored, as under nohup
         before[signal.SIGINT] = signal.signal(signal.SIGINT, stop)
     try:
-        yield came
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 class _Misused(Exception):
-    """What argparse calls wrong, with the parser that says so."""
+    """A wrong command line, with the parser that found it."""
 
     def __init__(self, parser: argparse.ArgumentParser, message: str) -> None:
         super().__init__(message)
@@ -226,7 +225,7 @@ class _Misused(Exception):
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that leaves it to the caller to say what is wrong with a command line."""
+    """A parser that raises errors instead of exiting."""
 
     def error(self, message: str) -> NoReturn:
         """Raises ``_Misused``."""
@@ -234,8 +233,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _misused(words: Sequence[str], parser: argparse.ArgumentParser, message: str) -> NoReturn:
-    """Say what is wrong with the command line, for programs on stdout, and exit with 2 as argparse does."""
-    if any(len(word) > 2 and "--json".startswith(word) for word in words):  # argparse takes beginnings of options
+    """Report a wrong command line, as JSON too if requested, and exit with 2 as argparse does."""
+    if any(len(word) > 2 and "--json".startswith(word) for word in words):  # argparse accepts abbreviated options
         document = {
             "error": "Misused",
             "code": "arguments-invalid",
@@ -250,7 +249,7 @@ def _misused(words: Sequence[str], parser: argparse.ArgumentParser, message: str
 
 
 def _parse(words: list[str]) -> tuple[Command, argparse.Namespace]:
-    """The command's module, and its arguments."""
+    """The command's module, and the parsed arguments."""
     parser = _Parser(
         prog="statecore",
         description="Rebuilds the state of Kafka Streams applications from their changelogs.",

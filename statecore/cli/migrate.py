@@ -1,7 +1,7 @@
-"""``statecore migrate``: make a state directory what another release of Kafka Streams opens.
+"""``statecore migrate``: convert a state directory for another release of Kafka Streams.
 
-Without ``--apply`` the plan is printed, and nothing is changed. Exit 0 when it can be done, 13 (``Invalid``) when
-something is refused; 14 (``NotFound``) when there is no such directory, with ``--if-there`` 0.
+Without ``--apply`` it prints the plan and changes nothing. Exit code 0 if it can be migrated, 13 (``Invalid``) if
+something is refused, 14 (``NotFound``) without a directory, or 0 with ``--if-there``.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_request_options(parser, MigrateRequest)
-    add_engine_options(parser, "processes", "who converts the tasks")
+    add_engine_options(parser, "processes", "engine that converts the tasks")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Migrate, or plan, and show the outcome."""
+    """Migrate, or plan, and show the report."""
     from statecore.errors import Invalid
     from statecore.faults import fault_points_from_environment
     from statecore.jobs.migrate.report import Outcome
@@ -37,8 +37,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     arguments.plan_only = not request.apply
     engine = engine_of(arguments)
     output.when_stopped = (
-        "Every task is whole, as it was or converted. Run the same command again before the application starts: it "
-        "goes on where this one was stopped."
+        "Every task is complete, unchanged or converted. Run the same command again before you start the application: "
+        "it resumes the migration."
         if request.apply
         else "Nothing was changed."
     )
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def show(report: MigrateReport) -> None:
-    """What is done to each store, with the tasks in which that is the same; then what is left, refused and noted."""
+    """Print what is done to each store, with its tasks; then what is left, refused and noted."""
     from rich.text import Text
 
     from statecore.jobs.migrate import summary
@@ -63,9 +63,9 @@ def show(report: MigrateReport) -> None:
     columns: tuple[str, ...] = ("store", "kind", "tasks", "what is done")
     done = summary.done(report)
     cells: list[tuple[str, ...]] = [
-        (one.store or summary.BESIDE, one.kind, some_of(one.tasks), one.what or "stays as it is") for one in done
+        (one.store or summary.BESIDE, one.kind, some_of(one.tasks), one.what or "unchanged") for one in done
     ]
-    if not any(one.kind for one in done):  # which matters to no step
+    if not any(one.kind for one in done):  # leave out an empty column
         columns, cells = columns[:1] + columns[2:], [row[:1] + row[2:] for row in cells]
     title = f"{report.application_id} in {report.state_dir}, for Kafka Streams {report.to}"
     if cells:
@@ -74,27 +74,28 @@ def show(report: MigrateReport) -> None:
         console.print(Text(title))
     for note in report.notes:
         console.print(Text(f"note: {note}"))
-    for title, said in (
+    for title, remarks in (
         ("note", summary.notes(report)),
-        ("left as it is", summary.left(report)),
+        ("unchanged", summary.left(report)),
         ("refused", summary.refused(report)),
     ):
-        for one in said:
+        for one in remarks:
             console.print(Text(f"{title}: {some_of(one.tasks)}: {one.what}"))
     changed = f"{report.changed} of {number_of(len(report.tasks), 'task')}"
-    became = {
-        Outcome.PLANNED: f"plan {report.plan_id}: {changed} would be migrated; nothing was changed. Do it with --apply",
+    result = {
+        Outcome.PLANNED: f"plan {report.plan_id}: {changed} would be migrated; nothing was changed. Add --apply to "
+        "migrate",
         Outcome.REFUSED: "refused; nothing was changed",
         Outcome.UNCHANGED: _unchanged(report),
         Outcome.MIGRATED: f"migrated {changed} in {report.seconds:.1f} s",
     }
-    kept = f"; what was moved aside lies in {report.kept} for a week" if report.kept else ""
-    console.print(Text(became[report.outcome] + kept))
+    kept = f"; replaced tasks are kept in {report.kept} for a week" if report.kept else ""
+    console.print(Text(result[report.outcome] + kept))
 
 
 def _unchanged(report: MigrateReport) -> str:
     if not report.tasks:
-        return "nothing to do: there is no state of it yet"
+        return "nothing to do: the application has no state yet"
     if any(task.left for task in report.tasks):
-        return f"nothing that a migration could do; what Kafka Streams {report.to} does with what is left is said above"
-    return f"nothing to do: Kafka Streams {report.to} opens it as it is"
+        return f"nothing to migrate; see above what Kafka Streams {report.to} will do with unchanged tasks"
+    return f"nothing to do: Kafka Streams {report.to} can open it as it is"

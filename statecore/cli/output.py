@@ -1,7 +1,7 @@
-"""Where a command's words go: the result to stdout, everything else to stderr.
+"""Output of a command: the result to stdout, everything else to stderr.
 
-Under ``--json`` nothing but the one document may reach stdout, not even from a JVM or a library that this process
-starts. So file descriptor 1 is pointed at stderr while the command runs, and the document goes to the saved one.
+Under ``--json`` only the document may reach stdout, whatever a JVM or a library of this process prints. So file
+descriptor 1 is redirected to stderr while the command runs, and the document is written to a saved copy of it.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _FOLDED, _BETWEEN = 12, 3
-"""Columns that words are folded to at least, and those that a column of a table takes besides its cells."""
+"""Minimum width to which words are wrapped, and the padding of a table column."""
 
 LOG_WIDTH = 200
-"""Columns of a table that goes to a file or a pipe, which have no width of their own."""
+"""Table width for files and pipes, which have no width."""
 
 
 class Output:
     """The output of one command; a context manager.
 
     Args:
-        json: whether one JSON document is wanted instead of words.
+        json: print one JSON document instead of text.
     """
 
     def __init__(self, *, json: bool) -> None:
@@ -42,8 +42,8 @@ class Output:
         self.request_id: str | None = None
         self._is_retry = False
         self.when_stopped = ""
-        """How the command leaves things when a signal ends it, in a sentence; empty where nothing has to be said."""
-        self.said: set[str] = set()
+        """The state that the command leaves when a signal ends it, as a sentence; empty for none."""
+        self.printed: set[str] = set()
 
     def __enter__(self) -> Output:
         if self.json:
@@ -65,68 +65,63 @@ class Output:
 
     @property
     def progress(self) -> Progress:
-        """A listener that shows progress to a person, on stderr."""
+        """The listener that shows progress on stderr."""
         if self._progress is None:
             self._progress = TerminalProgress()
         return self._progress
 
-    def go_on_with(self, request_id: str, *, is_retry: bool = False) -> None:
-        """Remember under which request id the same command goes on, should it be stopped.
-
-        Args:
-            request_id: the id.
-            is_retry: whether an earlier command may have had it.
-        """
+    def set_request_id(self, request_id: str, *, is_retry: bool = False) -> None:
+        """Remember the request id for a resumption; ``is_retry``: an earlier command may have used it."""
         self.request_id, self._is_retry = request_id, is_retry
 
-    def going_on(self) -> str:
-        """How to go on with what was stopped; empty where nothing can be gone on with."""
+    def how_to_resume(self) -> str:
+        """How to resume a stopped command; empty if it cannot be resumed."""
         is_planning = self._progress is not None and self._progress.name in ("", "plan")
         if self.request_id is None or (is_planning and not self._is_retry):
             return ""
-        return f"Go on with the same command and --request-id {self.request_id}; what was finished is found again."
+        return f"Resume it with the same command and --request-id {self.request_id}; finished work is reused."
 
     def say(self, text: str) -> None:
-        """A word on the way, for people; it is remembered in ``said``."""
-        self.said.add(text)
-        self._on_a_line_of_its_own()
+        """Print a message on stderr; it is remembered in ``printed``."""
+        self.printed.add(text)
+        self._end_progress_line()
         print(text, file=sys.stderr, flush=True)
 
     def say_skipped(self, state_dir: Path) -> None:
-        """Say which directories below a ``state.dir`` are left out where all applications are meant."""
+        """Report the directories below a ``state.dir`` that cannot be read, when all applications are meant."""
         from statecore.statedir.store_places import skipped_in
 
         for path in skipped_in(state_dir):
-            self.say(f"{path} is skipped: this user may not look into it.")
+            self.say(f"{path} is skipped: permission denied.")
 
-    def _on_a_line_of_its_own(self) -> None:
+    def _end_progress_line(self) -> None:
         if self._progress is not None:
             self._progress.end_line()
 
     def text(self, text: str) -> None:
-        """The result as text; dropped under ``--json``."""
+        """Print the result as text; ignored under ``--json``."""
         if not self.json:
             print(text, flush=True)
 
     def document(self, document: Any) -> None:
-        """The result for a program; dropped without ``--json``. Called once."""
+        """Print the result as JSON; ignored without ``--json``. Call it once."""
         if self._saved is not None:
             data = json.dumps(document).encode() + b"\n"
             while data:
                 data = data[os.write(self._saved, data) :]
 
     def error(self, document: dict[str, Any], text: str) -> None:
-        """What went wrong: words on stderr, and the document where one is expected and somebody still reads it."""
-        self._on_a_line_of_its_own()
+        """Print an error on stderr, and as JSON under ``--json``."""
+        self._end_progress_line()
         print(f"statecore: {text}", file=sys.stderr, flush=True)
         with suppress(OSError):
             self.document(document)
 
 
 def result_console() -> Console:
-    """The console that results are printed on: as wide as the terminal (or ``COLUMNS``).
+    """The console for results, as wide as the terminal (or ``COLUMNS``).
 
-    A file or a pipe has no width: tables are wide there, and sentences are not folded, so that a search finds them.
+    For a file or a pipe, tables are wide and sentences are not wrapped, so that they can be searched.
     """
     from rich.console import Console
 
@@ -146,16 +141,16 @@ def print_table(
     spare: Sequence[str] = (),
     indent: int = 0,
 ) -> None:
-    """Print rows as a table whose numbers are whole, however narrow the console is.
+    """Print rows as a table whose numbers are never wrapped, however narrow the console is.
 
     Args:
-        console: where.
+        console: the console.
         title: its heading; empty for none.
-        columns: the names of its columns.
+        columns: names of the columns.
         rows: their cells.
-        left: the columns of words, which may be folded; the others are numbers.
-        spare: the columns that are left out where there is no room, the first one first.
-        indent: blanks before it.
+        left: columns of words, which may be wrapped; the others are numbers.
+        spare: columns that are left out if there is no room, in this order.
+        indent: spaces before each line.
     """
     from rich import box
     from rich.padding import Padding
@@ -170,19 +165,19 @@ def print_table(
         least = [min(most, _FOLDED) if columns[at] in left else most for at, most in zip(shown, widest, strict=True)]
         return sum(least) + _BETWEEN * len(shown) + indent
 
-    lacking: list[str] = []
+    hidden: list[str] = []
     for name in spare:
         if name in columns and width() > console.width:
             shown.remove(columns.index(name))
-            lacking.append(name)
+            hidden.append(name)
     if width() > console.width:
         if title:
             print_line(console, title, indent=indent)
         for row in rows:
-            said = [f"{columns[at]} {row[at]}" for at in shown if row[at]]
-            print_line(console, ", ".join(said), indent=indent + 2)
+            cells = [f"{columns[at]} {row[at]}" for at in shown if row[at]]
+            print_line(console, ", ".join(cells), indent=indent + 2)
     else:
-        if title:  # as a line of its own: a table would cut it to its own width
+        if title:  # as a separate line, because a table would wrap it to its own width
             print_line(console, title, indent=indent)
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for at in shown:
@@ -191,12 +186,12 @@ def print_table(
         for row in rows:
             table.add_row(*(Text(row[at]) for at in shown))
         console.print(Padding(table, (0, 0, 0, indent), expand=False))
-    if lacking:
-        print_line(console, f"left out, as there is no room: {', '.join(lacking)}; --json has them", indent=indent)
+    if hidden:
+        print_line(console, f"columns omitted for lack of space: {', '.join(hidden)}; see --json", indent=indent)
 
 
 def print_line(console: Console, line: str, style: str | None = None, indent: int = 2) -> None:
-    """Print a line, indented; one in red stays whole: it may end with a command, which is to be pasted."""
+    """Print an indented line; a red line is never wrapped, because it may end with a command to paste."""
     from rich.padding import Padding
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""Asks a person, on a terminal, what nothing else tells of an application's stores."""
+"""Prompts for kinds and changelogs of stores that discovery could not determine."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from statecore.spec.model import NO_CHANGELOG
 
 
 def ask_on(answers: TextIO, say: Callable[[str], None]) -> Callable[[Sequence[OpenStore]], Answers]:
-    """Who asks: every open store in turn, after all of them were listed.
+    """A function that asks for every open store, after it has listed all of them.
 
     Args:
-        answers: where answers are read, a line each; an empty line, or the end, leaves a store undecided.
-        say: says a line.
+        answers: source of answers, one per line; an empty line or the end leaves a store undecided.
+        say: prints a line.
     """
 
     def asked(question: str, check: Callable[[str], object]) -> str:
@@ -37,7 +37,7 @@ def ask_on(answers: TextIO, say: Callable[[str], None]) -> Callable[[Sequence[Op
     def ask(open_stores: Sequence[OpenStore]) -> Answers:
         kinds: dict[str, StoreKind] = {}
         changelogs: dict[str, str] = {}
-        say("Nothing here tells, as the application declares it (an empty answer leaves a '?'):")
+        say("These could not be determined. Answer as the application declares them (an empty answer leaves a '?'):")
         for store in open_stores:
             say(store.line)
         for store in open_stores:
@@ -49,7 +49,7 @@ def ask_on(answers: TextIO, say: Callable[[str], None]) -> Callable[[Sequence[Op
                 if answer:
                     kinds[store.store] = StoreKind(answer)
             if store.changelogs:
-                # Whether a topic of that name exists is checked with all answers together.
+                # Whether the topic exists is checked later, for all answers together.
                 choices = ", ".join(store.changelogs if len(store.changelogs) > 1 else (NO_CHANGELOG, "a topic"))
                 answer = asked(f"Changelog of {store.store}? {choices}", str)
                 if answer:

@@ -1,7 +1,7 @@
-"""``statecore recover-global``: rebuild the global stores with which an application would end in ``ERROR``.
+"""``statecore recover-global``: rebuild global stores with which an application would end in ``ERROR``.
 
-Without ``--apply`` the plan is printed, and nothing is changed. The exit code is that of the worst finding that is
-left: of a plan, that it does not mend.
+Without ``--apply`` it prints the plan and changes nothing. The exit code is that of the most severe finding that is
+left; of a plan, that it does not repair.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_request_options(parser, RecoverGlobalRequest)
-    add_engine_options(parser, "processes", "who rebuilds stores")
+    add_engine_options(parser, "processes", "engine that rebuilds stores")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Recover, or plan, and show the outcome."""
+    """Recover, or plan, and show the report."""
     from statecore.faults import fault_points_from_environment
     from statecore.jobs.recover_global.run import run_recover_global
     from statecore.telemetry import metered
@@ -37,10 +37,10 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     output.when_stopped = "Nothing was changed."
     if request.apply:
         output.when_stopped = (
-            "Every global store is whole, as it was or rebuilt. Run the same command again before the application "
-            "starts: what was rebuilt is not found any more, and the rest is done."
+            "Every global store is complete, unchanged or rebuilt. Run the same command again before you start the "
+            "application, to rebuild the rest."
         )
-        output.go_on_with(request.request_id, is_retry=arguments.request_id is not None)
+        output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
     faults = fault_points_from_environment()
     attributes = {} if request.application_id is None else {"application-id": request.application_id}
     with metered(output.progress, attributes, output.say) as progress:
@@ -52,11 +52,11 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def show(report: RepairReport) -> None:
-    """What the next start would do with each global store, or would have done; then what is done about it."""
+    """Print what the next start does with each global store without a recovery, then what is rebuilt."""
     from statecore.jobs.repair.report import Outcome
 
     console = result_console()
-    before = " before" if report.outcome is Outcome.REPAIRED else ""
+    before = " before the recovery" if report.outcome is Outcome.REPAIRED else ""
     for one in report.next_starts:
         print_line(console, f"global store {one.store}{before}: {one.start}", indent=0)
         for why in one.why:

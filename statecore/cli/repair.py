@@ -1,4 +1,4 @@
-"""``statecore repair head``: make the head of an application anew from the manifests that are there."""
+"""``statecore repair head``: rebuild the head of an application from its manifests in the repository."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ if TYPE_CHECKING:
     from statecore.repository.head_repair import RepairPlan
 
 DOCUMENT_VERSION = 1
-"""Of the document under ``--json``."""
+"""Version of the ``--json`` document."""
 
 _SHOWN = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("what", choices=["head"], help="the head: what says which snapshots of an application count")
-    parser.add_argument("--repository", required=True, metavar="URL", help="the repository, as statecore init takes it")
+    parser.add_argument("what", choices=["head"], help="the head: the list of an application's current snapshots")
+    parser.add_argument("--repository", required=True, metavar="URL", help="the repository, as for statecore init")
     parser.add_argument("--application-id", required=True, metavar="ID", help="the application")
     parser.add_argument(
-        "--apply", action="store_true", help="do it (default: print what would be done, and change nothing)"
+        "--apply", action="store_true", help="apply the repair (default: print the plan, and change nothing)"
     )
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Look, and repair where that is asked for."""
+    """Plan the repair, and apply it if requested."""
     from statecore.repository.application_repository import ApplicationRepository
     from statecore.repository.head_repair import apply_repair, plan_repair
 
-    shelf = ApplicationRepository.at(arguments.repository, arguments.application_id)
+    application = ApplicationRepository.at(arguments.repository, arguments.application_id)
     output.progress.phase("look", unit="snapshots")
-    plan = plan_repair(shelf, output.progress.advance)
+    plan = plan_repair(application, output.progress.advance)
     output.progress.done()
     if arguments.apply:
-        apply_repair(shelf, plan)
+        apply_repair(application, plan)
     applied = bool(arguments.apply and plan.wrong is not None)
     output.document(
         {
             "version": DOCUMENT_VERSION,
-            "repository": shelf.url,
-            "application_id": shelf.application_id,
+            "repository": application.url,
+            "application_id": application.application_id,
             "wrong": plan.wrong,
             "applied": applied,
             "head": asdict(plan.head),
             "left_out": [one._asdict() for one in plan.left_out],
         }
     )
-    output.text("\n".join(_lines(shelf.application_id, plan, applied=applied)))
+    output.text("\n".join(_lines(application.application_id, plan, applied=applied)))
     return 0
 
 
@@ -59,8 +59,8 @@ def _lines(application_id: str, plan: RepairPlan, *, applied: bool) -> list[str]
     head = plan.head
     if plan.wrong is None:
         lines = [
-            f"the head of {application_id} is well, and is left alone: it names {_snapshots(len(head.snapshots))}, all "
-            "of which can be read (manifests and parts; of files nobody has looked)"
+            f"the head of {application_id} is valid and is not changed: it names {_snapshots(len(head.snapshots))}, "
+            "all of them readable (manifests and task manifests; files were not checked)"
         ]
         return lines + _left_out("not named", plan)
     lines = [
@@ -69,24 +69,25 @@ def _lines(application_id: str, plan: RepairPlan, *, applied: bool) -> list[str]
         f"{_snapshots(len(head.snapshots))}, with epoch {head.epoch} and generation {head.generation}",
     ]
     lines += [
-        f"  {one.snapshot}, made {one.made}, by {one.origin}: {number_of(one.tasks, 'task')}, {one.file_bytes:,} bytes"
+        f"  {one.snapshot}, published {one.made} by {one.origin}: {number_of(one.tasks, 'task')}, "
+        f"{one.file_bytes:,} bytes"
         for one in head.snapshots
     ]
     lines += _left_out("left out", plan)
     if applied:
-        return [*lines, "done; who began to publish before is fenced, and has to start a new job"]
-    return [*lines, "nothing was changed: do it with --apply"]
+        return [*lines, "the head was replaced; jobs that are publishing now are fenced, start them again"]
+    return [*lines, "nothing was changed. Apply the repair with --apply"]
 
 
-def _left_out(word: str, plan: RepairPlan) -> list[str]:
-    """A line for each reason and snapshot, the latest first; of one reason a few: heads let go of most checkpoints."""
+def _left_out(label: str, plan: RepairPlan) -> list[str]:
+    """A line for each reason and snapshot, newest first, with a limit for each reason."""
     lines, by_reason = [], dict[str, list[str]]()
     for one in sorted(plan.left_out, reverse=True):
         by_reason.setdefault(one.why, []).append(one.snapshot)
     for why, snapshots in by_reason.items():
-        lines += [f"  {word}: {snapshot}: {why}" for snapshot in snapshots[:_SHOWN]]
+        lines += [f"  {label}: {snapshot}: {why}" for snapshot in snapshots[:_SHOWN]]
         if len(snapshots) > _SHOWN:
-            lines.append(f"  {word}: {len(snapshots) - _SHOWN} more: {why} (--json names them)")
+            lines.append(f"  {label}: {len(snapshots) - _SHOWN} more: {why} (--json names them)")
     return lines
 
 

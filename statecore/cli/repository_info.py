@@ -1,4 +1,4 @@
-"""What ``statecore info`` says of a repository, beside what it says of this machine."""
+"""The part of ``statecore info`` about a repository."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Published:
-    """What a repository has of the applications that are asked for.
+    """The snapshots of the selected applications in a repository.
 
     Attributes:
         url: the repository.
-        applications: what it has; nothing where it could not be looked at.
-        error: why it could not be looked at; ``None`` where it could.
-        ensure: raises where it has nothing at all.
+        applications: its applications; empty if it could not be read.
+        error: why it could not be read; ``None`` if it could.
+        ensure: raises if it has no snapshot.
     """
 
     url: str
@@ -34,18 +34,18 @@ class Published:
         return 0 if self.error is None else self.error.exit_code
 
     def ensure_some(self) -> None:
-        """Make sure that there is something to be shown, where nothing else is.
+        """Check that there is something to show.
 
         Raises:
-            NotFound: it has nothing.
-            StatecoreError: it could not be looked at.
+            NotFound: there is no snapshot.
+            StatecoreError: the repository could not be read.
         """
         if self.error is not None:
             raise self.error
         self.ensure()
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as a JSON document."""
+        """The JSON document."""
         from statecore.cli.repository_tables import application_document
 
         return {
@@ -64,22 +64,15 @@ class Published:
         console = result_console()
         console.print(f"repository {self.url}", style="bold", markup=False)
         if self.error is not None:
-            console.print(
-                Text(f"  could not be looked at: {self.error.what.rstrip()} {self.error.action}", style="red")
-            )
+            console.print(Text(f"  could not be read: {self.error.what.rstrip()} {self.error.action}", style="red"))
         elif self.applications:
             show_applications(self.applications, console)
         else:
-            console.print("  no snapshot")
+            console.print("  no snapshots")
 
 
 def look(url: str, wanted: str | None) -> Published:
-    """What a repository has of all applications, or of one. That nobody could look is part of the answer.
-
-    Args:
-        url: the repository.
-        wanted: the application; ``None`` for every one there.
-    """
+    """List the snapshots of one application, or of all for ``None``; an unreadable repository is part of the result."""
     from statecore.repository.application_repository import ApplicationRepository
     from statecore.repository.listing import ensure_some, list_application, list_applications
     from statecore.repository.repository import open_repository
@@ -89,8 +82,10 @@ def look(url: str, wanted: str | None) -> Published:
         if wanted is None:
             views = list_applications(repository)
             return Published(repository.place.url, views, None, lambda: ensure_some(repository, views))
-        shelf = ApplicationRepository(repository, wanted)
-        view = list_application(shelf)
+        application = ApplicationRepository(repository, wanted)
+        view = list_application(application)
     except StatecoreError as error:
         return Published(url, (), error)
-    return Published(repository.place.url, [view], None, lambda: None if view.trouble is not None else shelf.head())
+    if view.trouble is not None:
+        return Published(repository.place.url, [view], None)
+    return Published(repository.place.url, [view], None, application.head)

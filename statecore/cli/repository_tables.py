@@ -1,4 +1,4 @@
-"""What a repository has, for people and as documents: ``snapshots`` and ``info`` show the same."""
+"""Tables and JSON documents of repositories, for ``statecore snapshots`` and ``info``."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 UNKNOWN = "unknown"
 
 _BETWEEN = 2
-"""Columns between two of a table."""
+"""Spaces between two columns."""
 
 
 def exit_code(troubles: Iterable[StatecoreError]) -> int:
-    """Damage before what could not be read; 0 where nothing is wrong."""
+    """The exit code of the worst error, damage first; 0 without errors."""
     return worst_of(trouble.exit_code for trouble in troubles)
 
 
 def application_document(view: ApplicationView) -> dict[str, Any]:
-    """One application."""
+    """An application as JSON."""
     head = view.head
     return {
         "application_id": view.application_id,
@@ -44,13 +44,13 @@ def application_document(view: ApplicationView) -> dict[str, Any]:
 
 
 def examined_document(examined: VerifiedSnapshot) -> dict[str, Any]:
-    """One snapshot of several."""
+    """A snapshot in a list, as JSON."""
     damage = [{"task": task, **error.to_json()} for task, error in examined.damage.items()]
     return {**asdict(examined.entry), "held_bytes": examined.held_bytes, "damage": damage}
 
 
 def snapshot_document(view: SnapshotView, held_bytes: int | None) -> dict[str, Any]:
-    """One snapshot in detail."""
+    """A snapshot in detail, as JSON."""
     manifest = None
     if view.manifest is not None:
         manifest = {name: value for name, value in asdict(view.manifest).items() if name != "parts"}
@@ -94,7 +94,7 @@ def _store_document(store: StoreSnapshot, view: SnapshotView) -> dict[str, Any]:
 
 
 def show_applications(views: Sequence[ApplicationView], console: Console) -> None:
-    """Print a line for each application, then what is wrong."""
+    """Print a line for each application, then the errors."""
     rows = []
     for view in views:
         newest = None if view.head is None else view.head.newest
@@ -114,17 +114,17 @@ def show_applications(views: Sequence[ApplicationView], console: Console) -> Non
                 f"epoch {view.head.epoch}, generation {view.head.generation}",
             )
         )
-    header = ("application", "newest", "made", "cut", "snapshots", "tasks", "bytes", "head")
+    header = ("application", "newest", "published", "data of", "snapshots", "tasks", "bytes", "head")
     _table(console, header, rows, numbers=header[4:7])
     for view in views:
         if view.trouble is not None:
-            print_line(console, f"trouble: {view.trouble}", "red")
+            print_line(console, f"problem: {view.trouble}", "red")
 
 
 def show_snapshots(found: Sequence[VerifiedSnapshot], console: Console, *, held: bool) -> None:
-    """Print a line for each snapshot, then which are pinned and what is damaged."""
+    """Print a line for each snapshot, then pins and damage."""
     numbers = ("tasks", "bytes", "new bytes", *(("held",) if held else ()))
-    header = ("snapshot", "made", "cut", "origin", *numbers, "request")
+    header = ("snapshot", "published", "data of", "origin", *numbers, "request")
     rows = [
         (
             ("! " if one.damage else "") + one.entry.snapshot,
@@ -150,18 +150,18 @@ def show_snapshots(found: Sequence[VerifiedSnapshot], console: Console, *, held:
 
 
 def show_snapshot(view: SnapshotView, console: Console, held: VerifiedSnapshot | None) -> None:
-    """Print one snapshot: what it is, what it holds if that was asked for, its stores task by task, what is damaged."""
+    """Print one snapshot in detail: its stores by task, the bytes it holds if requested, and damage."""
     entry, manifest = view.entry, view.manifest
     console.print(f"snapshot {entry.snapshot}", style="bold", markup=False)
-    print_line(console, f"made {made_age(entry.made)} ({entry.made}) by {entry.origin}, request {entry.request}")
-    cut = f" ({_moment(entry.cut_ms)})" if entry.cut_ms is not None else ""
-    print_line(console, f"cut {cut_age(entry.cut_ms)}{cut}")
+    print_line(console, f"published {made_age(entry.made)} ({entry.made}) by {entry.origin}, request {entry.request}")
+    read_at = f" ({_moment(entry.cut_ms)})" if entry.cut_ms is not None else ""
+    print_line(console, f"data of {cut_age(entry.cut_ms)}{read_at}")
     print_line(
         console,
         f"{_number(entry.tasks, 'task')}, {entry.file_bytes:,} bytes of files, {entry.new_bytes:,} of them new",
     )
     if held is not None:
-        print_line(console, f"held by it, and by no newer one: {_bytes(held.held_bytes)} bytes")
+        print_line(console, f"held by no newer snapshot: {_bytes(held.held_bytes)} bytes")
     print_line(console, f"identity {entry.identity}")
     if entry.pinned:
         print_line(console, _pin(entry))
@@ -169,14 +169,14 @@ def show_snapshot(view: SnapshotView, console: Console, held: VerifiedSnapshot |
         print_line(console, f"damaged: {view.damage}", "red")
     if manifest is None:
         return
-    previous = f"after {manifest.previous}" if manifest.previous else "the first"
+    previous = f"previous {manifest.previous}" if manifest.previous else "the first"
     print_line(
         console,
         f"{previous}, epoch {manifest.epoch}, generation {manifest.generation}, {manifest.processing_guarantee}, "
-        f"made by statecore {manifest.made_by}",
+        f"written by statecore {manifest.made_by}",
     )
     left = ("task", "store", "kind")
-    header = (*left, "databases", "runs", "base files", "offset", "log end then", "rows", "bytes")
+    header = (*left, "databases", "runs", "base files", "offset", "log end", "rows", "bytes")
     rows = [_row(task, store, view) for task in view.tasks for store in task.stores]
     if rows:
         _table(console, header, rows, numbers=header[len(left) :])
@@ -207,7 +207,7 @@ def _row(task: TaskView, store: StoreSnapshot, view: SnapshotView) -> tuple[str,
 
 
 def made_age(made: str) -> str:
-    """How long ago a snapshot was made."""
+    """How long ago a snapshot was published."""
     from statecore.jobs.attempt import age, moment
 
     found = moment(made)
@@ -215,7 +215,7 @@ def made_age(made: str) -> str:
 
 
 def cut_age(cut_ms: int | None) -> str:
-    """How long ago its ends were read, which is how old its data are."""
+    """How long ago the read positions of a snapshot were taken: the age of its data."""
     from statecore.jobs.attempt import age
 
     return UNKNOWN if cut_ms is None else age(datetime.fromtimestamp(cut_ms / 1000, UTC))
@@ -238,17 +238,17 @@ def _number(count: int, name: str) -> str:
 
 
 def _table(console: Console, header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str]) -> None:
-    """Print rows as a table, its numbers to the right; one below the other where they do not fit side by side."""
+    """Print rows as a table with numbers aligned right, or as blocks if a table does not fit."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     if sum(widths) + _BETWEEN * len(widths) > console.width:
-        for first, *others in rows:
+        for first, *rest in rows:
             console.print(Text(first))
-            said = [f"{name} {cell}" for name, cell in zip(header[1:], others, strict=True) if cell]
-            print_line(console, ", ".join(said), indent=4)
+            cells = [f"{name} {cell}" for name, cell in zip(header[1:], rest, strict=True) if cell]
+            print_line(console, ", ".join(cells), indent=4)
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, _BETWEEN, 0, 0))
     for column in header:

@@ -1,4 +1,4 @@
-"""The options of a command that are the fields of its job's request."""
+"""Command line options generated from the fields of a job's request."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def add_request_options(
     beyond: type[Request] | None = None,
     heading: Any = None,
 ) -> None:
-    """Declare an option for each field of a request, below the heading of its section.
+    """Declare an option for each field of a request, grouped by section.
 
-    In the parsed arguments each has the field's name; its value is ``None`` where it was not given.
+    In the parsed arguments each has the field's name; the value is ``None`` if the option was not given.
 
     Args:
-        parser: where.
+        parser: the command's parser.
         request: the request.
-        beyond: another one, whose fields have their options already.
-        heading: the group of arguments that all of them stand in; ``None`` for one for each section.
+        beyond: another request, whose fields have options already.
+        heading: one argument group for all options; ``None`` for one per section.
     """
     headings: dict[str | None, Any] = {None: parser}
     for declared in fields_beyond(request, beyond):
@@ -45,10 +45,10 @@ def add_request_options(
 
 
 def request_of(request: type[RequestT], arguments: argparse.Namespace) -> RequestT:
-    """The request that a command line asks for.
+    """The request of a command line.
 
     Raises:
-        Invalid: values of the right form that make no sense.
+        Invalid: values are well-formed but not valid.
     """
     given = {declared.name: (declared, getattr(arguments, declared.name)) for declared in _fields(request)}
     return request(
@@ -61,7 +61,7 @@ def request_of(request: type[RequestT], arguments: argparse.Namespace) -> Reques
 
 
 def fields_beyond(request: type[Request], other: type[Request] | None) -> list[DeclaredField]:
-    """The fields of a request that have an option, but for those of another one."""
+    """The fields of a request that have an option, except those of another request."""
     known = {} if other is None else declared_fields(other)
     return [declared for declared in _fields(request) if declared.name not in known]
 
@@ -71,7 +71,7 @@ def _fields(request: type[Request]) -> Iterator[DeclaredField]:
 
 
 def _taken(value: Value) -> dict[str, Any]:
-    """How argparse takes an option of this kind."""
+    """The arguments of ``add_argument`` for a kind of value."""
     if isinstance(value, Flag):
         return {"action": "store_true"}
     if isinstance(value, Choice):

@@ -1,4 +1,4 @@
-"""``statecore restore``: rebuild stores without Airflow."""
+"""``statecore restore``: rebuild stores from their changelogs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 RequestT = TypeVar("RequestT", bound=Planned)
 
-_LEFT = "left to Kafka Streams"
+_RESTORED_BY_STREAMS = "restored by Kafka Streams"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Restore, or plan, and show the outcome."""
+    """Restore, or plan, and show the report."""
 
     def job() -> Callable[..., RestoreReport | RestorePlan]:
         from statecore.jobs.restore.run import run_restore
@@ -45,18 +45,18 @@ def run_and_show(
     kind: type[RequestT],
     job: Callable[[], Callable[..., RestoreReport | RestorePlan]],
 ) -> int:
-    """Run a job that leaves stores in a state directory, or plan it, and show the outcome.
+    """Run or plan a job that places stores in a state directory, and show its report.
 
     Args:
         arguments: the command line.
-        output: where the outcome is shown.
-        kind: what the job is asked for.
-        job: loads what runs it.
+        output: shows the report.
+        kind: class of the request.
+        job: imports and returns the job's function.
     """
     from statecore.faults import fault_points_from_environment
     from statecore.spec.reader import load_spec
 
-    spec = load_spec(arguments.spec_path)  # a mistake in the spec is answered before Spark is loaded
+    spec = load_spec(arguments.spec_path)  # errors of the spec are reported before Spark is loaded
     engine = engine_of(arguments)
 
     from statecore.jobs.restore.plan_with_bases import RefusedPlan
@@ -65,7 +65,7 @@ def run_and_show(
 
     run_job, request = job(), request_of(kind, arguments)
     if not request.plan_only:
-        output.go_on_with(request.request_id, is_retry=arguments.request_id is not None)
+        output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
     faults = fault_points_from_environment()
     with metered(output.progress, {"application-id": spec.application_id}, output.say) as progress:
         try:
@@ -84,7 +84,7 @@ def run_and_show(
 
 
 def show_report(report: RestoreReport) -> None:
-    """The report as a table, its notes below."""
+    """Print the report as a table, then its notes."""
     rows = [
         (
             store.task,
@@ -95,7 +95,7 @@ def show_report(report: RestoreReport) -> None:
             f"{store.expired:,}" if store.expired else "",
             str(store.segments or ""),
             f"{store.bytes:,}" if store.bytes >= 0 else "",
-            _LEFT
+            _RESTORED_BY_STREAMS
             if store.left_to_restore
             else _offset(store.offsets.values() if store.partition < 0 else [store.committed_offset]),
             f"{store.tail_left:,}" if store.tail_left else "",
@@ -107,12 +107,12 @@ def show_report(report: RestoreReport) -> None:
     ]
     columns = (
         *("task", "store", "partition", "records", "rows", "expired", "segments"),
-        *("bytes", "offset", "tail left", "seconds", "digest", "upon"),
+        *("bytes", "offset", "tail left", "seconds", "digest", "base"),
     )
     where = report.state_dir or report.repository
     if rows:
-        spare = ("digest", "seconds", "segments", "expired", "upon", "bytes", "partition")
-        left_ones = {"task", "store", "digest", "upon"}
+        spare = ("digest", "seconds", "segments", "expired", "base", "bytes", "partition")
+        left_ones = {"task", "store", "digest", "base"}
         _table(f"{report.application_id} in {where}", columns, rows, left=left_ones, spare=spare)
     totals, left = report.totals, sum(store.left_to_restore for store in report.stores)
     done = "restored" if report.placed else "already in place from an earlier attempt of this request:"
@@ -122,10 +122,10 @@ def show_report(report: RestoreReport) -> None:
         print(
             f"{done if report.state_dir else 'published'} {number_of(len(rows) - left, 'store partition')}, "
             f"{totals['records']:,.0f} records{counted} in {report.seconds:.1f} s"
-            + (f"; {left} {_LEFT}" if left else "")
+            + (f"; {left} {_RESTORED_BY_STREAMS}" if left else "")
         )
     elif not report.notes and report.published is None:
-        print(f"{report.application_id} in {where}: nothing was to be done")
+        print(f"{report.application_id} in {where}: nothing to do")
     if report.published:
         print(f"snapshot {report.published.snapshot} in {report.repository}")
     if report.ran_on.master:
@@ -135,39 +135,42 @@ def show_report(report: RestoreReport) -> None:
 
 
 def show_plan(plan: RestorePlan) -> None:
-    """What would be read, partition by partition."""
+    """Print the offsets to read, by partition."""
     rows = [
         (
-            part.task,
-            part.store,
-            str(part.kind),
-            f"{part.topic}-{part.partition}",
-            str(part.start),
-            str(part.end),
-            _LEFT if part.left_to_restore else _offset([part.committed_offset]),
-            f"{part.tail_left:,}" if part.tail_left else "",
-            str(len(part.ranges)),
-            part.parent,
+            partition.task,
+            partition.store,
+            str(partition.kind),
+            f"{partition.topic}-{partition.partition}",
+            str(partition.start),
+            str(partition.end),
+            _RESTORED_BY_STREAMS if partition.left_to_restore else _offset([partition.committed_offset]),
+            f"{partition.tail_left:,}" if partition.tail_left else "",
+            str(len(partition.ranges)),
+            partition.parent,
         )
-        for part in plan.partitions
+        for partition in plan.partitions
     ]
-    columns = ("task", "store", "kind", "changelog", "from", "to", "offset", "tail left", "ranges", "upon")
+    columns = ("task", "store", "kind", "changelog", "from", "to", "offset", "tail left", "ranges", "base")
     if not rows:
-        print("nothing is to be done; nothing was changed")
+        print("nothing to do; nothing was changed")
         return
-    left_ones, spare = {"task", "store", "kind", "changelog", "upon"}, ("ranges", "kind", "changelog", "upon")
+    left_ones, spare = {"task", "store", "kind", "changelog", "base"}, ("ranges", "kind", "changelog", "base")
     _table(f"plan for {plan.application_id}", columns, rows, left=left_ones, spare=spare)
-    if any(part.left_to_restore for part in plan.partitions):
-        print(f"{_LEFT}: nothing is read; an empty database with offset -4 lets it restore the store from the start")
-    if any(part.committed_offset < 0 and not part.left_to_restore for part in plan.partitions):
-        print("unknown: the offset is -4; Kafka Streams reads that store's changelog from its start, if there is any")
+    if any(partition.left_to_restore for partition in plan.partitions):
+        print(
+            f"{_RESTORED_BY_STREAMS}: nothing is read; an empty database with offset -4 makes Kafka Streams restore "
+            "the store from the start"
+        )
+    if any(partition.committed_offset < 0 and not partition.left_to_restore for partition in plan.partitions):
+        print("unknown: the offset is -4; Kafka Streams reads the store's changelog from its start, if there is one")
     print(
         f"{number_of(len(plan.partitions), 'store partition')}, at most {plan.offsets:,} records; nothing was changed"
     )
 
 
 def _offset(offsets: Iterable[int]) -> str:
-    """What is committed with a store; of a global store the next offset of each partition, in their order."""
+    """The committed offset of a store; for a global store the next offset of each partition."""
     words = ["unknown" if offset < 0 else str(offset) for offset in offsets]
     return ", ".join(words[:4]) + (", ..." if len(words) > 4 else "")
 
@@ -175,6 +178,6 @@ def _offset(offsets: Iterable[int]) -> str:
 def _table(
     title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], left: set[str], spare: tuple[str, ...]
 ) -> None:
-    said = [at for at in range(len(columns)) if not rows or any(row[at] for row in rows)]  # others say nothing here
-    shown = [tuple(row[at] for at in said) for row in rows]
-    print_table(result_console(), title, [columns[at] for at in said], shown, left=left, spare=spare)
+    filled = [at for at in range(len(columns)) if not rows or any(row[at] for row in rows)]
+    shown = [tuple(row[at] for at in filled) for row in rows]
+    print_table(result_console(), title, [columns[at] for at in filled], shown, left=left, spare=spare)

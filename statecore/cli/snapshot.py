@@ -1,4 +1,4 @@
-"""``statecore snapshot``: publish what lies in a state directory."""
+"""``statecore snapshot``: publish the stores of a state directory as a snapshot."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Publish, or plan, and show the outcome."""
+    """Publish, or plan, and show the report."""
     from statecore.faults import fault_points_from_environment
     from statecore.jobs.backup.run import run_backup
     from statecore.spec.reader import load_spec
@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     application_id = load_spec(arguments.spec_path).application_id
     request = request_of(BackupRequest, arguments)
     if not request.plan_only:
-        output.go_on_with(request.request_id, is_retry=arguments.request_id is not None)
+        output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
     faults = fault_points_from_environment()
     with metered(output.progress, {"application-id": application_id}, output.say) as progress:
         report = run_backup(request, progress, faults=faults, say=output.say)
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def show(report: BackupReport) -> None:
-    """The report as a table, and what became of it."""
+    """Print the report as a table, then the result."""
     from rich.text import Text
 
     from statecore.jobs.backup.report import Outcome
@@ -54,7 +54,7 @@ def show(report: BackupReport) -> None:
                 (
                     *(store.task, store.store, store.kind),
                     *(f"{count:,}" for count in counts),
-                    "left to Kafka Streams" if store.left_to_restore else offset,
+                    "restored by Kafka Streams" if store.left_to_restore else offset,
                     "" if store.tail < 0 else f"{store.tail:,}",
                 )
             )
@@ -67,13 +67,13 @@ def show(report: BackupReport) -> None:
             spare=("databases", "new files", "kind", "files"),
         )
     name = report.snapshot
-    said = {
-        Outcome.PUBLISHED: f"published {name}: {report.bytes:,} bytes, of which {report.put_bytes:,} were put",
+    result = {
+        Outcome.PUBLISHED: f"published {name}: {report.bytes:,} bytes, of which {report.put_bytes:,} were uploaded",
         Outcome.EARLIER: f"{name} was published by an earlier try of this request",
         Outcome.UNCHANGED: f"nothing has changed since {name}; nothing was published",
         Outcome.PLANNED: (
-            f"would publish {report.files:,} files of {report.bytes:,} bytes, of which {report.new_files:,} of "
-            f"{report.new_bytes:,} bytes are new to the repository, by their names and sizes; nothing was published"
+            f"would publish {report.files:,} files ({report.bytes:,} bytes); by name and size {report.new_files:,} "
+            f"({report.new_bytes:,} bytes) are new to the repository; nothing was published"
         ),
     }
-    console.print(Text(f"{said[report.outcome]} ({report.seconds:.1f} s, {report.repository})"))
+    console.print(Text(f"{result[report.outcome]} ({report.seconds:.1f} s, {report.repository})"))

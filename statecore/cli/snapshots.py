@@ -1,7 +1,7 @@
-"""``statecore snapshots``: which snapshots a repository has, of what age, and what is damaged; and pins on them.
+"""``statecore snapshots``: list the snapshots of a repository with age and damage, and pin them.
 
-Exit 0 when nothing that was looked at is damaged, 12 (``Corrupted``) when something is, 13 when something is of another
-release; the others are shown all the same. 14 when there is none, 10 when nobody could look.
+Exit code 0 without damage, 12 (``Corrupted``) with damage, 13 if something is of another release; the others are shown
+all the same. 14 without snapshots, 10 if the repository could not be read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from statecore.repository.repository import Repository
 
 DOCUMENT_VERSION = 1
-"""Of the document under ``--json``."""
+"""Version of the ``--json`` document."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,26 +36,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "action",
         nargs="?",
         choices=["pin", "unpin"],
-        help="pin: go on naming a snapshot, however old it is; unpin: take the pin off (default: show)",
+        help="pin: keep a snapshot, however old it becomes; unpin: remove the pin (default: list)",
     )
     parser.add_argument("pinned", nargs="?", metavar="ID", help="the snapshot to pin or unpin, or 'newest'")
-    parser.add_argument("--note", metavar="TEXT", help="why it is pinned")
+    parser.add_argument("--note", metavar="TEXT", help="why the snapshot is pinned")
     parser.add_argument(
         "--held",
         action="store_true",
-        help="add up the bytes that each snapshot, or the one in detail, holds and no newer one does",
+        help="show the bytes that each snapshot holds and no newer one does",
     )
-    parser.add_argument("--repository", required=True, metavar="URL", help="the repository, as statecore init takes it")
+    parser.add_argument("--repository", required=True, metavar="URL", help="the repository, as for statecore init")
     parser.add_argument(
-        "--application-id", metavar="ID", help="this application's snapshots (default: a line for each)"
+        "--application-id", metavar="ID", help="the snapshots of this application (default: a line per application)"
     )
     parser.add_argument(
-        "--snapshot", metavar="ID", help="this one in detail, or 'newest'; --application-id says of which application"
+        "--snapshot", metavar="ID", help="show this snapshot in detail, or 'newest'; needs --application-id"
     )
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Look, and show."""
+    """List or pin snapshots."""
     from statecore.repository.application_repository import ApplicationRepository
     from statecore.repository.repository import open_repository
 
@@ -63,36 +63,36 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         return _pin(arguments, output)
     if arguments.note is not None:
         raise Invalid(
-            "A note says why a snapshot is pinned.",
+            "--note needs the action pin.",
             code="option-missing",
-            action="Say which: statecore snapshots pin ID --note ...",
+            action="Write statecore snapshots pin ID --note ...",
             option="action",
         )
     if arguments.snapshot is not None and arguments.application_id is None:
         raise Invalid(
-            f"Of which application {arguments.snapshot!a} is was not said.",
+            f"--snapshot {arguments.snapshot!a} needs --application-id.",
             code="option-missing",
-            action="Add --application-id; without --snapshot all applications are shown.",
+            action="Add --application-id; without --snapshot all applications are listed.",
             option="application_id",
         )
     repository = open_repository(arguments.repository)
     if arguments.application_id is None:
         if arguments.held:
             raise Invalid(
-                "What is held was asked of no application.",
+                "--held needs --application-id.",
                 code="option-missing",
                 action="Add --application-id.",
                 option="application_id",
             )
         return _applications(repository, output)
-    shelf = ApplicationRepository(repository, arguments.application_id)
+    application = ApplicationRepository(repository, arguments.application_id)
     if arguments.snapshot is None:
-        return _snapshots(shelf, output, held=arguments.held)
-    return _detail(shelf, arguments.snapshot, output, held=arguments.held)
+        return _snapshots(application, output, held=arguments.held)
+    return _detail(application, arguments.snapshot, output, held=arguments.held)
 
 
 def _pin(arguments: argparse.Namespace, output: Output) -> int:
-    """Pin a snapshot, or take its pin off."""
+    """Pin or unpin a snapshot."""
     from statecore.repository.application_repository import ApplicationRepository
     from statecore.repository.pins import pin, unpin
 
@@ -100,35 +100,35 @@ def _pin(arguments: argparse.Namespace, output: Output) -> int:
     wrong = [
         *(["the snapshot was not named"] if snapshot is None else []),
         *(["--application-id was not given"] if arguments.application_id is None else []),
-        *(["--snapshot is for showing one"] if arguments.snapshot is not None else []),
-        *(["--held is for showing"] if arguments.held else []),
-        *(["--note says why one is pinned"] if action == "unpin" and arguments.note is not None else []),
+        *([f"--snapshot cannot be combined with {action}"] if arguments.snapshot is not None else []),
+        *([f"--held cannot be combined with {action}"] if arguments.held else []),
+        *(["--note needs pin"] if action == "unpin" and arguments.note is not None else []),
     ]
     if wrong:
         raise Invalid(
             f"No snapshot could be {action}ned: {'; '.join(wrong)}.",
             code="pin-arguments-invalid",
-            action=f"statecore snapshots {action} ID --repository URL --application-id ID",
+            action=f"Write statecore snapshots {action} ID --repository URL --application-id ID",
             problems=wrong,
         )
-    shelf = ApplicationRepository.at(arguments.repository, arguments.application_id)
-    done = pin(shelf, snapshot, arguments.note) if action == "pin" else unpin(shelf, snapshot)
+    application = ApplicationRepository.at(arguments.repository, arguments.application_id)
+    done = pin(application, snapshot, arguments.note) if action == "pin" else unpin(application, snapshot)
     output.document(
         {
             "version": DOCUMENT_VERSION,
-            "repository": shelf.url,
-            "application_id": shelf.application_id,
+            "repository": application.url,
+            "application_id": application.application_id,
             "snapshot": asdict(done.entry),
             "changed": done.changed,
         }
     )
     state = "pinned" if done.entry.pinned else "not pinned"
-    output.text(f"{done.entry.snapshot} is {state}{'' if done.changed else ', as it was'}")
+    output.text(f"{done.entry.snapshot} is {state}{'' if done.changed else ' (unchanged)'}")
     return 0
 
 
 def _applications(repository: Repository, output: Output) -> int:
-    """A line for each application."""
+    """Show a line for each application."""
     from statecore.cli.output import result_console
     from statecore.repository.listing import ensure_some, list_applications
 
@@ -149,21 +149,21 @@ def _applications(repository: Repository, output: Output) -> int:
     return code
 
 
-def _snapshots(shelf: ApplicationRepository, output: Output, *, held: bool) -> int:
-    """A line for each snapshot of an application."""
+def _snapshots(application: ApplicationRepository, output: Output, *, held: bool) -> int:
+    """Show a line for each snapshot of an application."""
     from statecore.cli.output import result_console
     from statecore.repository.listing import list_snapshots
 
-    head = shelf.head()
+    head = application.head()
     output.progress.phase("look", len(head.snapshots), "snapshots")
-    found = list_snapshots(shelf, head, output.progress.advance, held=held)
+    found = list_snapshots(application, head, output.progress.advance, held=held)
     output.progress.done()
     code = exit_code(error for one in found for error in one.damage.values())
     output.document(
         {
             "version": DOCUMENT_VERSION,
-            "repository": shelf.url,
-            "application_id": shelf.application_id,
+            "repository": application.url,
+            "application_id": application.application_id,
             "epoch": head.epoch,
             "generation": head.generation,
             "snapshots": [examined_document(one) for one in found],
@@ -175,26 +175,26 @@ def _snapshots(shelf: ApplicationRepository, output: Output, *, held: bool) -> i
     return code
 
 
-def _detail(shelf: ApplicationRepository, snapshot: str, output: Output, *, held: bool) -> int:
-    """One snapshot."""
+def _detail(application: ApplicationRepository, snapshot: str, output: Output, *, held: bool) -> int:
+    """Show one snapshot."""
     from statecore.cli.output import result_console
     from statecore.repository.listing import describe_snapshot, list_snapshots
 
-    head = shelf.head()
-    view = describe_snapshot(shelf, head, snapshot)
+    head = application.head()
+    view = describe_snapshot(application, head, snapshot)
     examined = None
     if held:
         newer = head.snapshots[: head.snapshots.index(view.entry) + 1]
         output.progress.phase("look", len(newer), "snapshots")
-        *_, examined = list_snapshots(shelf, replace(head, snapshots=newer), output.progress.advance, held=True)
+        *_, examined = list_snapshots(application, replace(head, snapshots=newer), output.progress.advance, held=True)
         output.progress.done()
     troubles = [view.damage, *(task.damage for task in view.tasks)]
     code = exit_code(error for error in troubles if error is not None)
     output.document(
         {
             "version": DOCUMENT_VERSION,
-            "repository": shelf.url,
-            "application_id": shelf.application_id,
+            "repository": application.url,
+            "application_id": application.application_id,
             "snapshot": snapshot_document(view, None if examined is None else examined.held_bytes),
             "exit_code": code,
         }

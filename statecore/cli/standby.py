@@ -1,4 +1,4 @@
-"""``statecore standby``: keep warm copies of an application's tasks."""
+"""``statecore standby``: run standby tasks of an application."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _FEW = 8
-"""Up to so many tasks each is named in the line of a round."""
+"""Number of tasks that the line of a round names."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Follow until a signal comes, or once, and show how the copies stand."""
+    """Follow the changelogs until a signal, or once, and show the tasks."""
     from statecore.faults import fault_points_from_environment
 
     request = request_of(StandbyRequest, arguments)
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 @contextmanager
 def _stopped_by_signals() -> Iterator[threading.Event]:
-    """An event that the first SIGTERM or SIGINT sets; a second one ends the command where it is."""
+    """An event that the first SIGTERM or SIGINT sets; a second one ends the command at once."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -68,7 +68,7 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
     def ask(_number: int, _frame: object) -> None:
         for number, handler in before.items():
             signal.signal(number, handler)
-        # A handler runs on the main thread, which may just hold the event's lock because it begins to wait for it.
+        # Set in a thread: the main thread, which runs the handler, may hold the event's lock while it starts to wait.
         _thread.start_new_thread(stop.set, ())
 
     for number, handler in before.items():
@@ -82,10 +82,10 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
 
 
 class RoundLines:
-    """The lines of rounds, with how fast it goes on, and how long it takes, where that can be said.
+    """Lines of rounds, with the rate and the remaining time where they are known.
 
     Args:
-        clock: seconds that never go back.
+        clock: monotonic seconds.
     """
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
@@ -93,7 +93,7 @@ class RoundLines:
         self._before: tuple[float, int, int] | None = None
 
     def line(self, report: StandbyReport) -> str:
-        """How the copies stand after a round, in one line."""
+        """The state after a round in one line, with rate and remaining time."""
         now, records = self._clock(), sum(store.records for task in report.tasks for store in task.stores)
         behind = sum(task.lag or 0 for task in report.tasks)
         before, self._before = self._before, (now, records, behind)
@@ -101,13 +101,13 @@ class RoundLines:
             return line_of(report)
         took = now - before[0]
         words = f"{line_of(report)}; {rate_in_words((records - before[1]) / took)} records/s"
-        if behind >= before[2]:  # a task was found to be behind meanwhile, or records come faster than they are read
+        if behind >= before[2]:  # a further task is behind, or records are written faster than they are read
             return words
         return f"{words}, {seconds_in_words(behind * took / (before[2] - behind))} left"
 
 
 def line_of(report: StandbyReport) -> str:
-    """How the copies stand after a round, in one line."""
+    """The state after a round in one line."""
     if not report.tasks:
         return f"round {report.rounds}: no tasks"
     if len(report.tasks) <= _FEW:
@@ -116,7 +116,7 @@ def line_of(report: StandbyReport) -> str:
     failed = sum(task.exit_code != 0 for task in report.tasks)
     words = f"round {report.rounds}: {number_of(len(report.tasks), 'task')}, lag {_together(report)}"
     words += f", {failed:,} failed" if failed else ""
-    return f"{words}; first {', '.join(map(_lag_of, behind[:_FEW]))}"
+    return f"{words}; most behind: {', '.join(map(_lag_of, behind[:_FEW]))}"
 
 
 def _together(report: StandbyReport) -> str:
@@ -132,7 +132,7 @@ def _lag_of(task: StandbyTaskReport) -> str:
 
 
 def show(report: StandbyReport) -> None:
-    """The stores as a table, and what went wrong."""
+    """Print the stores as a table, then errors."""
     from rich.text import Text
 
     console = result_console()
@@ -157,10 +157,10 @@ def show(report: StandbyReport) -> None:
             spare=("rebuilt", "records", "role"),
         )
     for task in report.tasks:
-        said: dict[str, list[str]] = {}
+        errors: dict[str, list[str]] = {}
         for store in task.stores:
             if store.error is not None and store.error != task.error:
-                said.setdefault(store.error, []).append(store.store)
-        for error, stores in (*([(task.error, [])] if task.error else []), *said.items()):
+                errors.setdefault(store.error, []).append(store.store)
+        for error, stores in (*([(task.error, [])] if task.error else []), *errors.items()):
             where = f"task {task.task}" + (f", {', '.join(stores)}" if stores else "")
             console.print(Text(f"{where}: {error}", style="red"), soft_wrap=True)

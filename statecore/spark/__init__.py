@@ -1,1 +1,1 @@
-"""The DataFrames of the jobs: ranges → runs → images → report. Only here PySpark is imported."""
+"""Spark as an engine of jobs, and the programs that ``spark-submit`` runs; the only package that imports PySpark."""

@@ -1,15 +1,14 @@
-"""A checkpoint as a program: what ``spark_jobs/checkpoint.py`` runs, and what a worker runs before it asks for Spark.
+"""A checkpoint as a program, for ``spark_jobs/checkpoint.py`` and for a worker that tries it without Spark.
 
-With ``--here`` nothing of Spark is started: this process plans, freezes the plan, and makes the checkpoint where the
-tails are little. Where they are not it leaves with :data:`SPARK_WANTED`; the same request under ``spark-submit`` takes
-up the plan that is frozen, so both read the same offsets, and what is published is the same::
+With ``--here`` Spark is not started: this process plans, freezes the plan, and makes the checkpoint if the tails are
+short. If they are long it exits with :data:`SPARK_WANTED`; the same request under ``spark-submit`` resumes the frozen
+plan, so both read the same offsets and publish the same::
 
-    python -m statecore.spark.checkpoint_job --here ──▶ plan ──▶ little  ──▶ read, publish, report
+    python -m statecore.spark.checkpoint_job --here ──▶ plan ──▶ short   ──▶ read, publish, report
                                                             └──▶ long    ──▶ exit code SPARK_WANTED
     spark-submit spark_jobs/checkpoint.py --go-on    ──▶ the same plan   ──▶ read on executors, publish, report
 
-Whoever started it with ``--here`` holds its standard input. When that ends the starter is gone, however it went, and
-so is this process.
+With ``--here`` the parent process holds this process's standard input; when that is closed, this process exits.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ from statecore.spark.engine import SparkEngine
 from statecore.spec.model import ApplicationSpec
 
 SPARK_WANTED = 64
-"""Exit code with ``--here`` where the tails are long. No kind of error has it."""
+"""Exit code with ``--here`` if the tails are long; no kind of error has it."""
 
 
 @dataclass(frozen=True)
-class NotHere:
-    """Plans as an engine would, and starts none.
+class PlanOnlyEngine:
+    """An engine for planning that refuses to start.
 
     Attributes:
-        engine: the engine that is meant.
+        engine: the engine that will run the job.
     """
 
     engine: Engine
@@ -61,28 +60,28 @@ def main(arguments: Sequence[str] | None = None, *, checkpoint: Callable[..., An
 
     Args:
         arguments: of the command line; ``None`` for this process's.
-        checkpoint: takes the checkpoint.
+        checkpoint: makes the checkpoint.
 
     Returns:
-        The exit code: 0, that of the error's kind, or :data:`SPARK_WANTED`. Report or error lie in the file named by
+        The exit code: 0, that of the error's kind, or :data:`SPARK_WANTED`. The report or the error is in the file of
         ``--report``.
     """
     parser = parser_of("checkpoint.py", "Advance the newest snapshot of one application.", "CheckpointRequest")
     parser.add_argument(
-        "--little", type=int, default=LITTLE, help="offsets of all tails below which no engine is started"
+        "--little", type=int, default=LITTLE, help="number of offsets in all tails below which no engine is started"
     )
-    parser.add_argument("--here", action="store_true", help="start no engine; where one is wanted, leave and say so")
-    parser.add_argument("--go-on", action="store_true", help="go on with what --here has planned, and do not note it")
+    parser.add_argument("--here", action="store_true", help="start no engine; if one is needed, exit with 64")
+    parser.add_argument("--go-on", action="store_true", help="resume the plan of --here, without a note about it")
     options = parser.parse_args(arguments)
     engine: Engine = SparkEngine(options.master)
     if options.here:
-        engine = NotHere(engine)
+        engine = PlanOnlyEngine(engine)
         end_with_the_starter()
 
     def run(request: CheckpointRequest, progress: Progress, faults: FaultPoints) -> RestoreReport | RestorePlan:
         result = checkpoint(request, engine, progress, faults=faults, say=say, little=options.little)
         if options.go_on and isinstance(result, RestoreReport):
-            # The plan is that of this very attempt: nothing has failed before.
+            # The resumed plan belongs to this attempt: no earlier one has failed.
             return replace(result, notes=tuple(note for note in result.notes if note != TAKEN_UP))
         return result
 

@@ -1,14 +1,14 @@
-"""The Python daemon of the executors, with the heavy modules loaded before it forks its workers.
+"""The Python daemon of the executors, which loads the heavy modules before it forks workers.
 
-Spark starts one daemon an executor and forks every Python worker from it. PySpark's own daemon imports nothing, so
-each worker would load numpy, Numba and the compiled kernels for itself: more than a second of processor time each, on
-the path of a job that should take ten. Here they are loaded once and inherited.
+Spark starts one daemon per executor and forks every Python worker from it. PySpark's own daemon imports nothing, so
+each worker would load numpy, Numba and the compiled kernels: more than a second of CPU time each. Here they are loaded
+once and inherited.
 
-Two rules make forking safe. No thread may run when a worker is forked: OpenBLAS is told to start none, and pyarrow,
-which starts one, is left to the workers. And the daemon never opens a RocksDB database: a process forked from one that
-did hangs at its first flush.
+Two rules make forking safe. No thread may run when a worker is forked: OpenBLAS is configured to start none, and
+pyarrow, which starts one, is imported by the workers only. And the daemon never opens a RocksDB database: a process
+forked from one that did hangs at its first flush.
 
-Set by ``statecore.spark.session`` as ``spark.python.daemon.module``.
+``statecore.spark.session`` sets it as ``spark.python.daemon.module``.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ PRELOADED = (*WITHOUT_THREADS, "pyspark.worker")
 
 
 def main() -> None:
-    """Preload, then serve as PySpark's daemon does."""
+    """Preload the modules, then run PySpark's daemon."""
     try:
         sys.path[:] = without_zips(sys.path)
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         preload(PRELOADED)
-    except Exception as error:  # a worker will meet the same error and report it to the job
+    except Exception as error:  # the workers get the same error and report it to the job
         sys.stderr.write(f"statecore: the kernels could not be preloaded: {error}\n")
     from pyspark import daemon
 
@@ -37,10 +37,10 @@ def main() -> None:
 
 
 def without_zips(path: list[str]) -> list[str]:
-    """Python's path without the zip files of a PySpark that is installed on it.
+    """Python's path without the zip files of an installed PySpark.
 
-    Spark names ``pyspark/python/lib/*.zip`` first, and what comes out of a zip is compiled by every process anew: half
-    of the time until the first task. Where Spark itself lies elsewhere its zip files stay, for they are of its release.
+    Spark puts ``pyspark/python/lib/*.zip`` first, and every process compiles modules from a zip again: half of the time
+    until the first task. Zip files of a Spark installed elsewhere stay, because they belong to its release.
     """
     zips = [Path(entry) for entry in path if entry.endswith(".zip")]
     installed = {one.parent for one in zips if one.name == "pyspark.zip" and _installs(one, path)}
@@ -48,7 +48,7 @@ def without_zips(path: list[str]) -> list[str]:
 
 
 def _installs(zipped: Path, path: list[str]) -> bool:
-    """Whether a zip lies within a package of a directory on Python's path, with py4j beside it."""
+    """Whether a zip is in a PySpark package on Python's path, with py4j installed next to it."""
     if len(zipped.parents) < 4:
         return False
     package = zipped.parents[2]

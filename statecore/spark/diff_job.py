@@ -1,4 +1,4 @@
-"""What ``spark_jobs/diff.py`` runs: a request as JSON in, a report or an error as JSON out."""
+"""The program of ``spark_jobs/diff.py``: a request as JSON in, a report or an error as JSON out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job.
 
     Returns:
-        The exit code: that of the verdict, or of the error's kind. Report or error lie in the file named by
+        The exit code: that of the verdict, or of the error's kind. The report or the error is in the file of
         ``--report``.
     """
     options = parser_of("diff.py", "Compare a state directory.", "DiffRequest").parse_args(arguments)

@@ -1,8 +1,7 @@
-"""Spark as the engine of jobs (:mod:`statecore.jobs.engine`).
+"""Spark as an engine of jobs (:mod:`statecore.jobs.engine`).
 
-Each stage is one RDD with one element a batch. RDDs, not DataFrames: no row of a changelog passes through the JVM, the
-few dozen elements are task descriptions, and the first DataFrame of a session costs two seconds of class loading that a
-job of ten seconds can do without.
+Each stage is one RDD with one element per batch. RDDs, not DataFrames: no record of a changelog passes through the JVM,
+the elements are a few dozen task descriptions, and the first DataFrame of a session costs two seconds of class loading.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ from statecore.spec.model import ApplicationSpec
 
 @dataclass(frozen=True)
 class SparkEngine:
-    """Jobs on Spark.
+    """Runs jobs on Spark.
 
     Attributes:
-        master: the Spark master that is asked for (``local[*]``, ``spark://host:7077``); ``None`` for the one that
-            ``spark-submit`` was given. To run on another one than a cluster that is asked for is an error.
-        conf: Spark properties; under ``spark-submit`` the submitted ones win.
+        master: the Spark master (``local[*]``, ``spark://host:7077``); ``None`` for the one of ``spark-submit``. If it
+            is a cluster, running on another master is an error.
+        conf: Spark properties; under ``spark-submit`` the submitted ones take precedence.
     """
 
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
 
     def expected(self, spec: ApplicationSpec) -> int:
-        """See :class:`statecore.jobs.engine.Engine`. It is known of a local master alone."""
+        """See :class:`statecore.jobs.engine.Engine`; only known for a local master."""
         conf = {**spec.spark.to_conf(), **self.conf}
         master = self.master or conf.get("spark.master") or "local[*]"
         local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?", master)
@@ -55,7 +54,7 @@ class SparkEngine:
 
 
 class SparkWorkers:
-    """The executors of one Spark context, once it has started."""
+    """The executors of one Spark context; methods wait until it has started."""
 
     def __init__(self, starting: SparkStart) -> None:
         self._starting = starting
@@ -92,9 +91,9 @@ class SparkWorkers:
             except Exception as error:
                 outcome.set_exception(error)
 
-        # On a thread of its own, so that an interrupt meets a wait here and not a command half sent to the JVM.
+        # In a thread, so that an interrupt stops a wait here and not a command that is half sent to the JVM.
         threading.Thread(target=collect, name="spark-collect", daemon=True).start()
         try:
             return outcome.result()
-        except Exception as error:  # of Spark itself: a worker that died, a context that was stopped
+        except Exception as error:  # of Spark itself, such as a dead worker or a stopped context
             raise spark_failure(error, doing) from error

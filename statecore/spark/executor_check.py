@@ -1,12 +1,12 @@
-"""The first small stage of a job on a cluster: could every executor take part?
+"""The first stage of a job on a cluster: checks whether every executor can run its tasks.
 
-Without it an executor that lacks statecore, or does not see the staging directory, is met in the middle of the work, as
-a stack trace of Spark's after four tries. Here each executor is asked once, before anything is read, and what is wrong
-is said by name of host.
+Without it an executor that lacks statecore, or that cannot access the staging directory, fails in the middle of the
+job with a stack trace after four tries. Here each executor is checked once, before anything is read, and the error
+names the hosts.
 
-The question is put by a process that the executor starts (``JavaRDD.pipe``), not by a Python worker: a worker is forked
-by statecore's own daemon, which an interpreter without statecore cannot run. Every task of the stage is placed on one
-executor by name, as Spark's own locality does it. In local mode nothing is asked, because the driver is the executor.
+The check runs in a process that the executor starts (``JavaRDD.pipe``), not in a Python worker: workers are forked by
+statecore's daemon, which an interpreter without statecore cannot run. Each task of the stage is placed on one executor
+by Spark's preferred locations. In local mode there is no check, because the driver is the executor.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 REACH_SECONDS = 5.0
-"""How long an executor tries to connect to a broker."""
+"""Timeout of an executor's connection to a broker."""
 
 _MODULES = tuple(name for name in PRELOADED if not name.startswith("pyspark"))
 
 
 def check_executors(context: SparkContext, question: Question) -> tuple[Executor, ...]:
-    """Ask every executor, and refuse when one could not take part.
+    """Check every executor, and refuse if one cannot run tasks.
 
     Args:
-        context: Spark.
-        question: what to ask.
+        context: the Spark context.
+        question: what to check.
 
     Returns:
-        The executors that were asked; in local mode the driver, which was not.
+        The executors that were checked; in local mode the driver, unchecked.
 
     Raises:
-        Invalid: some could not; each is named with what is wrong there and what to do.
+        Invalid: executors that cannot run tasks, with the problems by host and what to do.
         Retryable: executors were lost meanwhile.
     """
     if is_local(context.master):
@@ -82,7 +82,7 @@ def check_executors(context: SparkContext, question: Question) -> tuple[Executor
                 wrong[problem].append(executor.host)
     if wrong:
         raise Invalid(
-            "Not all executors can take part: "
+            "Not all executors can run tasks: "
             + "; ".join(f"on {', '.join(hosts)} {one.what}" for one, hosts in wrong.items())
             + ".",
             code="executors-unfit",
@@ -95,12 +95,12 @@ def check_executors(context: SparkContext, question: Question) -> tuple[Executor
 
 
 def _ask(context: SparkContext, executors: Sequence[Executor], asked: Mapping[str, Any]) -> list[str]:
-    """What the process printed that each executor started, in the order of the executors."""
+    """The output of each executor's probe process, in the order of the executors."""
     if not executors:
         raise Retryable(
             f"The executors on {context.master} are gone.",
             code="executors-lost",
-            action="Look at the cluster, then start the job again.",
+            action="Check the cluster, then start the job again.",
             master=context.master,
         )
     jvm = context._jvm
@@ -108,33 +108,33 @@ def _ask(context: SparkContext, executors: Sequence[Executor], asked: Mapping[st
     elements = [jvm.scala.Tuple2(text, jvm.PythonUtils.toSeq([f"executor_{one.host}_{one.id}"])) for one in executors]
     kind = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("java.lang.String"))
     source = shlex.quote(Path(probe.__file__).read_text())
-    # What goes wrong is said on standard output too: only that comes back.
+    # Errors go to standard output too, because only that is returned.
     command = f"{shlex.quote(context.pythonExec)} -c {source} 2>&1 || true"
     try:
         placed = context._jsc.sc().makeRDD(jvm.PythonUtils.toSeq(elements), kind).toJavaRDD()
         answers = placed.pipe(["/bin/sh", "-c", command]).glom().collect()
     except Exception as error:
-        raise spark_failure(error, "the executors were asked whether they can take part") from error
+        raise spark_failure(error, "the executors were checked") from error
     return ["\n".join(lines) for lines in answers]
 
 
 class Problem(NamedTuple):
-    """What is wrong with an executor, and what to do about it."""
+    """A problem of an executor, and what to do about it."""
 
     code: str
     what: str
     action: str
 
 
-def problems_of(said: str, python: str, token: Path | None, question: Question) -> list[Problem]:
-    """What is wrong with an executor."""
-    line = next((one for one in said.splitlines() if one.startswith(probe.MARK)), None)
+def problems_of(output: str, python: str, token: Path | None, question: Question) -> list[Problem]:
+    """The problems of an executor, from the output of its probe process."""
+    line = next((one for one in output.splitlines() if one.startswith(probe.MARK)), None)
     choose = (
         "Install this release there (statecore[pipeline]) and name its interpreter (executor_python, "
         "STATECORE_EXECUTOR_PYTHON or spark.pyspark.python), or send a packed environment along (spark.archives)."
     )
     if line is None:
-        last = next((one.strip() for one in reversed(said.splitlines()) if one.strip()), "it said nothing")
+        last = next((one.strip() for one in reversed(output.splitlines()) if one.strip()), "it printed nothing")
         return [Problem("interpreter-not-runnable", f"the interpreter {python} cannot be run ({last})", choose)]
     answer = json.loads(line.removeprefix(probe.MARK))
     found: list[Problem] = []
@@ -156,7 +156,7 @@ def problems_of(said: str, python: str, token: Path | None, question: Question) 
     if answer["token"] != (None if token is None else token.name):
         add(
             "staging-not-shared",
-            f"the staging directory {question.directory} is not the one that the driver sees",
+            f"the staging directory {question.directory} is not the driver's",
             "Give a staging directory (staging_dir) on a file system that all executors share with the driver under "
             "the same path, and the right to read and write there.",
         )
@@ -164,7 +164,7 @@ def problems_of(said: str, python: str, token: Path | None, question: Question) 
         add(
             "staging-directory-not-writable",
             f"the user {answer['user']} may not write to the staging directory {question.directory}",
-            "Run the executors as the user that the driver runs as, or give them the right to write there.",
+            "Run the executors as the driver's user, or give them the right to write there.",
         )
     if answer["files"]:
         what = f"{', '.join(answer['files'])} cannot be read"
@@ -177,6 +177,6 @@ def problems_of(said: str, python: str, token: Path | None, question: Question) 
         add(
             "broker-unreachable",
             "no broker can be reached at " + ", ".join(f"{one} ({lost[one]})" for one in dict.fromkeys(needed)),
-            "Use bootstrap servers and advertised listeners that can be reached from the executors' hosts, too.",
+            "Use bootstrap servers and advertised listeners that can also be reached from the executors' hosts.",
         )
     return found

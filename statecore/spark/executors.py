@@ -1,7 +1,7 @@
-"""The executors of a job: which there are, and waiting for the first of them.
+"""The executors of a job: lists them, and waits for the first of them.
 
-A standalone cluster answers a driver at once and starts its executors afterwards. The plan divides the work by the
-cores there are, so planning before they have come would cut a large restore into two.
+A standalone cluster answers a driver at once and starts its executors later. The plan divides the work by the available
+cores, so planning before the executors have started would divide a large restore into too few tasks.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext
 
 WAIT_SECONDS = 120.0
-"""How long a cluster may take to give the first executor, unless Spark is told so by a setting of its own
-(``spark.scheduler.maxRegisteredResourcesWaitingTime``)."""
+"""How long a cluster may take to provide the first executor; ``spark.scheduler.maxRegisteredResourcesWaitingTime``
+overrides it.
+"""
 
 SETTLE_SECONDS = 2.0
-"""An executor that comes later than this after the last one is not waited for."""
+"""How long to wait for a further executor after the last one."""
 
 EXPECTED_SECONDS = 20.0
-"""As long are executors waited for that the configuration asks for by number."""
+"""The same if the configuration asks for a number of executors or cores."""
 
 _POLL_SECONDS = 0.1
 
@@ -47,10 +48,10 @@ class Executor:
 
 
 def executors_of(context: SparkContext) -> tuple[Executor, ...]:
-    """The executors that are registered now, by host; in local mode the driver is the one."""
+    """The registered executors, sorted by host; in local mode the driver."""
     if is_local(context.master):
         return (Executor(str(context._conf.get("spark.driver.host")), "driver"),)
-    # PySpark's own StatusTracker knows hosts and no ids.
+    # PySpark's StatusTracker has hosts but no ids.
     registered = context._jsc.sc().env().blockManager().master().getMemoryStatus().keysIterator()
     found = []
     while registered.hasNext():
@@ -61,10 +62,10 @@ def executors_of(context: SparkContext) -> tuple[Executor, ...]:
 
 
 def await_executors(context: SparkContext) -> None:
-    """Wait until a cluster has given executors; in local mode there is nothing to wait for.
+    """Wait until a cluster has provided executors; returns at once in local mode.
 
     Raises:
-        Capacity: it gave none in time.
+        Capacity: it provided none in time.
     """
     if is_local(context.master):
         return
@@ -83,7 +84,7 @@ def await_executors(context: SparkContext) -> None:
         if not count and now - began > limit:
             context._jsc.sc().cancelAllJobs()
             raise Capacity(
-                f"The cluster {context.master} gave the job no executor within {limit:g} s.",
+                f"The cluster {context.master} provided no executor within {limit:g} s.",
                 code="executors-missing",
                 action="Check that workers are alive and have the cores and the memory that spark.executor.cores and "
                 "spark.executor.memory ask for, and that they can reach the driver at "
@@ -94,30 +95,30 @@ def await_executors(context: SparkContext) -> None:
 
 
 def executor_python(conf: SparkConf) -> str:
-    """The interpreter of the executors: the chosen one, that of a packed environment, else the driver's own."""
+    """The executors' interpreter: the configured one, that of a packed environment, else the driver's own."""
     chosen = conf.get("spark.pyspark.python")
     if chosen:
         return str(chosen)
     if not is_local(str(conf.get("spark.master"))):
         for archive in str(conf.get("spark.archives", "")).split(","):
-            _, mark, name = archive.partition("#")
-            if mark:
+            _, separator, name = archive.partition("#")
+            if separator:
                 return f"./{name}/bin/python"
     return os.environ.get("PYSPARK_PYTHON") or sys.executable
 
 
 def _asked_for(context: SparkContext) -> tuple[int, int]:
-    """Executors and cores that the configuration names; 0 for none."""
+    """Executors and cores that the configuration asks for; 0 for none."""
     if context._conf.get("spark.dynamicAllocation.enabled", "false") == "true":
         return 0, 0
     return int(context._conf.get("spark.executor.instances", "0")), int(context._conf.get("spark.cores.max", "0"))
 
 
 def _all_there(context: SparkContext, count: int) -> bool:
-    """Whether as many executors have come as the configuration asks for; false when it names no number."""
+    """Whether as many executors are registered as the configuration asks for; false if it names no number."""
     instances, cores = _asked_for(context)
     scala = context._jsc.sc()
-    if count < scala.getExecutorIds().size():  # the scheduler knows of one a moment before it can be addressed
+    if count < scala.getExecutorIds().size():  # the scheduler lists an executor before it can be addressed
         return False
     slots = scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile())
     return count > 0 and (0 < instances <= count or 0 < cores <= slots)
@@ -134,6 +135,6 @@ def _in_background(work: Callable[[], Any]) -> None:
         try:
             work()
         except Exception:
-            return  # cancelled; whoever waits says why
+            return  # cancelled; the waiting thread raises the error
 
     threading.Thread(target=run, name="spark-first-executor", daemon=True).start()

@@ -1,4 +1,4 @@
-"""From what Spark says to this library's few kinds of error; the operator never sees a stack trace of Java."""
+"""Maps exceptions of Spark to the error kinds of statecore."""
 
 from __future__ import annotations
 
@@ -21,47 +21,47 @@ _STOPPED = re.compile(r"SparkContext was shut down|stopped SparkContext|[Jj]ob .
 
 
 def spark_failure(error: Exception, doing: str) -> StatecoreError:
-    """What to say when Spark itself gave a job up; a task's own error is a value and never comes here."""
-    said = str(error)
-    if _STOPPED.search(said) or type(error).__name__ == "Py4JNetworkError":
+    """The error for an exception of Spark itself; errors of tasks are returned as values instead."""
+    text = str(error)
+    if _STOPPED.search(text) or type(error).__name__ == "Py4JNetworkError":
         return Retryable(
             f"Spark was stopped while {doing}.",
             code="spark-stopped",
-            action="Start the restore again under the same request id; what was finished is found again.",
+            action="Start the job again with the same request id; finished work is reused.",
         )
-    unfit = _CANNOT_WORK.search(said)
+    unfit = _CANNOT_WORK.search(text)
     if unfit:
-        host = _ON_HOST.search(said)
+        host = _ON_HOST.search(text)
         why = next((part for part in unfit.groups() if part), "another version of Python than the driver's")
         return Invalid(
-            f"The Python of an executor{f' on {host[1]}' if host else ''} cannot run its tasks, met while "
+            f"The Python of an executor{f' on {host[1]}' if host else ''} cannot run its tasks, found while "
             f"{doing}: {why}.",
             code="executor-python-unusable",
             action="Install this release there (statecore[pipeline]) and name its interpreter (executor_python, "
             "STATECORE_EXECUTOR_PYTHON or spark.pyspark.python), or send a packed environment along (spark.archives).",
             host=host[1] if host else None,
-            trace=said,
+            trace=text,
         )
-    died = _WORKER_DIED.search(said)
+    died = _WORKER_DIED.search(text)
     if died:
-        return worker_died(doing, left=said[died.start() :], worker="A worker process of Spark")
-    if "PythonException" in said:  # outside the part of a task that answers with values
-        raised = [line for line in map(str.strip, said.splitlines()) if _RAISED.match(line)]
+        return worker_died(doing, left=text[died.start() :], worker="A worker process of Spark")
+    if "PythonException" in text:  # outside the part of a task that returns errors as values
+        raised = [line for line in map(str.strip, text.splitlines()) if _RAISED.match(line)]
         return StatecoreError(
-            f"A worker process of Spark could not run its task while {doing}: {raised[-1] if raised else _cause(said)}",
+            f"A worker process of Spark could not run its task while {doing}: {raised[-1] if raised else _cause(text)}",
             code="spark-worker-failed",
-            action="Make sure that every executor has this very release of statecore and Python; else report it.",
-            trace=said,
+            action="Make sure that every executor has the same release of statecore and Python; else report it.",
+            trace=text,
         )
     return Retryable(
-        f"Spark gave up while {doing}: {_cause(said) or type(error).__name__}",
+        f"Spark gave up while {doing}: {_cause(text) or type(error).__name__}",
         code="spark-failed",
-        action="Look at Spark's log, then start the restore again; what was finished is found again.",
+        action="See Spark's log, then start the job again; finished work is reused.",
     )
 
 
-def _cause(said: str) -> str:
-    """The one line of a Java stack trace that says why."""
-    lines = [line.strip() for line in said.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+def _cause(text: str) -> str:
+    """The line of a Java stack trace that has the cause."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
     reasons = [line for line in lines if re.match(r"(: )?[\w.$]+(Exception|Error)\b", line)]
     return (reasons or lines or [""])[0].removeprefix(": ")[:500]

@@ -1,4 +1,4 @@
-"""What ``spark_jobs/restore.py`` runs: a request as JSON in, a report or an error as JSON out."""
+"""The program of ``spark_jobs/restore.py``: a request as JSON in, a report or an error as JSON out."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def main(
 
     Args:
         arguments: of the command line; ``None`` for this process's.
-        restore: restores.
+        restore: runs the restore.
 
     Returns:
-        The exit code: 0, or that of the error's kind. Report or error lie in the file named by ``--report``.
+        The exit code: 0, or that of the error's kind. The report or the error is in the file of ``--report``.
     """
     options = parser_of("restore.py", "Rebuild stores of one application.", "RestoreRequest").parse_args(arguments)
 

@@ -1,13 +1,13 @@
-"""Options of the driver's JVM. Imports no PySpark, so that whoever only submits jobs may use it.
+"""Options of the driver's JVM, with a class archive; imports no PySpark, so processes that only submit jobs can use it.
 
 The class archive (class data sharing, ``-XX:ArchiveClassesAtExit``) keeps Spark's classes parsed and verified between
-starts. The JVM refuses one that another build made, or whose jars have changed since, so it lies in the user's cache
-under a name that says for which it is, and is made by ``python -m statecore.spark.jvm`` (``make setup`` does)::
+starts. The JVM refuses an archive of another JVM build or of changed jars, so it is in the user's cache under a name
+that identifies both; ``python -m statecore.spark.jvm`` makes it (``make setup`` runs that)::
 
-    spark-<environment>-<JVM and jars>.jsa       two hashes; a new one takes the place of the environment's older ones,
-                                                 and of all that no JVM was started with for KEPT_SECONDS
+    spark-<environment>-<JVM and jars>.jsa       two hashes; a new archive replaces the environment's older ones, and
+                                                 all that no JVM was started with for KEPT_SECONDS
 
-Without it the JVM starts as ever, some seconds later.
+Without an archive the JVM starts some seconds later.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from importlib.util import find_spec
 from pathlib import Path
 
 KEPT_SECONDS = 30 * 86_400.0
-"""How long an archive stays that no JVM is started with."""
+"""How long an archive is kept that no JVM is started with."""
 
 
 def quick_start_options() -> list[str]:
-    """JVM options for a driver that only schedules, with the class archive when there is one."""
+    """JVM options for a driver that only schedules, with the class archive if there is one."""
     options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
     archive = archive_path()
     if archive is not None and archive.exists():
         with suppress(OSError):  # of another user
-            os.utime(archive)  # its time says when it was used: an environment that is deleted uses its own no more
+            os.utime(archive)  # marks it as used: archives of deleted environments grow old and are removed
         options.append(f"-XX:SharedArchiveFile={archive}")
     return options
 
 
 def archive_path() -> Path | None:
-    """Where the class archive for the present JVM and PySpark lies, or ``None`` without one of them."""
+    """Path of the class archive for this JVM and PySpark; ``None`` without one of them."""
     identity, jars = jvm_identity(), _jars()
     if identity is None or not jars:
         return None
@@ -51,7 +51,7 @@ def _hash(*parts: str) -> str:
 
 
 def _jars() -> list[str]:
-    """PySpark's jars as the JVM tells them apart: by size and time. A PySpark that is a client alone has none."""
+    """PySpark's jars with size and time, as the JVM compares them; none for a client-only PySpark."""
     pyspark = find_spec("pyspark")
     if pyspark is None or pyspark.origin is None:
         return []
@@ -72,7 +72,7 @@ def _java() -> str | None:
 
 
 def jvm_identity() -> str | None:
-    """What tells one JVM build from another, without starting it: the release file beside its ``bin``."""
+    """Identifies a JVM build without starting it, by its release file."""
     java = _java()
     if java is None:
         return None
@@ -84,10 +84,10 @@ def jvm_identity() -> str | None:
 
 
 def make_archive() -> Path | None:
-    """Run one tiny Spark job and archive the classes it loaded.
+    """Run a small Spark job and archive the classes that it loaded.
 
     Returns:
-        The archive, or ``None`` when this JVM cannot make one (older than 13, or no room); nothing depends on it.
+        The archive; ``None`` if this JVM cannot make one (older than 17, or no space), which is not an error.
     """
     archive = archive_path()
     identity = jvm_identity()
@@ -96,7 +96,7 @@ def make_archive() -> Path | None:
     major = re.search(r'JAVA_VERSION="(\d+)', identity)
     if major is None or int(major.group(1)) < 17:
         return None
-    archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # kernels lie there too, and only in a private place
+    archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # private: compiled kernels are cached there too
     partial = archive.with_name(f"{archive.name}.{os.getpid()}")
     job = (
         "from pyspark import SparkConf, SparkContext\n"
@@ -111,7 +111,7 @@ def make_archive() -> Path | None:
         "SPARK_SUBMIT_OPTS": f"-XX:ArchiveClassesAtExit={partial} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     done = subprocess.run([sys.executable, "-c", job], env=environment, capture_output=True, check=False)
-    # The JVM writes the archive while it exits, a moment after Python has gone.
+    # The JVM writes the archive while it exits, after Python has exited.
     if done.returncode != 0 or not _wait_until_complete(partial):
         partial.unlink(missing_ok=True)
         return None
@@ -121,13 +121,9 @@ def make_archive() -> Path | None:
 
 
 def forget_unused(archive: Path) -> None:
-    """Delete the archives that a new one takes the place of. A JVM that has one open keeps its content.
-
-    Args:
-        archive: the new one.
-    """
+    """Delete the archives that a new one replaces; a JVM that has one open keeps its content."""
     mine, before = archive.name.rpartition("-")[0], time.time() - KEPT_SECONDS
-    for older in archive.parent.glob("spark-*.jsa*"):  # also what a killed process had begun
+    for older in archive.parent.glob("spark-*.jsa*"):  # also unfinished archives of killed processes
         with suppress(OSError):
             is_older = older.suffix == ".jsa" and older.name.rpartition("-")[0] == mine and older != archive
             if is_older or older.stat().st_mtime < before:

@@ -1,6 +1,6 @@
-"""Spark masters: which are this very process, which two are the same, and whether one can be reached.
+"""Spark masters: whether one is local, whether two are the same, and whether one can be reached.
 
-Spark itself tries a standalone master for a minute, and says so in pages of Java; looking first takes a moment.
+Spark itself retries an unreachable standalone master for a minute, with pages of stack traces; this check is quick.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import time
 from statecore.errors import Invalid, Retryable
 
 REACH_SECONDS = 5.0
-"""How long a standalone master may not accept a connection before it counts as unreachable."""
+"""How long to try a standalone master before it counts as unreachable."""
 
 _MASTER = re.compile(r"local(\[\s*(\d+|\*)\s*(,\s*\d+\s*)?\])?|local-cluster\[.*\]|yarn|\w+://.*")
-"""What Spark takes for a master. A scheme that it does not have may be a cluster manager's that somebody has added."""
+"""Spark's syntax of masters; an unknown scheme may be that of an external cluster manager."""
 
 _ATTEMPT_SECONDS = 4.0
 _PAUSE_SECONDS = 0.5
@@ -29,26 +29,26 @@ def is_local(master: str) -> bool:
 
 
 def same_master(asked: str, found: str) -> bool:
-    """Whether a context on ``found`` runs where it was ``asked`` to. Kubernetes and YARN rewrite their masters."""
+    """Whether a context on ``found`` runs on the master ``asked``. Kubernetes and YARN rewrite their masters."""
     if asked.startswith("spark://"):
         return found == asked
     return found.partition(":")[0] == asked.partition(":")[0]
 
 
 def reach_master(master: str, seconds: float = REACH_SECONDS) -> None:
-    """Make sure that something listens where a standalone master should be; other masters are left to Spark.
+    """Check that a standalone master accepts connections; other masters are not checked.
 
     Args:
-        master: the master; ``spark://one:7077,two:7077`` for several, of which one suffices.
+        master: the master; for ``spark://one:7077,two:7077`` one that accepts is enough.
         seconds: how long to try.
 
     Raises:
-        Invalid: the master or its address is none.
-        Retryable: nothing listens there.
+        Invalid: it is not a Spark master, or its address is not valid.
+        Retryable: it accepts no connection.
     """
     if not _MASTER.fullmatch(master):
         raise Invalid(
-            f"{master!r} is no Spark master.",
+            f"{master!r} is not a Spark master.",
             code="spark-master-invalid",
             action="Write spark://host:7077, local[*], local[4], yarn, or k8s://https://host:port.",
             master=master,
@@ -81,7 +81,7 @@ def _address(master: str, one: str) -> tuple[str, int]:
         host, port = one, str(_DEFAULT_PORT)
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise Invalid(
-            f"{master!r} is no address of a Spark master.",
+            f"{master!r} is not the address of a Spark master.",
             code="spark-master-invalid",
             action="Write spark://host:port.",
             master=master,

@@ -1,8 +1,8 @@
-"""A migration as a program: what ``spark_jobs/migrate_checkpoints.py`` runs, and what a worker runs without Spark.
+"""A migration as a program, for ``spark_jobs/migrate_checkpoints.py`` and for a worker that needs no Spark.
 
-With ``--here`` processes of this machine convert the tasks, and nothing of Spark is started; whoever started it then
-holds its standard input (:mod:`statecore.jobs.starter`). Without it Spark's executors do, which have to see the
-application's directory: each is asked before it is given a task.
+With ``--here`` processes of this machine convert the tasks and Spark is not started; the parent process then holds this
+process's standard input (:mod:`statecore.jobs.starter`). Otherwise Spark's executors convert them; they need access to
+the application's directory, which is checked first.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def main(arguments: Sequence[str] | None = None, *, migrate: Callable[..., Migra
 
     Args:
         arguments: of the command line; ``None`` for this process's.
-        migrate: migrates.
+        migrate: runs the migration.
 
     Returns:
-        The exit code: 0, also of a plan that is refused, or that of the error's kind. Report or error lie in the file
-        named by ``--report``.
+        The exit code: 0, also if the plan is refused, or that of the error's kind. The report or the error is in the
+        file of ``--report``.
     """
-    parser = parser_of("migrate_checkpoints.py", "Make a state directory what another release opens.", "MigrateRequest")
+    parser = parser_of("migrate_checkpoints.py", "Convert a state directory for another release.", "MigrateRequest")
     parser.add_argument("--here", action="store_true", help="convert with processes of this machine, without Spark")
     options = parser.parse_args(arguments)
     if options.here:

@@ -1,9 +1,8 @@
-"""What the driver lets every executor run before the first task: says whether its Python could take part.
+"""The program that every executor runs before the first task, to check whether its Python can run tasks.
 
-The text of this file is handed to the interpreter of the executors, which may be any: it uses the standard library
-alone, and imports statecore only to see whether it is there. It reads one JSON object on standard input, the
-question, and prints its answer as one line, ``STATECORE_PROBE`` and a JSON object. Made and read by
-``statecore.spark.executor_check``.
+The text of this file is passed to the executors' interpreter, which may be any: it uses the standard library only, and
+imports statecore only to check for it. It reads one JSON object on standard input, the question, and prints its answer
+as one line, ``STATECORE_PROBE`` and a JSON object. ``statecore.spark.executor_check`` sends and reads them.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def main() -> None:
 
 
 def _library(modules: Sequence[str]) -> dict[str, str | None]:
-    """The version of statecore, and what keeps its kernels from being loaded (they are compiled where they have to)."""
+    """The version of statecore, and why its kernels cannot be loaded; compiles kernels if needed."""
     try:
         import statecore
     except ImportError as error:
@@ -55,7 +54,7 @@ def _library(modules: Sequence[str]) -> dict[str, str | None]:
 
 
 def _token(path: str) -> str | None:
-    """What the file of the driver holds here; ``None`` when it is not seen."""
+    """The content of the driver's token file here; ``None`` if it cannot be read."""
     try:
         return Path(path).read_text()
     except OSError:
@@ -63,7 +62,7 @@ def _token(path: str) -> str | None:
 
 
 def unreachable(addresses: Iterable[str], seconds: float) -> dict[str, str]:
-    """Of addresses (``host:port``) those that accept no connection, each with the reason; all are tried at once."""
+    """The addresses (``host:port``) that accept no connection, with the reason; all are tried concurrently."""
     failed: dict[str, str] = {}
 
     def reach(address: str) -> None:

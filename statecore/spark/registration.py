@@ -1,7 +1,7 @@
-"""Registering a job with a standalone master: within a limit, and without pages of Spark's network layer.
+"""Registers a job with a standalone master within a time limit, and without log lines of Spark's network layer.
 
-Spark itself tries a master that is none for a minute. What it logs meanwhile depends on what listens there: nothing,
-or an exception of Java for each answer that is not Spark's. The job says it in one sentence of its own.
+Spark itself retries for a minute if the address is not that of a master, and logs Java exceptions for each answer that
+is not Spark's. Here the job reports it in one error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext
 
 REGISTRATION_SECONDS = 30.0
-"""How long a standalone master that can be reached may take to answer, before it counts as none."""
+"""How long a reachable standalone master may take to register the job."""
 
 LOUD = (
     "org.apache.spark.network.server.TransportChannelHandler",
@@ -28,17 +28,17 @@ LOUD = (
     "org.apache.spark.rpc.netty.NettyRpcEnv",
     "org.apache.spark.deploy.client",
 )
-"""The loggers of what Spark meets at a port that is no master's."""
+"""Loggers of exceptions at a port that is not a master's."""
 
 _switched_off: set[str] = set()
-"""Those of them that were switched off here, and not by the configuration."""
+"""Loggers that were switched off here, and not by the configuration."""
 
 
 def registered(conf: SparkConf, master: str, seconds: float = REGISTRATION_SECONDS) -> SparkContext:
-    """A new context, on a standalone master within so many seconds.
+    """A new context, registered with a standalone master within a time limit.
 
     Raises:
-        Retryable: what listens at the master's address does not take the job.
+        Retryable: the process at the master's address does not register the job.
     """
     from pyspark import SparkContext
 
@@ -59,26 +59,26 @@ def registered(conf: SparkConf, master: str, seconds: float = REGISTRATION_SECON
         except TimeoutError:
             made.add_done_callback(_stop_late)
             raise Retryable(
-                f"What listens at {master} did not take the job within {seconds:g} s.",
+                f"The process at {master} did not register the job within {seconds:g} s.",
                 code="spark-master-not-responding",
-                action="Check that it is the port of a Spark master (7077, not that of its page), of the same release "
-                "of Spark, and that it can reach this host.",
+                action="Check that it is the port of a Spark master (7077, not that of its web UI) of the same Spark "
+                "release, and that it can reach this host.",
                 master=master,
             ) from None
 
 
 @contextmanager
 def _quiet(jvm: Any, conf: SparkConf) -> Iterator[None]:
-    """Switch ``LOUD`` off until Spark has started. Where the master is none they stay off: Spark goes on trying."""
-    if jvm is None:  # no JVM of Spark's, so nobody who logs
+    """Switch ``LOUD`` off until Spark has started; after a timeout they stay off, because Spark goes on retrying."""
+    if jvm is None:  # without a JVM there is no logging
         yield
         return
-    # Spark configures its logging anew at the first line it logs after a submission, and forgets all levels then.
+    # Spark resets its logging configuration, with all levels, at the first line it logs after a submission.
     conf._jconf.initializeLogIfNecessary(False)
     log4j = jvm.org.apache.logging.log4j
     loggers = log4j.LogManager.getContext(False)
     for name in LOUD:
-        if not loggers.getConfiguration().getLoggers().containsKey(name):  # else the operator has said what he wants
+        if not loggers.getConfiguration().getLoggers().containsKey(name):  # else the site has configured it
             log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
             _switched_off.add(name)
     try:
@@ -92,18 +92,18 @@ def _quiet(jvm: Any, conf: SparkConf) -> Iterator[None]:
 
 
 def _switch_on(loggers: Any) -> None:
-    """Let them inherit their level again."""
+    """Remove the levels set here, so that the loggers inherit theirs."""
     while _switched_off:
         loggers.getConfiguration().removeLogger(_switched_off.pop())
     loggers.updateLoggers()
 
 
 def stop(context: SparkContext) -> None:
-    """Stop Spark without the second that PySpark waits for its accumulator server to look up from its socket."""
+    """Stop Spark without the second that PySpark waits for its accumulator server."""
     server, context._accumulatorServer = context._accumulatorServer, None
-    # A JVM that is gone cannot be stopped; saying so would hide how the job ended.
+    # An error of a JVM that has exited would hide how the job ended.
     with contextlib.suppress(Exception):
-        # Tasks that are stopped with it would each be an error in the log, beside the one sentence that says why.
+        # Else every task that is stopped with it logs an error.
         context.setLogLevel("OFF")
         context.stop()
     if server is not None:
@@ -111,6 +111,6 @@ def stop(context: SparkContext) -> None:
 
 
 def _stop_late(made: Future[Any]) -> None:
-    """Stop a context that comes up when nobody waits for it any more; the next job must not find it active."""
+    """Stop a context that starts after the timeout; the next job must not find it active."""
     if made.exception() is None:
         stop(made.result())

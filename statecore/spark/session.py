@@ -1,8 +1,8 @@
-"""Starting Spark for a job that moves no rows through the JVM.
+"""Starts Spark for jobs whose rows do not pass through the JVM.
 
-All data of a job flows inside Python workers, in columns; the JVM only schedules a few dozen tasks. So it is started
-for a quick start, not for long running: the first compiler tier alone, the serial collector, no web UI, quiet logs, and
-no SQL session, whose first query costs about two seconds of class loading (``docs/architecture.md`` has the figures).
+Data is processed in columns by Python workers; the JVM only schedules a few dozen tasks. So it is configured for a
+quick start, not for throughput: first compiler tier only, serial collector, no web UI, few logs, and no SQL session,
+whose first query costs about two seconds of class loading (``docs/architecture.md`` has the figures).
 """
 
 from __future__ import annotations
@@ -34,15 +34,14 @@ CONSOLE_PROGRESS = "spark.ui.showConsoleProgress"
 def spark_context(
     application_name: str, master: str | None = None, conf: Mapping[str, str] | None = None
 ) -> Iterator[SparkContext]:
-    """The Spark context of a job: one that is active already, the one ``spark-submit`` prepares, or a new one.
+    """The Spark context of a job: the active one, the one that ``spark-submit`` prepares, or a new one.
 
-    Under ``spark-submit`` whatever was submitted wins (master, ``--conf``, ``spark-defaults.conf``), and ``conf`` fills
-    in what was not. Elsewhere ``master`` and ``conf`` win over ``spark-defaults.conf``.
+    Under ``spark-submit`` the submitted settings (master, ``--conf``, ``spark-defaults.conf``) take precedence over
+    ``conf``. Otherwise ``master`` and ``conf`` take precedence over ``spark-defaults.conf``.
 
     Args:
         application_name: shown in Spark's and the cluster manager's UI, unless the submission has a name.
-        master: the Spark master that is asked for (``local[*]``, ``spark://host:7077``); ``None`` for the one that was
-            submitted, or ``local[*]``.
+        master: the Spark master (``local[*]``, ``spark://host:7077``); ``None`` for the submitted one, or ``local[*]``.
         conf: Spark properties.
 
     Yields:
@@ -50,8 +49,8 @@ def spark_context(
         notebook's, a test's).
 
     Raises:
-        Invalid: there is no Java; the master is none; the context runs on another than the one that is asked for.
-        Retryable: the master cannot be reached, or does not answer.
+        Invalid: there is no Java, the master is not valid, or the context runs on another master.
+        Retryable: the master cannot be reached, or does not respond.
         Capacity: the cluster has no executor for the job.
     """
     from pyspark import SparkContext
@@ -75,16 +74,16 @@ def _start(name: str, master: str | None, given: Mapping[str, str]) -> SparkCont
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not submitted:
         _find_java()
-        reach_master(master or "local")  # before a JVM is started for nothing
+        reach_master(master or "local")  # before a JVM is started in vain
         os.environ["SPARK_SUBMIT_OPTS"] = " ".join(
             [*quick_start_options(), f"-Dlog4j2.configurationFile={log_configuration().as_uri()}"]
         )
-    # What was submitted lies in the JVM's properties. A conf that is made before the JVM is there knows nothing of it.
+    # Submitted settings are in the JVM's properties, so a conf that is made before the JVM starts does not have them.
     launch = SparkConf()
-    if not submitted:  # where nobody says otherwise, PySpark's JVM draws bars of its own into what is told here
+    if not submitted:  # by default PySpark's JVM draws progress bars of its own
         launch.setIfMissing(CONSOLE_PROGRESS, "false")
     for key, value in given.items():
-        if key.startswith("spark.driver."):  # of no use any more once the JVM runs
+        if key.startswith("spark.driver."):  # has no effect once the JVM runs
             launch.set(key, value)
     SparkContext._ensure_initialized(conf=launch)
     conf = SparkConf()
@@ -108,22 +107,22 @@ def _start(name: str, master: str | None, given: Mapping[str, str]) -> SparkCont
 
 
 def _find_java() -> None:
-    """Say in a sentence that there is no Java; PySpark says that a gateway has exited."""
+    """Check that there is Java; PySpark's own error only says that its gateway has exited."""
     if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
         raise Invalid(
             "Spark needs Java, and there is no Java on the PATH.",
             code="java-missing",
-            action="Install Java 17 or 21, or name it by JAVA_HOME; or do without Spark (--engine processes).",
+            action="Install Java 17 or 21, or set JAVA_HOME; or use --engine processes, which needs no Java.",
         )
 
 
 def _complete(conf: SparkConf, name: str, *, submitted: bool) -> None:
-    """Fill in what nobody has chosen."""
-    # Without a name spark-submit takes that of the job's file.
+    """Set defaults."""
+    # Without a name spark-submit uses that of the job's file.
     if not submitted or str(conf.get("spark.app.name", ".py")).endswith(".py"):
         conf.setAppName(name)
     conf.set("spark.python.daemon.module", DAEMON_MODULE)
-    # A worker that a signal killed in machine code says so; without it that looks like a want of memory.
+    # Reports a worker's crash in native code, which otherwise looks like a lack of memory.
     conf.setIfMissing("spark.python.worker.faulthandler.enabled", "true")
     conf.setIfMissing("spark.ui.enabled", "false")
     conf.setIfMissing(CONSOLE_PROGRESS, "false")
@@ -136,18 +135,18 @@ def _complete(conf: SparkConf, name: str, *, submitted: bool) -> None:
 def _refuse_another_master(asked: str | None, runs_on: str) -> None:
     if asked is not None and not is_local(asked) and not same_master(asked, runs_on):
         raise Invalid(
-            f"The job was asked to run on {asked}, and Spark runs on {runs_on} here.",
+            f"The job has to run on {asked}, but Spark runs on {runs_on} here.",
             code="spark-master-mismatch",
-            action="Submit it with that master, or stop the Spark context that is active in this process.",
+            action=f"Submit it with the master {asked}, or stop the Spark context that is active in this process.",
             asked=asked,
             master=runs_on,
         )
 
 
 class SparkStart:
-    """Starts Spark in the background while the driver plans, because each takes about as long as the other.
+    """Starts Spark in the background while the driver plans; both take about as long.
 
-    A refusal does not wait for it: the start is abandoned, and a context that comes up later is stopped at once.
+    If the job is refused meanwhile the start is abandoned, and a context that starts later is stopped at once.
     """
 
     def __init__(self, name: str, master: str | None, conf: Mapping[str, str] | None = None) -> None:
@@ -165,7 +164,7 @@ class SparkStart:
     def _start(self) -> None:
         try:
             context = self._manager.__enter__()
-        except BaseException as error:  # handed to whoever asks for the context
+        except BaseException as error:  # raised by context()
             self._error = error
             return
         with self._guard:
@@ -174,11 +173,11 @@ class SparkStart:
                 self._manager.__exit__(None, None, None)
 
     def context(self) -> SparkContext:
-        """The context, when it is there.
+        """Wait for the context.
 
         Raises:
             Retryable: Spark did not start.
-            StatecoreError: as ``spark_context`` says.
+            StatecoreError: as ``spark_context``.
         """
         self._thread.join()
         if isinstance(self._error, StatecoreError):
@@ -187,7 +186,7 @@ class SparkStart:
             raise Retryable(
                 f"Spark did not start: {self._error}",
                 code="spark-start-failed",
-                action="Look at the lines above, check the master, and that Java 17 or 21 is on the PATH.",
+                action="See the log lines above; check the master, and that Java 17 or 21 is on the PATH.",
             ) from self._error
         return self._context
 
@@ -199,5 +198,5 @@ class SparkStart:
 
 
 def log_configuration() -> Path:
-    """The log4j2 configuration that ships with the package: warnings and errors only."""
+    """The packaged log4j2 configuration: warnings and errors only."""
     return Path(__file__).with_name("log4j2.properties")

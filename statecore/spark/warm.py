@@ -1,8 +1,9 @@
-"""``python -m statecore.spark.warm``: compile every kernel that is not on disk for this CPU, before a job waits for it.
+"""``python -m statecore.spark.warm``: compile every kernel that is not cached for this CPU.
 
-Kernels are compiled for the very CPU (:mod:`statecore.kernels.native`): the machine that builds an image is not always
-the one that runs it. So the image is warmed when it is built, and once more, in no time where that fits, when it
-starts; ``NUMBA_CACHE_DIR`` names a directory that outlives the container. Where they cannot be kept it fails.
+Kernels are compiled for the CPU model (:mod:`statecore.kernels.native`), and the machine that builds a container image
+may have another one than the machine that runs it. So an image runs this when it is built and again when it starts,
+which is quick if the cache fits; ``NUMBA_CACHE_DIR`` names a directory that outlives the container. It fails if kernels
+cannot be cached.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ KERNELS = (
     "statecore.images.kernels.reconcile_kernel",
     "statecore.images.versions.build",
 )
-"""Modules whose ``warm`` loads kernels; together they load them all."""
+"""Modules whose ``warm`` functions together load all kernels."""
 
 
 def main() -> int:
-    """Load all kernels and say how long it took; 1 where they cannot be kept, so that this was of no use."""
+    """Load all kernels and print how long it took; 1 if they cannot be cached."""
     began = time.monotonic()
     for name in KERNELS:
         importlib.import_module(name).warm()

@@ -175,7 +175,7 @@ def test_an_interval_that_is_none_is_refused(shop: Shop, interval: str, capsys: 
     with pytest.raises(SystemExit) as ended:
         run(shop, "--follow", f"--interval={interval}")
     assert ended.value.code == 2
-    assert "no time between" in capsys.readouterr().err
+    assert "is not an interval" in capsys.readouterr().err
     assert run(shop, "--follow", **{CHECKPOINT_INTERVAL: interval}) == Invalid.exit_code
     said = capsys.readouterr().err
     assert CHECKPOINT_INTERVAL in said or "expected milliseconds, or a duration" in said

@@ -1,1 +1,1 @@
-"""Dags that plan, have approved, and carry out changes of state directories."""
+"""Dags that plan changes of state directories, have a person approve the plans, and apply them."""

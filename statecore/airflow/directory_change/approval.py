@@ -1,4 +1,4 @@
-"""A person's word on plans of migrations, before anything is changed; and what became of each directory at the end."""
+"""Approval of migration plans by a person, and the outcome of each directory."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 ANSWER_KEY = "answer"
-"""XCom key of the answer (:class:`~.migration_values.Answer`)."""
+"""XCom key of the answer (:class:`~.xcom_values.Answer`)."""
 
 _NAMED = 20
-"""Directories that a failure names."""
+"""Number of directories that a failure names."""
 
 
 class MigrationApproval(ApprovalOperator):
-    """Shows all plans of a run as one page, and waits for Approve or Reject; no answer in time rejects.
+    """Shows all plans of a run as one page and waits for Approve or Reject; no answer in time rejects.
 
-    It takes no worker meanwhile. Returns the entries of all directories for the tasks that apply plans, in the order of
-    ``directories``: with the ``plan_id`` that was approved, or ``why`` there is none. Airflow shows a person's no as it
-    shows that nobody answered; which it was is in the XCom ``answer``, in the log, and in what ``outcome`` says.
+    It is deferred while it waits, so it uses no worker. Returns the entries of all directories for the tasks that apply
+    plans, in the order of ``directories``, with the approved ``plan_id`` or with ``why`` there is none. Airflow shows a
+    rejection and a timeout alike; the XCom ``answer``, the log and the task ``outcome`` tell them apart.
 
     Args:
-        directories: the entries (:class:`~.migration_values.Entry`). (templated)
-        plan_task_id: the mapped task that has planned, with an index for each of them.
+        directories: the entries (:class:`~.xcom_values.Entry`). (templated)
+        plan_task_id: the mapped task that has planned, with a map index for each entry.
         kwargs: see ``ApprovalOperator``.
 
     Raises:
-        AirflowSkipException: nothing is to be done in any directory.
+        AirflowSkipException: there is nothing to do in any directory.
     """
 
     question: ClassVar[str] = "Migrate state directories?"
@@ -58,22 +58,22 @@ class MigrationApproval(ApprovalOperator):
         self.plan_task_id = plan_task_id
 
     def execute(self, context: Context) -> Any:
-        """Show the plans, and wait; without approval, hand them on."""
+        """Show the plans and wait; without approval, return their entries."""
         plans = self._plans(context)
         changed = sum(bool(plan and plan["changed"]) for _, plan in plans)
         if not changed:
             why = self._why_nothing(context, plans)
-            self.log.info("%s", why)  # Airflow's own line does not say it
+            self.log.info("%s", why)  # Airflow does not log the reason of a skip
             raise AirflowSkipException(why)
         if context["params"]["approve"] == NONE:
-            self.log.info("%d plans are applied without asking anybody", changed)
+            self.log.info("%d plans are applied without approval", changed)
             return self._unasked(plans)
         self.subject, self.body = self._shown(context, plans, changed)
         self.response_timeout = approved_within(context["params"])
         return super().execute(context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
-        """Go on with the answer; where it is no, what follows is skipped."""
+        """Continue with the answer; after a rejection the following tasks are skipped."""
         if "error" not in event:
             user = event.get("responded_by_user") or {}
             answer: Answer = {
@@ -84,38 +84,38 @@ class MigrationApproval(ApprovalOperator):
             context["ti"].xcom_push(key=ANSWER_KEY, value=answer)
             if answer["by"] is None:
                 within = context["params"]["approve_within"]
-                self.log.warning("nobody has answered within %s: nothing is applied, as after a Reject", within)
+                self.log.warning("no answer within %s: nothing is applied, as after a Reject", within)
             else:
                 self.log.info("answered by %s: %s", answer["by"], answer["chosen"])
         super().execute_complete(context, event)
         return approved(self._plans(context))
 
     def _why_nothing(self, context: Context, plans: Plans) -> str:
-        """Why nobody is asked; of directories that were not planned nothing is known."""
+        """Why no approval is needed."""
         refused = sum(plan is None for _, plan in plans)
         if not refused:
-            return f"Nothing is to be done: {self._sound(context)}."
-        where = f"the logs of their tasks {self.plan_task_id} say why"
+            return f"Nothing to do: {self._sound(context)}."
+        where = f"see the logs of their tasks {self.plan_task_id}"
         if refused == len(plans):
             return f"No directory could be planned ({refused} of {len(plans)} were refused): {where}."
         return (
-            f"Nothing is to be done in {len(plans) - refused} of {len(plans)} directories: "
+            f"Nothing to do in {len(plans) - refused} of {len(plans)} directories: "
             f"{self._sound(context)}. {refused} could not be planned: {where}."
         )
 
     def _sound(self, context: Context) -> str:
-        """Why nothing is to be done in a directory that was planned."""
-        return f"Kafka Streams {context['params']['to']} opens what is there"
+        """Why there is nothing to do in a directory that was planned."""
+        return f"Kafka Streams {context['params']['to']} can open the directories as they are"
 
     def _shown(self, context: Context, plans: Plans, changed: int) -> tuple[str, str]:
-        """The question, and what is shown with it."""
+        """The question, and the body that is shown with it."""
         to = str(context["params"]["to"])
         return f"Migrate {changed} state director{'y' if changed == 1 else 'ies'} to Kafka Streams {to}?", body(
             plans, to
         )
 
     def _unasked(self, plans: Plans) -> list[ApprovedEntry]:
-        """What is applied where nobody is to be asked."""
+        """The entries to apply without approval."""
         return approved(plans)
 
     def _plans(self, context: Context) -> Plans:
@@ -134,8 +134,8 @@ def _approved_id(plan: ShortPlan | None) -> str:
 
 def _why_not(plan: ShortPlan | None) -> str:
     if plan is None:
-        return "Its plan failed."
-    return "" if plan["changed"] else f"Nothing is to be done: Kafka Streams {plan['to']} opens it as it is."
+        return "Planning failed."
+    return "" if plan["changed"] else f"Nothing to do: Kafka Streams {plan['to']} can open it as it is."
 
 
 def outcomes(
@@ -146,15 +146,15 @@ def outcomes(
     refused: Sequence[str | None],
     done: str = "migrated",
 ) -> list[Became]:
-    """What became of each directory.
+    """The outcome of each directory.
 
     Args:
-        plans: the entries with what the planning tasks have returned.
-        answer: the answer; ``None`` where nobody was asked.
-        applied: what was returned by the tasks that apply plans, of each directory,
-        verified: and by those that look again.
-        refused: kind and code of the error of each plan that failed, as far as they are known.
-        done: what a directory is called to which it was done.
+        plans: the entries with the results of the planning tasks.
+        answer: the answer; ``None`` if no approval was asked for.
+        applied: for each directory the result of its task that applies the plan,
+        verified: and of its task that verifies it.
+        refused: kind and code of the error of each plan that failed; ``None`` if not known.
+        done: past participle for a directory that was changed, such as ``migrated``.
     """
     return [
         {
@@ -166,7 +166,7 @@ def outcomes(
     ]
 
 
-_REFUSED, _FAILED, _DAMAGED = "not planned", "not ", ", and not as it has to be"
+_REFUSED, _FAILED, _DAMAGED = "not planned", "not ", ", but its verification failed"
 
 
 def _not_planned(why: str | None) -> str:
@@ -185,17 +185,17 @@ def _became(
     if result is None:
         if answer is None or answer["chosen"] != ApprovalOperator.REJECT:
             return _FAILED + done
-        return "rejected, because nobody answered in time" if answer["by"] is None else "rejected"
+        return "rejected, because there was no answer in time" if answer["by"] is None else "rejected"
     if seen is None:
         return done + _DAMAGED
-    return done if seen.get("looked", True) else f"{done}; works again, so it was not looked at once more"
+    return done if seen.get("looked", True) else f"{done}; not verified, because the application is running again"
 
 
 def conclude(found: Sequence[Became], log: Any) -> None:
-    """Say what became of each directory; the last word of a run.
+    """Log the outcome of each directory, and fail if one was neither changed as planned nor rejected.
 
     Raises:
-        JobRefused: one is not what it was asked to be, and nobody has rejected that.
+        JobRefused: the directories that failed.
     """
     for line in columns(
         ("application", "state directory", "outcome"),
@@ -204,9 +204,9 @@ def conclude(found: Sequence[Became], log: Any) -> None:
         log.info("%s", line)
     wrong = [one for one in found if one["outcome"].startswith(_FAILED) or one["outcome"].endswith(_DAMAGED)]
     if wrong:
-        said = "\n".join(f"  {one['name']} in {one['state_dir']}: {one['outcome']}" for one in wrong[:_NAMED])
+        lines = "\n".join(f"  {one['name']} in {one['state_dir']}: {one['outcome']}" for one in wrong[:_NAMED])
         more = f"\n  and {len(wrong) - _NAMED:,} more" if len(wrong) > _NAMED else ""
         raise JobRefused(
-            f"{len(wrong)} of {len(found)} directories are not what they were to become:\n{said}{more}\nWhat to do: "
-            "see the logs of their tasks, then clear those with all that follows, or start a new run for them."
+            f"{len(wrong)} of {len(found)} directories failed:\n{lines}{more}\nWhat to do: see the logs of their "
+            "tasks, then clear these tasks and those downstream, or start a new run for the directories."
         )

@@ -1,11 +1,11 @@
-"""The tasks of a Dag that plans what it would do to state directories, asks a person, and does what was approved.
+"""The tasks of a Dag that plans changes of state directories, asks a person for approval, and applies approved plans.
 
 ::
 
     read_directories ─▶ plan ─▶ approve ─▶ <step>.apply ─▶ <step>.verify ─▶ outcome
                         └────────────────────────────────────────────────────┘
 
-``plan`` and the two of ``<step>`` are mapped: one of each for each directory.
+``plan``, ``<step>.apply`` and ``<step>.verify`` are mapped over the directories.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ def approved_steps(
     approval: type[MigrationApproval],
     settings: Mapping[str, Any],
 ) -> None:
-    """Put these tasks into the Dag that is being defined.
+    """Add the tasks to the Dag that is being defined.
 
     Args:
-        step: the name of the group of tasks that apply and verify.
-        done: what a directory is called to which it was done.
-        read: one entry for each state directory, from the parameters of a run; raises ``StatecoreError``.
-        operator: that of ``plan``, ``apply`` and ``verify``.
-        approval: that of ``approve``.
-        settings: arguments of all tasks of the operator.
+        step: name of the task group that applies and verifies.
+        done: past participle for a directory that was changed, such as ``migrated``.
+        read: returns one entry for each state directory from a run's parameters; raises ``StatecoreError``.
+        operator: operator of ``plan``, ``apply`` and ``verify``.
+        approval: operator of ``approve``.
+        settings: arguments of all tasks of ``operator``.
     """
 
     @task
@@ -64,7 +64,7 @@ def approved_steps(
         plan_id: str,
         why: str,
     ) -> None:
-        """Apply the plan of one directory, then look at it again."""
+        """Apply the plan of one directory, then verify it."""
         of_directory: dict[str, Any] = {
             **{"title": title, "name": name, "application_id": application_id, "host": host},
             **{"engine": engine, "conf": conf, "request": request},
@@ -75,14 +75,14 @@ def approved_steps(
 
     @task(trigger_rule="all_done")
     def outcome(directories: list[Entry] | None, ti: Any = None) -> list[Became]:
-        """What became of each directory."""
+        """The outcome of each directory."""
         import logging
 
         from statecore.airflow.directory_change.approval import conclude, outcomes
         from statecore.airflow.failures import JobRefused
 
         if directories is None:
-            raise JobRefused("Nothing was changed: read_directories failed, and its log says why.")
+            raise JobRefused("Nothing was changed: read_directories failed, see its log.")
 
         def returned(task_id: str, **key: str) -> Any:
             return ti.xcom_pull(task_ids=task_id, map_indexes=range(len(directories)), **key)

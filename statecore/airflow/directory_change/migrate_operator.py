@@ -1,13 +1,12 @@
 """The operator of a migration: one step (plan, apply or verify) for one state directory.
 
-All three are one job of ``statecore.spark.migrate_job``, in a process beside the task; who verifies asks ``statecore
-doctor`` as well. With the engine Spark
-``spark-submit`` runs the step that changes something; the two that only look need no executor, and go there only where
-the driver is on another machine.
+Each step is one job of ``statecore.spark.migrate_job``, in a process on the worker; ``verify`` also runs ``statecore
+doctor``. With the engine Spark, ``apply`` runs by ``spark-submit``; the steps that only read need no executors, and run
+there only if the driver is on another machine.
 
-Retries are safe. A plan and a look change nothing. A try to apply that died has left each task wholly old or wholly
-new, and the next one goes on from there; what was approved is the plan's id, and a directory that somebody else has
-changed since has another one, and is refused.
+Retries are safe. ``plan`` and ``verify`` change nothing. If a try of ``apply`` dies, each Kafka Streams task is in its
+old or its new state, and the next try resumes from there. The approval is of the plan's id: a directory that was
+changed since has another plan, and is refused.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from statecore.airflow import reports
 from statecore.airflow.credentials import environment
-from statecore.airflow.directory_change import verify as examination
+from statecore.airflow.directory_change import verify
 from statecore.airflow.directory_change.migration_runs import SPARK
 from statecore.airflow.directory_change.plans import migration_path, reasons, short, table
 from statecore.airflow.directory_change.xcom_values import REFUSED_KEY, NotLooked, ShortPlan, StepResult
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 MODULE = "statecore.spark.migrate_job"
 
 _REASONS = 50
-"""Reasons that a failed task says; the report has all of them."""
+"""Number of reasons in the message of a failed task; the report has all of them."""
 
 
 class Step(StrEnum):
@@ -56,24 +55,25 @@ class Step(StrEnum):
 
 
 class StatecoreMigrateOperator(StatecoreWorkerOperator):
-    """One step of the migration of one state directory; returns the report in short.
+    """One step of the migration of one state directory; returns the short report.
 
-    What is of the directory comes from its entry (:class:`~.migration_values.ApprovedEntry`), so a Dag expands it.
+    The arguments of a directory come from its entry (:class:`~.xcom_values.ApprovedEntry`): a Dag expands it over them.
 
     Args:
         step: the step.
         title: the directory's name in the grid. (templated)
-        engine: who converts. (templated)
+        engine: ``processes`` or ``spark``. (templated)
         host: the machine that has the directory; ``None`` for any. (templated)
-        plan_id: to apply, the plan that was approved; without one the task is skipped. (templated)
-        why: why there is none. (templated)
+        plan_id: the approved plan to apply; if empty, ``apply`` is skipped. (templated)
+        why: why ``plan_id`` is empty. (templated)
         kwargs: see :class:`statecore.airflow.operators.StatecoreSparkOperator`; the request is a
             ``statecore.jobs.migrate.request.MigrateRequest``.
 
     Raises:
-        AirflowSkipException: nothing is to be applied.
-        JobRefused: the directory cannot be migrated, is in use, is not on this machine, or is not what was approved.
-        JobUnavailable: something was not there in time, or there was no room; Airflow retries.
+        AirflowSkipException: there is nothing to apply.
+        JobRefused: the directory cannot be migrated, is in use, is not on this machine, or has another plan than the
+            approved one.
+        JobUnavailable: something was not available in time, or there was not enough space; Airflow retries.
     """
 
     template_fields: Sequence[str] = (
@@ -101,9 +101,9 @@ class StatecoreMigrateOperator(StatecoreWorkerOperator):
         self.why = why
 
     def execute(self, context: Context) -> Any:
-        """Do the step, read its report, return it in short (:class:`~.migration_values.StepResult`).
+        """Run the step and return its short report (:class:`~.xcom_values.StepResult`).
 
-        Of a step that fails kind and code are left in the XCom ``refused``, for the last word of the run.
+        If it fails, kind and code of the error are pushed as the XCom ``refused``, for the task ``outcome``.
         """
         try:
             return self._do(context, Step(self.step))
@@ -113,11 +113,11 @@ class StatecoreMigrateOperator(StatecoreWorkerOperator):
 
     def _do(self, context: Context, step: Step) -> Any:
         if step is Step.APPLY and not self.plan_id:
-            self.log.info("%s", self.why)  # Airflow's own line does not say it
+            self.log.info("%s", self.why)  # Airflow does not log the reason of a skip
             raise AirflowSkipException(self.why)
         settings, request_id = Settings.from_environment(), request_id_of(context)
         directory = Path(self.reports_dir) if self.reports_dir else settings.reports
-        report_file = self._place(reports.report_path(directory, self.application_id, request_id))
+        report_file = self._report_path(reports.report_path(directory, self.application_id, request_id))
         with self._refusing(report_file, request_id):
             self._check_host()
             if self.request.get("spec_path"):
@@ -130,12 +130,12 @@ class StatecoreMigrateOperator(StatecoreWorkerOperator):
                 self._work(context, settings, report_file, argument)
         except JobRefused:
             if step is Step.VERIFY and self._is_in_use(report_file):
-                self.log.warning("%s works again: what it has is not looked at once more", self.application_id)
-                nobody: NotLooked = {"looked": False, "map_index": context["ti"].map_index}
-                return nobody
+                self.log.warning("%s is running again: the directory is not verified", self.application_id)
+                not_looked: NotLooked = {"looked": False, "map_index": context["ti"].map_index}
+                return not_looked
             raise
         report: Any = self.document.from_json(self._report(report_file))
-        self._judge(step, report, report_file)
+        self._check_outcome(step, report, report_file)
         findings = None
         if step is Step.VERIFY and self.is_examined and self._sees_the_directory():
             with environment(secrets):
@@ -149,15 +149,15 @@ class StatecoreMigrateOperator(StatecoreWorkerOperator):
         return result
 
     document: ClassVar[DocumentType[Any]] = MIGRATE_REPORT
-    """What a step reports."""
+    """Document type of a step's report."""
 
     is_examined: ClassVar[bool] = True
-    """Whether ``statecore doctor`` is asked when a directory is looked at again."""
+    """Whether ``verify`` runs ``statecore doctor``."""
 
     def _module(self) -> str:
         return MODULE
 
-    def _place(self, report_file: Path) -> Path:
+    def _report_path(self, report_file: Path) -> Path:
         return migration_path(report_file)
 
     def _short(self, report: Any) -> ShortPlan:
@@ -171,17 +171,17 @@ class StatecoreMigrateOperator(StatecoreWorkerOperator):
         return self.engine != SPARK or self._driver_is_here()
 
     def _examined(self, context: Context, report: MigrateReport, report_file: Path) -> dict[str, int]:
-        """Have ``statecore doctor`` look; how much it found, by severity."""
-        examined = examination.report_path(report_file)
-        with self._refusing(examined, request_id_of(context)):
-            make_room_for(examined)
-        asked = json.dumps(examination.request_for(self.request).to_json())
-        self._run_here(context, examination.MODULE, ["--request", asked], examined, who="statecore doctor")
-        found = examination.findings(reports.read_report(examined))
-        self._log_lines(f"statecore doctor: {len(found)} findings", *map(examination.in_words, found[:_REASONS]))
+        """Run ``statecore doctor``; returns the number of findings by severity."""
+        doctor_report = verify.report_path(report_file)
+        with self._refusing(doctor_report, request_id_of(context)):
+            make_room_for(doctor_report)
+        request = json.dumps(verify.request_for(self.request).to_json())
+        self._run_here(context, verify.MODULE, ["--request", request], doctor_report, who="statecore doctor")
+        found = verify.findings(reports.read_report(doctor_report))
+        self._log_lines(f"statecore doctor: {len(found)} findings", *map(verify.in_words, found[:_REASONS]))
         left = {task.task for task in report.tasks if task.left}
         try:
-            examination.check(found, left, f"{self.application_id} in {self.request['state_dir']}")
+            verify.check(found, left, f"{self.application_id} in {self.request['state_dir']}")
         except Corrupted as error:
             raise exception_for(error.to_json(), log=self.log) from error
         return dict(Counter(one["severity"] for one in found))
@@ -193,14 +193,14 @@ class StatecoreMigrateOperator(StatecoreWorkerOperator):
                 f"The directory of {self.application_id} is on {self.host}, and this task runs on "
                 f"{socket.gethostname()}.",
                 code="host-mismatch",
-                action="Have a worker of that machine do it, by a queue of its own.",
+                action="Run the task on a worker of that machine, with a queue for that machine.",
                 application_id=self.application_id,
                 host=self.host,
             )
 
     def _work(self, context: Context, settings: Settings, report_file: Path, argument: str) -> None:
-        looks = self.step != Step.APPLY
-        if self.engine == SPARK and not (looks and self._driver_is_here()):
+        reads_only = self.step != Step.APPLY
+        if self.engine == SPARK and not (reads_only and self._driver_is_here()):
             self._submit(context, settings, report_file, argument)
         else:
             self._run_here(context, self._module(), ["--request", argument], report_file)
@@ -217,15 +217,15 @@ class StatecoreMigrateOperator(StatecoreWorkerOperator):
         except reports.ReportError:
             return False
 
-    def _judge(self, step: Step, report: MigrateReport, report_file: Path) -> None:
-        """Say what the report says, and fail where the directory is not as it has to be."""
+    def _check_outcome(self, step: Step, report: MigrateReport, report_file: Path) -> None:
+        """Log the report, and fail if the directory is not in the required state."""
         where = f"{self.application_id} in {self.request['state_dir']}"
         if report.outcome is Outcome.REFUSED:
             why = reasons(report)
             more = [f"and {len(why) - _REASONS:,} more"] if len(why) > _REASONS else []
-            said = "\n".join(f"  {line}" for line in [*why[:_REASONS], *more])
+            lines = "\n".join(f"  {line}" for line in [*why[:_REASONS], *more])
             error = Invalid(
-                f"{where} cannot be migrated to Kafka Streams {report.to}:\n{said}",
+                f"{where} cannot be migrated to Kafka Streams {report.to}:\n{lines}",
                 code="migration-impossible",
                 action="Do what each line says, then clear this task; nothing was changed.",
                 report=str(report_file),
@@ -234,9 +234,10 @@ class StatecoreMigrateOperator(StatecoreWorkerOperator):
         self._log_lines(f"{where}, for Kafka Streams {report.to}: {report.outcome}", table(short(report)))
         if step is Step.VERIFY and report.outcome is not Outcome.UNCHANGED:
             damaged = Corrupted(
-                f"{where} was migrated to Kafka Streams {report.to}, and something is left to be done.",
+                f"{where} was migrated to Kafka Streams {report.to}, but something is left to do.",
                 code="migration-incomplete",
-                action="See above what it is, and who has written there since; then start a new run.",
+                action="See above what is left, and find out what has written to the directory since; then start a new "
+                "run.",
                 report=str(report_file),
             )
             raise exception_for(damaged.to_json(), log=self.log)

@@ -1,7 +1,7 @@
-"""From the parameters of a run of ``migrate_checkpoints`` to one entry for each state directory.
+"""Parameters of a run of ``migrate_checkpoints``, and its entries: one for each state directory.
 
-An entry (:class:`~.migration_values.Entry`) is what the mapped tasks are given. A directory that cannot be migrated is
-refused by its own task, so nothing is read here.
+An entry (:class:`~.xcom_values.Entry`) has the arguments of the mapped tasks. Directories are not read here: one that
+cannot be migrated is refused by its own task.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from statecore.spec.duration import EXPECTED, parse_duration
 from statecore.spec.spark_settings import settings_of
 
 DIRECTORIES = "directories"
-"""The parameter that says which state directories are meant."""
+"""The parameter with the state directories."""
 
 OF_A_DIRECTORY = ("application_id", "state_dir", "spec_path")
 _OF_A_STEP = ("apply", "approved")
@@ -35,15 +35,11 @@ PROCESSES, SPARK = "processes", "spark"
 """The engines."""
 
 ASK, NONE = "ask", "none"
-"""Who approves the plans: a person, or nobody."""
+"""Values of the parameter ``approve``: a person approves the plans, or no approval is needed."""
 
 
 def migration_params(state_dir: str | None) -> dict[str, Param]:
-    """The Params of the form, but for those of Spark.
-
-    Args:
-        state_dir: the site's default of a directory's ``state_dir``.
-    """
+    """The Params of the form, without those of Spark; ``state_dir`` is the default of a directory."""
     return {
         DIRECTORIES: directories_param(MigrateRequest, state_dir),
         **params_of(MigrateRequest, needed=("to",), without=WITHOUT),
@@ -53,32 +49,32 @@ def migration_params(state_dir: str | None) -> dict[str, Param]:
             type="string",
             enum=[PROCESSES, SPARK],
             title="Engine",
-            description="Who converts the tasks: processes on the worker, or Spark's executors, which have to see the "
-            "directories.",
+            description="What converts the tasks: processes on the worker, or Spark's executors, which need access to "
+            "the directories.",
             section="Spark",
         ),
     }
 
 
 def directories_param(request: type[Request], state_dir: str | None, needed: Sequence[str] = ()) -> Param:
-    """The Param that says which state directories are meant.
+    """The Param with the state directories.
 
     Args:
-        request: the request of the job that each is given to.
+        request: the request of each directory's job.
         state_dir: the site's default of a directory's ``state_dir``.
-        needed: what each has to say besides.
+        needed: further required fields.
     """
     asked = ("application_id", *(() if state_dir else ("state_dir",)), *needed)
     each = object_schema(request, OF_A_DIRECTORY, asked)
     each["properties"]["host"] = {
         "type": "string",
         "minLength": 1,
-        "description": "The name of the machine that has the directory; a task that runs on another one fails.",
+        "description": "The host name of the machine that has the directory; a task on another machine fails.",
     }
     each["properties"]["queue"] = {
         "type": "string",
         "minLength": 1,
-        "description": "The queue of that machine's worker, where the site has statecore.airflow.queues.",
+        "description": "The queue of that machine's worker, if the site uses statecore.airflow.queues.",
     }
     return required(
         None,
@@ -87,21 +83,21 @@ def directories_param(request: type[Request], state_dir: str | None, needed: Seq
         minItems=1,
         title="State directories",
         description='A JSON list, such as [{"application_id": "orders", "state_dir": "/var/lib/kafka-streams"}]; '
-        "each may say its spec_path, host and queue as well."
+        "each may also have spec_path, host and queue."
         + (f" Without state_dir it is {state_dir}." if state_dir else ""),
     )
 
 
 def approval_params() -> dict[str, Param]:
-    """The Params that say who approves plans, and within which time."""
+    """The Params for approval and its timeout."""
     return {
         "approve": Param(
             ASK,
             type="string",
             enum=[ASK, NONE],
             title="Approval",
-            description="ask: a person looks at the plans first. none: they are applied as they are, for runs that "
-            "nobody watches.",
+            description="ask: a person approves the plans first. none: plans are applied without approval, for "
+            "unattended runs.",
             section="Approval",
         ),
         "approve_within": Param(
@@ -109,7 +105,7 @@ def approval_params() -> dict[str, Param]:
             type="string",
             pattern="^[0-9]+(s|m|h|d)$",
             title="Answer within",
-            description="Plans that nobody has answered by then are rejected. Such as 30m, 24h or 7d.",
+            description="Plans without an answer by then are rejected. Such as 30m, 24h or 7d.",
             section="Approval",
         ),
     }
@@ -129,15 +125,14 @@ def approved_within(params: Mapping[str, Any]) -> timedelta:
 
 
 def migrate_entries(params: Mapping[str, Any], state_dir: str | None = None) -> list[Entry]:
-    """One entry for each state directory, in the order in which they were named.
+    """One entry for each state directory, in the order of the parameter.
 
     Args:
         params: the parameters of the run.
-        state_dir: that of directories that say none.
+        state_dir: default of a directory's ``state_dir``.
 
     Raises:
-        Invalid: there is no parameter of some name, one is not well-formed, a path is relative, or a directory is
-            named twice.
+        Invalid: a parameter is unknown or not well-formed, a path is relative, or a directory is named twice.
     """
     check_names(params, MigrateRequest, WITHOUT, ("approve", "approve_within", "engine"), of=DIRECTORIES)
     conf = settings_of(params).to_conf()
@@ -152,22 +147,22 @@ def entries_of(
     conf: dict[str, str] | None = None,
     state_dir: str | None = None,
 ) -> list[Entry]:
-    """The entries of the directories that a run names, each with a request of a job.
+    """The entries of the directories of a run, each with the request of a job.
 
     Args:
         request: the request's class.
-        params: the parameters of the run, whose names were looked at.
-        what: the job, as the command is called.
-        engine: who does the work.
-        conf: Spark's.
-        state_dir: that of directories that say none.
+        params: the parameters of the run, whose names were checked.
+        what: the job, by the name of its command.
+        engine: ``processes`` or ``spark``.
+        conf: Spark properties; ``None`` for the site's.
+        state_dir: default of a directory's ``state_dir``.
 
     Raises:
         Invalid: as :func:`migrate_entries`.
     """
     approved_within(params)
-    said = fields_of(request, {name: params.get(name) for name in params if name not in WITHOUT})
-    entries = [_entry(request, what, named, said, engine, conf, state_dir) for named in params[DIRECTORIES]]
+    fields = fields_of(request, {name: params.get(name) for name in params if name not in WITHOUT})
+    entries = [_entry(request, what, named, fields, engine, conf, state_dir) for named in params[DIRECTORIES]]
     _check_once(entries)
     ids = Counter(entry["application_id"] for entry in entries)
     for entry in entries:
@@ -181,18 +176,18 @@ def _entry(
     request_type: type[MigrateRequest] | type[RecoverGlobalRequest],
     what: str,
     named: Mapping[str, Any],
-    said: Mapping[str, Any],
+    fields: Mapping[str, Any],
     engine: str,
     conf: dict[str, str] | None,
     state_dir: str | None,
 ) -> Entry:
     of_directory = {name: named.get(name) for name in OF_A_DIRECTORY if named.get(name)}
-    request = {"state_dir": state_dir, **of_directory, **said}
+    request = {"state_dir": state_dir, **of_directory, **fields}
     check_paths(request)
     application_id = request_type.from_json(request).application_id or ""
     if application_id in (os.curdir, os.pardir) or os.sep in application_id:
         raise Invalid(
-            f"{application_id!r} is no application id.",
+            f"{application_id!r} is not an application id.",
             code="application-id-invalid",
             action="Give Kafka Streams' application.id, not a path.",
             application_id=application_id,
@@ -217,7 +212,7 @@ def _check_once(entries: list[Entry]) -> None:
             raise Invalid(
                 f"The directory of {entry['application_id']} in {directory} is named twice.",
                 code="state-directory-duplicated",
-                action="Name each directory once; of directories on several machines say the host.",
+                action="Name each directory once; for directories on several machines give the host.",
                 state_dir=directory,
                 application_id=entry["application_id"],
             )

@@ -1,10 +1,10 @@
-"""Plans of migrations for people: in short for XCom, as a table for the log, as Markdown for who approves them.
+"""Migration plans for XCom (short), for the log (table) and for the approval page (Markdown).
 
-What is the same in many tasks is said once (:mod:`statecore.jobs.migrate.summary`). However many tasks and directories
-there are, what is shown is bounded, and says how much was left out; the whole plan is in the report.
+Steps that are the same in many tasks are shown once (:mod:`statecore.jobs.migrate.summary`). The output is bounded and
+says how many rows were left out; the report has the whole plan.
 
-Names of tasks are text and no code: Airflow's page draws a box around code, and where a list of boxes is folded the
-next line's covers the underscores of the one above.
+Names of tasks are not marked as code: Airflow's page draws boxes around code, and in wrapped lists the boxes cover
+underscores of the line above.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from statecore.jobs.migrate.report import MigrateReport
 from statecore.jobs.migrate.summary import BESIDE, Together
 
 ROWS = 40
-"""Rows of a directory that are shown."""
+"""Number of rows that are shown of a directory."""
 
 DIRECTORIES = 40
-"""Directories whose plans are shown to who approves them; the others are named in the first table."""
+"""Number of directories whose plans are shown for approval; the first table names all of them."""
 
 _NAMED = 12
-"""Tasks that a row names."""
+"""Number of tasks that a row names."""
 
 _MARKUP = re.compile(r"([\\`*{}\[\]|~#$]|(?<![^\W_])_|_(?![^\W_]))")
-"""What means something to Markdown; an underscore within a word does not."""
+"""Characters with a meaning in Markdown; an underscore within a word has none."""
 
 
 def migration_path(report_file: Path) -> Path:
-    """Where the report of a migration lies that would be that of a restore at ``report_file``."""
+    """Path of a migration's report for the report path of a restore."""
     return report_file.parent / "migrations" / report_file.name
 
 
 def short(report: MigrateReport) -> ShortPlan:
-    """A report for XCom: small, whatever the directory's size."""
+    """A report for XCom, of bounded size."""
     return {
         "application_id": report.application_id,
         "state_dir": report.state_dir,
@@ -61,12 +61,12 @@ def short(report: MigrateReport) -> ShortPlan:
 
 
 def reasons(report: MigrateReport) -> list[str]:
-    """Why a directory is refused, a line each, with the tasks for which that is so."""
+    """The reasons why a directory is refused, each with its tasks."""
     return [f"{_tasks(row)}: {row['what']}" for row in map(_row, summary.refused(report))]
 
 
 def bounded(found: Sequence[Together]) -> Rows:
-    """As many rows as are shown."""
+    """The rows that are shown."""
     return {"rows": [*map(_row, found[:ROWS])], "left_out": max(len(found) - ROWS, 0)}
 
 
@@ -81,34 +81,34 @@ def _tasks(row: Row) -> str:
 
 
 def table(plan: ShortPlan) -> str:
-    """A short report as a table for a person who reads the task's log."""
+    """A short report as a table for the task's log."""
     lines = []
     if plan["done"]["rows"]:
         rows = [(_tasks(row), row["store"] or BESIDE, row["kind"], row["what"]) for row in plan["done"]["rows"]]
         lines += columns(("task", "store", "kind", "what is done"), rows)
     lines += _left_out(plan["done"])
-    for title, part in (("left as it is", plan["left"]), ("note", plan["notes"])):
-        lines += [f"{title}: {_tasks(row)}: {row['what']}" for row in part["rows"]]
-        lines += _left_out(part)
+    for title, found in (("unchanged", plan["left"]), ("note", plan["notes"])):
+        lines += [f"{title}: {_tasks(row)}: {row['what']}" for row in found["rows"]]
+        lines += _left_out(found)
     lines.append(f"{plan['changed']:,} of {plan['tasks']:,} tasks; plan {plan['plan_id']}")
     return "\n".join(lines)
 
 
-def _left_out(part: Rows) -> list[str]:
-    return [f"and {part['left_out']:,} more rows, in the report"] if part["left_out"] else []
+def _left_out(found: Rows) -> list[str]:
+    return [f"and {found['left_out']:,} more rows, in the report"] if found["left_out"] else []
 
 
 def body(plans: Plans, to: str) -> str:
-    """What is shown to who approves plans, as Markdown.
+    """The Markdown that is shown for approval.
 
     Args:
-        plans: of each directory its entry, and its plan in short; ``None`` where it is refused.
+        plans: each directory's entry with its short plan; ``None`` if planning failed.
         to: the release.
     """
     shown = [(entry, plan) for entry, plan in plans if plan is not None and plan["changed"]]
     lines = [
-        f"Kafka Streams **{to}** is to open these state directories. Nothing has been changed yet; keep the "
-        "applications closed until this run has ended.",
+        f"If you approve, these state directories are migrated to Kafka Streams **{to}**. "
+        "Nothing has been changed yet; keep the applications stopped until this run has ended.",
         "",
         "| application | state directory | from | tasks that change | plan |",
         "|---|---|---|---|---|",
@@ -118,7 +118,7 @@ def body(plans: Plans, to: str) -> str:
 
 
 def details(shown: Sequence[tuple[Entry, ShortPlan]]) -> list[str]:
-    """What is done in each directory in which something is, as far as it is shown."""
+    """The steps in each directory that changes, as far as they are shown."""
     lines: list[str] = []
     for entry, plan in shown[:DIRECTORIES]:
         lines += ["", f"### {cell(entry['title'])}: plan {code(plan['plan_id'])}"]
@@ -132,11 +132,11 @@ def _overview(entry: Entry, plan: ShortPlan | None) -> str:
     where = code(entry["request"]["state_dir"]) + (f" on {cell(entry['host'])}" if entry["host"] else "")
     begin = f"| {cell(entry['application_id'])} | {where} |"
     if plan is None:
-        return f"{begin}  | not part of this: its task *plan* failed, and says why |  |"
+        return f"{begin}  | not included: its task *plan* failed, see its log |  |"
     if not plan["changed"]:
-        return f"{begin} {cell(', '.join(plan['seen']))} | none: it is opened as it is |  |"
-    anew = f"; {_size(plan['rewritten_bytes'])} are written anew" if plan["rewritten_bytes"] else ""
-    changed = f"{plan['changed']:,} of {plan['tasks']:,}{anew}"
+        return f"{begin} {cell(', '.join(plan['seen']))} | none: it can be opened as it is |  |"
+    rewritten = f"; {_size(plan['rewritten_bytes'])} are rewritten" if plan["rewritten_bytes"] else ""
+    changed = f"{plan['changed']:,} of {plan['tasks']:,}{rewritten}"
     return f"{begin} {cell(', '.join(plan['seen']))} | {changed} | {code(plan['plan_id'])} |"
 
 
@@ -147,21 +147,21 @@ def _detail(plan: ShortPlan) -> list[str]:
         store = f"{code(row['store'])}{kind}" if row["store"] else BESIDE
         lines.append(f"| {cell(_tasks(row))} | {store} | {cell(row['what'])} |")
     left, notes = plan["left"], plan["notes"]
-    for part, heading in ((left, "left as it is, and what Kafka Streams will do with it"), (notes, "note")):
-        if part["rows"]:
+    for found, heading in ((left, "unchanged, and what Kafka Streams will do with it"), (notes, "note")):
+        if found["rows"]:
             lines += ["", f"| task | {heading} |", "|---|---|"]
-            lines += [f"| {cell(_tasks(row))} | {cell(row['what'])} |" for row in part["rows"]]
-    hidden = sum(part["left_out"] for part in (plan["done"], left, notes))
+            lines += [f"| {cell(_tasks(row))} | {cell(row['what'])} |" for row in found["rows"]]
+    hidden = sum(found["left_out"] for found in (plan["done"], left, notes))
     return [*lines, *(["", f"{hidden:,} more rows are in the report."] if hidden else [])]
 
 
 def cell(text: str) -> str:
-    """Text in a cell of a table, whatever it is made of."""
+    """Text escaped for a cell of a Markdown table."""
     return _MARKUP.sub(r"\\\1", html.escape(" ".join(str(text).split()), quote=False))
 
 
 def code(text: str) -> str:
-    """A name that is to be read letter by letter."""
+    """A name as inline code, or escaped if it cannot be code."""
     safe = " ".join(str(text).split())
     return cell(safe) if "`" in safe or "|" in safe else f"`{safe}`"
 

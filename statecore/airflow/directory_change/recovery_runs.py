@@ -1,6 +1,6 @@
-"""Recoveries of global stores in Airflow: from the parameters of a run to its entries, and their plans for people.
+"""Recoveries of global stores: parameters and entries of a run, and short plans.
 
-It is what :mod:`~.migrations` and :mod:`~.migration_plans` are to a migration, with the same entries and short plans.
+The counterpart of :mod:`~.migration_runs` and :mod:`~.plans`, with the same entries and short plans.
 """
 
 from __future__ import annotations
@@ -29,21 +29,17 @@ from statecore.jobs.repair.report import RepairReport
 
 
 class RecoveryPlan(ShortPlan):
-    """The report of a recovery in short.
+    """The short report of a recovery.
 
     Attributes:
-        doubts: how many sentences a person has to look at before it is done.
+        doubts: number of doubts that a person has to review before the plan is applied.
     """
 
     doubts: int
 
 
 def recovery_params(state_dir: str | None) -> dict[str, Param]:
-    """The Params of the form.
-
-    Args:
-        state_dir: the site's default of a directory's ``state_dir``.
-    """
+    """The Params of the form; ``state_dir`` is the default of a directory."""
     return {
         DIRECTORIES: directories_param(RecoverGlobalRequest, state_dir, ("spec_path",)),
         **params_of(RecoverGlobalRequest, without=WITHOUT),
@@ -52,11 +48,11 @@ def recovery_params(state_dir: str | None) -> dict[str, Param]:
 
 
 def recovery_entries(params: Mapping[str, Any], state_dir: str | None = None) -> list[Entry]:
-    """One entry for each state directory, in the order in which they were named.
+    """One entry for each state directory, in the order of the parameter.
 
     Args:
         params: the parameters of the run.
-        state_dir: that of directories that say none.
+        state_dir: default of a directory's ``state_dir``.
 
     Raises:
         Invalid: as :func:`statecore.airflow.directory_change.migration_runs.migrate_entries`.
@@ -66,21 +62,21 @@ def recovery_entries(params: Mapping[str, Any], state_dir: str | None = None) ->
 
 
 def recovery_path(report_file: Path) -> Path:
-    """Where the report of a recovery lies that would be that of a restore at ``report_file``."""
+    """Path of a recovery's report for the report path of a restore."""
     return report_file.parent / "recoveries" / report_file.name
 
 
 def short(report: RepairReport) -> RecoveryPlan:
-    """A report for XCom: small, whatever the directory's size."""
+    """A report for XCom, of bounded size."""
     rebuilt = [
         Together(one.tasks, f"rebuilt from {one.sources}" + _rows(one.rows), store)
         for one in report.rebuilt
         for store in one.stores
     ]
-    mended = [Together((task.task,), step) for task in report.mended for step in task.steps]
-    doubts = [Together(one.tasks, f"To be looked at: {doubt}") for one in report.rebuilt for doubt in one.doubts]
+    repaired = [Together((task.task,), step) for task in report.mended for step in task.steps]
+    doubts = [Together(one.tasks, f"To be reviewed: {doubt}") for one in report.rebuilt for doubt in one.doubts]
     starts = [
-        Together((GLOBAL,), f"{one.store}: the next start as it was: {one.start}. {' '.join(one.why)}".rstrip())
+        Together((GLOBAL,), f"{one.store}: next start without recovery: {one.start}. {' '.join(one.why)}".rstrip())
         for one in report.next_starts
     ]
     left = [Together((str(one.get("task") or GLOBAL),), str(one["what"])) for one in report.left]
@@ -96,9 +92,9 @@ def short(report: RepairReport) -> RecoveryPlan:
         "phases": dict(report.phases),
         "seen": [],
         "tasks": 1,
-        "changed": int(bool(rebuilt or mended)),
+        "changed": int(bool(rebuilt or repaired)),
         "rewritten_bytes": 0,
-        "done": bounded([*mended, *rebuilt]),
+        "done": bounded([*repaired, *rebuilt]),
         "left": bounded(left),
         "notes": bounded([*doubts, *starts, *(Together((GLOBAL,), note) for note in report.notes)]),
         "doubts": len(doubts),
@@ -110,17 +106,18 @@ def _rows(rows: int | None) -> str:
 
 
 def body(plans: Plans) -> str:
-    """What is shown to who approves plans, as Markdown.
+    """The Markdown that is shown for approval.
 
     Args:
-        plans: of each directory its entry, and its plan in short; ``None`` where it is refused.
+        plans: each directory's entry with its short plan; ``None`` if planning failed.
     """
     shown = [(entry, plan) for entry, plan in plans if plan is not None and plan["changed"]]
     lines = [
-        "Global stores of these state directories would be rebuilt from their topics, and what is replaced is kept for "
-        "a week. Nothing has been changed yet; keep the applications closed until this run has ended.",
+        "If you approve, global stores of these state directories are rebuilt from their topics, and the replaced "
+        "files are kept for a week. "
+        "Nothing has been changed yet; keep the applications stopped until this run has ended.",
         "",
-        "| application | state directory | what would be done | plan |",
+        "| application | state directory | stores | plan |",
         "|---|---|---|---|",
     ]
     lines += [_overview(entry, plan) for entry, plan in plans]
@@ -131,8 +128,8 @@ def _overview(entry: Entry, plan: ShortPlan | None) -> str:
     where = code(entry["request"]["state_dir"]) + (f" on {cell(entry['host'])}" if entry["host"] else "")
     begin = f"| {cell(entry['application_id'])} | {where} |"
     if plan is None:
-        return f"{begin} not part of this: its task *plan* failed, and says why |  |"
+        return f"{begin} not included: its task *plan* failed, see its log |  |"
     if not plan["changed"]:
-        return f"{begin} nothing: its global stores are sound, or recover by themselves |  |"
+        return f"{begin} none: its global stores are valid, or recover by themselves |  |"
     named = ", ".join(dict.fromkeys(row["store"] or "files of global" for row in plan["done"]["rows"]))
     return f"{begin} {cell(named)} | {code(plan['plan_id'])} |"

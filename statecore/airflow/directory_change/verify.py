@@ -1,7 +1,7 @@
-"""What ``statecore doctor`` says of a directory that was migrated: a second look, by eyes that had no part in it.
+"""The findings of ``statecore doctor`` in a migrated directory, as an independent check.
 
-A finding that would keep the release from opening the directory, or lose something, fails the task, unless it is of a
-Kafka Streams task that the plan left as it is: that was said before, and approved.
+A finding that keeps the release from opening the directory, or that loses data, fails the task, unless it is in a Kafka
+Streams task that the approved plan left unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SHOWN = 20
 
 
 class Found(TypedDict):
-    """As much of a finding (:mod:`statecore.doctor.findings`) as is looked at here."""
+    """The fields of a finding (:mod:`statecore.doctor.findings`) that are used here."""
 
     code: str
     severity: str
@@ -30,23 +30,19 @@ class Found(TypedDict):
 
 
 def request_for(migration: Mapping[str, Any]) -> DiagnoseRequest:
-    """What is asked about the directory of a migration's request. Brokers are not.
-
-    Args:
-        migration: the request, as JSON.
-    """
+    """The doctor's request for the directory of a migration's request (as JSON), without brokers."""
     same = ("application_id", "state_dir", "tasks", "spec_path", "processing_guarantee")
-    said = {name: migration[name] for name in same if name in migration}
-    return DiagnoseRequest.from_json({**said, "release": migration["to"], "offline": True})
+    fields = {name: migration[name] for name in same if name in migration}
+    return DiagnoseRequest.from_json({**fields, "release": migration["to"], "offline": True})
 
 
 def report_path(migration: Path) -> Path:
-    """Where the report lies, beside that of the migration."""
+    """Path of the doctor's report for the path of a migration's report."""
     return migration.with_suffix(".examination.json")
 
 
 def findings(report: Mapping[str, Any]) -> list[Found]:
-    """What was found, from the report of an examination."""
+    """The findings of a doctor's report."""
     return [finding for one in report["applications"] for finding in one["findings"]]
 
 
@@ -57,23 +53,24 @@ def in_words(finding: Found) -> str:
 
 
 def check(found: Sequence[Found], left: Collection[str], where: str) -> None:
-    """Refuse what keeps a directory from being opened, or loses something.
+    """Refuse findings of severity error or loss.
 
     Args:
-        found: what was found.
-        left: tasks that the plan has left as they are.
+        found: the findings.
+        left: tasks that the plan left unchanged, whose findings are accepted.
         where: the directory, for the message.
 
     Raises:
-        Corrupted: something is that bad.
+        Corrupted: the findings that are not accepted.
     """
     bad = [one for one in found if one["severity"] in _BAD and one["task"] not in left]
     if bad:
-        said = "\n".join(f"  {in_words(one)}" for one in bad[:_SHOWN])
+        lines = "\n".join(f"  {in_words(one)}" for one in bad[:_SHOWN])
         more = f"\n  and {len(bad) - _SHOWN:,} more" if len(bad) > _SHOWN else ""
         raise Corrupted(
-            f"{where} was migrated, and statecore doctor finds {len(bad)} things that are bad:\n{said}{more}",
+            f"{where} was migrated, but statecore doctor has {len(bad)} findings of severity error or loss:\n"
+            f"{lines}{more}",
             code="migrated-state-unsound",
-            action="See docs/findings for each of them before the application is started.",
+            action="See docs/findings for each of them before you start the application.",
             problems=[{name: one[name] for name in ("code", "what", "task", "store")} for one in bad],
         )

@@ -1,4 +1,4 @@
-"""What the tasks of ``migrate_checkpoints`` hand to each other through XCom, key by key."""
+"""XCom values of the tasks of ``migrate_checkpoints`` and ``recover_global_stores``."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class Entry(TypedDict):
 
     Attributes:
         title: its name in the grid.
-        name: that of the Spark application, should it be one.
+        name: name of the Spark application, if Spark is used.
         application_id: Kafka Streams' ``application.id``.
         host: the machine that has it; ``None`` for any.
-        engine: who converts.
-        conf: Spark's; ``None`` for the site's.
-        request: the job's, as JSON, without what a step adds.
+        engine: ``processes`` or ``spark``.
+        conf: Spark properties; ``None`` for the site's.
+        request: the job's request as JSON, without what a step adds.
     """
 
     title: str
@@ -31,11 +31,11 @@ class Entry(TypedDict):
 
 
 class ApprovedEntry(Entry):
-    """One state directory, with a person's word on it.
+    """One state directory, with its approved plan.
 
     Attributes:
-        plan_id: the plan that was approved; empty where nothing is to be applied.
-        why: why that is so; empty where a plan was approved.
+        plan_id: the approved plan; empty if nothing is to be applied.
+        why: why ``plan_id`` is empty; empty if a plan was approved.
     """
 
     plan_id: str
@@ -43,14 +43,14 @@ class ApprovedEntry(Entry):
 
 
 class Row(TypedDict):
-    """What is the same in several tasks.
+    """A step or remark that is the same in several tasks.
 
     Attributes:
-        store: the store that it is done to; empty where it is none.
-        kind: its kind; empty where it is not known.
-        tasks: the first of them.
-        count: how many there are.
-        what: it, in words.
+        store: its store; empty for none.
+        kind: the store's kind; empty if not known.
+        tasks: the first of the tasks.
+        count: number of tasks.
+        what: the step or remark, as text.
     """
 
     store: str
@@ -61,11 +61,11 @@ class Row(TypedDict):
 
 
 class Rows(TypedDict):
-    """As many rows as are shown.
+    """A bounded list of rows.
 
     Attributes:
-        rows: they.
-        left_out: how many there are besides.
+        rows: the first rows.
+        left_out: number of further rows.
     """
 
     rows: list[Row]
@@ -73,17 +73,17 @@ class Rows(TypedDict):
 
 
 class ShortPlan(TypedDict):
-    """A report in short (:class:`statecore.jobs.migrate.report.MigrateReport`).
+    """A short report (:class:`statecore.jobs.migrate.report.MigrateReport`).
 
     Attributes:
-        application_id, state_dir, host, to, outcome, plan_id, kept, seconds, phases: as the report has them.
-        seen: which releases the layouts of its tasks are of.
-        tasks: how many tasks there are.
-        changed: to how many something is done.
-        rewritten_bytes: bytes of files that are written anew.
-        done: what is done to each store, and to files beside them.
-        left: why something stays as it is.
-        notes: what an operator should know.
+        application_id, state_dir, host, to, outcome, plan_id, kept, seconds, phases: as in the report.
+        seen: releases of the layouts of its tasks.
+        tasks: number of tasks.
+        changed: number of tasks that change.
+        rewritten_bytes: bytes of files that are rewritten.
+        done: what is done to each store, and to files outside stores.
+        left: what stays unchanged, and why.
+        notes: notes for the operator.
     """
 
     application_id: str
@@ -105,12 +105,12 @@ class ShortPlan(TypedDict):
 
 
 class StepResult(ShortPlan):
-    """What a step returns.
+    """The result of a step.
 
     Attributes:
-        report: the file of the whole report.
+        report: path of the whole report.
         map_index: the task's.
-        findings: of a look again, how many findings there are of each severity; ``None`` where nobody has looked.
+        findings: number of findings by severity, of ``verify``; ``None`` if ``statecore doctor`` did not run.
     """
 
     report: str
@@ -119,10 +119,10 @@ class StepResult(ShortPlan):
 
 
 class NotLooked(TypedDict):
-    """What a look again returns where the application works already.
+    """The result of ``verify`` if the application is running again.
 
     Attributes:
-        looked: that nobody has.
+        looked: false: the directory was not verified.
         map_index: the task's.
     """
 
@@ -135,7 +135,7 @@ class Answer(TypedDict):
 
     Attributes:
         chosen: ``Approve`` or ``Reject``.
-        by: who has answered; ``None`` where nobody has in time, which is a no.
+        by: who answered; ``None`` after a timeout, which rejects.
         at: when.
     """
 
@@ -145,12 +145,12 @@ class Answer(TypedDict):
 
 
 class Became(TypedDict):
-    """What became of one state directory.
+    """The outcome of one state directory.
 
     Attributes:
         name: its name in the grid.
         state_dir: its ``state.dir``.
-        outcome: it, in words.
+        outcome: the outcome, as text.
     """
 
     name: str
@@ -159,4 +159,4 @@ class Became(TypedDict):
 
 
 Plans = list[tuple[Entry, ShortPlan | None]]
-"""Each directory's entry, and its plan in short; ``None`` where that failed."""
+"""Each directory's entry with its short plan; ``None`` if planning failed."""

@@ -1,1 +1,1 @@
-"""Pages of the Airflow UI: state stores, and progress."""
+"""Pages of the Airflow UI: *State stores* and *Progress*."""

@@ -1,16 +1,15 @@
-"""Applications that nobody can look at: what the page *State stores* is told of them, while it lasts.
+"""Failure reports of applications that could not be read or checked, for the page *State stores*.
 
-A job that fails reports it. Where no job is started, because the spec cannot be read or the brokers are away, the task
-that fails in its place writes a report of its own, so that the page does not go on showing the last success alone::
+A job that fails reports its error. If no job is started, because the spec cannot be read or the brokers do not answer,
+the task that fails instead writes a report, so that the page does not show only the last success::
 
-    <reports>/<application>/refused.json          one for each application, written again at every tick: it takes the
-                                                  place of no other report, and goes when the application can be looked
-                                                  at again
-    <reports>/<application>/refused-<dag>.json    of a run that somebody starts, such as that of ``restore_stores``: it
-                                                  goes when a later run of that Dag can read the spec
+    <reports>/<application>/refused.json          of ``checkpoint_stores``: one for each application, overwritten at
+                                                  every tick, deleted when the application can be checked again
+    <reports>/<application>/refused-<dag>.json    of a Dag that people start, such as ``restore_stores``: deleted when a
+                                                  later run of that Dag can read the spec
 
-An application whose id nobody knows, because its spec is not there or does not say it, has the spec's path for a name.
-A path that nobody asks for any more has its word for :data:`KEPT_SECONDS`.
+If the application id is not known, because the spec does not exist or does not declare it, the spec's path is used as
+the name. A report that is not updated any more is deleted after :data:`KEPT_SECONDS`.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from statecore.jobs.attempt import Attempt
 from statecore.jobs.history.report_index import INDEX, directory_name
 
 FILE = "refused.json"
-"""The name of such a report of ``checkpoint_stores``. No request has it: theirs end with a piece of a hash."""
+"""File name of a report of ``checkpoint_stores``; names of other reports end with part of a hash."""
 
 KEPT_SECONDS = 86_400.0
-"""How long the word stays of an application that nobody asks for any more."""
+"""How long a report is kept that is not updated any more."""
 
 _LEGAL_ID = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_SAID_ID = re.compile(
+_DECLARED_ID = re.compile(
     r"""(?:^|[{,]\s*)["']?application_id["']?\s*:\s*["']?([A-Za-z0-9._-]{1,249})["']?\s*(?:$|[,}\#])""", re.MULTILINE
 )
 _NO_DIRECTORIES = frozenset({".", "..", INDEX})
@@ -44,30 +43,29 @@ _NO_DIRECTORIES = frozenset({".", "..", INDEX})
 def record(
     directory: Path, name: str, request_id: str, error: Mapping[str, Any], *, dag: str = "", state_dir: str = ""
 ) -> None:
-    """Report that nobody can look at an application, in the place of what was said of that before.
+    """Write the failure report of an application, in place of an earlier one.
 
-    An inline spec that does not say its application has no name under which anybody would look for it: then its task
-    alone says what is wrong.
+    An inline spec without an application id has no name to show, so only its task reports the error.
 
     Args:
-        directory: where the reports lie.
+        directory: directory of the reports.
         name: the application's id, or the path of its spec.
-        request_id: of the task that says it.
+        request_id: of the task that reports it.
         error: ``StatecoreError.to_json()``.
-        dag: the Dag, where it is one that people start.
-        state_dir: the state directory that the run is about; empty without one.
+        dag: the Dag, if it is one that people start.
+        state_dir: the run's state directory; empty without one.
     """
     if _is_shown(name):
         record_failure(_file(directory, name, dag), Attempt.begin(name, state_dir, request_id), error)
 
 
 def forget(directory: Path, names: Collection[str], *, dag: str = "") -> None:
-    """Take back what was said of applications that can be looked at, and of those that nobody asks for any more.
+    """Delete the failure reports of applications that could be checked, and those that are not updated any more.
 
     Args:
-        directory: where the reports lie.
-        names: ids of the applications that can be looked at, and the paths of their specs.
-        dag: as it was recorded with.
+        directory: directory of the reports.
+        names: ids of applications that could be checked, and paths of their specs.
+        dag: as passed to :func:`record`.
     """
     before = time.time() - KEPT_SECONDS
     for name in filter(_is_shown, names):
@@ -79,18 +77,18 @@ def forget(directory: Path, names: Collection[str], *, dag: str = "") -> None:
                 file.unlink()
 
 
-def said_id(text: str) -> str | None:
-    """The application's id that the text of a spec says, even where it is no spec; ``None`` where it says none."""
-    found = _SAID_ID.search(text)
+def declared_id(text: str) -> str | None:
+    """The application id in the text of a spec, valid or not; ``None`` without one."""
+    found = _DECLARED_ID.search(text)
     return None if found is None or found[1] in _NO_DIRECTORIES else found[1]
 
 
-def said_application(named: str) -> str | None:
-    """The application that an item of ``applications`` is of which cannot be read, as far as it says it."""
+def declared_application(named: str) -> str | None:
+    """The application id of an item of ``applications`` that cannot be parsed; ``None`` without one."""
     if is_inline(named):
-        return said_id(named)
+        return declared_id(named)
     with suppress(OSError):
-        return said_id(read_regular(named).decode(errors="replace"))
+        return declared_id(read_regular(named).decode(errors="replace"))
     return None
 
 

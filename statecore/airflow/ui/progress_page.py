@@ -1,8 +1,8 @@
-"""The page *Progress*: how far every job of statecore is, of one run (a tab of its page) or of all that are running.
+"""The page *Progress*: progress of the statecore jobs of one run (a tab of its page) or of all running jobs.
 
-The page holds no data. Its script asks Airflow's public REST API with the reader's own cookie, so it shows nobody more
-than that API would, and reads the same progress that each task's tab *Storage* shows (``job_progress.py``). As for the
-page of the stores, nothing is open to strangers, and what it shows is set as text, never as markup.
+The page contains no data. Its script calls Airflow's public REST API with the reader's cookie, so it shows nothing that
+the reader may not see, and reads the progress in the task state store (``job_progress.py``). The page itself requires
+the right to view plugins, and its script sets content as text, never as markup.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fastapi.responses import HTMLResponse
 from statecore.airflow.job_progress import PROGRESS_KEY
 
 OPERATORS = ("StatecoreSparkOperator", "StatecoreCheckpointOperator", "StatecoreMigrateOperator")
-"""Whose tasks are shown. Names of classes, which are not imported here: the API server needs nothing of Spark."""
+"""Class names of the operators whose tasks are shown; not imported, because the API server has no Spark."""
 
 app = FastAPI(
     title="Progress",
@@ -30,7 +30,7 @@ app = FastAPI(
 
 @app.get("/", response_class=HTMLResponse)
 def page() -> HTMLResponse:
-    """The page; which run it shows stands in its address: ``?dag_id=…&run_id=…``, neither for all that runs."""
+    """The page for the run in its address (``?dag_id=…&run_id=…``), without one for all running jobs."""
     nonce = secrets.token_urlsafe(16)
     policy = (
         f"default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'; "
@@ -46,18 +46,18 @@ DOCUMENT = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Progress</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <style nonce="{nonce}">{style}</style></head>
-<body><main><h1>Progress</h1><p id="said" role="status">Asking Airflow …</p>
+<body><main><h1>Progress</h1><p id="status" role="status">Loading …</p>
 <div class="wide" hidden><table><thead><tr><th scope="col">Application</th><th scope="col">State</th>
 <th scope="col">Phase</th><th scope="col">Done</th><th scope="col" class="n">Amount</th>
 <th scope="col" class="n">Rate</th><th scope="col" class="n">Time left</th>
-<th scope="col" class="n">In this phase</th><th scope="col" class="n">In all</th>
+<th scope="col" class="n">In this phase</th><th scope="col" class="n">Total time</th>
 </tr></thead><tbody></tbody></table></div>
 </main><script nonce="{nonce}">{script}</script></body></html>"""
 
 SCRIPT = """
 "use strict";
 try {
-  // Airflow says its theme by a class of its root element; follow it, also when it changes.
+  // Airflow sets its theme as a class of its root element; follow it, also when it changes.
   const root = parent.document.documentElement;
   const follow = () => { document.documentElement.className = root.className; };
   follow();
@@ -68,9 +68,9 @@ const API = new URL("../api/v2/", location.href);
 const ENDED = new Set(["success", "failed", "skipped", "upstream_failed", "removed"]);
 const asked = new URLSearchParams(location.search);
 const run = asked.get("run_id"), dag = asked.get("dag_id");
-const said = document.getElementById("said"), body = document.querySelector("tbody");
-const seen = new Map();  // of tasks that have ended: their progress does not change any more
-let ahead = 0;  // of the server's clock to ours, in ms
+const message = document.getElementById("status"), body = document.querySelector("tbody");
+const seen = new Map();  // progress of tasks that have ended, which does not change any more
+let ahead = 0;  // the server's clock minus ours, in ms
 
 async function get(path) {
   const answer = await fetch(new URL(path, API), {credentials: "same-origin"});
@@ -99,7 +99,7 @@ async function progressOf(task) {
   if (seen.has(name)) return seen.get(name);
   const path = `dags/${encodeURIComponent(task.dag_id)}/dagRuns/${encodeURIComponent(task.dag_run_id)}/taskInstances/`
     + `${encodeURIComponent(task.task_id)}/state-store?map_index=${task.map_index}`;
-  const stored = await get(path);  // all keys: the one alone is a 404, and an error in the console, until it is there
+  const stored = await get(path);  // all keys: a request for one key is a 404 in the console until the key exists
   const found = stored && stored.task_state_store.find((one) => one.key === "@KEY@");
   const progress = found && {...found.value, since: since(found.updated_at)};
   if (ENDED.has(task.state)) seen.set(name, progress);
@@ -171,11 +171,11 @@ async function refresh() {
     body.closest("div").hidden = list.length === 0;
     const running = list.filter((task) => !ENDED.has(task.state)).length;
     const jobs = `${list.length} ${list.length === 1 ? "job" : "jobs"}`;
-    if (list.length) said.textContent = run ? `${jobs}, ${running} not ended` : `${jobs} running`;
-    else said.textContent = run ? "This run has no job of statecore yet." : "No job of statecore is running.";
+    if (list.length) message.textContent = run ? `${jobs}, ${running} not ended` : `${jobs} running`;
+    else message.textContent = run ? "This run has no statecore job yet." : "No statecore job is running.";
     if (run && list.length && !running) again = 15000;
   } catch (error) {
-    said.textContent = `${error.message}; asking again.`;
+    message.textContent = `${error.message}; retrying.`;
     again = 10000;
   }
   setTimeout(refresh, again);
@@ -192,7 +192,7 @@ body { margin: 0; background: var(--page); color: var(--text);
   font: 14px/1.5 Inter, system-ui, -apple-system, "Segoe UI", sans-serif; }
 main { padding: 16px 24px; }
 h1 { font-size: 20px; margin: 0 0 4px; }
-#said { margin: 0 0 12px; color: var(--faint); }
+#status { margin: 0 0 12px; color: var(--faint); }
 .wide { overflow-x: auto; border: 1px solid var(--line); border-radius: 6px; }
 table { border-collapse: collapse; width: 100%; }
 th, td { padding: 6px 12px; text-align: left; white-space: nowrap; border-bottom: 1px solid var(--line); }

@@ -1,8 +1,8 @@
-"""What the page *State stores* shows: instances of applications, newest first, filtered and cut into pages.
+"""Filters and pages of the page *State stores*: applications with their instances, and reports, newest first.
 
-An instance is one application on one host below one state directory (``statecore.jobs.attempt.Instance``): what was
-restored elsewhere says nothing about it. A run may restore some stores or partitions only, so the latest word on each
-store partition may lie in an older report than the instance's latest. Nothing here touches Airflow's database.
+An instance is one application on one host below one state directory (``statecore.jobs.attempt.Instance``). A run may
+restore some stores or partitions only, so the latest report of a store partition may be older than that of its
+instance. Nothing here reads Airflow's database.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ PARTITIONS_A_PAGE = 200
 
 @dataclass(frozen=True)
 class Filter:
-    """Which instances are asked for.
+    """Selects instances.
 
     Attributes:
         text: part of the application id, the host or the state directory; empty for all.
-        outcome: how the latest attempt ended; ``None`` for however.
+        outcome: outcome of the latest attempt; ``None`` for any.
     """
 
     text: str = ""
@@ -34,11 +34,11 @@ class Filter:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it lets everything pass."""
+        """Whether it selects everything."""
         return not self.text and self.outcome is None
 
     def passes(self, one: InstanceReports) -> bool:
-        """Whether an instance is asked for."""
+        """Whether it selects an instance."""
         named = not self.text or any(self.text.lower() in part.lower() for part in one.instance)
         return named and (self.outcome is None or one.last.outcome is self.outcome)
 
@@ -48,10 +48,10 @@ class ApplicationPage:
     """A page of applications.
 
     Attributes:
-        applications: those on it, the one written to last first, with those of their instances that were asked for.
-        number: which page it is, from 1.
-        pages: how many there are; at least 1.
-        total: applications on all of them.
+        applications: the selected instances by application, last written first.
+        number: the page, from 1.
+        pages: number of pages; at least 1.
+        total: number of applications on all pages.
     """
 
     applications: tuple[ApplicationReports, ...]
@@ -62,11 +62,11 @@ class ApplicationPage:
 
 @dataclass(frozen=True)
 class ReportPage:
-    """A page of reports in short.
+    """A page of report heads.
 
     Attributes:
         reports: newest first.
-        next: where the next page begins; ``None`` after the last.
+        next: offset of the next page; ``None`` after the last.
     """
 
     reports: tuple[ReportHead, ...]
@@ -76,12 +76,12 @@ class ReportPage:
 def application_page(
     index: ReportIndex, wanted: Filter | None = None, number: int = 1, size: int = APPLICATIONS_A_PAGE
 ) -> ApplicationPage:
-    """A page of applications. Without a filter only the reports of those on it are looked at.
+    """A page of applications; without a filter only the reports of the applications on it are read.
 
     Args:
         index: the reports.
-        wanted: which instances; ``None`` for all.
-        number: the page, from 1; one beyond the last is the last.
+        wanted: selects instances; ``None`` for all.
+        number: the page, from 1; at most the last.
         size: applications on a page.
     """
     names = index.names()
@@ -102,7 +102,7 @@ def _only(application: ApplicationReports, wanted: Filter) -> ApplicationReports
 
 
 def find_instance(index: ReportIndex, instance: Instance, name: str) -> InstanceReports | None:
-    """The reports of one instance, in the directory of that name; ``None`` when there are none."""
+    """The reports of one instance in the directory ``name``; ``None`` without any."""
     return next((one for one in index.application(name).instances if one.instance == instance), None)
 
 
@@ -120,12 +120,12 @@ def report_page(
 
     Args:
         index: the reports.
-        application: only of this application, by its directory's name; empty for all, as for the next two.
+        application: name of the application's directory; empty for all, as for the next two.
         host: only from this host.
         state_dir: only of this state directory.
-        offset: how many of the newest to pass over, from an earlier page's ``next``.
-        size: most reports on a page.
-        looked_at: most reports that are read for it.
+        offset: number of newest reports to skip, from an earlier page's ``next``.
+        size: maximum number of reports on a page.
+        looked_at: maximum number of reports that are read.
     """
     found: list[ReportHead] = []
     heads = index.heads((lambda name: name == application) if application else (lambda _: True), offset)
@@ -145,13 +145,13 @@ _REQUEST = re.compile(r"(?P<dag>[^/]+)/(?P<run>.+)/(?P<task>[^/]+)/(?P<index>-?\
 
 @dataclass(frozen=True)
 class Run:
-    """The task instance of Airflow that made a request.
+    """The Airflow task instance that made a request.
 
     Attributes:
         dag_id: its Dag.
         run_id: its run.
         task_id: its task.
-        map_index: its map index; -1 when it is not mapped.
+        map_index: its map index; -1 if it is not mapped.
     """
 
     dag_id: str
@@ -168,6 +168,6 @@ class Run:
 
 
 def run_of(request_id: str) -> Run | None:
-    """The run that a request id of the operator's names (``dag/run/task/map index``); ``None`` for other ids."""
+    """The task instance in a request id of the operator (``dag/run/task/map index``); ``None`` for other ids."""
     named = _REQUEST.fullmatch(request_id)
     return Run(named["dag"], named["run"], named["task"], int(named["index"])) if named else None

@@ -1,7 +1,7 @@
-"""The page *State stores* as HTML. It lies in a frame of the UI and takes over its theme; all that it shows is escaped.
+"""HTML of the page *State stores*, which is shown in a frame of the UI with its theme; all content is escaped.
 
-Written for whoever is paged at night: what was heard of last stands first, a failure or a try without an end stands
-above what an older success has left, and every run is a link to its task in Airflow.
+It is written for a person on call: the last written application comes first, failures and unfinished attempts come
+before older successes, and every run links to its task in Airflow.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from statecore.jobs.history.report_index import ApplicationReports, InstanceRepo
 from statecore.jobs.history.restored_store import RestoredStore, restored_stores
 
 NOT_COUNTED = "not counted"
-"""Of what a job has published without building the stores: nobody knows how many rows its runs come to."""
+"""Row count of stores that a job has published without building their images."""
 
 _OUTCOMES = {Outcome.UNCHANGED: "nothing new"}
-"""Outcomes that are said in other words than the report's."""
+"""Labels of outcomes that differ from the report's."""
 
 _STATES = {
     "": "all",
@@ -42,7 +42,7 @@ _STATES = {
 
 
 def document(body: str, nonce: str) -> str:
-    """The whole document; ``nonce`` lets its own style and script run, and no others."""
+    """The whole document; only its own style and script run, by ``nonce``."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>State stores</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -57,7 +57,7 @@ def overview(shown: ApplicationPage, wanted: Filter, airflow: str) -> str:
     Args:
         shown: the page.
         wanted: the filter it was made with.
-        airflow: the path below which Airflow's own pages lie.
+        airflow: path of Airflow's own pages.
     """
     body = "".join(_application(one, airflow) for one in shown.applications)
     if not body:
@@ -71,9 +71,9 @@ def details(name: str, one: InstanceReports, number: int, airflow: str) -> str:
 
     Args:
         name: the directory of its reports.
-        one: what they say.
-        number: which page of both lists, from 1.
-        airflow: the path below which Airflow's own pages lie.
+        one: its reports.
+        number: page of both lists, from 1.
+        airflow: path of Airflow's own pages.
     """
     pages = max(-(-len(one.partitions) // PARTITIONS_A_PAGE), -(-len(one.attempts) // REPORTS_A_PAGE), 1)
     number = min(number, pages)
@@ -88,10 +88,10 @@ def details(name: str, one: InstanceReports, number: int, airflow: str) -> str:
 
 
 def absent(instance: Instance) -> str:
-    """What to say of an instance that has no report."""
+    """The page of an instance without reports."""
     return (
         f'<p><a href="./">State stores</a></p>{_place(instance, "h1")}'
-        "<p>No report of it is here: it may have been deleted, or be older than those that are kept.</p>"
+        "<p>This instance has no report: it may have been deleted, or be older than the reports that are kept.</p>"
     )
 
 
@@ -111,12 +111,12 @@ def _form(wanted: Filter) -> str:
 def _pager(address: str, asked: dict[str, str], number: int, pages: int) -> str:
     if pages == 1:
         return ""
-    said = {key: value for key, value in asked.items() if value}
+    query = {key: value for key, value in asked.items() if value}
 
     def link(to: int, label: str) -> str:
         if not 1 <= to <= pages:
             return f"<span>{label}</span>"
-        return f'<a href="{address}?{escape(urlencode({**said, "page": to}))}">{label}</a>'
+        return f'<a href="{address}?{escape(urlencode({**query, "page": to}))}">{label}</a>'
 
     return f"<nav>{link(number - 1, '← newer')} page {number} of {pages} {link(number + 1, 'older →')}</nav>"
 
@@ -125,10 +125,10 @@ def _application(one: ApplicationReports, airflow: str) -> str:
     instances = "".join(_instance(one.name, instance, airflow) for instance in one.instances)
     if one.unreadable:
         title = "" if one.instances else f"<h2>{escape(one.name)}</h2>"
-        said = _count(len(one.unreadable), "file")
+        files = _count(len(one.unreadable), "file")
         names = ", ".join(one.unreadable[:3]) + (", …" if len(one.unreadable) > 3 else "")
         instances += (
-            f'<section>{title}<p class="note">{said} of {escape(one.name)} could not be read as a report: '
+            f'<section>{title}<p class="note">{files} of {escape(one.name)} could not be read as a report: '
             f"{escape(names)}. The API server's log says why.</p></section>"
         )
     return instances
@@ -146,33 +146,33 @@ def _instance(name: str, one: InstanceReports, airflow: str) -> str:
 
 
 def _heading(one: InstanceReports, tag: str) -> str:
-    """Whose stores they are, and where they lie: below a state directory, or in a repository alone."""
+    """The application and the location of its stores: a state directory, or a repository only."""
     if not _is_of_repository(one):
         return _place(one.instance, tag)
     published, host = one.last_published, f"<strong>{escape(one.instance.host)}</strong>"
     if one.instance.application_id.startswith("/"):
-        said = f"named by the path of its spec, which cannot be used on {host}"
+        facts = f"the path of a spec, which cannot be used on {host}"
     elif published is None:
-        said = f"jobs on {host} without a state directory have published nothing themselves"
+        facts = f"jobs on {host} without a state directory have published no snapshot"
     else:
         where = f"to <code>{escape(published.repository)}</code>"
-        said = f"published {where}, by jobs on {host} that place nothing in a state directory"
-    return f'<{tag}>{escape(one.instance.application_id)}</{tag}><p class="facts">{said}</p>'
+        facts = f"published {where}, by jobs on {host} without a state directory"
+    return f'<{tag}>{escape(one.instance.application_id)}</{tag}><p class="facts">{facts}</p>'
 
 
 def _dated(one: InstanceReports) -> str:
-    """What the time of a store says; in a repository one stays current of which nothing new was found."""
+    """Column heading of a store's time: stores in a repository stay current while there are no new records."""
     return "As of" if _is_of_repository(one) else "Restored"
 
 
 def _is_of_repository(one: InstanceReports) -> bool:
-    """Whether jobs without a state directory are meant; of reports of version 1, which name no host, nobody knows."""
+    """Whether the jobs have no state directory; not known for reports of version 1, which have no host."""
     return not one.instance.state_dir and bool(one.instance.host)
 
 
 def _place(instance: Instance, tag: str) -> str:
-    host = f"<strong>{escape(instance.host)}</strong>" if instance.host else "a host that the report does not say"
-    where = f"<code>{escape(instance.state_dir)}</code>" if instance.state_dir else "a directory that it does not say"
+    host = f"<strong>{escape(instance.host)}</strong>" if instance.host else "an unknown host"
+    where = f"<code>{escape(instance.state_dir)}</code>" if instance.state_dir else "an unknown directory"
     return f'<{tag}>{escape(instance.application_id)}</{tag}><p class="facts">on {host} in {where}</p>'
 
 
@@ -181,27 +181,27 @@ def _query(instance: Instance) -> dict[str, str]:
 
 
 def _state(one: InstanceReports, airflow: str) -> str:
-    """The latest attempt, and what the latest success was when that is another one."""
+    """The latest attempt, and the latest success if that is another one."""
     last, success = one.last, one.last_succeeded
-    said = ""
+    alert = ""
     if last.outcome is Outcome.FAILED:
         error = {name: escape(last.error.get(name, "")) for name in ("what", "action", "phase")}
         phase = f" in phase {error['phase']}" if error["phase"] else ""
         lines = escape(last.error.get("what", "")).replace("\n", "<br>")
-        said = (
+        alert = (
             f'<div class="failure" role="alert"><p><strong>The latest attempt failed</strong> {_ago(last.when)}{phase}'
             f"{_by(last, airflow)}</p><p>{escape(kind_and_code(last.error))}: {lines}</p><p>{error['action']}</p></div>"
         )
     elif last.outcome is Outcome.BEGUN:
-        said = (
+        alert = (
             f'<div class="note" role="status"><p><strong>An attempt began</strong> {_ago(last.when)}'
-            f"{_by(last, airflow)}, and its end was not reported: it is under way, or was killed.</p></div>"
+            f"{_by(last, airflow)}, and its end was not reported: it is running, or was killed.</p></div>"
         )
     if success is None:
         planned = last.outcome is Outcome.PLANNED
-        never = "None of these jobs has published." if _is_of_repository(one) else "Never restored before."
+        never = "None of these jobs has published a snapshot." if _is_of_repository(one) else "Never restored before."
         nothing = "Only planned, nothing was changed." if planned else never
-        return said + f'<p class="facts">{nothing}</p>'
+        return alert + f'<p class="facts">{nothing}</p>'
     done = _OUTCOMES.get(success.outcome, str(success.outcome))
     facts = (
         f"{done.capitalize() if success is last else f'Before that, {done}'} {_ago(success.when)}"
@@ -211,11 +211,11 @@ def _state(one: InstanceReports, airflow: str) -> str:
     if success.outcome is Outcome.UNCHANGED and published is not None:
         facts += f"; the newest snapshot is <code>{escape(published.snapshot)}</code>, published {_ago(published.when)}"
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in success.notes)
-    return f"{said}<p>{facts}</p>{notes}"
+    return f"{alert}<p>{facts}</p>{notes}"
 
 
 def _snapshot(head: ReportHead) -> str:
-    """Which snapshot an attempt has published; where, unless the heading says it."""
+    """The snapshot that an attempt has published, with its repository unless the heading has it."""
     if not head.snapshot:
         return ""
     where = f" to <code>{escape(head.repository)}</code>"
@@ -225,7 +225,7 @@ def _snapshot(head: ReportHead) -> str:
 
 
 def _by(head: ReportHead, airflow: str) -> str:
-    """Who made an attempt: the run of Airflow as a link, or the user."""
+    """The user and the Airflow run of an attempt, as a link."""
     request = head.attempt.request_id
     user = f" by {escape(head.attempt.user)}" if head.attempt.user else ""
     named = _run(request, airflow)
@@ -254,7 +254,7 @@ def _stores(partitions: Iterable[RestoredPartition], dated: str, airflow: str) -
 def _store(one: RestoredStore, airflow: str) -> str:
     ages = _ago(one.newest)
     if one.oldest[:19] != one.newest[:19]:
-        ages += f", parts {_ago(one.oldest)}"
+        ages += f", some partitions {_ago(one.oldest)}"
     runs = _run(one.request_ids[0], airflow)
     if len(one.request_ids) > 1:
         runs += f" and {len(one.request_ids) - 1} more"
@@ -267,15 +267,15 @@ def _store(one: RestoredStore, airflow: str) -> str:
 
 def _offsets(one: RestoredStore) -> str:
     low, high = min(one.offsets, default=-1), max(one.offsets, default=-1)
-    said = [] if low < 0 else [f"{low:,}" if low == high else f"{low:,} to {high:,}"]
+    offsets = [] if low < 0 else [f"{low:,}" if low == high else f"{low:,} to {high:,}"]
     if one.unknown:
         unknown = _unknown(one.kind)
-        said.append(unknown if not said else f"{one.unknown} {unknown}")
-    return ", ".join(said)
+        offsets.append(unknown if not offsets else f"{one.unknown} {unknown}")
+    return ", ".join(offsets)
 
 
 def _unknown(kind: str) -> str:
-    return "left to Kafka Streams" if kind == StoreKind.VERSIONED_KEY_VALUE else "empty changelog"
+    return "restored by Kafka Streams" if kind == StoreKind.VERSIONED_KEY_VALUE else "empty changelog"
 
 
 def _partitions(partitions: Iterable[RestoredPartition], dated: str, airflow: str) -> str:
@@ -308,7 +308,7 @@ def _attempts(attempts: Iterable[ReportHead], airflow: str) -> str:
         '<th scope="col">When</th><th scope="col">Outcome</th><th scope="col" class="n">Stores</th>'
         '<th scope="col" class="n">Partitions</th><th scope="col" class="n">Rows</th>'
         '<th scope="col" class="n">Seconds</th><th scope="col">Plan</th><th scope="col">User</th>'
-        '<th scope="col">Run</th><th scope="col">What it said</th>'
+        '<th scope="col">Run</th><th scope="col">Message</th>'
     )
     return _table(heads, "".join(_attempt(one, airflow) for one in attempts))
 
@@ -317,18 +317,18 @@ def _attempt(one: ReportHead, airflow: str) -> str:
     numbers = (one.stores, one.partitions, one.rows)
     cells = "".join(f'<td class="n">{_number(number)}</td>' if one.succeeded else "<td></td>" for number in numbers)
     seconds = f"{one.seconds:,.1f}" if one.succeeded else ""
-    said = f"{kind_and_code(one.error)}: {one.error.get('what', '')}" if one.error else " ".join(one.notes)
+    message = f"{kind_and_code(one.error)}: {one.error.get('what', '')}" if one.error else " ".join(one.notes)
     if one.snapshot:
-        said = f"Snapshot {one.snapshot} in {one.repository}. {said}".rstrip()
+        message = f"Snapshot {one.snapshot} in {one.repository}. {message}".rstrip()
     outcome = (
-        "in place already"
+        "already in place"
         if one.outcome is Outcome.RESTORED and not one.placed
         else _OUTCOMES.get(one.outcome, str(one.outcome))
     )
     return (
         f'<tr class="{one.outcome}"><td>{_time(one.when)}</td><td>{outcome}</td>{cells}<td class="n">{seconds}</td>'
         f"<td><code>{escape(one.plan_id)}</code></td><td>{escape(one.attempt.user)}</td>"
-        f'<td>{_run(one.attempt.request_id, airflow)}</td><td class="said">{escape(said)}</td></tr>'
+        f'<td>{_run(one.attempt.request_id, airflow)}</td><td class="said">{escape(message)}</td></tr>'
     )
 
 
@@ -356,7 +356,7 @@ def _time(when: str) -> str:
 
 
 def _ago(when: str) -> str:
-    """How long ago that was; the time itself shows under the pointer."""
+    """How long ago it was, with the time as tooltip."""
     found = moment(when)
     if found is None:
         return escape(when)
@@ -369,7 +369,7 @@ def _count(number: int, noun: str) -> str:
 
 EMPTY = """<section class="empty"><h2>No store was restored yet</h2>
 <p>Trigger the Dag <code>restore_stores</code>, <code>snapshot_state</code> or <code>checkpoint_stores</code>.
-What its jobs report is shown here.</p></section>"""
+The reports of its jobs are shown here.</p></section>"""
 
 NOTHING_FOUND = """<section class="empty"><h2>Nothing found</h2>
-<p>No instance fits this filter. <a href="./">Show all</a></p></section>"""
+<p>No instance matches this filter. <a href="./">Show all</a></p></section>"""

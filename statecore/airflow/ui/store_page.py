@@ -1,14 +1,14 @@
-"""The page *State stores* of the UI: a protected web application that Airflow's API server mounts.
+"""The page *State stores*: a protected FastAPI application that Airflow's API server mounts.
 
-Airflow protects nothing that a plugin mounts: without the dependency below anybody could read the page. The same goes
-for FastAPI's own documentation pages, which are therefore switched off. What it shows comes from files that jobs
-wrote; ``store_markup`` escapes it.
+Airflow does not protect applications of plugins, so the dependency below requires the right to view plugins, and
+FastAPI's own documentation pages are switched off. The content comes from files that jobs wrote; ``store_markup``
+escapes it.
 
 ==================  ==================================================================================
-``/``               applications, the one written to last first; each instance with its stores
+``/``               applications, last written first; each instance with its stores
 ``/instance``       one instance: its store partitions, and every attempt
-``/stores``         as ``/``, for programs
-``/reports``        every report in short, newest first, for programs
+``/stores``         as ``/``, as JSON
+``/reports``        heads of all reports, newest first, as JSON
 ==================  ==================================================================================
 """
 
@@ -37,7 +37,7 @@ from statecore.jobs.history.report_index import InstanceReports, ReportIndex
 from statecore.jobs.history.restored_store import restored_stores
 
 DOCUMENT_VERSION = 1
-"""Of what ``/stores`` and ``/reports`` answer."""
+"""Version of the JSON of ``/stores`` and ``/reports``."""
 
 app = FastAPI(
     title="State stores",
@@ -54,7 +54,7 @@ _State = Annotated[str, Query(pattern="^(restored|published|unchanged|failed|beg
 
 @app.get("/stores")
 def stores(q: _Text = "", state: _State = "", page: _Number = 1) -> dict[str, Any]:
-    """What was last restored, for programs: a page of applications with their instances."""
+    """A page of applications with their instances, as JSON."""
     shown = restored.application_page(_index(), _filter(q, state), page)
     return {
         "version": DOCUMENT_VERSION,
@@ -76,7 +76,7 @@ def stores(q: _Text = "", state: _State = "", page: _Number = 1) -> dict[str, An
 def reports(
     application: _Text = "", host: _Text = "", state_dir: _Text = "", offset: Annotated[int, Query(ge=0)] = 0
 ) -> dict[str, Any]:
-    """Every report in short, newest first, for programs; ``next`` is the offset of the page after this one."""
+    """Heads of reports, newest first, as JSON; ``next`` is the offset of the next page."""
     shown = restored.report_page(_index(), application, host, state_dir, offset)
     return {
         "version": DOCUMENT_VERSION,
@@ -87,7 +87,7 @@ def reports(
 
 @app.get("/", response_class=HTMLResponse)
 def page(q: _Text = "", state: _State = "", page: _Number = 1) -> HTMLResponse:
-    """What was last restored, for people."""
+    """A page of applications, as HTML."""
     wanted = _filter(q, state)
     shown = restored.application_page(_index(), wanted, page)
     return _answer(store_markup.overview(shown, wanted, _airflow()))
@@ -97,7 +97,7 @@ def page(q: _Text = "", state: _State = "", page: _Number = 1) -> HTMLResponse:
 def instance(
     name: _Text, application: _Text = "", host: _Text = "", state_dir: _Text = "", page: _Number = 1
 ) -> HTMLResponse:
-    """One instance, for people: its store partitions and every attempt."""
+    """One instance with its store partitions and attempts, as HTML."""
     wanted = Instance(application, host, state_dir)
     found = restored.find_instance(_index(), wanted, name)
     if found is None:
@@ -115,7 +115,7 @@ def _index() -> ReportIndex:
 
 
 def _airflow() -> str:
-    """The path below which Airflow's own pages lie; empty without a proxy."""
+    """The path of Airflow's own pages; empty without a proxy."""
     return urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 SCRIPT = """
-// Airflow says its theme by a class of its root element; follow it, also when it changes.
+// Airflow sets its theme as a class of its root element; follow it, also when it changes.
 try {
   const root = parent.document.documentElement;
   const follow = () => { document.documentElement.className = root.className; };
   follow();
   new MutationObserver(follow).observe(root, {attributes: true, attributeFilter: ["class"]});
 } catch (error) { /* not in a frame of the UI: the browser's preference applies */ }
-// The frame may not lead the page that it lies in elsewhere; a link of that page's own may.
+// The frame may not navigate its parent page; a link in the parent page may.
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a[data-airflow]");
   if (!link || parent === window || event.button || event.ctrlKey || event.metaKey || event.shiftKey) return;

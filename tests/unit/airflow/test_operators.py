@@ -291,8 +291,8 @@ def test_a_cleared_task_that_did_nothing_says_so(spark: StubSpark, capsys: pytes
     spark.behaves({"orders": {"placed": False}})
     assert operator(spark).execute(context())["placed"] is False
     said = capsys.readouterr().out
-    assert "nothing was done" in said
-    assert "Start a new run" in said
+    assert "nothing was changed" in said
+    assert "start a new run" in said
 
 
 def test_a_run_that_had_nothing_to_do_claims_neither_a_restore_nor_an_event(
@@ -303,7 +303,7 @@ def test_a_run_that_had_nothing_to_do_claims_neither_a_restore_nor_an_event(
     operator(spark, inlets=[STORES], outlets=[STORES]).execute(running)
     assert running["outlet_events"][STORES].added == []
     said = capsys.readouterr().out
-    assert "nothing was to be done" in said
+    assert "nothing to do" in said
     assert "asset events" not in said
     assert "restored ;" not in said
 

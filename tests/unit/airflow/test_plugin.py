@@ -154,7 +154,7 @@ def test_the_page_says_which_stores_are_left_to_kafka_streams(client: Callable[.
     left = entry("prices", 0, kind="versioned-key-value", committed_offset=-4, left_to_restore=True)
     write(tmp_path, 1, done(attempt(1), left))
     text = client("/", "viewer").text
-    assert "left to Kafka Streams" in text
+    assert "restored by Kafka Streams" in text
     assert "empty changelog" not in text
 
 
@@ -243,7 +243,7 @@ def test_a_job_without_a_state_directory_that_never_succeeded(client: Callable[.
     write(tmp_path, 1, failed(attempt(1, state_dir="")))
     text = client("/", "viewer").text
     assert "published nothing yet" not in text, "others may have published"
-    assert "published nothing themselves" in text
+    assert "published no snapshot" in text
     assert "Never published before." not in text
 
 

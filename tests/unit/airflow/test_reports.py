@@ -114,8 +114,8 @@ def test_a_store_that_is_left_to_kafka_streams_is_said_to_be() -> None:
     left = entry("v", 0, committed_offset=-4, records=0, rows=0, left_to_restore=True)
     parts = reports.parts_by_store(report(entry("a", 0), left))
     assert [parts[store]["left_to_restore"] for store in ("a", "v")] == [False, True]
-    assert "left to Kafka Streams" in reports.table(parts["v"])
-    assert "left to Kafka Streams" not in reports.table(parts["a"])
+    assert "Kafka Streams restores" in reports.table(parts["v"])
+    assert "Kafka Streams restores" not in reports.table(parts["a"])
 
 
 def test_the_table_shows_each_partition_in_a_row() -> None:

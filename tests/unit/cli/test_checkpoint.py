@@ -142,9 +142,9 @@ def test_numbers_are_whole_however_narrow_the_terminal_is(
     table = shown.partition("restored 2")[0]
     assert all(len(line) <= int(columns) for line in table.splitlines())
     assert {"1,300,000", "2,600,000", "1299999"} <= set(re.findall("[0-9,.]+[0-9]", table))
-    assert ("123,456,789" in table) is ("left out" not in table or "bytes" not in table.partition("left out")[2])
+    assert ("123,456,789" in table) is ("omitted" not in table or "bytes" not in table.partition("omitted")[2])
     show(RestoreReport("orders", "", "at_least_once", "", 1.25, {}, stores, repository="file:///r"))
-    table = capsys.readouterr().out.partition("nothing is new")[0]
+    table = capsys.readouterr().out.partition("no new records")[0]
     assert all(len(line) <= int(columns) for line in table.splitlines())
     assert {"3,600,000", "2,600,000"} <= set(re.findall("[0-9,.]+[0-9]", table))
 

@@ -76,7 +76,7 @@ def test_notes_are_counted_where_there_are_any(run: Run, spec: str, tmp_path: Pa
     store(tmp_path, "0_0", status=1)
     assert run("--spec", spec, "--offline")[1].splitlines()[1] == "1 finding"
     (tmp_path / "shop/0_0/something.txt").write_text("of another tool")
-    assert run("--spec", spec, "--offline")[1].splitlines()[1] == "2 findings, 1 note among them"
+    assert run("--spec", spec, "--offline")[1].splitlines()[1] == "2 findings, including 1 note"
 
 
 def test_where_all_lies_that_a_repair_has_replaced_is_said(
@@ -112,7 +112,7 @@ def test_a_rebuild_of_which_a_person_has_to_judge_is_shown_with_its_doubts_and_h
     assert "--approved" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("words", "said"), [((), "Nothing was changed."), (("--apply",), "Every task is whole")])
+@pytest.mark.parametrize(("words", "said"), [((), "Nothing was changed."), (("--apply",), "Every task is complete")])
 def test_who_stops_it_is_told_how_the_tasks_are_left(
     run: Run, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str
 ) -> None:

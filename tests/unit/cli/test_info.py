@@ -22,7 +22,7 @@ from tests.unit.jobs.published import Shop
 from tests.unit.jobs.reports import OLD_FAILURE, attempt, done, entry, failed, write
 
 Run = Callable[..., tuple[int, str, str]]
-FREE = "free: nobody holds its lock"
+FREE = "free: no process holds its lock"
 
 
 @pytest.fixture

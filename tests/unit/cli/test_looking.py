@@ -198,7 +198,7 @@ def test_inspect_is_readable_at_eighty_columns(run, state_dir):
     assert "    segments of 5m, 2013-01-01 10:45Z to 2013-01-01 11:00Z" in lines
     assert any(line.startswith("      1357037100000, from 2013-01-01 10:45Z: 4 rows, ") for line in lines)
     assert "rows (counted)" in out
-    assert "no trouble seen" in out
+    assert "no problems found" in out
 
 
 def test_trouble_is_marked_where_it_is_and_said_at_the_end(run, state_dir):
@@ -209,7 +209,7 @@ def test_trouble_is_marked_where_it_is_and_said_at_the_end(run, state_dir):
     _, out, _ = run("inspect", "--application-id", "shop")
     assert [line[:5] for line in out.splitlines() if "7  not closed" in line] == ["! 0_2", "! 0_3"]
     assert "orders in 0_2, 0_3: " in out
-    assert out.rstrip().endswith("1 trouble")
+    assert out.rstrip().endswith("1 problem")
 
 
 def test_damage_has_an_exit_code_that_monitoring_can_go_by(run, state_dir):
@@ -221,9 +221,9 @@ def test_damage_has_an_exit_code_that_monitoring_can_go_by(run, state_dir):
         file.write_bytes(b"junk")
     code, out, _ = run("inspect", width=200)
     assert code == 12
-    damage, trouble = out.index("damage: restore these stores\n"), out.index("\ntrouble\n")
+    damage, trouble = out.index("damage: restore these stores\n"), out.index("\nproblems\n")
     assert damage < out.index("0_1/rocksdb/orders failed") < trouble < out.index("has no offset")
-    assert out.rstrip().endswith("2 troubles, 1 of them damage")
+    assert out.rstrip().endswith("2 problems, 1 of them damage")
     code, out, _ = run("inspect", "--json")
     document = json.loads(out)
     (application,) = document["applications"]
@@ -282,7 +282,7 @@ def test_who_has_a_store_open_is_named(run, state_dir):
         code, out, _ = run("inspect")
     assert code == 0
     assert f"process {os.getpid()} (this process)" in out
-    assert "trouble\n" not in out
+    assert "problems\n" not in out
 
 
 @pytest.mark.parametrize("words", [["inspect", "--json"], ["doctor", "--offline", "--json"], ["info", "--json"]])

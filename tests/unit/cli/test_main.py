@@ -149,7 +149,7 @@ def test_each_kind_of_error_has_its_exit_code_and_document(monkeypatch, capfd, k
 @pytest.mark.parametrize(("kind", "goes_on"), [(Retryable, True), (Capacity, True), (Invalid, False)])
 def test_a_program_learns_under_which_request_id_to_try_again(monkeypatch, capfd, kind, goes_on):
     def action(output):
-        output.go_on_with("r-1")
+        output.set_request_id("r-1")
         raise kind("It happened.", code="test-error", action="Do this.")
 
     _, out, err = run_here(monkeypatch, capfd, action, as_json=True)
@@ -301,14 +301,14 @@ def test_a_store_that_is_left_to_kafka_streams_is_shown_as_such_and_not_counted_
     restore.show_report(RestoreReport("app", "p", "at_least_once", "/state", 1.0, {}, (left, read)))
     shown = capsys.readouterr().out
     lines = {name: line for line in shown.splitlines() for name in ("left", "read") if f" {name} " in line}
-    assert "left to Kafka Streams" in lines["left"]
+    assert "restored by Kafka Streams" in lines["left"]
     assert [word for word in shown.splitlines()[-1].split() if word.isdecimal()] == ["1", "30", "4", "1"]
     part = PartitionPlan(
         "left", StoreKind.VERSIONED_KEY_VALUE, "0_0", "t", "id", 0, 0, 30, 30, (), left_to_restore=True
     )
     restore.show_plan(RestorePlan("app", ProcessingGuarantee.AT_LEAST_ONCE, (part,)))
     shown = capsys.readouterr().out
-    assert "left to Kafka Streams" in shown
+    assert "restored by Kafka Streams" in shown
     assert "at most 0 records" in shown
     assert "unknown" not in shown
 
@@ -356,7 +356,7 @@ def test_a_base_that_no_restore_can_have_is_refused():
 )
 def test_what_can_be_gone_on_with_says_its_request_id_and_what_cannot_does_not(monkeypatch, capfd, error):
     def action(output):
-        output.go_on_with("4711")
+        output.set_request_id("4711")
         raise error
 
     _, out, err = run_here(monkeypatch, capfd, action, as_json=True)
@@ -370,7 +370,7 @@ def test_what_can_be_gone_on_with_says_its_request_id_and_what_cannot_does_not(m
 ])  # fmt: skip
 def test_before_a_plan_is_frozen_there_is_nothing_to_go_on_with(monkeypatch, capfd, phases, is_retry, goes_on):
     def action(output):
-        output.go_on_with("4711", is_retry=is_retry)
+        output.set_request_id("4711", is_retry=is_retry)
         progress = output.progress
         for phase in phases:
             progress.phase(phase)
@@ -383,7 +383,7 @@ def test_before_a_plan_is_frozen_there_is_nothing_to_go_on_with(monkeypatch, cap
 
 def test_a_damaged_snapshot_that_stops_a_publication_says_the_request_id_that_goes_on(monkeypatch, capfd):
     def action(output):
-        output.go_on_with("4711")
+        output.set_request_id("4711")
         raise Corrupted(
             "The manifest is damaged.", code="test-error", action="Repair the head, and run this again.", goes_on=True
         )

@@ -78,7 +78,7 @@ def test_where_all_is_left_no_empty_table_is_printed_and_no_opening_as_it_is_pro
     assert capsys.readouterr().out.splitlines()[-1] != result
 
 
-@pytest.mark.parametrize(("words", "said"), [([], "Nothing was changed."), (["--apply"], "Every task is whole")])
+@pytest.mark.parametrize(("words", "said"), [([], "Nothing was changed."), (["--apply"], "Every task is complete")])
 def test_who_stops_it_is_told_how_the_tasks_are_left(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
 ) -> None:

@@ -29,5 +29,5 @@ def test_after_a_recovery_it_is_said_of_the_time_before_it_what_the_start_would_
     assert capsys.readouterr().out.splitlines()[0] == f"global store table: {Start.FAILS}"
     show(replace(report, outcome=Outcome.REPAIRED))
     said = capsys.readouterr().out.splitlines()
-    assert said[0] == f"global store table before: {Start.FAILS}"
-    assert "2 findings before" in said
+    assert said[0] == f"global store table before the recovery: {Start.FAILS}"
+    assert "2 findings before the repair" in said

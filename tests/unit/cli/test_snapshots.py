@@ -112,7 +112,7 @@ def test_a_newest_manifest_that_nobody_can_publish_upon_is_trouble_also_among_al
     manifest.write_bytes(manifest.read_bytes()[:-9])
     for command in ("snapshots", "info"):
         code, out, _ = run(command, "--repository", repository.url)
-        assert sum("trouble: " in line for line in out.splitlines()) == 1
+        assert sum("problem: " in line for line in out.splitlines()) == 1
         assert code == (12 if command == "snapshots" else 0)
 
 
@@ -141,7 +141,7 @@ def test_one_snapshot_in_detail(run: Run, repository: Repository, named: str) ->
     code, out, _ = run(*words, last if named == "by its id" else named)
     assert code == 0
     assert f"snapshot {last}" in out
-    assert f"after {repository.snapshots[1]}, epoch 0, generation 3, " in out
+    assert f"previous {repository.snapshots[1]}, epoch 0, generation 3, " in out
     assert [line.split()[::2][:3] for line in out.splitlines() if " bytes of files" in line] == [["2", "52", "of"]]
     assert cells(out, "0_0")[1:] == [STORE, "key-value", "1", "1", "0", "19", "25", "20", "26"]
     assert cells(out, "0_1")[1:] == [STORE, "key-value", "1", "1", "0", "29", "35", "unknown", "26"]
@@ -194,9 +194,12 @@ def test_a_pin_on_what_is_not_there_is_refused_and_a_question_that_is_none_says_
     for words, expected in (
         (("pin", *of), ("pin-arguments-invalid", "the snapshot was not named")),
         (("unpin", "newest", *of[:2]), ("pin-arguments-invalid", "--application-id was not given")),
-        (("pin", "newest", *of, "--snapshot", "newest"), ("pin-arguments-invalid", "--snapshot is for showing one")),
-        (("pin", "newest", *of, "--held"), ("pin-arguments-invalid", "--held is for showing")),
-        (("unpin", "newest", *of, "--note", "x"), ("pin-arguments-invalid", "--note says why one is pinned")),
+        (
+            ("pin", "newest", *of, "--snapshot", "newest"),
+            ("pin-arguments-invalid", "--snapshot cannot be combined with pin"),
+        ),
+        (("pin", "newest", *of, "--held"), ("pin-arguments-invalid", "--held cannot be combined with pin")),
+        (("unpin", "newest", *of, "--note", "x"), ("pin-arguments-invalid", "--note needs pin")),
         ((*of, "--note", "x"), ("option-missing", "action")),
         ((*of[:2], "--held"), ("option-missing", "application_id")),
         ((*of[:2], "--snapshot", "newest"), ("option-missing", "application_id")),
@@ -223,8 +226,8 @@ def test_what_each_snapshot_holds_is_added_up_where_it_is_asked_for(run: Run, re
     detail = (*of, "--snapshot", second)
     assert document(run, "snapshots", *detail, "--held")[1]["snapshot"]["held_bytes"] == 26
     assert document(run, "snapshots", *detail)[1]["snapshot"]["held_bytes"] is None
-    assert "held by it" in run("snapshots", *detail, "--held")[1]
-    assert "held by it" not in run("snapshots", *detail)[1]
+    assert "held by no newer snapshot" in run("snapshots", *detail, "--held")[1]
+    assert "held by no newer snapshot" not in run("snapshots", *detail)[1]
     repository.damage_part(second, "0_0")
     code, out, _ = run("snapshots", *of, "--held")
     assert (code, cells(out, first)[7]) == (12, "unknown"), "nobody knows what the damaged part names"
@@ -322,7 +325,7 @@ def test_what_does_not_fit_side_by_side_is_shown_one_below_the_other(
     for words in ([], ["--application-id", "orders"], ["--application-id", "orders", "--snapshot", "newest"]):
         _, out, _ = run("snapshots", "--repository", repository.url, *words)
         assert repository.snapshots[-1] in out
-        assert "tasks 2, bytes 52" in out or "log end then 25, rows 20" in out
+        assert "tasks 2, bytes 52" in out or "log end 25, rows 20" in out
         assert max(len(line.rstrip()) for line in out.splitlines()) <= 80
 
 

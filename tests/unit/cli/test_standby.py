@@ -35,7 +35,7 @@ def test_of_many_those_are_named_that_failed_or_are_furthest_behind() -> None:
     many = [task(f"0_{number}", number) for number in range(1_000)]
     many[5] = task("0_5", None, exit_code=12)
     said = line(*many)
-    counts, _, first = said.partition("; first ")
+    counts, _, first = said.partition("; most behind: ")
     assert {"1,000", "499,495", "1"} <= set(counts.replace(", ", " ").split())
     assert first.startswith("0_5 ? failed, 0_999 999, 0_998 998, ")
     assert len(said) < 200
@@ -45,12 +45,12 @@ def test_of_many_of_which_nobody_knows_the_lag_none_is_said_to_be_caught_up() ->
     names = [f"0_{number}" for number in range(12)]
     unknown = line(*(task(name, None) for name in names))
     assert unknown.startswith("round 3: 12 tasks, lag ?; ")
-    assert "; first 0_0 ?, 0_1 ?, 0_2 ?" in unknown
+    assert "; most behind: 0_0 ?, 0_1 ?, 0_2 ?" in unknown
     away = line(*(task(name, None, exit_code=10) for name in names))
     assert away.startswith("round 3: 12 tasks, lag ?, 12 failed; ")
-    assert "; first 0_0 ? failed, 0_1 ? failed, " in away
+    assert "; most behind: 0_0 ? failed, 0_1 ? failed, " in away
     some = line(*(task(name, None if name in ("0_3", "0_10") else 7) for name in names))
-    assert " 70; first 0_3 ?, 0_10 ?, 0_0 7" in some
+    assert " 70; most behind: 0_3 ?, 0_10 ?, 0_0 7" in some
 
 
 def test_each_error_is_said_once_with_its_stores_and_a_lag_that_nobody_knows_is_no_number(

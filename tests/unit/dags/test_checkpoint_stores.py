@@ -95,7 +95,7 @@ def test_the_file_is_read_without_pyspark_or_what_jobs_work_with() -> None:
 
 def test_the_dag_explains_itself_and_runs_by_itself_only_where_the_site_says_so() -> None:
     dag = load()
-    assert "goes on running" in (dag.doc_md or "")
+    assert "keeps running" in (dag.doc_md or "")
     assert dag.tags == {"statecore", "kafka-streams", "checkpoint"}
     assert (dag.catchup, dag.max_active_runs, dag.schedule) == (False, 16, None)
     for name in dag.params:

@@ -59,7 +59,7 @@ def test_the_file_is_read_without_pyspark() -> None:
 
 def test_the_dag_explains_itself_and_runs_by_itself_only_where_the_site_says_so() -> None:
     dag = load()
-    assert "goes on running" in (dag.doc_md or "")
+    assert "keeps running" in (dag.doc_md or "")
     assert dag.tags == {"statecore", "kafka-streams", "snapshot"}
     assert (dag.catchup, dag.max_active_runs, dag.schedule) == (False, 1, None)
     assert dag.task_dict["publish"].partial_kwargs["retries"] == 2

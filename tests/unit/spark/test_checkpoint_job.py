@@ -14,7 +14,7 @@ from statecore.jobs.checkpoint.run import LITTLE
 from statecore.jobs.engine import Engine
 from statecore.jobs.restore.report import RestoreReport
 from statecore.spark import checkpoint_job
-from statecore.spark.checkpoint_job import SPARK_WANTED, NotHere
+from statecore.spark.checkpoint_job import SPARK_WANTED, PlanOnlyEngine
 from statecore.spark.engine import SparkEngine
 from statecore.spec.reader import parse_spec
 
@@ -62,7 +62,7 @@ def test_long_tails_want_spark_and_leave_no_error(
 
 def test_a_plan_that_is_made_here_is_cut_for_the_engine_that_may_take_it_up() -> None:
     spec = parse_spec(SPEC, "test")
-    assert NotHere(SparkEngine("local[3]")).expected(spec) == SparkEngine("local[3]").expected(spec) == 3
+    assert PlanOnlyEngine(SparkEngine("local[3]")).expected(spec) == SparkEngine("local[3]").expected(spec) == 3
 
 
 @pytest.mark.parametrize(("arguments", "notes"), [((), [TAKEN_UP, "A fact."]), (("--go-on",), ["A fact."])])

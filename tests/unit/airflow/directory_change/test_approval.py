@@ -97,7 +97,7 @@ def test_what_was_approved_is_handed_on_and_of_the_others_why_not() -> None:
     handed = operator().execute_complete(running, event("Approve"))  # type: ignore[arg-type]
     assert [(one["title"], one["plan_id"], one["why"]) for one in handed] == [
         ("orders", "plan-1", ""),
-        ("billing", "", "Its plan failed."),
+        ("billing", "", "Planning failed."),
         ("clicks", "", handed[2]["why"]),
     ]
     assert handed[2]["why"] not in ("", handed[1]["why"])
@@ -118,7 +118,7 @@ def test_a_no_skips_what_follows_and_who_said_it_is_kept(
     assert skipped == [following]
     assert running["ti"].pushed["answer"]["chosen"] == "Reject"
     assert running["ti"].pushed["answer"]["by"] == by
-    said = "answered by vera: Reject" if by else "nobody has answered within 30m: nothing is applied"
+    said = "answered by vera: Reject" if by else "no answer within 30m: nothing is applied"
     assert said in capsys.readouterr().out
 
 
@@ -170,7 +170,7 @@ def test_what_became_of_a_directory_is_told_from_what_its_tasks_returned() -> No
     assert became(plan(0)) == "not migrated"
     assert became(plan(0), {"outcome": "migrated"}).startswith("migrated, ")
     assert became(plan(0), {"outcome": "migrated"}, {"outcome": "nothing to do"}) == "migrated"
-    assert became(plan(0), {"outcome": "migrated"}, {"looked": False}).startswith("migrated; works again")
+    assert became(plan(0), {"outcome": "migrated"}, {"looked": False}).startswith("migrated; not verified")
 
 
 def test_the_last_word_names_what_is_not_as_it_was_to_become(caplog: pytest.LogCaptureFixture) -> None:

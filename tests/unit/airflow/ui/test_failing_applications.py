@@ -64,4 +64,4 @@ def test_a_directory_that_is_not_there_has_nothing_to_forget(tmp_path: Path) -> 
     ],
 )
 def test_a_spec_says_its_application_even_where_it_is_none(text: str, said: str | None) -> None:
-    assert refusals.said_id(text) == said
+    assert refusals.declared_id(text) == said
