@@ -119,7 +119,7 @@ def test_without_a_spec_several_global_stores_are_remarked_because_one_may_be_re
     stores = plain("g", {one: 5}, seen_changelog=""), plain("old", {other: 7}, seen_changelog="")
     made = plan(task(*stores, name="global"))
     assert made.written == {".checkpoint": {one: 5, other: 7}}
-    assert ".checkpoint names 2 topics" in made.remarks[0]
+    assert ".checkpoint has entries of 2 topics" in made.remarks[0]
     assert plan(task(stores[0], name="global")).remarks == ()
 
 
