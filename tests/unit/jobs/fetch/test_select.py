@@ -256,7 +256,7 @@ def test_a_snapshot_that_contradicts_itself_is_passed_over_before_anything_is_br
     turned = replace(store, databases=(replace(database, runs=database.runs[::-1]),))
     publication = Publication(own_shop.shelf, own_shop.declared, request="wrong", origin="restore", clock=lambda: CUT)
     with monkeypatch.context() as unchecked:
-        unchecked.setattr("statecore.repository.publication.check_made", lambda parts: None)
+        unchecked.setattr("statecore.repository.publication.check_consistent", lambda parts: None)
         wrong = publication.publish([TaskManifest("0_0", (turned,))], whole=False)
     refused(Corrupted, "manifest-inconsistent", own_shop, state_dir, snapshot=wrong.snapshot)
     report = fetch(own_shop, state_dir)
