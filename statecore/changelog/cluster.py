@@ -357,9 +357,9 @@ class Cluster(BrokerClient):
                 problem = error.what
                 continue
             except Invalid as error:
-                if one.not_spoken is None or not isinstance(error.__cause__, IncompatibleBrokerVersion):
+                if one.unsupported is None or not isinstance(error.__cause__, IncompatibleBrokerVersion):
                     raise
-                one.not_spoken()
+                one.unsupported()
                 continue
             for tp, code in one.take(response):
                 self._check_rights({tp.topic: code})

@@ -82,7 +82,7 @@ class PartitionFetcher:
         self._leader: Leader | None = None
         self._stale = False
         self._wire: Wire | None = None
-        self._asked: int | None = None  # the offset of the request in flight
+        self._requested: int | None = None  # the offset of the request in flight
         self._last_epoch = -1
         self._pause = _FIRST_PAUSE
         self._deadline: float | None = None
@@ -102,10 +102,10 @@ class PartitionFetcher:
         while True:
             try:
                 wire = self._connected(offset)
-                if self._asked != offset:
+                if self._requested != offset:
                     self._send(wire, offset)
                 fetched = wire.receive(self._max_wait + min(_SILENCE, self._stall_timeout / 3))
-                self._asked = None
+                self._requested = None
             except WireError as error:
                 where = self._leader.where if self._leader else self._cluster.bootstrap_servers
                 self._drop()
@@ -118,11 +118,11 @@ class PartitionFetcher:
                 self._refuse_truncated(fetched.diverges, offset)
             if fetched.error in (0, OFFSET_OUT_OF_RANGE):
                 return fetched
-            self._answer(fetched.error, offset)
+            self._handle_error(fetched.error, offset)
 
     def prefetch(self, offset: int) -> None:
         """Send the next request if that is possible without waiting; otherwise `fetch` sends it."""
-        if self._wire is None or self._asked is not None or time.monotonic() < self._wire.not_before:
+        if self._wire is None or self._requested is not None or time.monotonic() < self._wire.not_before:
             return
         try:
             self._send(self._wire, offset)
@@ -175,11 +175,11 @@ class PartitionFetcher:
         wire, self._wire = self._wire, None
         if wire is None:
             return
-        if self._asked is None:
+        if self._requested is None:
             self._cluster.idle.setdefault(wire.node, []).append(wire)
         else:
             wire.close()
-            self._asked = None
+            self._requested = None
 
     def _connected(self, offset: int) -> Wire:
         if self._leader is None or self._stale:
@@ -220,7 +220,7 @@ class PartitionFetcher:
 
     def _send(self, wire: Wire, offset: int) -> None:
         assert self._leader is not None
-        if self._asked is not None:  # a response to another request is in flight
+        if self._requested is not None:  # a response to another request is in flight
             raise WireError("was asked for another offset")
         pause = wire.not_before - time.monotonic()
         if pause > 0:
@@ -235,13 +235,13 @@ class PartitionFetcher:
             max_bytes=self._fetch_bytes,
             max_wait=self._max_wait,
         )
-        self._asked = offset
+        self._requested = offset
 
     def _drop(self) -> None:
         if self._wire is not None:
             self._wire.close()
         self._wire = None
-        self._asked = None
+        self._requested = None
 
     def _give_up(self, offset: int, why: Reason) -> NoReturn:
         known = self._leader is not None
@@ -259,7 +259,7 @@ class PartitionFetcher:
             **why.context,
         )
 
-    def _answer(self, code: int, offset: int) -> None:
+    def _handle_error(self, code: int, offset: int) -> None:
         """Wait if the error is transient, raise if it is not."""
         assert self._leader is not None
         where = self._leader.where
@@ -273,9 +273,9 @@ class PartitionFetcher:
                     topic=self._tp.topic,
                     partition=self._tp.partition,
                 )
-            self.wait(offset, _answered(where, code, _LEADER_ERRORS[code]))
+            self.wait(offset, _error_reason(where, code, _LEADER_ERRORS[code]))
         elif code in _PASSING_ERRORS:
-            self.wait(offset, _answered(where, code, _PASSING_ERRORS[code]))
+            self.wait(offset, _error_reason(where, code, _PASSING_ERRORS[code]))
         else:
             self._refuse(code, offset)
 
@@ -329,5 +329,5 @@ class PartitionFetcher:
         )
 
 
-def _answered(where: str, code: int, name: str) -> Reason:
+def _error_reason(where: str, code: int, name: str) -> Reason:
     return Reason(f"broker {where} answers {name}", "broker-error", error_code=code)

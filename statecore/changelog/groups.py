@@ -27,9 +27,7 @@ def committed_offsets(
     """Committed offsets of a group; waits for open transactions over them.
 
     Args:
-        cluster: the cluster.
         group: the consumer group; a Kafka Streams application's id.
-        partitions: the partitions.
 
     Returns:
         Partition → next offset to consume, ``None`` where nothing was committed.
@@ -93,8 +91,6 @@ async def ask_coordinator(
     Runs under `Cluster.run`, after broker addresses have been fetched.
 
     Args:
-        cluster: the cluster.
-        group: the group.
         request: makes the message.
         code_of: the error code in a response, 0 for none.
         deadline: ``time.monotonic()`` at which to give up.

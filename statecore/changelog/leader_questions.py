@@ -31,12 +31,12 @@ class Exchange:
     Attributes:
         request: makes the message.
         take: stores the answers of a response, and yields its errors.
-        not_spoken: stores the answer for a leader that does not support the request; ``None`` makes that an error.
+        unsupported: stores the answer for a leader that does not support the request; ``None`` makes that an error.
     """
 
     request: Callable[[], Any]
     take: Callable[[Any], Errors]
-    not_spoken: Callable[[], None] | None = None
+    unsupported: Callable[[], None] | None = None
 
 
 class LeaderQuestion(ABC):

@@ -23,7 +23,7 @@ from statecore.errors import StatecoreError
 
 T = TypeVar("T")
 
-PATIENCE = 5.0
+TIMEOUT_SECONDS = 5.0
 """Seconds after which missing peeks are given up."""
 
 PEEK_BYTES = 32 << 10
@@ -62,47 +62,47 @@ class Batch(NamedTuple):
 
 
 def peek(
-    cluster: Cluster, pieces: Sequence[OffsetRange], seen: Callable[[bytes, OffsetRange], T | None]
+    cluster: Cluster, pieces: Sequence[OffsetRange], convert: Callable[[bytes, OffsetRange], T | None]
 ) -> dict[OffsetRange, T]:
     """Peek at log ranges, a few in parallel.
 
     Args:
-        cluster: the cluster.
         pieces: ranges to peek at.
-        seen: converts the record data of a range; ``None`` where the data does not suffice.
+        convert: converts the record data of a range; ``None`` where the data does not suffice.
 
     Returns:
-        The converted values, without ranges that could not be read within :data:`PATIENCE` or the cluster's timeout.
+        The converted values, without ranges that could not be read within :data:`TIMEOUT_SECONDS` or the cluster's
+        timeout.
     """
     if not pieces:
         return {}
     leaders: dict[OffsetRange, Leader] = {}
-    deadline = min(cluster.deadline(), time.monotonic() + PATIENCE)
+    deadline = min(cluster.deadline(), time.monotonic() + TIMEOUT_SECONDS)
     for piece in pieces:
         with suppress(StatecoreError):
             leaders[piece] = cluster.leader(piece.topic_partition, deadline=deadline)
-    return cluster.run(_look, cluster, leaders, seen, deadline) if leaders else {}
+    return cluster.run(_peek_all, cluster, leaders, convert, deadline) if leaders else {}
 
 
-async def _look(
+async def _peek_all(
     cluster: Cluster,
     leaders: dict[OffsetRange, Leader],
-    seen: Callable[[bytes, OffsetRange], T | None],
+    convert: Callable[[bytes, OffsetRange], T | None],
     deadline: float,
 ) -> dict[OffsetRange, T]:
     left = deque(leaders)
     found: dict[OffsetRange, T] = {}
 
-    async def look_at_some() -> None:
+    async def peek_some() -> None:
         while left:
             piece = left.popleft()
             with suppress(StatecoreError):
-                made = seen(await _fetched(cluster, piece, leaders[piece], deadline), piece)
-                if made is not None:
-                    found[piece] = made
+                converted = convert(await _fetched(cluster, piece, leaders[piece], deadline), piece)
+                if converted is not None:
+                    found[piece] = converted
 
-    looking = [cluster.manager.call_soon(look_at_some) for _ in range(min(_AT_ONCE, len(left)))]
-    for one in looking:
+    tasks = [cluster.manager.call_soon(peek_some) for _ in range(min(_AT_ONCE, len(left)))]
+    for one in tasks:
         await one
     return found
 

@@ -47,8 +47,8 @@ def split_range(
         whole.start + size * part // parts if shape is None else shape.offset_at(part / parts)
         for part in range(1, parts)
     ]
-    cuts = [whole.start, *inner, max(whole.start, whole.end)]
-    ranges = [OffsetRange(whole.topic, whole.partition, start, end) for start, end in itertools.pairwise(cuts)]
+    bounds = [whole.start, *inner, max(whole.start, whole.end)]
+    ranges = [OffsetRange(whole.topic, whole.partition, start, end) for start, end in itertools.pairwise(bounds)]
     return [one for one in ranges if one.end > one.start] or [whole]
 
 

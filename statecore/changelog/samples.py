@@ -39,10 +39,10 @@ def sample_of(records: bytes, piece: OffsetRange) -> Sample | None:
         records: record data of the response.
         piece: the range from the requested offset on.
     """
-    seen = list(batches_of(records))
-    batches = [batch for batch in seen if batch.first < piece.end]
+    all_batches = list(batches_of(records))
+    batches = [batch for batch in all_batches if batch.first < piece.end]
     if not batches:
-        return Sample(0.0, 0.0) if seen else None
+        return Sample(0.0, 0.0) if all_batches else None
     count = sum(batch.records for batch in batches if not batch.is_control)
     density = count / max(1, batches[-1].following - min(piece.start, batches[0].first))
     sizes = (_decompressed(batch) / batch.records for batch in batches if batch.records and not batch.is_control)
@@ -62,11 +62,11 @@ def _decompressed(batch: Batch) -> int:
         if batch.codec in codecs:
             return len(codecs[batch.codec](batch.data))
         if batch.codec == Codec.SNAPPY:
-            return _unsnapped(batch.data)
+            return _snappy_bytes(batch.data)
     return len(batch.data)
 
 
-def _unsnapped(data: memoryview) -> int:
+def _snappy_bytes(data: memoryview) -> int:
     """As :func:`_decompressed`, for snappy, with the framings the columnar reader knows."""
     from statecore.changelog.codecs import DecompressionFailed, Scratch
 

@@ -19,13 +19,13 @@ from statecore.formats.topic_partition import TopicPartition
 if TYPE_CHECKING:
     from statecore.changelog.cluster import Cluster
 
-BYTES_AS_A_RECORD = 100
+BYTES_PER_RECORD_COST = 100
 """Bytes whose reading costs as much as the fixed cost of a record."""
 
-PLACES = 8
+SAMPLED_PLACES = 8
 """Offsets at which a log is sampled."""
 
-WORTH_A_LOOK = 1_000_000
+MIN_SAMPLED_OFFSETS = 1_000_000
 """Fewest offsets of a sampled partition; for smaller ones sampling costs more than it gains."""
 
 _MOST_SAMPLED = 16
@@ -48,7 +48,7 @@ class PartitionShape:
     @property
     def work(self) -> int:
         """Cost of reading it, in records of no bytes."""
-        return round(sum(self.records) + self.bytes / BYTES_AS_A_RECORD)
+        return round(sum(self.records) + self.bytes / BYTES_PER_RECORD_COST)
 
     def offset_at(self, share: float) -> int:
         """The offset before which this share (0 to 1) of the records is."""
@@ -69,11 +69,11 @@ class PartitionShape:
         """
         offsets = max(0, span.end - span.start)
         return PartitionShape(
-            span, (float(offsets),), float(offsets * BYTES_AS_A_RECORD if log_bytes is None else log_bytes)
+            span, (float(offsets),), float(offsets * BYTES_PER_RECORD_COST if log_bytes is None else log_bytes)
         )
 
 
-def unseen_shapes(
+def unsampled_shapes(
     spans: Iterable[OffsetRange], sizes: Mapping[TopicPartition, int] | None
 ) -> dict[TopicPartition, PartitionShape]:
     """Shapes of partitions that were not sampled. ``sizes`` are stored log bytes, ``None`` where brokers do not report
@@ -83,11 +83,11 @@ def unseen_shapes(
     return {span.topic_partition: PartitionShape.of_offsets(span, known.get(span.topic_partition)) for span in spans}
 
 
-def look_at(
+def sample_shapes(
     cluster: Cluster,
     shapes: Iterable[PartitionShape],
     *,
-    worth: int = WORTH_A_LOOK,
+    min_offsets: int = MIN_SAMPLED_OFFSETS,
     sample: Callable[[Cluster, Sequence[OffsetRange]], Mapping[OffsetRange, Sample]] = samples,
 ) -> dict[TopicPartition, PartitionShape]:
     """Sample the large ones of some partitions.
@@ -95,28 +95,27 @@ def look_at(
     Partitions that cannot be read now are left out; the read itself reports the error.
 
     Args:
-        cluster: the cluster.
         shapes: estimated shapes; the largest are sampled first, up to a limit.
-        worth: fewest offsets of a sampled partition.
+        min_offsets: fewest offsets of a sampled partition.
         sample: samples the start of log ranges.
     """
-    large = [shape for shape in shapes if shape.span.end - shape.span.start >= worth]
+    large = [shape for shape in shapes if shape.span.end - shape.span.start >= min_offsets]
     large = sorted(large, key=lambda shape: -shape.work)[:_MOST_SAMPLED]
     pieces = {shape.span: _pieces(shape.span) for shape in large}
-    seen = sample(cluster, [piece for of_span in pieces.values() for piece in of_span])
+    sampled = sample(cluster, [piece for of_span in pieces.values() for piece in of_span])
     return {
-        span.topic_partition: _seen(span, [(piece, seen[piece]) for piece in of_span])
+        span.topic_partition: _sampled_shape(span, [(piece, sampled[piece]) for piece in of_span])
         for span, of_span in pieces.items()
-        if all(piece in seen for piece in of_span)
+        if all(piece in sampled for piece in of_span)
     }
 
 
 def _pieces(span: OffsetRange) -> list[OffsetRange]:
-    cuts = [span.start + (span.end - span.start) * place // PLACES for place in range(PLACES + 1)]
+    cuts = [span.start + (span.end - span.start) * place // SAMPLED_PLACES for place in range(SAMPLED_PLACES + 1)]
     return [OffsetRange(span.topic, span.partition, start, end) for start, end in pairwise(cuts)]
 
 
-def _seen(span: OffsetRange, seen: Sequence[tuple[OffsetRange, Sample]]) -> PartitionShape:
-    records = [sample.density * (piece.end - piece.start) for piece, sample in seen]
-    size = sum(count * sample.record_bytes for count, (_, sample) in zip(records, seen, strict=True))
+def _sampled_shape(span: OffsetRange, sampled: Sequence[tuple[OffsetRange, Sample]]) -> PartitionShape:
+    records = [sample.density * (piece.end - piece.start) for piece, sample in sampled]
+    size = sum(count * sample.record_bytes for count, (_, sample) in zip(records, sampled, strict=True))
     return PartitionShape(span, tuple(records), size)

@@ -82,8 +82,6 @@ class Node:
     """A node of a topology description.
 
     Attributes:
-        name: its name.
-        type: its type.
         source_topics: topics that a source reads, with full names of repartition topics.
         sink_topic: topic that a sink writes; ``None`` where it is chosen for each record.
         stores: the stores a processor uses.
@@ -154,7 +152,6 @@ class StreamsGroup:
             source topics are missing.
         description_status: whether the broker has the topology description.
         description: it, or ``None``.
-        members: its members.
     """
 
     group_id: str

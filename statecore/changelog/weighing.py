@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import OffsetRange
 from statecore.changelog.ranges import ranges_of
-from statecore.changelog.shapes import PartitionShape, look_at, unseen_shapes
+from statecore.changelog.shapes import PartitionShape, sample_shapes, unsampled_shapes
 from statecore.changelog.sizes import log_sizes
 from statecore.formats.topic_partition import TopicPartition
 
@@ -39,18 +39,17 @@ def weigh(
     memory_budget: int,
     *,
     all_of_them: bool = False,
-    look: Callable[[Cluster, Iterable[PartitionShape]], Mapping[TopicPartition, PartitionShape]] = look_at,
+    sample: Callable[[Cluster, Iterable[PartitionShape]], Mapping[TopicPartition, PartitionShape]] = sample_shapes,
     sizes_of: Callable[[Cluster, Collection[TopicPartition]], dict[TopicPartition, int] | None] = log_sizes,
 ) -> Weights:
     """Estimate the sizes of partitions.
 
     Args:
-        cluster: the cluster.
         spans: one range a partition, as far as it is to be read.
         workers: number of parallel tasks.
         memory_budget: bytes of records that a task may hold.
         all_of_them: also sample large partitions that are not split, for an estimate of all.
-        look: samples partitions.
+        sample: samples partitions.
         sizes_of: fetches the stored bytes of their logs.
 
     Returns:
@@ -58,28 +57,28 @@ def weigh(
         sampled ones of their topic.
     """
     sizes = sizes_of(cluster, [span.topic_partition for span in spans]) if spans else {}
-    shapes = unseen_shapes(spans, sizes)
-    seen: set[TopicPartition] = set()
+    shapes = unsampled_shapes(spans, sizes)
+    sampled: set[TopicPartition] = set()
     found: dict[TopicPartition, PartitionShape] = {}
     while True:
-        weighed = shapes if sizes is None else shapes | _like_the_others(shapes, found, sizes)
+        weighed = shapes if sizes is None else shapes | _extrapolated(shapes, found, sizes)
         counts = ranges_of(spans, workers, weighed, memory_budget=memory_budget)
         wanted = {span.topic_partition for span, count in counts.items() if count > 1 or all_of_them}
         if sizes is not None:
-            wanted |= _largest_of_others(shapes, seen)
-        wanted -= seen
+            wanted |= _largest_unsampled(shapes, sampled)
+        wanted -= sampled
         if not wanted:
             return Weights(weighed, None if sizes is None else sum(sizes.values()))
-        seen |= wanted
-        found |= look(cluster, [weighed[tp] for tp in wanted])
+        sampled |= wanted
+        found |= sample(cluster, [weighed[tp] for tp in wanted])
         shapes |= found  # the weights of others have changed, and they may be split instead
 
 
-def _largest_of_others(
-    shapes: Mapping[TopicPartition, PartitionShape], seen: Collection[TopicPartition]
+def _largest_unsampled(
+    shapes: Mapping[TopicPartition, PartitionShape], sampled: Collection[TopicPartition]
 ) -> set[TopicPartition]:
     """Largest partition of each topic without a sampled partition."""
-    topics = {tp.topic for tp in seen}
+    topics = {tp.topic for tp in sampled}
     largest: dict[str, TopicPartition] = {}
     for tp, shape in shapes.items():
         if tp.topic not in topics and (tp.topic not in largest or shape.bytes > shapes[largest[tp.topic]].bytes):
@@ -87,7 +86,7 @@ def _largest_of_others(
     return set(largest.values())
 
 
-def _like_the_others(
+def _extrapolated(
     shapes: Mapping[TopicPartition, PartitionShape],
     found: Mapping[TopicPartition, PartitionShape],
     sizes: Mapping[TopicPartition, int],
@@ -96,12 +95,12 @@ def _like_the_others(
     of_topic: dict[str, list[TopicPartition]] = defaultdict(list)
     for tp in found:
         of_topic[tp.topic].append(tp)
-    alike = {}
+    extrapolated = {}
     for tp in (shapes.keys() & sizes.keys()) - found.keys():
         others = of_topic[tp.topic]
         if in_log := sum(sizes.get(other, 0) for other in others):
             share = sizes[tp] / in_log
             records = share * sum(sum(found[other].records) for other in others)
             size = share * sum(found[other].bytes for other in others)
-            alike[tp] = PartitionShape(shapes[tp].span, (records,), size)
-    return alike
+            extrapolated[tp] = PartitionShape(shapes[tp].span, (records,), size)
+    return extrapolated

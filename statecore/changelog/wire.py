@@ -219,7 +219,6 @@ def parse_response(data: npt.NDArray[np.uint8], version: int, correlation: int) 
 
     Args:
         data: the response after its length field.
-        version: its version.
         correlation: the correlation id of the request.
 
     Raises:

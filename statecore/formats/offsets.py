@@ -63,7 +63,7 @@ def checked_offsets(offsets: Mapping[Any, Any]) -> dict[TopicPartition, int | No
         )
     checked: dict[TopicPartition, int | None] = {}
     for given, value in offsets.items():
-        partition = given if type(given) is TopicPartition and _SOUND.get(given) is given else _sound(given)
+        partition = given if type(given) is TopicPartition and _VALID.get(given) is given else _validated(given)
         if type(value) is int and 0 <= value <= INT64_MAX and partition not in checked:
             checked[partition] = value
             continue
@@ -89,7 +89,7 @@ def checked_offsets(offsets: Mapping[Any, Any]) -> dict[TopicPartition, int | No
     return checked
 
 
-_SOUND: dict[TopicPartition, TopicPartition] = {}
+_VALID: dict[TopicPartition, TopicPartition] = {}
 """Validated partitions. A processor commits offsets of the same few partition objects, for ever; an equal object may
 still be invalid (a partition of ``False`` equals 0).
 """
@@ -97,12 +97,12 @@ still be invalid (a partition of ``False`` equals 0).
 _REMEMBERED = 4096
 
 
-def _sound(given: Any) -> TopicPartition:
+def _validated(given: Any) -> TopicPartition:
     partition = as_topic_partition(given)
     if partition is given:
-        if len(_SOUND) >= _REMEMBERED:
-            _SOUND.clear()
-        _SOUND[given] = given
+        if len(_VALID) >= _REMEMBERED:
+            _VALID.clear()
+        _VALID[given] = given
     return partition
 
 

@@ -130,7 +130,6 @@ class Release:
         rocksdb: its version of RocksDB.
         sst_format: the newest SST format version that it reads, and the one that it writes.
         offsets_inside: whether its databases have the family ``offsets``.
-        files: its offset files.
         kinds: layout of each kind that it knows.
         transactional_stores: whether it knows ``enable.transactional.statestores`` (KIP-892).
     """

@@ -54,8 +54,6 @@ class LiveFile:
 
     Attributes:
         number: its number, from which its name follows.
-        family: its column family.
-        level: its level.
         size: its bytes.
         entry: the whole entry of the MANIFEST: level, number, size, first and last key, sequence numbers, and further
             fields, among them the identity of a file that RocksDB wrote itself.
@@ -94,7 +92,6 @@ class BlobFile:
 
     Attributes:
         number: its number, from which its name follows.
-        family: its column family.
         size: its bytes.
         entry: its entry in the MANIFEST when it was added: number, count and bytes of its blobs, checksum.
     """
@@ -135,7 +132,6 @@ class Manifest:
 
         Args:
             name: file name of the MANIFEST; files with greater numbers are younger.
-            family: the column family.
         """
         begun = int(name.rpartition("-")[2])
         return any(one.family == family and one.is_flushed and one.number > begun for one in self.files.values())
@@ -185,7 +181,7 @@ def first_sequence(log: bytes) -> int | None:
     """
     for fragment in _fragments(log):
         begins = fragment.kind in (_FULL, _FIRST) and fragment.end - fragment.start >= _BATCH.size
-        if begins and _sound(log, fragment):
+        if begins and _crc_matches(log, fragment):
             return int(_BATCH.unpack_from(log, fragment.start)[0])
         return None
     return None
@@ -247,7 +243,7 @@ def _records(data: bytes) -> Iterator[tuple[int, bytes]]:
             yield fragment.end, parts
 
 
-def _sound(data: bytes, fragment: _Fragment) -> bool:
+def _crc_matches(data: bytes, fragment: _Fragment) -> bool:
     masked = _HEADER.unpack_from(data, fragment.at)[0]
     crc = crc32c(data[fragment.at + _HEADER.size - 1 : fragment.end])
     return bool(masked == (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)

@@ -43,7 +43,7 @@ from statecore.images.merge import merged_file
 from statecore.images.model import ROW_VERSION, Image, MergedDatabase, RunFile, RunFormat, Segmentation, StoreDigest
 from statecore.images.read_amplification import runs_to_merge
 from statecore.images.run_order import check_order, runs_of_one_partition
-from statecore.images.runs_digest import merged_digest, told_digest
+from statecore.images.runs_digest import known_digest, merged_digest
 from statecore.images.tables import damaged
 from statecore.stores.rocksdb.manifest_guard import forget_manifest_guard
 from statecore.stores.rocksdb.store import RocksDBStore
@@ -280,7 +280,7 @@ def _build_database(
         if merged is not None:
             found = merged.content
         elif base is None:
-            found = merged_digest(runs, files) if reads else told_digest(runs)
+            found = merged_digest(runs, files) if reads else known_digest(runs)
         store.commit(offsets)
     forget_manifest_guard(directory)
     if base is not None:
@@ -380,8 +380,8 @@ def _check_ingested(runs: Sequence[RunFile], files: Sequence[Path]) -> None:
             found=len(files),
         )
     together = zip(runs, files, strict=True)
-    unseen = [(run, file) for run, file in together if not is_as_it_was(file, run.hashed)]
-    hashes = file_hashes([file for _, file in unseen])
-    for (run, file), sha256 in zip(unseen, hashes, strict=True):
+    unhashed = [(run, file) for run, file in together if not is_as_it_was(file, run.hashed)]
+    hashes = file_hashes([file for _, file in unhashed])
+    for (run, file), sha256 in zip(unhashed, hashes, strict=True):
         if file.stat().st_size != run.file_bytes or sha256 != run.sha256:
             raise damaged(run, f"has changed since it was finished (the SHA-256 of {file} differs)")

@@ -93,7 +93,6 @@ def sorted_runs(runs: Sequence[Run], *, on_base: bool = False) -> list[slice]:
     """Group runs, in the order they are applied, into RocksDB's sorted runs.
 
     Args:
-        runs: the runs.
         on_base: whether there is a base. Its files may be in RocksDB's first level, where each file is a sorted run of
             its own, and so is then every run above it.
     """

@@ -30,7 +30,7 @@ from statecore.images.model import Run, RunFile, StoreDigest
 from statecore.images.tables import Table, open_table
 
 
-def told_digest(runs: Sequence[Run]) -> StoreDigest | None:
+def known_digest(runs: Sequence[Run]) -> StoreDigest | None:
     """Content of a database of exactly these runs, from their descriptions; ``None`` where two runs overlap."""
     if any(len(group) > 1 for group in overlapping(runs)):
         return None

@@ -77,8 +77,6 @@ class BufferedRecord(NamedTuple):
         value: value of the record.
         timestamp: its timestamp, ms since the epoch.
         offset: its offset in its topic.
-        topic: its topic.
-        partition: its partition.
         headers: its headers; ``None`` where it had no set of headers.
     """
 
