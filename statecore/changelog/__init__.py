@@ -1,4 +1,3 @@
-"""Changelog topics: metadata, offsets, ranges and the columnar reader.
-
-Records become Arrow columns, never Python objects.
+"""Topic metadata, offsets, offset ranges and the columnar changelog reader: records become Arrow columns, never Python
+objects.
 """

@@ -1,7 +1,7 @@
-"""The way to the brokers: kafka-python's connections and event loop, with deadlines and this project's errors.
+"""Connections to brokers: kafka-python's connections and event loop, with deadlines and this project's errors.
 
-The event loop runs on the calling thread, only during a call. kafka-python is imported at the first call (0.35 s), and
-a broker is asked for its API versions once a connection.
+The event loop runs on the calling thread, only during a call. kafka-python is imported at the first call (0.35 s); API
+versions are asked for once a connection.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _BY_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 def reason(error: BaseException) -> str:
-    """An error of kafka-python in the fewest words: its text without the names of classes before it."""
+    """Text of a kafka-python error, without the class names in front of it."""
     text = str(error.args[0]) if error.args else ""
     return re.sub(r"^(?:\w+Error: )+", "", text).rstrip(".") or type(error).__name__
 
 
 class BrokerClient:
-    """Sends requests to brokers; a context manager. Nothing is connected before the first call.
+    """Sends requests to brokers; a context manager that connects on first use.
 
     Args:
-        bootstrap_servers: ``host:port``, several with commas.
+        bootstrap_servers: ``host:port``, several separated by commas.
         kafka: further settings by kafka-python's names.
-        timeout: seconds that any one call may take.
+        timeout: seconds for each call.
     """
 
     def __init__(self, bootstrap_servers: str, kafka: Mapping[str, Any], *, timeout: float) -> None:
@@ -48,7 +48,7 @@ class BrokerClient:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """Further settings by kafka-python's names, as they were given."""
+        """Further kafka-python settings, as given."""
         return self._kafka
 
     def __enter__(self) -> Self:
@@ -58,7 +58,7 @@ class BrokerClient:
         self.close()
 
     def close(self) -> None:
-        """Close all connections. A closed client can be used again; it connects anew."""
+        """Close all connections. A closed client can be used again and reconnects."""
         with self._lock:
             manager, net = self._manager, self._net
             self._manager = self._net = None
@@ -80,11 +80,11 @@ class BrokerClient:
 
     @property
     def manager(self) -> Any:
-        """kafka-python's connection manager; only for code that runs under `run`."""
+        """kafka-python's connection manager; use it only in code that `run` runs."""
         return self._manager
 
     async def sleep(self, seconds: float) -> None:
-        """Pause a coroutine that runs under `run`."""
+        """Pause a coroutine that `run` runs."""
         await self._net.sleep(seconds)
 
     def _start(self) -> None:
@@ -120,14 +120,14 @@ class BrokerClient:
             self._net = net
         except (ValueError, TypeError) as error:
             raise Invalid(
-                f"The Kafka client cannot be set up for {self.bootstrap_servers}: {error}.",
+                f"The Kafka client cannot be configured for {self.bootstrap_servers}: {error}.",
                 code="kafka-settings-invalid",
                 action="Correct bootstrap_servers (host:port, several with commas) and the kafka settings.",
                 bootstrap_servers=self.bootstrap_servers,
             ) from error
 
     def _check_security(self) -> None:
-        """Refuse settings that kafka-python would only stumble over, or would take for PLAINTEXT."""
+        """Reject settings that kafka-python would fail on later, or would treat as PLAINTEXT."""
         from kafka.net.sasl import get_sasl_mechanism
 
         given = self._kafka
@@ -148,7 +148,7 @@ class BrokerClient:
                     problem = f"sasl_mechanism {mechanism} needs {' and '.join(missing)}"
         if problem:
             raise Invalid(
-                f"The Kafka client cannot be set up for {self.bootstrap_servers}: {problem}.",
+                f"The Kafka client cannot be configured for {self.bootstrap_servers}: {problem}.",
                 code="kafka-settings-invalid",
                 action="Correct the kafka settings.",
                 bootstrap_servers=self.bootstrap_servers,
@@ -156,11 +156,11 @@ class BrokerClient:
             )
 
     async def ask(self, nodes: Callable[[], Sequence[Any]], request: Callable[[], Any], deadline: float) -> Any:
-        """Send one request to the first of some brokers that answers, trying again until the deadline.
+        """Send a request to the first broker that answers, and retry until the deadline.
 
         Args:
-            nodes: the brokers to try, best first; asked again in each round.
-            request: makes the message; a message remembers the version for one broker, so each try needs its own.
+            nodes: brokers to try, best first; called again in each round.
+            request: makes the message; a message keeps the version of one broker, so each attempt needs a new one.
             deadline: ``time.monotonic()`` at which to give up.
         """
         import kafka.errors as errors
@@ -173,7 +173,7 @@ class BrokerClient:
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
                     break
-                if len(candidates) > 1:  # one that hangs must leave time to the others
+                if len(candidates) > 1:  # a broker that hangs must leave time for the others
                     remaining = min(remaining, max(1.0, remaining / 3))
                 try:
                     connection = self.manager.get_connection(node, refresh_metadata_on_err=False)
@@ -198,7 +198,7 @@ class BrokerClient:
                     f"No broker answered within the deadline: {where or self.bootstrap_servers}.",
                     code="broker-unreachable",
                     action="Check that the broker runs, that host and port are right, that this host can reach it, "
-                    "and that security_protocol is what this port speaks.",
+                    "and that security_protocol matches the protocol of this port.",
                     bootstrap_servers=self.bootstrap_servers,
                 )
             await self.sleep(pause)
@@ -210,7 +210,7 @@ class BrokerClient:
         return f"{broker.host}:{broker.port}" if broker is not None else f"broker {node}"
 
     def refuse_if_final(self, error: Exception, node: Any) -> None:
-        """Raise `Invalid` for an error that no further attempt can change: credentials, rights, TLS, versions."""
+        """Raise `Invalid` for an error that a retry cannot fix: credentials, permissions, TLS, versions."""
         import kafka.errors as errors
 
         from statecore.changelog.sockets import TlsRefused
@@ -225,21 +225,21 @@ class BrokerClient:
         )
         if isinstance(error, final):
             raise Invalid(
-                f"Broker {self.where(node)} does not let this client in: {reason(error)}.",
+                f"Broker {self.where(node)} rejected this client: {reason(error)}.",
                 code="broker-access-denied",
-                action="Correct the credentials and security settings under kafka, or the rights of the user.",
+                action="Correct the credentials and security settings under kafka, or the permissions of the user.",
                 broker=self.where(node),
             ) from error
         if isinstance(error, TlsRefused):
             raise Invalid(
-                f"There is no TLS connection to broker {self.where(node)}: {error}.",
+                f"The TLS connection to broker {self.where(node)} failed: {error}.",
                 code="tls-failed",
                 action="Correct security_protocol and the ssl_ settings under kafka, or the broker's certificate.",
                 broker=self.where(node),
             ) from error
 
     def any_node(self) -> list[Any]:
-        """A broker that is connected already, else known ones, else the bootstrap servers."""
+        """A connected broker; else known brokers, else the bootstrap servers."""
         connected = [connection.node_id for connection in self.manager.least_used_connections()]
         known = [broker.node_id for broker in self.manager.cluster.brokers()]
         seeds = [broker.node_id for broker in self.manager.cluster.bootstrap_brokers()]

@@ -1,6 +1,6 @@
-"""What a cluster says of its topics: descriptions, offsets, leaders.
+"""A Kafka cluster as a client: topic descriptions, offsets and leaders.
 
-Not found and could not look are different errors: `NotFound` only follows an answer of a broker.
+`NotFound` is raised only when a broker has answered; without an answer the error is `Retryable`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _METADATA_LOG = "__cluster_metadata"
 
 @dataclass(frozen=True)
 class Leader:
-    """Who leads a partition.
+    """Leader of a partition.
 
     Attributes:
-        node: the broker's id.
-        where: its ``host:port``.
-        epoch: the leader epoch, -1 where the broker is too old to say it reliably.
+        node: broker id.
+        where: ``host:port``.
+        epoch: leader epoch, -1 where the broker is too old to give a reliable one.
         topic_id: the topic's id; the nil UUID where the broker is too old to have one.
     """
 
@@ -45,12 +45,12 @@ class Leader:
 
 
 class Cluster(BrokerClient):
-    """A Kafka cluster, asked as a client; a context manager. Nothing is connected before the first call.
+    """A Kafka cluster as a client; a context manager that connects on first use.
 
     Args:
-        bootstrap_servers: ``host:port``, several with commas.
+        bootstrap_servers: ``host:port``, several separated by commas.
         kafka: further settings by kafka-python's names (``security_protocol``, ``sasl_mechanism``, ...).
-        timeout: seconds that any one call may take.
+        timeout: seconds for each call.
 
     Raises:
         Invalid: a setting that kafka-python does not know.
@@ -59,11 +59,11 @@ class Cluster(BrokerClient):
     def __init__(self, bootstrap_servers: str, kafka: Mapping[str, Any] = {}, *, timeout: float = 30.0) -> None:
         super().__init__(bootstrap_servers, kafka, timeout=timeout)
         self.idle: dict[int, list[Wire]] = {}
-        """Fetch connections that are not in use, by broker; see `statecore.changelog.wire`."""
+        """Unused fetch connections, by broker id; see `statecore.changelog.wire`."""
         self._topics: dict[str, Any] = {}
 
     def close(self) -> None:
-        """Close all connections, the idle ones too. A closed cluster can be used again; it connects anew."""
+        """Close all connections, idle ones included. A closed cluster can be used again and reconnects."""
         with self._lock:
             for wires in self.idle.values():
                 for wire in wires:
@@ -74,13 +74,10 @@ class Cluster(BrokerClient):
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
         """Partitions, id and configuration of topics.
 
-        Args:
-            names: the topics; all must exist.
-
         Raises:
             NotFound: some topics do not exist; all of them are named.
             Retryable: no broker answered in time.
-            Invalid: this client may not describe a topic, or is not let in.
+            Invalid: this client may not describe a topic, or was rejected.
         """
         wanted = sorted(set(names))
         if not wanted:
@@ -94,24 +91,16 @@ class Cluster(BrokerClient):
         }
 
     def list_topics(self) -> list[str]:
-        """Names of all topics that this client may see, Kafka's internal ones left out, sorted.
-
-        Raises:
-            Retryable: no broker answered in time.
-        """
+        """Names of all visible topics without Kafka's internal ones, sorted. Raises `Retryable` without an answer."""
         response = self.run(self._metadata, None, self.deadline())
         return sorted(topic.name for topic in response.topics if not topic.is_internal and topic.error_code == 0)
 
     def brokers(self) -> list[str]:
-        """``host:port`` of every broker, as the brokers advertise themselves, sorted.
-
-        Raises:
-            Retryable: no broker answered in time.
-        """
+        """Advertised ``host:port`` of every broker, sorted. Raises `Retryable` if no broker answers."""
         return sorted({f"{one.host}:{one.port}" for one in self.run(self._metadata, [], self.deadline()).brokers})
 
     def log_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, LogOffsets]:
-        """Log start, last stable offset and log end of partitions: three requests to each leader, all at once.
+        """Log start, last stable offset and log end of partitions: three parallel requests to each leader.
 
         Raises:
             NotFound: some topics or partitions do not exist.
@@ -123,17 +112,17 @@ class Cluster(BrokerClient):
         return self.run(self._offsets, wanted, self.deadline())
 
     def epoch_ends(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """Where leader epochs end in the logs as they are: one request to each leader, all at once.
+        """End offsets of leader epochs in the current logs: one parallel request to each leader.
 
-        A log that was truncated and has grown again has other records from the end of the epoch on that it had before.
+        A log that was truncated and has grown again has other records from the end of its earlier epoch on.
 
         Args:
-            wanted: an epoch by partition; -1 where it is not known.
+            wanted: leader epoch by partition; -1 where it is not known.
 
         Returns:
-            Partition → the end offset of the largest epoch that is not later than the one asked for, which is the log
-            end where no later one has begun; ``None`` where the brokers do not tell it: they are too old, the epoch is
-            not known, or it is later than all that the log knows.
+            Partition → the end offset of the largest epoch that is not later than the requested one (the log end where
+            no later epoch has begun); ``None`` where the brokers are too old, the epoch is not known, or it is later
+            than every epoch of the log.
 
         Raises:
             NotFound: some topics or partitions do not exist.
@@ -145,13 +134,13 @@ class Cluster(BrokerClient):
         return self.run(self._epoch_ends, dict(sorted(wanted.items())), self.deadline())
 
     def time_ms(self) -> int | None:
-        """The time by the cluster's clock: that of the active controller, in ms since the epoch.
+        """Clock of the active controller, in ms since the epoch.
 
-        No other answer of a broker has the time. What describes the quorum has it where the leader speaks of itself.
+        No other response of a broker has the time; DescribeQuorum has it where the leader reports its own state.
 
         Returns:
-            The time; ``None`` where the cluster does not tell it: its brokers have ZooKeeper or are older than Kafka
-            3.3, or this client may not describe the cluster.
+            ``None`` where the brokers use ZooKeeper or are older than Kafka 3.3, or this client may not describe the
+            cluster.
 
         Raises:
             Retryable: no broker answered in time.
@@ -159,11 +148,11 @@ class Cluster(BrokerClient):
         return self.run(self._time_ms, self.deadline())
 
     def leader(self, tp: TopicPartition, *, refresh: bool = False, deadline: float | None = None) -> Leader:
-        """Who leads a partition.
+        """Leader of a partition.
 
         Args:
             tp: the partition.
-            refresh: ask again even if it is known (after the broker known as leader said that it is not).
+            refresh: fetch metadata again even if the leader is known (it answered that it no longer leads).
             deadline: ``time.monotonic()`` at which to give up.
 
         Raises:
@@ -218,7 +207,7 @@ class Cluster(BrokerClient):
         return response
 
     async def _look_up(self, names: list[str], deadline: float) -> dict[str, Any]:
-        """Metadata of topics, all of them without error, remembered for `_leader`."""
+        """Metadata of topics, all without error, cached for `_leader`."""
         pause = 0.1
         absent_before: set[str] = set()
         while True:
@@ -254,7 +243,7 @@ class Cluster(BrokerClient):
                 raise Retryable(
                     f"Partitions have no leader: {what}.",
                     code="leader-not-available",
-                    action="Bring the brokers that hold them back, then try again.",
+                    action="Restart the brokers that hold their replicas, then try again.",
                     topics=sorted({*(name.rpartition("-")[0] for name in leaderless), *errors}),
                     partitions=leaderless,
                 )
@@ -304,7 +293,7 @@ class Cluster(BrokerClient):
                     f"The configuration of topic {result.resource_name} could not be read: "
                     f"error {result.error_code} {result.error_message or ''}.",
                     code="broker-error",
-                    action="Try again; if it stays, look at the broker's log.",
+                    action="Try again; if the error persists, check the broker's log.",
                     topic=result.resource_name,
                     error_code=result.error_code,
                 )
@@ -328,7 +317,7 @@ class Cluster(BrokerClient):
         return question.answers()
 
     async def _ask_leaders(self, question: LeaderQuestion, deadline: float) -> None:
-        """Ask the leaders until nothing is missing, anew where one did not answer or leads no more."""
+        """Ask the leaders until all answers are there; retry where one did not answer or no longer leads."""
         pause = 0.05
         while missing := question.missing():
             problem = await self._ask_once(question, missing, deadline)
@@ -336,7 +325,7 @@ class Cluster(BrokerClient):
                 continue
             if time.monotonic() + pause >= deadline:
                 raise Retryable(
-                    f"Offsets of {problem} were not to be had in time.",
+                    f"Offsets of {problem} could not be read in time.",
                     code="offsets-unavailable",
                     action="Check the brokers that lead these partitions, then try again.",
                     problem=problem,
@@ -346,7 +335,7 @@ class Cluster(BrokerClient):
             await self._look_up(sorted({tp.topic for tp in missing}), deadline)
 
     async def _ask_once(self, question: LeaderQuestion, missing: list[TopicPartition], deadline: float) -> str | None:
-        """One round; returns what failed in it for a reason that may pass."""
+        """Run one round; returns a failure that may pass, if any."""
         from kafka.errors import IncompatibleBrokerVersion
 
         by_leader: dict[int, dict[TopicPartition, int]] = {}
@@ -355,7 +344,7 @@ class Cluster(BrokerClient):
             by_leader.setdefault(leader.node, {})[tp] = leader.epoch
         waiting = []
         for node, epochs in by_leader.items():
-            # A leader that died is found out by asking for metadata again, not by insisting.
+            # Only new metadata shows that a leader has died; repeating the request does not.
             until = min(deadline, time.monotonic() + max(1.0, self.timeout / 4))
             for one in question.exchanges(epochs):
                 sent = self.manager.call_soon(self.ask, partial(list, [node]), one.request, until)
@@ -368,9 +357,9 @@ class Cluster(BrokerClient):
                 problem = error.what
                 continue
             except Invalid as error:
-                if one.not_spoken is None or not isinstance(error.__cause__, IncompatibleBrokerVersion):
+                if one.unsupported is None or not isinstance(error.__cause__, IncompatibleBrokerVersion):
                     raise
-                one.not_spoken()
+                one.unsupported()
                 continue
             for tp, code in one.take(response):
                 self._check_rights({tp.topic: code})
@@ -379,11 +368,11 @@ class Cluster(BrokerClient):
 
 
 def _time_of_leader(parts: Iterable[Any]) -> int | None:
-    """What the controller says of itself in a description of the quorum: it has caught up now."""
-    told = [
+    """Time of the leader in a DescribeQuorum response: the leader has caught up with itself now."""
+    times = [
         voter.last_caught_up_timestamp
         for part in parts
         for voter in part.current_voters
         if voter.replica_id == part.leader_id
     ]
-    return max((one for one in told if one is not None and one > 0), default=None)
+    return max((one for one in times if one is not None and one > 0), default=None)

@@ -1,14 +1,13 @@
 """Decompression of record batches into one reused buffer.
 
-The records of a batch are compressed as a whole, as its codec says (:class:`statecore.changelog.model.Codec`). Snappy
-comes raw from librdkafka and Go clients, and in the framing of Java's ``SnappyOutputStream`` (xerial) from Java
-clients::
+The records of a batch are compressed as a whole, with one codec (:class:`statecore.changelog.model.Codec`). librdkafka
+and Go clients write raw Snappy; Java clients write the framing of ``SnappyOutputStream`` (xerial)::
 
     0x82 "SNAPPY" 0x00 | i32 version | i32 oldest compatible version | { i32 length | raw snappy block }*
 
-An lz4 frame as Kafka's clients write it (independent blocks, no checksums) is taken apart here, because the frame
-decoder sets itself up anew for each batch and costs three times what the blocks in it cost; any other frame is left
-to it::
+An lz4 frame as Kafka's clients write it (independent blocks, no checksums) is parsed here, because the library's frame
+decoder initialises itself for each batch, which costs three times as much as decompressing the blocks. The library
+decodes any other frame::
 
     04 22 4D 18 | flags 60 | block size (bits 4-6: 4..7 is 64 KiB .. 4 MiB) | header checksum |
     { u32 little endian: length, top bit set: stored | block }* | u32 0
@@ -28,7 +27,7 @@ import numpy.typing as npt
 from statecore.changelog.model import Codec
 
 LARGEST_BATCH = 1 << 30
-"""Bytes a single batch may decompress to: an Arrow binary column has 32-bit offsets, and memory has to be bounded."""
+"""Largest decompressed bytes of a batch: Arrow binary columns have 32-bit offsets, and memory must be bounded."""
 
 _LZ4_PLAIN = b"\x04\x22\x4d\x18\x60"
 _LITTLE = struct.Struct("<I")
@@ -38,16 +37,16 @@ _XERIAL_HEADER = 16
 
 
 class DecompressionFailed(Exception):
-    """Bytes are not what the codec writes, or grow beyond `LARGEST_BATCH`; the caller knows the place."""
+    """The bytes are not valid for the codec, or exceed `LARGEST_BATCH`; the caller adds the position."""
 
 
 class Scratch:
-    """A growing buffer that decompressed batches are laid into one after the other.
+    """A growing buffer of decompressed batches, one after the other.
 
-    Growing moves the bytes, so places in it are kept as positions and become addresses only when all are known.
+    Growing moves the bytes, so callers keep positions and take addresses only after the last batch.
 
     Args:
-        size: bytes to begin with. What is not written to costs no memory.
+        size: initial bytes; pages that are not written to cost no memory.
     """
 
     def __init__(self, size: int = 32 << 20) -> None:
@@ -61,21 +60,18 @@ class Scratch:
         return self._array
 
     def clear(self) -> None:
-        """Begin at the front again."""
+        """Reset to the front."""
         self.used = 0
 
     def append(self, codec: int, data: memoryview) -> int:
-        """Decompress one batch behind what is there.
+        """Decompress one batch at the end of the buffer, and return the position after it (``used``).
 
         Args:
-            codec: a :class:`Codec`, or a number that is none.
+            codec: number of a :class:`Codec`; need not be valid.
             data: its compressed records.
 
-        Returns:
-            The position after it (``used``).
-
         Raises:
-            DecompressionFailed: the bytes are not what the codec writes, or grow beyond `LARGEST_BATCH`.
+            DecompressionFailed: the bytes are not valid for the codec, or exceed `LARGEST_BATCH`.
         """
         if codec == Codec.SNAPPY:
             return self._append_snappy(data)
@@ -92,8 +88,8 @@ class Scratch:
                 self.used += decompress(data, self._view[self.used :])
                 return self.used
             except cramjam.DecompressionError as error:
-                # Too little room and broken bytes raise the same type; more room tells them apart. The CRC was right
-                # before, so broken bytes are too rare for the few vain attempts to matter.
+                # Too little room and broken bytes raise the same type; more room tells them apart. The CRC has been
+                # verified, so broken bytes are too rare for the extra attempts to matter.
                 if room >= LARGEST_BATCH:
                     raise DecompressionFailed(str(error)) from error
                 self._reserve(min(2 * room, LARGEST_BATCH))

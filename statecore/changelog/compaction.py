@@ -1,7 +1,7 @@
-"""Whether a topic keeps the last record of every key, which is what a global store is rebuilt from.
+"""Whether a topic keeps the last record of every key, which rebuilding a global store needs.
 
-A changelog that Kafka Streams makes is compacted; the topic of a global store is whatever its owner made it. Where
-retention deletes records, a rebuild has fewer rows than the store had, and so has each restore of Kafka Streams' own.
+Kafka Streams compacts the changelogs it creates; the topic of a global store is configured by its owner. Where
+retention deletes records, a rebuilt store has fewer rows than before, as after a restore by Kafka Streams.
 """
 
 from __future__ import annotations
@@ -10,20 +10,16 @@ from statecore.changelog.model import TopicDescription
 from statecore.errors import Invalid
 
 NO_LIMIT = "-1"
-"""Of ``retention.ms`` and ``retention.bytes``: nothing is deleted."""
+"""No limit, for ``retention.ms`` and ``retention.bytes``."""
 
 
 def cleanup_policies(topic: TopicDescription) -> set[str]:
-    """The words of a topic's ``cleanup.policy``."""
+    """The policies in a topic's ``cleanup.policy``."""
     return {policy.strip() for policy in topic.configs.get("cleanup.policy", "").split(",")} - {""}
 
 
 def why_not_compacted(topic: TopicDescription) -> str:
-    """What deletes the last records of keys, as a sentence; empty where nothing does.
-
-    Args:
-        topic: what the cluster says of it.
-    """
+    """Sentence that says which settings delete the last records of keys; empty where none do."""
     limits = [topic.configs.get(limit, NO_LIMIT) for limit in ("retention.ms", "retention.bytes")]
     if "delete" not in cleanup_policies(topic) or limits == [NO_LIMIT, NO_LIMIT]:
         return ""
@@ -34,24 +30,24 @@ def why_not_compacted(topic: TopicDescription) -> str:
 
 
 def check_compacted(topic: TopicDescription, store: str, *, accept: bool, how_to_accept: str) -> None:
-    """Refuse to build a global store of a topic that loses rows.
+    """Refuse to build a global store from a topic that loses rows.
 
     Args:
-        topic: what the cluster says of its topic.
-        store: the store.
-        accept: whether somebody has said that fewer rows are right.
-        how_to_accept: the option or the setting that says so.
+        topic: description of the store's topic.
+        store: name of the store.
+        accept: whether the user has accepted missing rows.
+        how_to_accept: the option or setting that accepts them.
 
     Raises:
-        Invalid: the topic deletes last records of keys, and nobody has accepted that.
+        Invalid: the topic deletes last records of keys, and the user has not accepted that.
     """
     why = why_not_compacted(topic)
     if why and not accept:
         raise Invalid(
-            f"The topic of the global store {store} is not compacted. {why} A rebuilt store has what is left of them.",
+            f"The topic of the global store {store} is not compacted. {why} A rebuilt store lacks them.",
             code="topic-not-compacted",
             action=f"Set cleanup.policy=compact on {topic.name} and have its records written again; or accept a store "
-            f"of what is left: {how_to_accept}.",
+            f"with the remaining rows: {how_to_accept}.",
             store=store,
             topic=topic.name,
             cleanup_policy=topic.configs["cleanup.policy"],

@@ -1,7 +1,7 @@
-"""From the record data of one Fetch response to Arrow record batches, without a broker.
+"""Decodes the record data of one Fetch response to Arrow record batches, without a broker.
 
-Per record there is only the kernel; per batch there are two native calls, CRC-32C and decompression; everything else is
-once per response. `scan` is apart from `batches` so that the next request is on its way while this response is decoded.
+Per record only the kernel runs; per batch two native calls, CRC-32C and decompression; everything else once per
+response. `scan` and `batches` are separate so that the next request can be sent while this response is decoded.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from statecore.changelog.kernel import Columns, Scan
 
 DECODED_BYTES = 64 << 20
-"""Decompressed bytes after which a record batch is handed out: a well compressed response must not fill the memory."""
+"""Decompressed bytes after which a record batch is returned, so that a well compressed response does not fill the
+memory.
+"""
 
 NO_ABORTED = np.empty((0, 2), np.int64)
-"""The aborted transactions of a response that has none."""
+"""Aborted transactions of a response without any."""
 
 _CRC_START = 40  # from the field after the CRC to the first record
 _EPOCH = struct.Struct(">i")
@@ -40,13 +42,13 @@ _EPOCH_BACK = 49  # from the leader epoch to the first record
 
 
 class RangeDecoder:
-    """Decodes the responses of one range, in order, and counts.
+    """Decodes the responses of one range, in order, and counts records.
 
     Args:
-        whole: the range; records outside are not delivered.
+        whole: the range; records outside it are not delivered.
         isolation: whether batches of aborted transactions are dropped.
         headers: whether the headers' bytes are delivered too.
-        decoded_bytes: decompressed bytes of one record batch, roughly.
+        decoded_bytes: approximate decompressed bytes of one record batch.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class RangeDecoder:
     ) -> None:
         self.statistics = ReadStatistics(position=whole.start)
         self.leader_epoch = -1
-        """The leader epoch under which the last batch that was scanned was written; -1 before the first."""
+        """Leader epoch of the last scanned batch; -1 before the first."""
         self.schema = CHANGELOG_SCHEMA.append(HEADERS_FIELD) if headers else CHANGELOG_SCHEMA
         self._range = whole
         self._committed = isolation is IsolationLevel.READ_COMMITTED
@@ -81,10 +83,10 @@ class RangeDecoder:
             aborted: its aborted transactions, rows ``(producer id, first offset)``.
 
         Returns:
-            The offset to fetch next, at most the range's end; `position` itself where the data hold no whole batch.
+            The offset to fetch next, at most the range's end; `position` itself where the data has no whole batch.
 
         Raises:
-            Corrupted: a header is not what it must be.
+            Corrupted: a header is malformed.
             Invalid: a batch in message format 0 or 1.
         """
         if len(aborted) > 1:
@@ -109,10 +111,10 @@ class RangeDecoder:
         return found.position
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Check, decompress and decode what was scanned; usually one record batch, none where nothing is left.
+        """Verify, decompress and decode the scanned batches; usually one record batch, none if no rows remain.
 
         Raises:
-            Corrupted: a checksum, compressed data or a record is not what it must be.
+            Corrupted: a checksum, compressed data or a record is malformed.
         """
         found = self._scan
         if found is None:
@@ -166,14 +168,14 @@ class RangeDecoder:
             yield from self._decode(found.meta[first:], starts, ends, packed, rows, size)
 
     def reached(self, position: int) -> None:
-        """Note that everything before `position` was delivered or is known to be gone."""
+        """Record that everything before `position` was delivered or no longer exists."""
         now = self.statistics
-        # Each record has an offset of its own (the kernel sees to it), so counts tell how many offsets have none.
-        there = now.records + now.aborted + self._control
-        self.statistics = replace(now, position=position, removed=position - self._range.start - there)
+        # Each record has its own offset (the kernel checks it), so counts give the number of offsets without a record.
+        present = now.records + now.aborted + self._control
+        self.statistics = replace(now, position=position, removed=position - self._range.start - present)
 
     def moved(self, log_start: int) -> None:
-        """Note that the log's start moved past the position."""
+        """Record that the log start moved past the position."""
         self.statistics = replace(self.statistics, position=log_start, log_start_moved_to=log_start)
 
     def _decode(

@@ -1,8 +1,8 @@
-"""Fetching one partition: one request always under way, every passing trouble waited out up to a deadline.
+"""Fetches one partition: one request is always in flight, and transient errors are retried up to a deadline.
 
-What passes (a connection that breaks, a leader that moves, a broker that is busy) is tried again with a growing pause;
-metadata are asked again where the leader may have changed. The deadline counts from the last progress, not from the
-start: a read of hours may survive any number of short troubles. What does not pass is raised at once.
+Transient errors (a broken connection, a moved leader, a busy broker) are retried with a growing pause; metadata is
+fetched again where the leader may have changed. The deadline counts from the last progress, not from the start, so a
+read of hours survives any number of short failures. Other errors are raised at once.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ _UNSUPPORTED_VERSION = 35
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 _LARGEST_FETCH = 1 << 30
-_SILENCE = 30.0  # seconds; a leader that hangs is left in time to find the next one
+_SILENCE = 30.0  # seconds; a hanging leader is given up early enough to find the next one
 
 
 class PartitionFetcher:
     """Fetches one partition from its leader.
 
     Args:
-        cluster: where the leader is found.
+        cluster: where the leader is looked up.
         tp: the partition.
         committed: read up to the last stable offset.
-        fetch_bytes: bytes of record data asked for at once.
-        max_wait: seconds a broker may wait for data to come.
-        stall_timeout: seconds without progress after which a passing trouble is given up.
-        topic_id: the id the topic must have (32 hex digits), or None for whatever it has now.
+        fetch_bytes: bytes of record data per request.
+        max_wait: seconds a broker may wait for data.
+        stall_timeout: seconds without progress after which transient errors are no longer retried.
+        topic_id: the id the topic must have (32 hex digits); None accepts its current id.
     """
 
     def __init__(
@@ -82,30 +82,30 @@ class PartitionFetcher:
         self._leader: Leader | None = None
         self._stale = False
         self._wire: Wire | None = None
-        self._asked: int | None = None  # the offset of the request under way
+        self._requested: int | None = None  # the offset of the request in flight
         self._last_epoch = -1
         self._pause = _FIRST_PAUSE
         self._deadline: float | None = None
 
     def fetch(self, offset: int) -> Fetched:
-        """The response from `offset` on: records, or none at the moment, or ``OFFSET_OUT_OF_RANGE``.
+        """Response from `offset` on: records, or none yet, or ``OFFSET_OUT_OF_RANGE``.
 
         Raises:
             Retryable: no progress within the stall timeout.
             NotFound: the topic or partition does not exist any more.
-            Invalid: the topic was deleted and created again, its log was truncated below what was read of it, or this
+            Invalid: the topic was deleted and created again, its log was truncated below the read position, or this
                 client may not read it.
-            Corrupted: the broker found its own log damaged.
+            Corrupted: the broker reports damage in its log.
         """
         if self._deadline is None:
             self._deadline = time.monotonic() + self._stall_timeout
         while True:
             try:
                 wire = self._connected(offset)
-                if self._asked != offset:
+                if self._requested != offset:
                     self._send(wire, offset)
                 fetched = wire.receive(self._max_wait + min(_SILENCE, self._stall_timeout / 3))
-                self._asked = None
+                self._requested = None
             except WireError as error:
                 where = self._leader.where if self._leader else self._cluster.bootstrap_servers
                 self._drop()
@@ -113,16 +113,16 @@ class PartitionFetcher:
                 self.wait(offset, Reason(f"broker {where} {error}", "connection-failed"))
                 continue
             wire.not_before = time.monotonic() + fetched.throttle
-            self._deadline += fetched.throttle  # a broker that makes its clients wait is not one that is stuck
+            self._deadline += fetched.throttle  # throttling is not a stall
             if fetched.diverges is not None:
                 self._refuse_truncated(fetched.diverges, offset)
             if fetched.error in (0, OFFSET_OUT_OF_RANGE):
                 return fetched
-            self._answer(fetched.error, offset)
+            self._handle_error(fetched.error, offset)
 
     def prefetch(self, offset: int) -> None:
-        """Send the next request, if that is possible right now; `fetch` sees to it otherwise."""
-        if self._wire is None or self._asked is not None or time.monotonic() < self._wire.not_before:
+        """Send the next request if that is possible without waiting; otherwise `fetch` sends it."""
+        if self._wire is None or self._requested is not None or time.monotonic() < self._wire.not_before:
             return
         try:
             self._send(self._wire, offset)
@@ -131,10 +131,10 @@ class PartitionFetcher:
             self._stale = True
 
     def progress(self, epoch: int = -1) -> None:
-        """Note that the position advanced: patience begins anew with the next fetch.
+        """Restart the stall timeout: the position advanced.
 
         Args:
-            epoch: the leader epoch of the last batch before the new position, -1 where none was read there.
+            epoch: leader epoch of the last batch before the new position, -1 if none was read there.
         """
         self._deadline = None
         self._pause = _FIRST_PAUSE
@@ -156,7 +156,7 @@ class PartitionFetcher:
         return self._deadline is not None and time.monotonic() + ahead >= self._deadline
 
     def enlarge(self, offset: int) -> None:
-        """Ask for more at once, because a batch did not come whole (brokers before KIP-74)."""
+        """Double the request size, because a batch did not fit (brokers before KIP-74)."""
         if self._fetch_bytes >= _LARGEST_FETCH:
             raise Corrupted(
                 f"Topic {self._tp.topic}, partition {self._tp.partition}: the record batch at offset {offset} does not "
@@ -171,15 +171,15 @@ class PartitionFetcher:
         self._fetch_bytes *= 2
 
     def close(self) -> None:
-        """Give the connection back for the next range, or close it where a response is still to come."""
+        """Return the connection for the next range, or close it if a response is still in flight."""
         wire, self._wire = self._wire, None
         if wire is None:
             return
-        if self._asked is None:
+        if self._requested is None:
             self._cluster.idle.setdefault(wire.node, []).append(wire)
         else:
             wire.close()
-            self._asked = None
+            self._requested = None
 
     def _connected(self, offset: int) -> Wire:
         if self._leader is None or self._stale:
@@ -210,7 +210,7 @@ class PartitionFetcher:
                 f"Topic {self._tp.topic} was deleted and created again: its id is {leader.topic_id.hex}, not "
                 f"{self._topic_id.hex}.",
                 code="topic-recreated",
-                action="Plan again; offsets and images of the old topic mean nothing in the new one.",
+                action="Plan again; offsets and images of the old topic are invalid for the new one.",
                 topic=self._tp.topic,
                 partition=self._tp.partition,
                 expected=self._topic_id.hex,
@@ -220,7 +220,7 @@ class PartitionFetcher:
 
     def _send(self, wire: Wire, offset: int) -> None:
         assert self._leader is not None
-        if self._asked is not None:  # an answer to another question is on its way
+        if self._requested is not None:  # a response to another request is in flight
             raise WireError("was asked for another offset")
         pause = wire.not_before - time.monotonic()
         if pause > 0:
@@ -235,13 +235,13 @@ class PartitionFetcher:
             max_bytes=self._fetch_bytes,
             max_wait=self._max_wait,
         )
-        self._asked = offset
+        self._requested = offset
 
     def _drop(self) -> None:
         if self._wire is not None:
             self._wire.close()
         self._wire = None
-        self._asked = None
+        self._requested = None
 
     def _give_up(self, offset: int, why: Reason) -> NoReturn:
         known = self._leader is not None
@@ -250,7 +250,7 @@ class PartitionFetcher:
             f"Topic {self._tp.topic}, partition {self._tp.partition}: no progress at offset {offset} for "
             f"{self._stall_timeout:.0f} s; {'last leader' if known else 'cluster'} {where}; {why}.",
             code="fetch-stalled",
-            action="Check the broker, then run this again; nothing of this range was used.",
+            action="Check the broker, then run this again; nothing read from this range was used.",
             topic=self._tp.topic,
             partition=self._tp.partition,
             offset=offset,
@@ -259,8 +259,8 @@ class PartitionFetcher:
             **why.context,
         )
 
-    def _answer(self, code: int, offset: int) -> None:
-        """Wait where an error passes, raise where it does not."""
+    def _handle_error(self, code: int, offset: int) -> None:
+        """Wait if the error is transient, raise if it is not."""
         assert self._leader is not None
         where = self._leader.where
         if code in _LEADER_ERRORS:
@@ -273,9 +273,9 @@ class PartitionFetcher:
                     topic=self._tp.topic,
                     partition=self._tp.partition,
                 )
-            self.wait(offset, _answered(where, code, _LEADER_ERRORS[code]))
+            self.wait(offset, _error_reason(where, code, _LEADER_ERRORS[code]))
         elif code in _PASSING_ERRORS:
-            self.wait(offset, _answered(where, code, _PASSING_ERRORS[code]))
+            self.wait(offset, _error_reason(where, code, _PASSING_ERRORS[code]))
         else:
             self._refuse(code, offset)
 
@@ -283,10 +283,10 @@ class PartitionFetcher:
         where = self._leader.where if self._leader else self._cluster.bootstrap_servers
         raise Invalid(
             f"Topic {self._tp.topic}, partition {self._tp.partition}: the log was truncated to offset {diverges} while "
-            f"it was read, and reading had reached offset {offset}; its leader {where} has other records from there on "
+            f"it was read, and the read position was {offset}; its leader {where} has other records from there on "
             "(an unclean leader election).",
             code="log-truncated",
-            action="Plan again from the topic's present offsets; nothing of this range was used.",
+            action="Plan again from the topic's present offsets; nothing read from this range was used.",
             topic=self._tp.topic,
             partition=self._tp.partition,
             offset=diverges,
@@ -306,7 +306,7 @@ class PartitionFetcher:
             )
         if code == _CORRUPT_MESSAGE:
             raise Corrupted(
-                f"{place}: broker {self._leader.where} finds its log damaged at offset {offset}.",
+                f"{place}: broker {self._leader.where} reports a damaged log at offset {offset}.",
                 code="record-batch-corrupted",
                 action="Check the broker's disk; move leadership to another replica, then run this again.",
                 **names,
@@ -323,11 +323,11 @@ class PartitionFetcher:
         raise Retryable(
             f"{place}: broker {self._leader.where} answers Kafka error {code} at offset {offset}.",
             code="broker-error",
-            action="Look the error up in the broker's log, then run this again.",
+            action="Check the broker's log for the error, then run this again.",
             error_code=code,
             **names,
         )
 
 
-def _answered(where: str, code: int, name: str) -> Reason:
+def _error_reason(where: str, code: int, name: str) -> Reason:
     return Reason(f"broker {where} answers {name}", "broker-error", error_code=code)

@@ -1,8 +1,8 @@
-"""What a consumer group has committed: how far an application has come in its source topics.
+"""Committed offsets of a consumer group: how far an application has read its source topics.
 
-Needed where a source topic is reused as changelog. Kafka Streams restores such a store up to the group's committed
-offset only (``StoreChangelogReader``: the end is the smaller of log end and committed offset), because records beyond
-it are still to be processed; a store that held them already would be ahead of its input.
+Needed where a source topic is reused as changelog. Kafka Streams restores such a store only up to the group's committed
+offset (``StoreChangelogReader``: the end is the smaller of log end and committed offset), because later records are
+still to be processed and must not be in the store yet.
 """
 
 from __future__ import annotations
@@ -24,12 +24,10 @@ _GROUP_DENIED, _GROUP_NOT_FOUND = 30, 69
 def committed_offsets(
     cluster: Cluster, group: str, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, int | None]:
-    """The offsets a group has committed, those of open transactions waited for.
+    """Committed offsets of a group; waits for open transactions over them.
 
     Args:
-        cluster: the cluster.
         group: the consumer group; a Kafka Streams application's id.
-        partitions: the partitions.
 
     Returns:
         Partition → next offset to consume, ``None`` where nothing was committed.
@@ -40,7 +38,7 @@ def committed_offsets(
     """
     if not partitions:
         return {}
-    cluster.leader(min(partitions))  # brings the addresses of the brokers
+    cluster.leader(min(partitions))  # fetches the broker addresses
     return cluster.run(_committed, cluster, group, sorted(partitions), cluster.deadline())
 
 
@@ -56,7 +54,7 @@ async def _committed(
     def fetch() -> Any:
         topic = OffsetFetchRequest.OffsetFetchRequestTopic
         topics = [topic(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()]
-        # Under exactly-once offsets are committed by transactions: the ones of an open transaction are not offsets yet.
+        # Under exactly-once offsets are committed by transactions: those of an open transaction do not count yet.
         return OffsetFetchRequest(group_id=group, topics=topics, require_stable=True, min_version=7, max_version=7)
 
     def code_of(response: Any) -> int:
@@ -66,11 +64,11 @@ async def _committed(
     code, response = await ask_coordinator(cluster, group, fetch, code_of, deadline)
     if code in (0, _GROUP_NOT_FOUND) and response is not None:
         found = [(topic.name, part) for topic in response.topics for part in topic.partitions]
-        seen = {TopicPartition(name, part.partition_index): part.committed_offset for name, part in found}
-        return {tp: offset if (offset := seen.get(tp, -1)) >= 0 else None for tp in partitions}
+        committed = {TopicPartition(name, part.partition_index): part.committed_offset for name, part in found}
+        return {tp: offset if (offset := committed.get(tp, -1)) >= 0 else None for tp in partitions}
     if code == _GROUP_DENIED:
         raise Invalid(
-            f"This client may not see the offsets of the consumer group {group}.",
+            f"This client may not read the offsets of the consumer group {group}.",
             code="group-authorization-failed",
             action="Grant Describe on the group to its user: a source topic reused as changelog is restored up to "
             "the offset that the application has committed.",
@@ -79,7 +77,7 @@ async def _committed(
     raise Retryable(
         f"The committed offsets of the consumer group {group} could not be read: Kafka error {code}.",
         code="broker-error",
-        action="Try again; if it stays, look at the broker's log.",
+        action="Try again; if the error persists, check the broker's log.",
         group=group,
         error_code=code,
     )
@@ -88,19 +86,17 @@ async def _committed(
 async def ask_coordinator(
     cluster: Cluster, group: str, request: Callable[[], Any], code_of: Callable[[Any], int], deadline: float
 ) -> tuple[int, Any]:
-    """Ask the coordinator of a group; errors that pass are waited for until the deadline.
+    """Send a request to the coordinator of a group, and retry transient errors until the deadline.
 
-    Runs under `Cluster.run`, after the addresses of the brokers were brought.
+    Runs under `Cluster.run`, after broker addresses have been fetched.
 
     Args:
-        cluster: the cluster.
-        group: the group.
         request: makes the message.
-        code_of: the error code in an answer, 0 where it has none.
+        code_of: the error code in a response, 0 for none.
         deadline: ``time.monotonic()`` at which to give up.
 
     Returns:
-        The error code, and the answer; ``None`` where it is the search for the coordinator that failed.
+        Error code and response; the response is ``None`` if finding the coordinator failed.
     """
     from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest
 

@@ -1,6 +1,6 @@
-"""The door to the two kernels of the reader (`statecore.changelog.kernel_source`), and the records they share with it.
+"""Python interface of the reader's two kernels (`statecore.changelog.kernel_source`), and the records shared with them.
 
-How kernels are called is said in :mod:`statecore.kernels.library`.
+:mod:`statecore.kernels.library` describes how kernels are called.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class Batch(NamedTuple):
-    """What `scan` says of a batch, and `decode` reads; places count from the first byte of the response."""
+    """Header fields of a batch, written by `scan` and read by `decode`; positions count from the first byte of the
+    response.
+    """
 
     base_offset: int = 0
     last_offset: int = 0
@@ -37,7 +39,7 @@ class Batch(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What `scan` found; see `Scan`."""
+    """Results of the kernel `scan`; see `Scan`."""
 
     position: int = 0
     batches: int = 0
@@ -47,7 +49,7 @@ class Found(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """What `decode` found; see `Columns`."""
+    """Results of the kernel `decode`; see `Columns`."""
 
     rows: int = 0
     key_bytes: int = 0
@@ -64,18 +66,18 @@ class Decoded(NamedTuple):
 BATCH, FOUND, DECODED = numbered(Batch), numbered(Found), numbered(Decoded)
 
 MODE_DECODE = 0
-"""Its records inside the range are delivered."""
+"""Records of the batch inside the range are delivered."""
 MODE_SKIP = 1
-"""Nothing of it is delivered: control batch, empty, outside the range, or wholly aborted (and counted)."""
+"""Nothing of the batch is delivered: control batch, empty, outside the range, or wholly aborted (and counted)."""
 MODE_COUNT = 2
-"""Aborted and across an end of the range: its records inside the range are counted, not delivered."""
+"""Aborted, and only partly inside the range: records inside are counted, not delivered."""
 
 SMALLEST_RECORD = 7
-"""Bytes of a record with null key, null value and no headers; bounds the rows that some bytes can hold."""
+"""Bytes of a record with null key, null value and no headers; bounds the rows that a number of bytes can hold."""
 
 
 class Code(IntEnum):
-    """Result of a kernel; everything but ``OK`` is turned into an error that names the place."""
+    """Result of a kernel; callers turn everything but ``OK`` into an error that names the position."""
 
     OK = 0
     OLD_MAGIC = 1
@@ -99,25 +101,25 @@ MEANING = {
     Code.BATCH_COUNT: "announces an impossible number of records",
     Code.CONTROL_RECORD: "has a malformed control record",
     Code.RECORD_LENGTH: "has a record with an impossible length",
-    Code.RECORD_OFFSET: "has a record whose offset does not ascend or lies outside the batch",
+    Code.RECORD_OFFSET: "has a record whose offset does not ascend or is outside the batch",
     Code.RECORD_FIELD: "has a record with a malformed timestamp, offset, key or value",
     Code.RECORD_HEADERS: "has a record with malformed headers",
     Code.TRAILING_BYTES: "has bytes left after its last record",
 }
-"""What a code says of the batch, to follow "the record batch at ..."."""
+"""Text for each code, to follow "the record batch at ..."."""
 
 
 @dataclass(frozen=True)
 class Scan:
-    """What one pass over the batch headers of a response found.
+    """Result of one pass over the batch headers of a response.
 
     Attributes:
         code: ``OK``, or why the scan stopped at the batch after the last row.
         position: the next offset to fetch, at most the range's end.
-        meta: one row a batch, by the column numbers of this module; a view that the next scan overwrites.
-        aborted: records of aborted batches that lie wholly in the range.
-        control: control records of batches that lie wholly in the range. They have one each, so none lies across.
-        consumed: bytes of whole batches seen.
+        meta: one row a batch, with the columns of `Batch`; a view that the next scan overwrites.
+        aborted: records of aborted batches wholly inside the range.
+        control: control records inside the range; a control batch has exactly one, so none spans an end.
+        consumed: bytes of the whole batches.
     """
 
     code: Code
@@ -130,7 +132,7 @@ class Scan:
 
 @dataclass(frozen=True)
 class Columns:
-    """Decoded records; the arrays are longer than what is used of them.
+    """Decoded records; the arrays are longer than their used part.
 
     Attributes:
         code: ``OK``, or what is wrong with batch number `batch`.
@@ -142,7 +144,7 @@ class Columns:
         timestamps: each record's timestamp in ms (the batch's maximum under LogAppendTime).
         null_keys: rows without a key.
         null_values: rows without a value.
-        aborted: records of aborted batches across an end of the range that lie inside it.
+        aborted: records inside the range of aborted batches that span an end of it.
         newest: greatest timestamp of the rows; meaningless without rows.
         batch: index of the batch that `code` is about.
         offset: the offset after the last good record of that batch.
@@ -178,7 +180,7 @@ warm = _KERNELS.warm
 
 
 class Scanner:
-    """Scans responses; keeps the table of batches between calls so that it is allocated once."""
+    """Scans responses; reuses one batch table, allocated once."""
 
     def __init__(self) -> None:
         warm()
@@ -221,9 +223,9 @@ class Scanner:
             capacity=most,
             found=found,
         )
-        seen = Found(*found.tolist())
-        meta = self._meta[: seen.batches]
-        return Scan(Code(code), seen.position, meta, seen.aborted, seen.control, seen.consumed)
+        result = Found(*found.tolist())
+        meta = self._meta[: result.batches]
+        return Scan(Code(code), result.position, meta, result.aborted, result.control, result.consumed)
 
 
 def decode(
@@ -233,15 +235,15 @@ def decode(
 
     Args:
         meta: the batches, rows of a `Scan.meta`.
-        places: ``(address of the first record, address after the last)`` of each batch, decompressed; memory that the
-            caller keeps alive.
+        places: ``(address of the first record, address after the last)`` of each batch, decompressed, in memory that
+            the caller keeps alive.
         start: first offset to deliver.
         end: first offset not to deliver.
         rows: sum of the counts of the batches to decode.
         size: sum of their decompressed bytes, less than 2 GiB.
         headers: deliver the headers' bytes too.
     """
-    # Memory that is not touched is not backed by pages: sizing each output for the worst case costs nothing.
+    # Untouched memory is not backed by pages, so allocating the worst case costs nothing.
     bits = (rows + 7) // 8
     key_ends = np.empty(rows + 1, np.int32)
     value_ends = np.empty(rows + 1, np.int32)
@@ -274,27 +276,27 @@ def decode(
         timestamps=timestamps,
         decoded=decoded,
     )
-    seen = Decoded(*decoded.tolist())
+    result = Decoded(*decoded.tolist())
     return Columns(
         Code(code),
-        seen.rows,
+        result.rows,
         key_ends,
         key_data,
         key_valid,
-        seen.key_bytes,
+        result.key_bytes,
         value_ends,
         value_data,
         value_valid,
-        seen.value_bytes,
+        result.value_bytes,
         header_ends,
         header_data,
-        seen.header_bytes,
+        result.header_bytes,
         offsets,
         timestamps,
-        seen.null_keys,
-        seen.null_values,
-        seen.aborted,
-        seen.newest,
-        seen.batch,
-        seen.offset,
+        result.null_keys,
+        result.null_values,
+        result.aborted,
+        result.newest,
+        result.batch,
+        result.offset,
     )

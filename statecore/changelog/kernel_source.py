@@ -1,8 +1,8 @@
 """The two Numba kernels of the reader: scan of the batch headers, decoding of the records (magic 2 only).
 
-This module imports Numba and is therefore imported only to compile (see `statecore.kernels.native`); the rest of the
-package talks to `statecore.changelog.kernel`. Memory is addressed by plain integers: without arrays there is nothing of
-Numba's runtime in the machine code. Byte layouts (Kafka's ``DefaultRecordBatch`` and ``DefaultRecord``, KIP-98)::
+Imports Numba, so it is imported only to compile (`statecore.kernels.native`); other modules use
+`statecore.changelog.kernel`. Memory is addressed by plain integers: without arrays the machine code contains nothing of
+Numba's runtime. Byte layouts (Kafka's ``DefaultRecordBatch`` and ``DefaultRecord``, KIP-98)::
 
     batch   0  i64 base offset          23  i32 last offset delta     57  i32 number of records
             8  i32 length after this    27  i64 base timestamp        61  records, compressed as a whole
@@ -13,9 +13,9 @@ Numba's runtime in the machine code. Byte layouts (Kafka's ``DefaultRecordBatch`
     record  varint length | i8 attributes | varlong timestamp delta | varint offset delta
             varint key length (-1: null) key | varint value length (-1: null) value | varint header count, headers
 
-Every read is checked against the end of what encloses it before it happens, lengths as ``length > end - position`` so
-that no sum can overflow. Writes are bounded by construction: each byte written was read from its own place in the
-input, and the caller allocates outputs of the input's size and of as many rows as the headers announce.
+Every read is first checked against the end of its container, as ``length > end - position`` so that no sum can
+overflow. Writes are bounded by construction: each written byte was read from its own position in the input, and the
+caller allocates outputs of the input's size and of as many rows as the headers announce.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disable-error-code="no-untyped-def"
@@ -48,12 +48,12 @@ TRAILING_BYTES = int(Code.TRAILING_BYTES)
 
 _HEADER = 61
 _BATCH = 8 * len(BATCH)
-_FURTHEST = 1 << 62  # beyond any offset; keeps offset + delta from overflowing
+_FURTHEST = 1 << 62  # larger than any offset; offset + delta cannot overflow
 
 
 @njit(error_model="numpy")
 def _varint(p, end):
-    """Zigzag varint of up to ten bytes at `p`: the value and the address after it, which is 0 where it is malformed."""
+    """Decode a zigzag varint of up to ten bytes at `p`: value and next address, which is 0 if malformed."""
     if p >= end:
         return 0, 0
     byte = u8(p)
@@ -76,7 +76,7 @@ def _varint(p, end):
 
 @njit(error_model="numpy")
 def _control_type(p, end):
-    """Type in the key of the control record at `p` (0 abort, 1 commit), -1 where it is malformed."""
+    """Type in the key of the control record at `p` (0 abort, 1 commit), -1 if malformed."""
     length, p = _varint(p, end)
     if p == 0 or length < 0 or length > end - p or length < 1:
         return -1
@@ -96,7 +96,7 @@ def _control_type(p, end):
 
 @njit(error_model="numpy")
 def _headers_ok(p, end):
-    """Whether the headers from `p` fill the record exactly up to `end`."""
+    """Whether the headers from `p` end exactly at `end`."""
     count, p = _varint(p, end)
     if p == 0 or count < 0:
         return False
@@ -116,10 +116,10 @@ def _headers_ok(p, end):
 def scan(  # noqa: C901
     data, size, position, range_start, range_end, committed, aborted, aborted_count, active, meta, capacity, found
 ):
-    """Read all batch headers of one response. One compiled loop, so one function.
+    """Read all batch headers of one response, in one compiled loop.
 
-    ``aborted`` holds pairs of producer id and first offset, ``active`` has room for so many ids and one more; ``meta``
-    receives a ``Batch`` for each batch, at most ``capacity``; ``found`` is a ``Found``.
+    ``aborted`` holds pairs of producer id and first offset; ``active`` has room for that many ids and one more;
+    ``meta`` receives at most ``capacity`` ``Batch`` rows; ``found`` is a ``Found``.
     """
     p = data
     end = data + size
@@ -130,7 +130,7 @@ def scan(  # noqa: C901
     actives = 0
     previous = -1
     code = OK
-    # 17 bytes reach the magic byte, which must be looked at first: old formats have other lengths.
+    # 17 bytes reach the magic byte, which is checked first: old formats have other lengths.
     while end - p >= 17 and rows < capacity:
         base = i64(p)
         length = i32(p + 8)
@@ -142,7 +142,7 @@ def scan(  # noqa: C901
             code = BATCH_LENGTH
             break
         if length > end - p - 12:
-            break  # the response was cut here; the next fetch starts with this batch
+            break  # the response was truncated here; the next fetch starts with this batch
         delta = i32(p + 23)
         count = i32(p + 57)
         if base < 0 or base > _FURTHEST or delta < 0 or base <= previous:
@@ -160,7 +160,7 @@ def scan(  # noqa: C901
         control = attributes & 32
         stop = p + 12 + length
         is_aborted = False
-        # As CompletedFetch does: transactions begin by offset, end at their producer's abort marker.
+        # As in CompletedFetch: transactions begin by offset and end at their producer's abort marker.
         if committed and producer >= 0:
             while upcoming < aborted_count and get(aborted, 2 * upcoming + 1) <= last:
                 known = False
@@ -239,9 +239,9 @@ def decode(  # noqa: C901
     timestamps,
     decoded,
 ):
-    """Decode the records of some batches into columns. One compiled loop, so one function.
+    """Decode the records of some batches into columns, in one compiled loop.
 
-    ``meta`` holds a ``Batch`` for each, ``places`` where its first record begins and its last ends; ``decoded`` is a
+    ``meta`` holds a ``Batch`` each, ``places`` the start of its first and the end of its last record; ``decoded`` is a
     ``Decoded``.
     """
     row = 0

@@ -1,7 +1,7 @@
-"""What the leaders of partitions are asked of many of them at once: where logs begin and end, and where epochs end.
+"""Batched requests to partition leaders: log offsets (ListOffsets) and ends of leader epochs (OffsetForLeaderEpoch).
 
-A question knows which partitions are still to be asked, makes the requests for those that one broker leads, and takes
-the answers. Who asks, and asks again where a leader has moved, is `statecore.changelog.cluster.Cluster`.
+A question knows which partitions are unanswered, makes the requests for those that one broker leads, and collects the
+responses. `statecore.changelog.cluster.Cluster` sends them, and repeats them where a leader has moved.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 from statecore.changelog.model import LogOffsets
 from statecore.formats.topic_partition import TopicPartition
 
-_EARLIEST, _LATEST = -2, -1  # timestamps with a meaning of their own in ListOffsets
+_EARLIEST, _LATEST = -2, -1  # special timestamps of ListOffsets
 _CONSUMER = -1  # in place of the id of a replica
-_EPOCHS_FOR_CONSUMERS = 3  # version of OffsetForLeaderEpoch in which a client says that it is no replica
+_EPOCHS_FOR_CONSUMERS = 3  # first version of OffsetForLeaderEpoch for clients that are no replicas
 
 
 Errors = Iterator[tuple[TopicPartition, int]]
-"""Partitions that got an error instead of an answer, and Kafka's code of it."""
+"""Partitions with an error in the response, and Kafka's error code."""
 
 
 @dataclass(frozen=True)
@@ -30,38 +30,29 @@ class Exchange:
 
     Attributes:
         request: makes the message.
-        take: keeps the answers that came back, and yields the errors among them.
-        not_spoken: keeps what it means that the leader does not speak the request; ``None`` where it means no answer.
+        take: stores the answers of a response, and yields its errors.
+        unsupported: stores the answer for a leader that does not support the request; ``None`` makes that an error.
     """
 
     request: Callable[[], Any]
     take: Callable[[Any], Errors]
-    not_spoken: Callable[[], None] | None = None
+    unsupported: Callable[[], None] | None = None
 
 
 class LeaderQuestion(ABC):
-    """A question to the leaders of partitions."""
+    """A question to partition leaders."""
 
     @abstractmethod
     def missing(self) -> list[TopicPartition]:
-        """The partitions whose answers are not whole yet."""
+        """Partitions that are not fully answered yet."""
 
     @abstractmethod
     def exchanges(self, epochs: Mapping[TopicPartition, int]) -> list[Exchange]:
-        """What one leader is asked.
-
-        Args:
-            epochs: the partitions that it leads and that are missing, with the epochs of their leader.
-        """
+        """Requests to one leader; ``epochs`` has the leader epochs of the unanswered partitions it leads."""
 
 
 class OffsetsQuestion(LeaderQuestion):
-    """Log start, last stable offset and log end: ListOffsets asks one time of each partition, at one isolation level.
-
-    Args:
-        wanted: the partitions.
-        timeout: seconds that a broker may take.
-    """
+    """Log start, last stable offset and log end: one ListOffsets request per offset and isolation level."""
 
     _KINDS = (("log_start", _EARLIEST, 0), ("last_stable", _LATEST, 1), ("log_end", _LATEST, 0))
 
@@ -71,7 +62,7 @@ class OffsetsQuestion(LeaderQuestion):
         self._epochs: dict[TopicPartition, dict[str, int]] = {tp: {} for tp in wanted}
 
     def answers(self) -> dict[TopicPartition, LogOffsets]:
-        """What was found, once nothing is missing."""
+        """The offsets, once no partition is missing."""
         return {tp: LogOffsets(**found, leader_epoch=self._epoch(tp)) for tp, found in self._found.items()}
 
     def missing(self) -> list[TopicPartition]:
@@ -114,24 +105,20 @@ class OffsetsQuestion(LeaderQuestion):
                     self._epochs[tp][field] = part.leader_epoch
 
     def _epoch(self, tp: TopicPartition) -> int:
-        # With the log's start comes the epoch of the first record.
+        # The answer for the log start carries the epoch of the first record.
         return min(epoch for field, epoch in self._epochs[tp].items() if field != "log_start")
 
 
 class EpochEndsQuestion(LeaderQuestion):
-    """Where epochs end in the logs as they are: OffsetForLeaderEpoch.
-
-    Args:
-        wanted: the epochs, by partition.
-    """
+    """End offsets of leader epochs: OffsetForLeaderEpoch."""
 
     def __init__(self, wanted: Mapping[TopicPartition, int]) -> None:
         self._wanted = dict(wanted)
-        # An epoch that nobody knows has no end that a broker could tell.
+        # An unknown epoch has no end that a broker could report.
         self._found: dict[TopicPartition, int | None] = {tp: None for tp, epoch in wanted.items() if epoch < 0}
 
     def answers(self) -> dict[TopicPartition, int | None]:
-        """What was found, once nothing is missing."""
+        """The end offsets, once no partition is missing."""
         return self._found
 
     def missing(self) -> list[TopicPartition]:
@@ -140,8 +127,8 @@ class EpochEndsQuestion(LeaderQuestion):
 
     def exchanges(self, epochs: Mapping[TopicPartition, int]) -> list[Exchange]:
         """See `LeaderQuestion`."""
-        untold = partial(self._found.update, dict.fromkeys(epochs))
-        return [Exchange(partial(self._request, epochs), self._take, untold)]
+        unsupported = partial(self._found.update, dict.fromkeys(epochs))
+        return [Exchange(partial(self._request, epochs), self._take, unsupported)]
 
     def _request(self, epochs: Mapping[TopicPartition, int]) -> Any:
         from kafka.protocol.consumer.offsets import OffsetForLeaderEpochRequest

@@ -1,4 +1,4 @@
-"""The nouns of reading a changelog: partition, offset range, isolation, statistics."""
+"""Value types for reading a changelog: codec, offset range, log offsets, topic, statistics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statecore.isolation import IsolationLevel as IsolationLevel
 
 
 class Codec(IntEnum):
-    """How the records of a batch are compressed: bits 0-2 of its attributes (Kafka's ``CompressionType``)."""
+    """Compression codec of a batch: bits 0-2 of its attributes (Kafka's ``CompressionType``)."""
 
     NONE = 0
     GZIP = 1
@@ -20,19 +20,12 @@ class Codec(IntEnum):
 
 
 CODEC_BITS = 7
-"""The bits of a batch's attributes that say its codec."""
+"""Bits of a batch's attributes that hold its codec."""
 
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """``[start, end)`` of one partition: the unit of a read.
-
-    Attributes:
-        topic: the changelog topic.
-        partition: its partition.
-        start: first offset to read.
-        end: first offset not to read.
-    """
+    """Offsets ``[start, end)`` of one partition: the unit of a read."""
 
     topic: str
     partition: int
@@ -41,20 +34,20 @@ class OffsetRange:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The partition this range lies in."""
+        """The partition of this range."""
         return TopicPartition(self.topic, self.partition)
 
 
 @dataclass(frozen=True)
 class LogOffsets:
-    """The offsets of one partition at one moment.
+    """The offsets of one partition at one time.
 
     Attributes:
         log_start: first offset that still exists.
         last_stable: first offset of the oldest open transaction, or the log end (LSO).
         log_end: offset of the next record to be written (LEO).
-        leader_epoch: the epoch of the leader that said the ends: nothing before them was written under a later one. The
-            lower one where a new leader said one of them; -1 where the broker is too old to tell it.
+        leader_epoch: epoch of the leader that reported the ends, so that no record before them has a later one; the
+            lower one where two leaders answered; -1 where the broker is too old to report it.
     """
 
     log_start: int
@@ -65,13 +58,13 @@ class LogOffsets:
 
 @dataclass(frozen=True)
 class TopicDescription:
-    """What the cluster says of one topic.
+    """Metadata of one topic.
 
     Attributes:
         name: the topic.
-        topic_id: its id, 32 hex digits; differs when a topic was deleted and created again.
-        partitions: how many partitions it has.
-        configs: the topic's configuration by Kafka's names (``cleanup.policy``, ``delete.retention.ms``, ...).
+        topic_id: its id, 32 hex digits; changes when a topic is deleted and created again.
+        partitions: number of partitions.
+        configs: configuration by Kafka's names (``cleanup.policy``, ``delete.retention.ms``, ...).
     """
 
     name: str
@@ -82,7 +75,7 @@ class TopicDescription:
 
 @dataclass(frozen=True)
 class ReadStatistics:
-    """What one read of one range saw. Counts are of delivered records unless said otherwise.
+    """Statistics of one read of one range. Counts are of delivered records unless stated otherwise.
 
     Attributes:
         records: records delivered, null keys included.
@@ -90,16 +83,16 @@ class ReadStatistics:
         null_keys: records whose key is null (a store skips them).
         aborted: records dropped because their transaction was aborted.
         batches: record batches decoded.
-        bytes_fetched: bytes of record data that came over the network.
+        bytes_fetched: bytes of record data received.
         max_timestamp: greatest record timestamp in ms (stream time), tombstones included; -1 without a record.
         position: the offset the read reached; equals the range's end when the read is complete.
-        log_start_moved_to: where reading went on because retention or DeleteRecords had moved the log's start past the
-            position (the last such place), or None.
+        log_start_moved_to: last log start at which reading resumed after retention or DeleteRecords had moved it past
+            the position, or None.
         fetches: Fetch responses received.
         bytes_decoded: bytes of record data after decompression.
-        removed: offsets before the position that no record batch had: compaction, retention or DeleteRecords removed
-            them. Control records, records of aborted transactions and records without a key are there. 0 means that
-            every record that was ever written there was read.
+        removed: offsets before the position that no record batch covered: compaction, retention or DeleteRecords
+            removed them. Control records, aborted records and records without a key are not counted. 0 means that
+            every record ever written there was read.
     """
 
     records: int = 0

@@ -1,7 +1,7 @@
-"""A look at the beginning of pieces of logs, by which nothing of the columnar reader has to be loaded.
+"""Peeks: reads the first batches of log ranges without loading the columnar reader.
 
-A look is one plain Fetch request over the connection that metadata came by. It takes a millisecond, and tells what the
-headers of the first batches there say::
+A peek is one Fetch request over the metadata connection and takes about a millisecond. It reads the headers of the
+first batches::
 
     i64 first offset | i32 length of what follows | i32 | i8 format 2 | u32 CRC-32C of what follows |
     i16 bits 0-2: codec, 5: control | i32 last offset - first | i64 | i64 | i64 | i16 | i32 | i32 records |
@@ -23,13 +23,13 @@ from statecore.errors import StatecoreError
 
 T = TypeVar("T")
 
-PATIENCE = 5.0
-"""Seconds after which what was not seen is done without."""
+TIMEOUT_SECONDS = 5.0
+"""Seconds after which missing peeks are given up."""
 
 PEEK_BYTES = 32 << 10
-"""Bytes that are asked for at a place; the first batch comes whole whatever its size."""
+"""Bytes requested per peek; the first batch is returned whole whatever its size."""
 
-_AT_ONCE = 4  # kafka-python has at most five requests under way on a connection
+_AT_ONCE = 4  # kafka-python has at most five requests in flight per connection
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _BEFORE_LENGTH_ENDS = 12
 _CHECKED_FROM = 21
@@ -38,17 +38,17 @@ _FORMAT = 2
 
 
 class Batch(NamedTuple):
-    """What the header of a batch says.
+    """Header and data of a batch.
 
     Attributes:
-        first: its first offset.
-        following: the offset after its last.
-        codec: how its records are compressed.
-        is_control: whether they are control records.
-        records: how many there are.
-        data: their bytes.
-        crc: the checksum that it has.
-        checked: the bytes that it is of.
+        first: first offset.
+        following: the offset after the last.
+        codec: number of the codec.
+        is_control: whether its records are control records.
+        records: number of records.
+        data: bytes of the records, compressed.
+        crc: its checksum (CRC-32C).
+        checked: the bytes that the checksum covers.
     """
 
     first: int
@@ -62,47 +62,47 @@ class Batch(NamedTuple):
 
 
 def peek(
-    cluster: Cluster, pieces: Sequence[OffsetRange], seen: Callable[[bytes, OffsetRange], T | None]
+    cluster: Cluster, pieces: Sequence[OffsetRange], convert: Callable[[bytes, OffsetRange], T | None]
 ) -> dict[OffsetRange, T]:
-    """Look at the beginning of pieces of logs, at a few at the same time.
+    """Peek at log ranges, a few in parallel.
 
     Args:
-        cluster: where the logs are.
-        pieces: where to look.
-        seen: makes of the record data of a piece what is wanted of it; ``None`` where they do not tell it.
+        pieces: ranges to peek at.
+        convert: converts the record data of a range; ``None`` where the data does not suffice.
 
     Returns:
-        What was made; pieces that cannot be read now, or not in :data:`PATIENCE` or the cluster's own, are left out.
+        The converted values, without ranges that could not be read within :data:`TIMEOUT_SECONDS` or the cluster's
+        timeout.
     """
     if not pieces:
         return {}
     leaders: dict[OffsetRange, Leader] = {}
-    deadline = min(cluster.deadline(), time.monotonic() + PATIENCE)
+    deadline = min(cluster.deadline(), time.monotonic() + TIMEOUT_SECONDS)
     for piece in pieces:
         with suppress(StatecoreError):
             leaders[piece] = cluster.leader(piece.topic_partition, deadline=deadline)
-    return cluster.run(_look, cluster, leaders, seen, deadline) if leaders else {}
+    return cluster.run(_peek_all, cluster, leaders, convert, deadline) if leaders else {}
 
 
-async def _look(
+async def _peek_all(
     cluster: Cluster,
     leaders: dict[OffsetRange, Leader],
-    seen: Callable[[bytes, OffsetRange], T | None],
+    convert: Callable[[bytes, OffsetRange], T | None],
     deadline: float,
 ) -> dict[OffsetRange, T]:
     left = deque(leaders)
     found: dict[OffsetRange, T] = {}
 
-    async def look_at_some() -> None:
+    async def peek_some() -> None:
         while left:
             piece = left.popleft()
             with suppress(StatecoreError):
-                made = seen(await _fetched(cluster, piece, leaders[piece], deadline), piece)
-                if made is not None:
-                    found[piece] = made
+                converted = convert(await _fetched(cluster, piece, leaders[piece], deadline), piece)
+                if converted is not None:
+                    found[piece] = converted
 
-    looking = [cluster.manager.call_soon(look_at_some) for _ in range(min(_AT_ONCE, len(left)))]
-    for one in looking:
+    tasks = [cluster.manager.call_soon(peek_some) for _ in range(min(_AT_ONCE, len(left)))]
+    for one in tasks:
         await one
     return found
 
@@ -130,7 +130,7 @@ async def _fetched(cluster: Cluster, piece: OffsetRange, leader: Leader, deadlin
 
 
 def batches_of(data: bytes) -> Iterator[Batch]:
-    """The whole batches of record data, up to one that is cut off or cannot be. Nobody has looked at checksums."""
+    """The whole batches of record data, up to one that is cut off or malformed. Checksums are not verified."""
     view, at = memoryview(data), 0
     while at + _HEADER.size <= len(data):
         first, length, _, form, crc, attributes, last, _, _, _, _, _, records = _HEADER.unpack_from(data, at)

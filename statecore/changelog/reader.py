@@ -1,4 +1,4 @@
-"""The columnar changelog reader: an offset range in, Arrow record batches out, the end reached exactly or an error.
+"""The columnar changelog reader: reads an offset range exactly to its end into Arrow record batches, or fails.
 
 ::
 
@@ -8,8 +8,8 @@
             ...                       # columns key, value, offset, timestamp
         reader.statistics             # counts, stream time, position
 
-What is read is what Kafka Streams itself would have restored from the range: control records never, records of aborted
-transactions never under read_committed, records with a null key delivered and counted.
+It reads what Kafka Streams would have restored from the range: control records never, records of aborted transactions
+never under read_committed; records with a null key are delivered and counted.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReaderOptions:
-    """How a reader reads.
+    """Options of a reader.
 
     Attributes:
-        fetch_bytes: bytes of record data asked for at once; a single batch larger than that still comes through.
-        max_wait: seconds a broker may wait for data to come.
+        fetch_bytes: bytes of record data per request; a larger batch is still delivered.
+        max_wait: seconds a broker may wait for data.
         stall_timeout: seconds without progress (broker gone, no leader, last stable offset below the range's end)
             after which the read fails as `Retryable`.
-        decoded_bytes: decompressed bytes after which a record batch is handed out; bounds memory together with
+        decoded_bytes: decompressed bytes after which a record batch is delivered; bounds memory together with
             `fetch_bytes`.
     """
 
@@ -56,9 +56,9 @@ class ChangelogReader:
     """Reads offset ranges of a cluster, one at a time.
 
     Args:
-        cluster: the cluster; its idle connections are used again from range to range.
-        options: how to read.
-        watch: told when this reader is at the stage ``fetch``: it receives, or waits for the brokers.
+        cluster: the cluster; its idle connections are reused between ranges.
+        options: options of the reads.
+        watch: times the stage ``fetch``: receiving, or waiting for brokers.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ChangelogReader:
 
     @property
     def statistics(self) -> ReadStatistics:
-        """What the latest read has seen so far; complete once its iterator is exhausted."""
+        """Statistics of the latest read so far; complete once its iterator is exhausted."""
         return self._decoder.statistics if self._decoder is not None else ReadStatistics()
 
     def read(
@@ -80,20 +80,20 @@ class ChangelogReader:
         """Read a range.
 
         Args:
-            range: what to read; offsets below the log's start are skipped (retention and DeleteRecords are legal).
+            range: the range; offsets below the log start are skipped (retention and DeleteRecords are legal).
             isolation: whether records of aborted transactions are left out.
-            headers: deliver a column of headers too, see `schema.HEADERS_FIELD`.
+            headers: also deliver the column `schema.HEADERS_FIELD`.
             topic_id: the topic's id when the range was planned; a topic that was created again is refused.
 
         Yields:
-            Batches of `schema.CHANGELOG_SCHEMA` in offset order, mostly one for each Fetch response, never empty.
+            Batches of `schema.CHANGELOG_SCHEMA` in offset order, usually one for each Fetch response, never empty.
 
         Raises:
             Retryable: no progress within ``stall_timeout``; under read_committed also a transaction open below the end.
-            Invalid: the log ends below the range's end, was truncated below what was read of it, the topic was created
+            Invalid: the log ends below the range's end, was truncated below the read position, the topic was created
                 again, a batch is in format 0 or 1.
             NotFound: the topic or partition does not exist.
-            Corrupted: bytes are not what they must be.
+            Corrupted: data is malformed or fails its checksum.
         """
         decoder = RangeDecoder(range, isolation, headers=headers, decoded_bytes=self._options.decoded_bytes)
         self._decoder = decoder
@@ -140,7 +140,7 @@ class ChangelogReader:
             fetcher.close()
 
     def _find_again(self, range: OffsetRange, position: int, fetcher: PartitionFetcher, decoder: RangeDecoder) -> int:
-        """Where to go on after OFFSET_OUT_OF_RANGE: at the log's start if that has moved."""
+        """Next position after OFFSET_OUT_OF_RANGE: the log start if that has moved."""
         tp = range.topic_partition
         now = self._cluster.log_offsets([tp])[tp]
         if now.log_start > position:
@@ -151,19 +151,19 @@ class ChangelogReader:
             return position
         if now.log_end < position:
             self._refuse_short(range, position, now.log_end)
-        said = "the broker calls the offset out of range, though it lies in the log"
-        fetcher.wait(position, Reason(said, "offset-out-of-range"))
+        message = "the broker reports the offset out of range, though it is within the log"
+        fetcher.wait(position, Reason(message, "offset-out-of-range"))
         return position
 
     def _wait_for_data(
         self, range: OffsetRange, position: int, fetched: Fetched, fetcher: PartitionFetcher, *, committed: bool
     ) -> None:
-        """Wait out an empty response, or say at the deadline what is missing."""
+        """Wait after an empty response; at the deadline raise an error that names the cause."""
         if fetched.throttle:
             fetcher.wait(position, Reason("the broker throttles this client", "client-throttled"))
             return
         if fetched.high_watermark < range.end and fetcher.overdue(self._options.max_wait + 1):
-            # A new leader's high watermark may lag for a moment; what still lags now is lost.
+            # A new leader's high watermark may lag briefly; what still lags now is lost.
             self._refuse_short(range, position, fetched.high_watermark)
         if committed and fetched.last_stable < range.end:
             why = Reason(

@@ -1,6 +1,5 @@
-"""How many records there are to an offset at the beginning of a piece of a log, and how large they are.
-
-The headers of batches say how many records each has, and one of them is decompressed to see how large they are.
+"""Samples the start of log ranges: records per offset, from batch headers, and record size, from one decompressed
+batch.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import Codec, OffsetRange
 from statecore.changelog.peeks import Batch, batches_of, peek
 
-_FRAMING_BYTES = 8  # what a record has besides key, value and headers, about
+_FRAMING_BYTES = 8  # approximate bytes of a record besides key, value and headers
 
 
 class Sample(NamedTuple):
-    """The first batches of a piece of a log.
+    """The first batches of a log range.
 
     Attributes:
-        density: records to an offset.
-        record_bytes: bytes of a record, decompressed; 0 where there is none.
+        density: records per offset.
+        record_bytes: decompressed bytes of a record; 0 without records.
     """
 
     density: float
@@ -29,25 +28,21 @@ class Sample(NamedTuple):
 
 
 def samples(cluster: Cluster, pieces: Sequence[OffsetRange]) -> dict[OffsetRange, Sample]:
-    """Look at the beginning of pieces of logs.
-
-    Returns:
-        What was seen; pieces that cannot be read now are left out.
-    """
+    """Sample the start of log ranges; ranges that cannot be read now are left out."""
     return peek(cluster, pieces, sample_of)
 
 
 def sample_of(records: bytes, piece: OffsetRange) -> Sample | None:
-    """What the batches of one response say of the piece of the log that they were fetched for, if there are any.
+    """Sample of the batches of one response; ``None`` where it has none.
 
     Args:
-        records: the record data of the response.
-        piece: offsets from the one that was fetched on.
+        records: record data of the response.
+        piece: the range from the requested offset on.
     """
-    seen = list(batches_of(records))
-    batches = [batch for batch in seen if batch.first < piece.end]
+    all_batches = list(batches_of(records))
+    batches = [batch for batch in all_batches if batch.first < piece.end]
     if not batches:
-        return Sample(0.0, 0.0) if seen else None
+        return Sample(0.0, 0.0) if all_batches else None
     count = sum(batch.records for batch in batches if not batch.is_control)
     density = count / max(1, batches[-1].following - min(piece.start, batches[0].first))
     sizes = (_decompressed(batch) / batch.records for batch in batches if batch.records and not batch.is_control)
@@ -55,7 +50,7 @@ def sample_of(records: bytes, piece: OffsetRange) -> Sample | None:
 
 
 def _decompressed(batch: Batch) -> int:
-    """Bytes of the records of a batch; as they are where they cannot be decompressed: the read will say so."""
+    """Decompressed bytes of a batch's records; their stored size if decompression fails (the read reports that)."""
     import cramjam
 
     codecs: dict[int, Callable[[memoryview], Any]] = {
@@ -67,12 +62,12 @@ def _decompressed(batch: Batch) -> int:
         if batch.codec in codecs:
             return len(codecs[batch.codec](batch.data))
         if batch.codec == Codec.SNAPPY:
-            return _unsnapped(batch.data)
+            return _snappy_bytes(batch.data)
     return len(batch.data)
 
 
-def _unsnapped(data: memoryview) -> int:
-    """As :func:`_decompressed`, of snappy, whose framings the columnar reader knows."""
+def _snappy_bytes(data: memoryview) -> int:
+    """As :func:`_decompressed`, for snappy, with the framings the columnar reader knows."""
     from statecore.changelog.codecs import DecompressionFailed, Scratch
 
     with suppress(DecompressionFailed):

@@ -1,4 +1,4 @@
-"""The columns of a decoded batch of a changelog."""
+"""Arrow schema of a decoded changelog batch."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ CHANGELOG_SCHEMA = pa.schema(
         pa.field("timestamp", pa.int64(), nullable=False),
     ]
 )
-"""Columns of a decoded batch, in offset order. A null key or value is a null; timestamp in ms since the epoch."""
+"""Columns of a decoded batch, in offset order. Null keys and values are nulls; timestamps are in ms since the epoch."""
 
 HEADERS_FIELD = pa.field("headers", pa.binary(), nullable=False)
-"""Added on demand: each record's headers as on the wire,
-``varint(count) {varint(len) key varint(len or -1) value}*``."""
+"""Optional column: each record's headers as on the wire, ``varint(count) {varint(len) key varint(len or -1)
+value}*``."""

@@ -1,8 +1,7 @@
-"""How the records of a partition are spread over its offsets, and how large they are: what reading it will cost.
+"""Distribution of a partition's records over its offsets, and their size: the cost of reading it.
 
-The brokers say how many bytes a log has, and nobody says how many records. So a large log is sampled: a few places,
-each with the first batches that are found there, tell how many records there are to an offset (compaction takes most
-of the older ones away) and how large they are when they are decompressed.
+Brokers report the bytes of a log but not its number of records. So a large log is sampled: the first batches at a few
+offsets give the records per offset (compaction removes most of the older ones) and their decompressed size.
 """
 
 from __future__ import annotations
@@ -20,26 +19,26 @@ from statecore.formats.topic_partition import TopicPartition
 if TYPE_CHECKING:
     from statecore.changelog.cluster import Cluster
 
-BYTES_AS_A_RECORD = 100
-"""Bytes whose reading is taken to cost as much as what each record costs besides them."""
+BYTES_PER_RECORD_COST = 100
+"""Bytes whose reading costs as much as the fixed cost of a record."""
 
-PLACES = 8
-"""Places at which a log is looked at."""
+SAMPLED_PLACES = 8
+"""Offsets at which a log is sampled."""
 
-WORTH_A_LOOK = 1_000_000
-"""Offsets from which on a partition is sampled; of fewer the shape is worth less than the look."""
+MIN_SAMPLED_OFFSETS = 1_000_000
+"""Fewest offsets of a sampled partition; for smaller ones sampling costs more than it gains."""
 
 _MOST_SAMPLED = 16
 
 
 @dataclass(frozen=True)
 class PartitionShape:
-    """What is known of one range of a partition.
+    """Estimated records and bytes of one range of a partition.
 
     Attributes:
         span: the range.
-        records: how many records there are in each of as many equal pieces of it, estimated.
-        bytes: bytes of the records, decompressed; estimated.
+        records: estimated number of records in each of equally long pieces of it.
+        bytes: estimated decompressed bytes of the records.
     """
 
     span: OffsetRange
@@ -48,11 +47,11 @@ class PartitionShape:
 
     @property
     def work(self) -> int:
-        """What reading it costs, in records of no bytes."""
-        return round(sum(self.records) + self.bytes / BYTES_AS_A_RECORD)
+        """Cost of reading it, in records of no bytes."""
+        return round(sum(self.records) + self.bytes / BYTES_PER_RECORD_COST)
 
     def offset_at(self, share: float) -> int:
-        """The offset before which this share (0 to 1) of the records lies."""
+        """The offset before which this share (0 to 1) of the records is."""
         sums = list(accumulate(self.records, initial=0.0))
         wanted = share * sums[-1]
         piece = max(0, min(bisect_left(sums, wanted) - 1, len(self.records) - 1))
@@ -62,65 +61,61 @@ class PartitionShape:
 
     @staticmethod
     def of_offsets(span: OffsetRange, log_bytes: int | None = None) -> PartitionShape:
-        """The shape of a range that nobody looked at: a record at each offset, evenly large.
+        """Shape of a range that was not sampled: a record at each offset, all of one size.
 
         Args:
             span: the range.
-            log_bytes: bytes of the log as the broker keeps it; ``None`` where that is not known either.
+            log_bytes: stored bytes of the log; ``None`` where unknown.
         """
         offsets = max(0, span.end - span.start)
         return PartitionShape(
-            span, (float(offsets),), float(offsets * BYTES_AS_A_RECORD if log_bytes is None else log_bytes)
+            span, (float(offsets),), float(offsets * BYTES_PER_RECORD_COST if log_bytes is None else log_bytes)
         )
 
 
-def unseen_shapes(
+def unsampled_shapes(
     spans: Iterable[OffsetRange], sizes: Mapping[TopicPartition, int] | None
 ) -> dict[TopicPartition, PartitionShape]:
-    """Shapes of partitions that nobody looked at.
-
-    Args:
-        spans: one range a partition, as far as it is to be read.
-        sizes: bytes of the logs, as the brokers keep them; ``None`` where they do not say.
+    """Shapes of partitions that were not sampled. ``sizes`` are stored log bytes, ``None`` where brokers do not report
+    them.
     """
     known = {} if sizes is None else sizes
     return {span.topic_partition: PartitionShape.of_offsets(span, known.get(span.topic_partition)) for span in spans}
 
 
-def look_at(
+def sample_shapes(
     cluster: Cluster,
     shapes: Iterable[PartitionShape],
     *,
-    worth: int = WORTH_A_LOOK,
+    min_offsets: int = MIN_SAMPLED_OFFSETS,
     sample: Callable[[Cluster, Sequence[OffsetRange]], Mapping[OffsetRange, Sample]] = samples,
 ) -> dict[TopicPartition, PartitionShape]:
-    """Shapes of the large ones of these partitions, looked at.
+    """Sample the large ones of some partitions.
 
-    Where one cannot be read now nothing more is known of it: the read itself will say what is wrong.
+    Partitions that cannot be read now are left out; the read itself reports the error.
 
     Args:
-        cluster: where they are.
-        shapes: what is known of them; the largest come first, and there is an end to how many are looked at.
-        worth: offsets from which on one is looked at.
-        sample: looks at the beginning of pieces of logs.
+        shapes: estimated shapes; the largest are sampled first, up to a limit.
+        min_offsets: fewest offsets of a sampled partition.
+        sample: samples the start of log ranges.
     """
-    large = [shape for shape in shapes if shape.span.end - shape.span.start >= worth]
+    large = [shape for shape in shapes if shape.span.end - shape.span.start >= min_offsets]
     large = sorted(large, key=lambda shape: -shape.work)[:_MOST_SAMPLED]
     pieces = {shape.span: _pieces(shape.span) for shape in large}
-    seen = sample(cluster, [piece for of_span in pieces.values() for piece in of_span])
+    sampled = sample(cluster, [piece for of_span in pieces.values() for piece in of_span])
     return {
-        span.topic_partition: _seen(span, [(piece, seen[piece]) for piece in of_span])
+        span.topic_partition: _sampled_shape(span, [(piece, sampled[piece]) for piece in of_span])
         for span, of_span in pieces.items()
-        if all(piece in seen for piece in of_span)
+        if all(piece in sampled for piece in of_span)
     }
 
 
 def _pieces(span: OffsetRange) -> list[OffsetRange]:
-    cuts = [span.start + (span.end - span.start) * place // PLACES for place in range(PLACES + 1)]
+    cuts = [span.start + (span.end - span.start) * place // SAMPLED_PLACES for place in range(SAMPLED_PLACES + 1)]
     return [OffsetRange(span.topic, span.partition, start, end) for start, end in pairwise(cuts)]
 
 
-def _seen(span: OffsetRange, seen: Sequence[tuple[OffsetRange, Sample]]) -> PartitionShape:
-    records = [sample.density * (piece.end - piece.start) for piece, sample in seen]
-    size = sum(count * sample.record_bytes for count, (_, sample) in zip(records, seen, strict=True))
+def _sampled_shape(span: OffsetRange, sampled: Sequence[tuple[OffsetRange, Sample]]) -> PartitionShape:
+    records = [sample.density * (piece.end - piece.start) for piece, sample in sampled]
+    size = sum(count * sample.record_bytes for count, (_, sample) in zip(records, sampled, strict=True))
     return PartitionShape(span, tuple(records), size)

@@ -1,4 +1,4 @@
-"""How many bytes the brokers keep of a partition: a lower bound of the disk that its store needs."""
+"""Stored size of partitions: a lower bound of the disk space that their stores need."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from statecore.formats.topic_partition import TopicPartition
 
 
 def log_sizes(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int] | None:
-    """Bytes of each partition's log as the brokers store it, compressed if the topic is (DescribeLogDirs).
+    """Stored bytes of each partition's log, compressed if the topic is (DescribeLogDirs).
 
     Returns:
-        Partition → bytes of its largest replica; ``None`` where the principal may not ask or the broker does not
-        answer: the size is wanted for a check beforehand, and not knowing it is no reason to refuse.
+        Partition → bytes of its largest replica; ``None`` where the principal lacks permission or a broker does not
+        answer: the sizes serve a preliminary check, so missing ones must not fail a job.
     """
     found: dict[TopicPartition, int] = {}
     leaders: dict[int, list[TopicPartition]] = {}

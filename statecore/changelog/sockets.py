@@ -1,20 +1,19 @@
-"""Sockets and TLS for kafka-python: what fails is closed, ends in time, and says whether trying again can help.
+"""Sockets and TLS for kafka-python: closes failed sockets, adds deadlines, and tells final errors from transient ones.
 
-This module touches what kafka-python keeps to itself (names with an underscore), and no other does but
-:mod:`statecore.standby.kafka_group`, for groups, and :mod:`statecore.tasks.bounded_producer`, at one place. The
-package is pinned to one version for that reason. ``tests/unit/changelog/test_sockets.py`` names every such attribute of
-this module and of the first of these two.
+This module uses private names of kafka-python, as do only :mod:`statecore.standby.kafka_group`, for groups, and
+:mod:`statecore.tasks.bounded_producer`, at one place. The package is pinned to one version for that reason.
+``tests/unit/changelog/test_sockets.py`` names every such attribute of this module and of the first of these two.
 
-kafka-python 3.0 leaves four things to be desired on the way to a ready connection:
+kafka-python 3.0 has four defects before a connection is ready:
 
 - the socket of a connection that was refused, or whose TLS handshake failed, is left to the garbage collector, which
-  reports it (``ResourceWarning``) at some later time and place;
+  reports it (``ResourceWarning``) later and elsewhere;
 - a TLS handshake has no deadline: a broker that hangs is waited for without end;
-- what a broker says just before it closes the connection (the password is wrong) is thrown away when both arrive
-  together, and only the closing is reported, which is then tried again;
-- a certificate that is not trusted looks the same as a network that fails.
+- an error response that arrives together with the close of the connection (wrong password) is dropped, and only the
+  close is reported, which is then retried;
+- a certificate that is not trusted looks the same as a network error.
 
-Ways to connect are classes registered by URL scheme, meant for proxies; `DirectSocket` goes directly. Imports
+Transports are classes registered by URL scheme, meant for proxies; `DirectSocket` connects directly. Imports
 kafka-python, so it is imported late.
 """
 
@@ -39,7 +38,7 @@ _PIECE = 4096
 
 
 class TlsRefused(KafkaError):
-    """One side does not accept the other's certificate, version or protocol; trying again does not change that."""
+    """A certificate, version or protocol was rejected; a retry does not help."""
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -80,7 +79,7 @@ class ConnectionManager(KafkaConnectionManager):
                 return _PlainTransport(self._net, sock, host=node.host)
             tls = {name: value for name, value in config.items() if name.startswith("ssl_")}
             transport = _TlsTransport(self._net, sock, host=node.host, **tls)
-            sock = transport._sock  # wrapping took the socket over
+            sock = transport._sock  # the TLS socket has replaced the plain one
             await transport.agree(timeout_at)
         except BaseException:
             sock.close()
@@ -89,15 +88,15 @@ class ConnectionManager(KafkaConnectionManager):
 
 
 async def connect_apart(manager: KafkaConnectionManager, broker: Any, timeout_at: float) -> KafkaConnection:
-    """A connection to a broker that is not one of the manager's, which stay for metadata.
+    """Open a separate connection to a broker; the manager's own stay in use for metadata.
 
     Args:
-        manager: whose settings, event loop and knowledge of the brokers' versions are used.
-        broker: the broker, as the manager's metadata have it.
+        manager: source of settings, event loop and broker API versions.
+        broker: the broker, from the manager's metadata.
         timeout_at: ``time.monotonic()`` at which to give up.
 
     Returns:
-        The connection; what kept it from being connected is in its ``init_future``.
+        The connection; an error of connecting is in its ``init_future``.
     """
     connection = KafkaConnection(
         manager._net, node_id=broker.node_id, broker_version_data=manager.broker_version_data, **manager.config
@@ -107,9 +106,9 @@ async def connect_apart(manager: KafkaConnectionManager, broker: Any, timeout_at
 
 
 def take_socket(connection: KafkaConnection) -> socket.socket:
-    """Pull the socket out of a ready connection, so that kafka-python neither reads from it nor closes it."""
+    """Detach the socket from a ready connection, so that kafka-python neither reads from it nor closes it."""
     transport = connection.transport
-    connection._reauth.cancel()  # a session that runs out is closed by the broker, and answered by a new connection
+    connection._reauth.cancel()  # the broker closes an expired session, and a new connection follows
     transport.pause_reading()
     if transport._read_task is not None:
         transport._net.cancel(transport._read_task)
@@ -124,7 +123,7 @@ class _PlainTransport(KafkaTCPTransport):
     def _sock_recv(self) -> tuple[bytes, Exception | None]:
         data, error = _receive(self._sock, (BlockingIOError, InterruptedError))
         if data.startswith(_TLS_ALERT):
-            return b"", TlsRefused("the port speaks TLS, and security_protocol says that it does not")
+            return b"", TlsRefused("the port uses TLS, and security_protocol does not")
         return data, error
 
 
@@ -133,12 +132,7 @@ class _TlsTransport(KafkaSSLTransport):
         return _receive(self._sock, (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError))
 
     async def agree(self, timeout_at: float | None) -> None:
-        """The TLS handshake.
-
-        Raises:
-            TlsRefused: a certificate is not trusted or not valid for this host, or there is no common ground.
-            KafkaConnectionError: the connection was closed, or stayed silent to the deadline.
-        """
+        """Do the TLS handshake. Raises `TlsRefused`; `KafkaConnectionError` if closed or silent until the deadline."""
         while True:
             try:
                 self._sock.do_handshake()
@@ -148,7 +142,7 @@ class _TlsTransport(KafkaSSLTransport):
             except ssl.SSLWantWriteError:
                 waiting = self._net.wait_write
             except OSError as error:
-                raise _meaning(error, "during the TLS handshake (does this port speak TLS?)") from error
+                raise _meaning(error, "during the TLS handshake (does this port use TLS?)") from error
             try:
                 await waiting(self._sock, timeout_at)
             except KafkaTimeoutError as error:
@@ -156,7 +150,7 @@ class _TlsTransport(KafkaSSLTransport):
 
 
 def _receive(sock: socket.socket, later: tuple[type[OSError], ...]) -> tuple[bytes, Exception | None]:
-    """All there is to receive now; the end of the connection only when nothing came before it."""
+    """Receive all available bytes; report the end of the connection only if no bytes came before it."""
     pieces: list[bytes] = []
     while True:
         try:
@@ -166,13 +160,13 @@ def _receive(sock: socket.socket, later: tuple[type[OSError], ...]) -> tuple[byt
         except OSError as error:
             return (b"".join(pieces), None) if pieces else (b"", _meaning(error))
         if not piece:
-            closed = KafkaConnectionError("closed by the broker (is security_protocol what this port speaks?)")
+            closed = KafkaConnectionError("closed by the broker (does security_protocol match this port?)")
             return (b"".join(pieces), None) if pieces else (b"", closed)
         pieces.append(piece)
 
 
 def _meaning(error: OSError, when: str = "") -> KafkaError:
-    """What a socket's error means for another attempt."""
+    """The error for a socket's error: final or transient."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return TlsRefused(f"its certificate is not accepted: {error.verify_message}")
     if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)) or (
@@ -184,6 +178,6 @@ def _meaning(error: OSError, when: str = "") -> KafkaError:
     return KafkaConnectionError(str(error))
 
 
-# At level DEBUG these print every request, also the one that holds the password, and in one case its bytes.
+# At level DEBUG these log every request, including the one with the password, in one case as bytes.
 for _name in ("kafka.net.connection", "kafka.protocol.parser"):
     logging.getLogger(_name).setLevel(logging.INFO)

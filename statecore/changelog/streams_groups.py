@@ -1,9 +1,9 @@
-"""What the group coordinator knows of a streams group: an application with ``group.protocol=streams`` (KIP-1071).
+"""A streams group as the group coordinator knows it: an application with ``group.protocol=streams`` (KIP-1071).
 
 Brokers from 4.0 on keep the members with their tasks and the *configured topology*: subtopologies with their source,
-repartition and changelog topics. From 4.4 on a broker also keeps the *topology description* (KIP-1331), which is what
-``Topology.describe()`` prints, where ``group.streams.topology.description.plugin.class`` names a plugin and the
-application is Kafka Streams 4.4 or newer. A group without members keeps both until it expires.
+repartition and changelog topics. From 4.4 on a broker also keeps the *topology description* (KIP-1331), the content of
+``Topology.describe()``, where ``group.streams.topology.description.plugin.class`` names a plugin and the application is
+Kafka Streams 4.4 or newer. A group without members keeps both until it expires.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from statecore.errors import Invalid, NotFound, Retryable
 _TOPIC_DENIED, _GROUP_DENIED, _UNSUPPORTED, _NO_STREAMS_GROUP = 29, 30, 35, 69
 
 NO_STREAMS_GROUP = "streams-group-not-found"
-"""The code of a :class:`NotFound`: the group is classic or there is none, or brokers have no such groups."""
+"""Code of a :class:`NotFound`: the group is classic or does not exist, or the brokers have no streams groups."""
 
 
 class NodeType(IntEnum):
-    """What a node of a topology does."""
+    """Type of a topology node."""
 
     SOURCE = 1
     PROCESSOR = 2
@@ -33,7 +33,7 @@ class NodeType(IntEnum):
 
 
 class DescriptionStatus(IntEnum):
-    """Whether the broker has the topology description. It is ``NOT_REQUESTED`` where the broker is older than 4.4."""
+    """Whether the broker has the topology description; ``NOT_REQUESTED`` on brokers older than 4.4."""
 
     NOT_REQUESTED = 0
     NOT_STORED = 1
@@ -43,13 +43,13 @@ class DescriptionStatus(IntEnum):
 
 @dataclass(frozen=True)
 class InternalTopic:
-    """A changelog or repartition topic; a source topic that serves as changelog stands under its own name.
+    """A changelog or repartition topic; a source topic reused as changelog has its own name.
 
     Attributes:
         name: the topic.
-        partitions: how many it has; 0 where that is not enforced.
+        partitions: number of partitions; 0 where it is not enforced.
         replication_factor: 0 for the default of the brokers.
-        configs: the settings that the application asks for, not those that the topic has.
+        configs: the settings that the application requests, which may differ from the topic's.
     """
 
     name: str
@@ -63,8 +63,8 @@ class ConfiguredSubtopology:
     """A subtopology as the coordinator assigns its tasks.
 
     Attributes:
-        number: as in task ids.
-        source_topics: what it reads, repartition topics apart.
+        number: number of the subtopology in task ids.
+        source_topics: the topics it reads, without repartition topics.
         repartition_sinks: the repartition topics it writes.
         repartition_sources: the repartition topics it reads.
         changelogs: the topics its logged stores are restored from.
@@ -82,12 +82,10 @@ class Node:
     """A node of a topology description.
 
     Attributes:
-        name: its name.
-        type: what it does.
-        source_topics: what a source reads; repartition topics have their full names.
-        sink_topic: what a sink writes; ``None`` where it is chosen for each record.
+        source_topics: topics that a source reads, with full names of repartition topics.
+        sink_topic: topic that a sink writes; ``None`` where it is chosen for each record.
         stores: the stores a processor uses.
-        successors: the nodes below it.
+        successors: the nodes that follow it.
     """
 
     name: str
@@ -100,7 +98,7 @@ class Node:
 
 @dataclass(frozen=True)
 class TopologyDescription:
-    """What ``Topology.describe()`` prints.
+    """The content of ``Topology.describe()``.
 
     Attributes:
         subtopologies: number → its nodes, sorted by name.
@@ -126,11 +124,11 @@ class Member:
 
     Attributes:
         member_id: its id in the group.
-        process_id: the process it belongs to: ``processId`` in ``kafka-streams-process-metadata``.
+        process_id: its process: ``processId`` in ``kafka-streams-process-metadata``.
         client_id: its ``client.id``.
-        client_host: where it connects from.
-        assignment: the tasks it has.
-        target: the tasks it is to have.
+        client_host: host it connects from.
+        assignment: its current tasks.
+        target: its target assignment.
     """
 
     member_id: str
@@ -148,13 +146,12 @@ class StreamsGroup:
     Attributes:
         group_id: the ``application.id``.
         state: ``Stable``, ``Empty``, ``NotReady``, ``Assigning``, ``Reconciling`` or ``Dead``.
-        epoch: of the group.
-        topology_epoch: of its topology; -1 where it has none.
-        subtopologies: the configured topology, by number; ``None`` while the group is not ready, as when source topics
-            are missing.
+        epoch: epoch of the group.
+        topology_epoch: epoch of its topology; -1 without one.
+        subtopologies: the configured topology, by number; ``None`` while the group is not ready, for example when
+            source topics are missing.
         description_status: whether the broker has the topology description.
         description: it, or ``None``.
-        members: its members.
     """
 
     group_id: str
@@ -168,18 +165,14 @@ class StreamsGroup:
 
 
 def streams_group(cluster: Cluster, group: str) -> StreamsGroup:
-    """Ask the coordinator for a streams group.
-
-    Args:
-        cluster: the cluster.
-        group: the ``application.id``.
+    """Describe a streams group; ``group`` is the ``application.id``.
 
     Raises:
-        NotFound: there is no streams group of that name (:data:`NO_STREAMS_GROUP`).
-        Invalid: this client may not describe the group or a topic of its topology, or the answer is not understood.
+        NotFound: the streams group does not exist (:data:`NO_STREAMS_GROUP`).
+        Invalid: this client may not describe the group or a topic of its topology, or the response is not understood.
         Retryable: the coordinator did not answer in time.
     """
-    cluster.brokers()  # brings their addresses
+    cluster.brokers()  # fetches their addresses
     return cluster.run(_ask, cluster, group, cluster.deadline())
 
 
@@ -202,7 +195,7 @@ async def _ask(cluster: Cluster, group: str, deadline: float) -> StreamsGroup:
     if code == 0:
         try:
             return decode(response.groups[0])
-        except ValueError as error:  # clients name subtopologies, and newer brokers may have more states
+        except ValueError as error:  # clients choose subtopology names, and newer brokers may have more states
             raise Invalid(
                 f"The coordinator describes the group {group} in a way that is not understood: {error}.",
                 code="group-description-invalid",
@@ -221,7 +214,7 @@ async def _ask(cluster: Cluster, group: str, deadline: float) -> StreamsGroup:
         )
     if code == _TOPIC_DENIED:
         raise Invalid(
-            f"This client may not describe every topic of the topology of {group}: the broker tells nothing of it.",
+            f"This client may not describe every topic of the topology of {group}: the broker returns nothing of it.",
             code="topic-authorization-failed",
             action="Grant Describe on all topics of the application: sources, repartition topics and changelogs.",
             group=group,
@@ -229,7 +222,7 @@ async def _ask(cluster: Cluster, group: str, deadline: float) -> StreamsGroup:
     raise Retryable(
         f"The streams group {group} could not be described: Kafka error {code}{_because(reason)}.",
         code="broker-error",
-        action="Try again; if it stays, look at the broker's log.",
+        action="Try again; if the error persists, check the broker's log.",
         group=group,
         error_code=code,
     )
@@ -246,8 +239,8 @@ def _absent(cluster: Cluster, group: str, code: int, reason: str) -> NotFound:
         what = f"{cluster.bootstrap_servers} has no streams group {group}{_because(reason)}."
     return NotFound(
         what,
-        action="An application with group.protocol=classic tells the brokers no topology: give it by --topology "
-        "(the text of Topology.describe()) or --state-dir. Else check the application id.",
+        action="An application with group.protocol=classic sends no topology to the brokers: give it with --topology "
+        "(the text of Topology.describe()) or --state-dir. Otherwise check the application id.",
         group=group,
         code=NO_STREAMS_GROUP,
     )
@@ -257,21 +250,21 @@ def _because(reason: str) -> str:
     return f" ({reason.rstrip('.')})" if reason else ""
 
 
-def decode(told: Any) -> StreamsGroup:
-    """A group of the response, as values. A response of version 0 has the defaults of what it lacks."""
-    topology, described = told.topology, told.topology_description
+def decode(described_group: Any) -> StreamsGroup:
+    """A group of a response. Responses of version 0 have defaults for missing fields."""
+    topology, described = described_group.topology, described_group.topology_description
     configured = topology.subtopologies if topology is not None else None
     return StreamsGroup(
-        group_id=told.group_id,
-        state=told.group_state,
-        epoch=told.group_epoch,
+        group_id=described_group.group_id,
+        state=described_group.group_state,
+        epoch=described_group.group_epoch,
         topology_epoch=topology.epoch if topology is not None else -1,
         subtopologies=None
         if configured is None
         else tuple(sorted(map(_configured, configured), key=attrgetter("number"))),
-        description_status=DescriptionStatus(told.topology_description_status),
+        description_status=DescriptionStatus(described_group.topology_description_status),
         description=_description(described) if described is not None else None,
-        members=tuple(_member(one) for one in told.members),
+        members=tuple(_member(one) for one in described_group.members),
     )
 
 
@@ -325,5 +318,5 @@ def _assignment(assignment: Any) -> TaskAssignment:
     )
 
 
-def _tasks(told: Iterable[Any]) -> tuple[tuple[int, int], ...]:
-    return tuple(sorted((int(one.subtopology_id), partition) for one in told for partition in one.partitions))
+def _tasks(entries: Iterable[Any]) -> tuple[tuple[int, int], ...]:
+    return tuple(sorted((int(one.subtopology_id), partition) for one in entries for partition in one.partitions))

@@ -1,8 +1,8 @@
-"""How large the partitions of a job are, asked as cheaply as the answer is worth.
+"""Estimates the size of a job's partitions with as few requests as possible.
 
-The brokers are asked once how many bytes the logs have. A look at the records follows where something depends on it:
-the cuts of a partition on its own shape, the room on the disk on how far the logs are compressed, for which one
-partition of each topic stands for all.
+The brokers are asked once for the bytes of the logs. Records are sampled only where a decision depends on them: for
+partitions to be split, their shape; for the disk estimate, the compression ratio, sampled at one partition of each
+topic.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import OffsetRange
 from statecore.changelog.ranges import ranges_of
-from statecore.changelog.shapes import PartitionShape, look_at, unseen_shapes
+from statecore.changelog.shapes import PartitionShape, sample_shapes, unsampled_shapes
 from statecore.changelog.sizes import log_sizes
 from statecore.formats.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True)
 class Weights:
-    """What is known of the partitions of a job.
+    """Estimated sizes of a job's partitions.
 
     Attributes:
-        shapes: of each partition.
-        log_bytes: bytes of all logs as the brokers keep them; ``None`` where they do not say.
+        shapes: shape of each partition.
+        log_bytes: stored bytes of all logs; ``None`` where the brokers do not report them.
     """
 
     shapes: Mapping[TopicPartition, PartitionShape]
@@ -39,47 +39,46 @@ def weigh(
     memory_budget: int,
     *,
     all_of_them: bool = False,
-    look: Callable[[Cluster, Iterable[PartitionShape]], Mapping[TopicPartition, PartitionShape]] = look_at,
+    sample: Callable[[Cluster, Iterable[PartitionShape]], Mapping[TopicPartition, PartitionShape]] = sample_shapes,
     sizes_of: Callable[[Cluster, Collection[TopicPartition]], dict[TopicPartition, int] | None] = log_sizes,
 ) -> Weights:
-    """Weigh partitions.
+    """Estimate the sizes of partitions.
 
     Args:
-        cluster: where they are.
         spans: one range a partition, as far as it is to be read.
-        workers: tasks that run at the same time.
+        workers: number of parallel tasks.
         memory_budget: bytes of records that a task may hold.
-        all_of_them: whether large ones that are not cut are looked at, too, for an estimate of them all.
-        look: looks at partitions.
-        sizes_of: asks for the bytes of their logs.
+        all_of_them: also sample large partitions that are not split, for an estimate of all.
+        sample: samples partitions.
+        sizes_of: fetches the stored bytes of their logs.
 
     Returns:
-        Their weights. Those that were not looked at, because they are many or small or not cut, are taken to be like
-        the others of their topic that were.
+        Their weights. Partitions that were not sampled (too many, small or not split) are assumed to be like the
+        sampled ones of their topic.
     """
     sizes = sizes_of(cluster, [span.topic_partition for span in spans]) if spans else {}
-    shapes = unseen_shapes(spans, sizes)
-    seen: set[TopicPartition] = set()
+    shapes = unsampled_shapes(spans, sizes)
+    sampled: set[TopicPartition] = set()
     found: dict[TopicPartition, PartitionShape] = {}
     while True:
-        weighed = shapes if sizes is None else shapes | _like_the_others(shapes, found, sizes)
+        weighed = shapes if sizes is None else shapes | _extrapolated(shapes, found, sizes)
         counts = ranges_of(spans, workers, weighed, memory_budget=memory_budget)
         wanted = {span.topic_partition for span, count in counts.items() if count > 1 or all_of_them}
         if sizes is not None:
-            wanted |= _largest_of_others(shapes, seen)
-        wanted -= seen
+            wanted |= _largest_unsampled(shapes, sampled)
+        wanted -= sampled
         if not wanted:
             return Weights(weighed, None if sizes is None else sum(sizes.values()))
-        seen |= wanted
-        found |= look(cluster, [weighed[tp] for tp in wanted])
-        shapes |= found  # others weigh more or less now, and may be cut instead
+        sampled |= wanted
+        found |= sample(cluster, [weighed[tp] for tp in wanted])
+        shapes |= found  # the weights of others have changed, and they may be split instead
 
 
-def _largest_of_others(
-    shapes: Mapping[TopicPartition, PartitionShape], seen: Collection[TopicPartition]
+def _largest_unsampled(
+    shapes: Mapping[TopicPartition, PartitionShape], sampled: Collection[TopicPartition]
 ) -> set[TopicPartition]:
-    """The largest partition of each topic that none was looked at of."""
-    topics = {tp.topic for tp in seen}
+    """Largest partition of each topic without a sampled partition."""
+    topics = {tp.topic for tp in sampled}
     largest: dict[str, TopicPartition] = {}
     for tp, shape in shapes.items():
         if tp.topic not in topics and (tp.topic not in largest or shape.bytes > shapes[largest[tp.topic]].bytes):
@@ -87,21 +86,21 @@ def _largest_of_others(
     return set(largest.values())
 
 
-def _like_the_others(
+def _extrapolated(
     shapes: Mapping[TopicPartition, PartitionShape],
     found: Mapping[TopicPartition, PartitionShape],
     sizes: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, PartitionShape]:
-    """Shapes of partitions that were not looked at: to the bytes of their logs as those of their topic that were."""
+    """Shapes of unsampled partitions: those of the sampled partitions of their topic, scaled by log bytes."""
     of_topic: dict[str, list[TopicPartition]] = defaultdict(list)
     for tp in found:
         of_topic[tp.topic].append(tp)
-    alike = {}
+    extrapolated = {}
     for tp in (shapes.keys() & sizes.keys()) - found.keys():
         others = of_topic[tp.topic]
         if in_log := sum(sizes.get(other, 0) for other in others):
             share = sizes[tp] / in_log
             records = share * sum(sum(found[other].records) for other in others)
             size = share * sum(found[other].bytes for other in others)
-            alike[tp] = PartitionShape(shapes[tp].span, (records,), size)
-    return alike
+            extrapolated[tp] = PartitionShape(shapes[tp].span, (records,), size)
+    return extrapolated

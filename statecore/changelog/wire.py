@@ -1,10 +1,9 @@
-"""One connection to one broker for Fetch, its socket taken over from kafka-python after the handshake.
+"""One connection to one broker for Fetch; its socket is taken from kafka-python after the handshake.
 
-kafka-python resolves the name, connects, does TLS, SASL and version negotiation, and encodes the requests. It copies
-what it receives four times in pieces of 4 KiB, though, which for a reader that does nothing but receive is half of
-all its work. So once the connection is ready its socket is used directly: one ``recv_into`` after the other into one
-reused buffer, and the few bytes around the record data are taken apart here. Fetch response, versions 4 to 18
-(KIP-74, -98, -320, -482, -516)::
+kafka-python resolves the name, connects, does TLS, SASL and version negotiation, and encodes the requests. But it
+copies received data four times in pieces of 4 KiB, half of all work of a reader that only receives. So once the
+connection is ready its socket is used directly, with ``recv_into`` one reused buffer, and the few bytes around the
+record data are parsed here. Fetch response, versions 4 to 18 (KIP-74, -98, -320, -482, -516)::
 
     header      i32 correlation id, tags (12+)
     i32 throttle ms | i16 error (7+) | i32 session (7+) | array of topics
@@ -40,22 +39,22 @@ _CONNECT_SECONDS = 10.0
 
 
 class WireError(Exception):
-    """The connection is of no further use: closed, silent, or not speaking the protocol."""
+    """The connection is unusable: closed, silent, or its data is no Fetch response."""
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """One partition's part of a Fetch response.
+    """One partition of a Fetch response.
 
     Attributes:
         error: Kafka's error code, 0 for none.
-        throttle: seconds the broker wants this client to wait before its next request.
-        high_watermark: end of what consumers may read; -1 with most errors.
+        throttle: seconds to wait before the next request, set by the broker.
+        high_watermark: end of the records that consumers may read; -1 with most errors.
         last_stable: last stable offset; -1 with most errors.
         aborted: aborted transactions, rows ``(producer id, first offset)``.
         records: the record data, a view into the connection's buffer that the next response overwrites.
-        diverges: where the log that was read so far and the leader's log part (KIP-595), None where they do not: the
-            log was truncated, and records that were read are not in it any more.
+        diverges: offset at which the log read so far and the leader's log diverge (KIP-595), None where they do not.
+            The log was truncated there, and records that were read are no longer in it.
     """
 
     error: int
@@ -68,14 +67,14 @@ class Fetched:
 
 
 class Wire:
-    """A connected, authenticated socket to one broker, speaking Fetch.
+    """A connected, authenticated socket to one broker that speaks Fetch.
 
     Args:
         sock: the socket, ready for requests.
-        version: the Fetch version to speak.
-        node: the broker's id.
-        where: its ``host:port``.
-        client_id: what the broker calls this client in its log and quotas.
+        version: the Fetch version.
+        node: broker id.
+        where: ``host:port``.
+        client_id: name of this client in the broker's log and quotas.
     """
 
     def __init__(self, sock: socket.socket, version: int, node: int, where: str, client_id: str) -> None:
@@ -83,7 +82,7 @@ class Wire:
         self.where = where
         self.version = version
         self.not_before = 0.0
-        """``time.monotonic()`` before which the broker, which throttles this client, does not want a request."""
+        """Earliest ``time.monotonic()`` of the next request, set by a broker that throttles this client."""
         self._socket = sock
         self._client_id = client_id
         self._correlation = 0
@@ -92,16 +91,16 @@ class Wire:
 
     @classmethod
     def connect(cls, client: BrokerClient, node: int, where: str, deadline: float) -> Wire:
-        """Connect to a broker that is known from metadata.
+        """Connect to a broker of the cluster's metadata.
 
         Raises:
-            WireError: it could not be reached or did not answer.
-            Invalid: it does not let this client in.
+            WireError: the broker could not be reached or did not answer.
+            Invalid: the broker rejected this client.
         """
         return client.run(_connect, client, node, where, deadline)
 
     def close(self) -> None:
-        """Close the socket; what is under way is dropped."""
+        """Close the socket and drop a request in flight."""
         with contextlib.suppress(OSError):
             self._socket.close()
 
@@ -122,13 +121,13 @@ class Wire:
         Args:
             tp: the partition.
             topic_id: the topic's id, used from version 13 on.
-            offset: the offset to read from.
-            epoch: the leader epoch known to this client, -1 for none.
-            last_epoch: the leader epoch of the batch before `offset`, by which the leader finds out whether its log
+            offset: first offset to read.
+            epoch: the known leader epoch, -1 for none.
+            last_epoch: the leader epoch of the batch before `offset`, with which the leader checks whether its log
                 is the one that was read so far (version 12 on); -1 for nothing read.
             committed: read up to the last stable offset and get the aborted transactions.
             max_bytes: bytes of records to return; the first batch comes whole even if it is larger (KIP-74).
-            max_wait: seconds the broker may wait for the first byte.
+            max_wait: seconds the broker may wait for data.
         """
         from kafka.protocol.consumer.fetch import FetchRequest
 
@@ -216,19 +215,18 @@ async def _connect(client: BrokerClient, node: int, where: str, deadline: float)
 
 
 def parse_response(data: npt.NDArray[np.uint8], version: int, correlation: int) -> Fetched:
-    """Take a Fetch response for one partition apart.
+    """Parse a Fetch response for one partition.
 
     Args:
         data: the response after its length field.
-        version: the version that was spoken.
         correlation: the correlation id of the request.
 
     Raises:
-        ValueError: it is not the response to that request.
+        ValueError: it is malformed, or responds to another request.
     """
     at = _Cursor(data, flexible=version >= 12)
     if at.number(">i") != correlation:
-        raise ValueError("the answer to another request")
+        raise ValueError("the response to another request")
     at.tags()
     throttle = at.number(">i") / 1000
     if version >= 7:
@@ -237,7 +235,7 @@ def parse_response(data: npt.NDArray[np.uint8], version: int, correlation: int) 
         if error:
             return Fetched(error, throttle, -1, -1, NO_ABORTED, data[:0])
     topics = at.length()
-    if topics == 0 and throttle:  # a client that is beyond its quota gets no topic at all
+    if topics == 0 and throttle:  # a throttled client gets no topic
         return Fetched(0, throttle, -1, -1, NO_ABORTED, data[:0])
     if topics != 1:
         raise ValueError("not one topic")
@@ -264,7 +262,7 @@ def parse_response(data: npt.NDArray[np.uint8], version: int, correlation: int) 
 
 
 class _Cursor:
-    """Reads the small fields of a response, one after the other, never beyond its end."""
+    """Reads the fields of a response in order, never beyond its end."""
 
     def __init__(self, data: npt.NDArray[np.uint8], *, flexible: bool) -> None:
         self.position = 0
@@ -282,11 +280,11 @@ class _Cursor:
         self.position += size
 
     def length(self, form: str = ">i") -> int:
-        """Length of an array, string or bytes; -1 for null."""
+        """Read the length of an array, string or bytes; -1 for null."""
         return self._varint() - 1 if self._flexible else self.number(form)
 
     def tags(self) -> dict[int, bytes]:
-        """The tagged fields that flexible versions have after each structure."""
+        """Read the tagged fields that flexible versions have after each structure."""
         found: dict[int, bytes] = {}
         for _ in range(self._varint() if self._flexible else 0):
             tag, size = self._varint(), self._varint()

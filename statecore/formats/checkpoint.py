@@ -1,4 +1,4 @@
-"""The text format of offsets outside the stores: ``.checkpoint``, ``.checkpoint_<store>`` and ``<store>.position``.
+"""The text format of offset files: ``.checkpoint``, ``.checkpoint_<store>`` and ``<store>.position``.
 
 One format in all versions from 0.10 to 4.4.0 (``OffsetCheckpoint``), UTF-8, one line an entry::
 
@@ -7,13 +7,13 @@ One format in all versions from 0.10 to 4.4.0 (``OffsetCheckpoint``), UTF-8, one
     orders-clicks-changelog 0 3144           topic, partition, offset
     orders-profile-changelog 0 -4            -4: the offset is not known (OFFSET_UNKNOWN)
 
-What the number says depends on the file. Task directories: last applied offset of a changelog. ``global/.checkpoint``:
-next offset of a source topic. ``.position``: greatest offset seen of an input topic.
+The meaning of the offset depends on the file. Task directories: last applied offset of a changelog.
+``global/.checkpoint``: next offset of a source topic. ``.position``: greatest offset seen of an input topic.
 
-Read as Kafka Streams reads it: lines end with LF, CR or CR LF, fields are separated by any white space, an offset below
-zero other than -4 is skipped and the number of entries taken to be one less. Stricter than Kafka Streams where a file
-it would take cannot be one it wrote: a partition named twice, a negative partition, a topic name that Kafka does not
-allow (a NUL left by a torn write), digits other than ASCII, a file above :data:`MAX_BYTES`.
+Files are read as Kafka Streams reads them: lines end with LF, CR or CR LF, fields are separated by any white space, a
+negative offset other than -4 is skipped and the number of entries taken to be one less. A file that Kafka Streams would
+accept but cannot have written is refused: a partition named twice, a negative partition, a topic name that Kafka does
+not allow (a NUL left by a torn write), digits other than ASCII, a file above :data:`MAX_BYTES`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from statecore.formats.releases import CHECKPOINT_FILE, POSITION_SUFFIX
 from statecore.formats.topic_partition import TopicPartition, is_topic_name
 
 MAX_BYTES = 16 << 20
-"""A larger file is no checkpoint: an entry has at most 249 + 10 + 19 characters, and a task has no 50 000 stores."""
+"""Largest file size: an entry has at most 249 + 10 + 19 characters, and a task has no 50 000 stores."""
 
 _VERSION = 0
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -38,19 +38,17 @@ _SHOWN = 80
 
 
 def store_checkpoint_file(store: str) -> str:
-    """Name of the file with the offsets of one store that does not manage them (since 4.3): ``.checkpoint_<store>``."""
+    """Name of the offset file of a store that does not manage its offsets (since 4.3): ``.checkpoint_<store>``."""
     return f"{CHECKPOINT_FILE}_{store}"
 
 
 def position_file(store: str) -> str:
-    """Name of the file with the position of one store: ``<store>.position``."""
+    """Name of a store's position file: ``<store>.position``."""
     return f"{store}{POSITION_SUFFIX}"
 
 
 def encode_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """The bytes of such a file, entries in order of topic and partition.
-
-    Kafka Streams keeps no file for an empty mapping; whoever writes one deletes it then.
+    """Encode offsets, ordered by topic and partition. Kafka Streams deletes the file instead of writing an empty one.
 
     Raises:
         Invalid: a negative offset other than -4, a number that does not fit, or a topic name Kafka does not allow.
@@ -58,22 +56,22 @@ def encode_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
     lines = [str(_VERSION), str(len(offsets))]
     for (topic, partition), offset in sorted(offsets.items()):
         if not is_topic_name(topic) or not 0 <= partition <= INT32_MAX:
-            raise _unwritable(topic, partition, offset, "that is no partition of a topic")
+            raise _unwritable(topic, partition, offset, "that is not a partition of a topic")
         if not is_offset(offset):
-            raise _unwritable(topic, partition, offset, "that is no offset")
+            raise _unwritable(topic, partition, offset, "that is not an offset")
         lines.append(f"{topic} {partition} {offset}")
     return ("\n".join(lines) + "\n").encode()
 
 
 def decode_checkpoint(data: bytes, source: str) -> dict[TopicPartition, int]:
-    """The offsets in such a file, -4 among them; other negative ones are left out, as Kafka Streams leaves them out.
+    """Decode offsets, -4 included; other negative ones are skipped, as by Kafka Streams.
 
     Args:
         data: the whole file.
         source: its name, for messages.
 
     Raises:
-        Corrupted: it is not of this format; the message names the line.
+        Corrupted: the file is not in this format; the message names the line.
     """
     if len(data) > MAX_BYTES:
         raise too_large(len(data), source)
@@ -91,7 +89,7 @@ def decode_checkpoint(data: bytes, source: str) -> dict[TopicPartition, int]:
         raise _corrupted(source, f"its version is {_shown(lines[0])}, not {_VERSION}")
     expected = _number(lines[1], INT32_MAX)
     if expected is None:
-        raise _corrupted(source, f"line 2 is no number of entries: {_shown(lines[1])}")
+        raise _corrupted(source, f"line 2 is not a number of entries: {_shown(lines[1])}")
     offsets: dict[TopicPartition, int] = {}
     skipped = 0
     for number, line in enumerate(lines[2:], start=3):
@@ -103,19 +101,19 @@ def decode_checkpoint(data: bytes, source: str) -> dict[TopicPartition, int]:
         else:
             offsets[partition] = offset
     if len(offsets) + skipped != expected:
-        raise _corrupted(source, f"it announces {expected} entries and has {len(offsets) + skipped}")
+        raise _corrupted(source, f"it states {expected} entries but has {len(offsets) + skipped}")
     return offsets
 
 
 def too_large(size: int, source: str) -> Corrupted:
-    """The error for a file of ``size`` bytes, which is more than :data:`MAX_BYTES`; such a file need not be read."""
+    """Error for a file larger than :data:`MAX_BYTES`; such a file need not be read."""
     return _corrupted(source, f"it has {size} bytes, more than {MAX_BYTES}")
 
 
 def _entry(line: str, number: int, source: str) -> tuple[TopicPartition, int]:
     fields = _WHITE_SPACE.split(line)
     while fields and not fields[-1]:
-        fields.pop()  # white space at the end of a line separates nothing
+        fields.pop()  # trailing white space is ignored
     if len(fields) != 3:
         raise _corrupted(source, f"line {number} is not 'topic partition offset': {_shown(line)}")
     partition, offset = _number(fields[1], INT32_MAX), _number(fields[2], INT64_MAX)
@@ -140,7 +138,7 @@ def _corrupted(source: str, why: str) -> Corrupted:
     return Corrupted(
         f"{source} cannot be read: {why}.",
         code="checkpoint-file-damaged",
-        action="Put back a copy that is whole, or delete the file; a store that has its offset nowhere else is then"
+        action="Restore an intact copy, or delete the file; a store without another copy of its offset is then"
         " restored from the start of its changelog.",
         file=source,
     )
@@ -150,7 +148,7 @@ def _unwritable(topic: str, partition: int, offset: int, why: str) -> Invalid:
     return Invalid(
         f"Topic {_shown(topic)}, partition {partition}, offset {offset} cannot be written to a checkpoint file: {why}.",
         code="checkpoint-entry-invalid",
-        action="Give an offset of 0 or more, or -4 where it is not known; nothing was written.",
+        action="Give an offset of 0 or more, or -4 if it is unknown; nothing was written.",
         topic=topic,
         partition=partition,
         offset=offset,

@@ -1,10 +1,10 @@
-"""Cutting, joining and reading binary columns: the tools that the row formats are made of.
+"""Slices, joins and reads binary Arrow columns for the row formats, with NumPy on their buffers.
 
-Everything works on whole columns, by NumPy on the buffers of Arrow arrays. ``to_numpy``, ``pa.array`` of a NumPy array
-and ``pa.scalar`` are avoided where changelogs are read: they import pandas, which is most of a worker's start.
+``to_numpy``, ``pa.array`` of a NumPy array and ``pa.scalar`` are avoided where changelogs are read: they import pandas,
+most of a worker's start time.
 
-:func:`varints` and :func:`numbers` read one value at a place of each row: formats with repeated parts are read in
-rounds, every row's first part, then every row's second, as long as rows are left.
+:func:`varints` and :func:`numbers` read one value per row. Formats with repeated parts are read in rounds: every row's
+first part, then every row's second, until no row has more.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _VARINT_BYTES = 5
 
 
 class Varints(NamedTuple):
-    """Numbers in variable length, as Kafka writes them (``ByteUtils.writeVarint``: zig-zag, seven bits a byte).
+    """Variable-length numbers as Kafka writes them (``ByteUtils.writeVarint``: zig-zag, seven bits a byte).
 
     Attributes:
         values: the numbers.
-        places: where what follows them begins.
-        whole: whether the number ends before its row does.
-        odd: whether it takes more bytes than it needs; Kafka's own clients never write that, but read it.
+        places: position after each number.
+        whole: whether the number ends inside its row.
+        odd: whether it has more bytes than needed; Kafka's own clients read such numbers, but never write them.
     """
 
     values: Numbers
@@ -46,28 +46,24 @@ class Varints(NamedTuple):
 
 
 def join(*columns: pa.Array) -> pa.Array:
-    """The bytes of each row of several binary columns, one after the other; null where one of them is null.
-
-    Returns:
-        Large binary.
-    """
+    """Concatenate binary columns row by row, as large binary; null where one of them is null."""
     return pc.binary_join_element_wise(*(_large(column) for column in columns), _empty_separator())
 
 
 def fixed(rows: Bytes) -> pa.Array:
-    """A column of the rows of a two-dimensional array of bytes; every one as long as the array is wide."""
+    """Large binary column of the rows of a two-dimensional byte array; all rows have the array's width."""
     count, width = rows.shape
     data = pa.py_buffer(np.ascontiguousarray(rows))
     return pa.Array.from_buffers(pa.binary(width), count, [None, data]).cast(pa.large_binary())
 
 
 def int64_bytes(values: Numbers) -> Bytes:
-    """The big-endian bytes of numbers, a row for each."""
+    """Big-endian bytes of numbers, one row each."""
     return values.astype(">i8").view(np.uint8).reshape(len(values), 8)
 
 
 def bytes_at(column: pa.Array, at: int, width: int) -> Bytes:
-    """Some bytes at a place of each element, counted from its end when negative; zeros for nulls.
+    """Bytes at a position of each element, counted from its end when negative; zeros for nulls.
 
     Every element that is not null must be long enough.
     """
@@ -82,12 +78,9 @@ def bytes_at(column: pa.Array, at: int, width: int) -> Bytes:
 
 
 def cut(column: pa.Array, front: int = 0, back: int = 0) -> pa.Array:
-    """The elements without some bytes at their front and at their back; nulls stay null.
+    """Elements without some bytes at their front and back, as large binary; nulls stay null.
 
     Every element that is not null must be long enough.
-
-    Returns:
-        Large binary.
     """
     offsets, data = binary_parts(column)
     starts, ends = offsets[:-1] + front, offsets[1:] - back
@@ -99,15 +92,11 @@ def cut(column: pa.Array, front: int = 0, back: int = 0) -> pa.Array:
 
 
 def slices(data: Bytes, starts: Numbers, ends: Numbers) -> pa.Array:
-    """Pieces of some bytes as a column. They must lie one after the other and not overlap.
-
-    Returns:
-        Large binary.
-    """
+    """Large binary column of slices of a buffer. The slices must be in order and must not overlap."""
     count = len(starts)
     if not count:
         return pa.Array.from_buffers(pa.large_binary(), 0, [None, pa.py_buffer(bytes(8)), pa.py_buffer(b"")])
-    # Pieces and what lies between them are the elements of one column; every other one is taken out of it.
+    # Slices and gaps are the elements of one column; ``take`` selects every other one.
     borders = np.empty((count, 2), np.int64)
     borders[:, 0], borders[:, 1] = starts, ends
     buffers = [None, pa.py_buffer(borders), pa.py_buffer(data)]
@@ -117,7 +106,7 @@ def slices(data: Bytes, starts: Numbers, ends: Numbers) -> pa.Array:
 
 
 def with_nulls(column: pa.Array, missing: Mask) -> pa.Array:
-    """The column, as it came out of :func:`slices` or :func:`int64_array`, with nulls at some places."""
+    """A column of :func:`slices` or :func:`int64_array` with nulls where the mask is set."""
     if not missing.any():
         return column
     validity = pa.py_buffer(np.packbits(~missing, bitorder="little"))
@@ -125,27 +114,26 @@ def with_nulls(column: pa.Array, missing: Mask) -> pa.Array:
 
 
 def int64_array(values: Numbers, missing: Mask | None = None) -> pa.Array:
-    """Numbers as an Arrow column, null at some places."""
+    """Arrow column of numbers, null where the mask is set."""
     data = pa.py_buffer(np.ascontiguousarray(values, np.int64))
     column = pa.Array.from_buffers(pa.int64(), len(values), [None, data])
     return column if missing is None else with_nulls(column, missing)
 
 
 def int32_array(rows: Bytes) -> pa.Array:
-    """Big-endian int32 of four bytes a row, as an Arrow column."""
+    """Arrow column of big-endian int32, four bytes a row."""
     values = np.ascontiguousarray(rows).reshape(-1).view(">i4").astype(np.int32)
     return pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(values)])
 
 
 def bool_array(mask: Mask) -> pa.Array:
-    """A mask as an Arrow column."""
+    """Arrow column of a mask."""
     return pa.Array.from_buffers(pa.bool_(), len(mask), [None, pa.py_buffer(np.packbits(mask, bitorder="little"))])
 
 
 def numbers(data: Bytes, places: Numbers, ends: Numbers, width: int) -> tuple[Numbers, Mask]:
-    """The big-endian numbers of some width (bytes) at a place of each row, and which rows have room for one.
-
-    Where a row has none, the number is -1.
+    """Big-endian numbers of ``width`` bytes at a position of each row, -1 where they do not fit, and which rows have
+    one.
     """
     whole = (places >= 0) & (ends - places >= width)
     found = np.full(len(places), -1, np.int64)
@@ -155,7 +143,7 @@ def numbers(data: Bytes, places: Numbers, ends: Numbers, width: int) -> tuple[Nu
 
 
 def varints(data: Bytes, places: Numbers, ends: Numbers) -> Varints:
-    """The variable-length numbers at a place of each row."""
+    """Variable-length numbers at a position of each row."""
     if not len(data):
         nothing = np.zeros(len(places), bool)
         return Varints(np.zeros(len(places), np.int64), places, nothing, nothing)
@@ -177,26 +165,26 @@ def varints(data: Bytes, places: Numbers, ends: Numbers) -> Varints:
 
 
 def first_of(mask: Mask) -> int | None:
-    """The first place where a mask is set."""
+    """First position where a mask is set."""
     places = np.flatnonzero(mask)
     return int(places[0]) if len(places) else None
 
 
 def first_misfit(*misfits: Misfit | None) -> Misfit | None:
-    """The one that comes first in the batch."""
+    """The misfit of the first row."""
     return min((misfit for misfit in misfits if misfit is not None), key=lambda misfit: misfit.row, default=None)
 
 
 def require(kind: StoreKind, broken: Mask, why: str) -> None:
-    """Refuse rows of a database that are not what its kind says.
+    """Refuse database rows that are malformed for the store's kind.
 
     Args:
-        kind: what the store is.
-        broken: which rows are not.
+        kind: the store's kind.
+        broken: mask of the malformed rows.
         why: what is wrong with them, as the end of a sentence: "has a key without a sequence".
 
     Raises:
-        Corrupted: one of them is not; the first is named.
+        Corrupted: a row is malformed; the first is named.
     """
     row = first_of(broken)
     if row is not None:
@@ -204,7 +192,7 @@ def require(kind: StoreKind, broken: Mask, why: str) -> None:
 
 
 def require_length(kind: StoreKind, column: pa.Array, least: int, what: str) -> None:
-    """Refuse keys or values (``what``) of a database with less than some bytes; nulls are skipped.
+    """Refuse database keys or values (``what``) with fewer than ``least`` bytes; nulls are skipped.
 
     Raises:
         Corrupted: one is too short; the first is named.
@@ -219,7 +207,7 @@ def require_length(kind: StoreKind, column: pa.Array, least: int, what: str) -> 
 
 
 def corrupted(kind: StoreKind, row: int, why: str) -> Corrupted:
-    """The error for a row of a database that is not one of its kind."""
+    """Error for a database row that is malformed for its kind."""
     return broken(kind, why, f"Row {row}", row=int(row))
 
 
@@ -228,7 +216,7 @@ def _large(column: pa.Array) -> pa.Array:
 
 
 def _windows(data: Bytes, width: int) -> Bytes:
-    """Every run of ``width`` bytes of the data: reading at any place, aligned or not."""
+    """View of every ``width`` consecutive bytes, to read at unaligned positions."""
     return np.lib.stride_tricks.as_strided(data, (max(0, len(data) - width + 1), width), (1, 1))
 
 

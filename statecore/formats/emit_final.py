@@ -1,8 +1,8 @@
-"""Rows of the windows and sessions that are emitted once, when they close (``EmitStrategy.onWindowClose``).
+"""Rows of windows and sessions that are emitted once, when they close (``EmitStrategy.onWindowClose``).
 
-Such stores are ordered by time, so that what has closed is found by a scan. The changelog has the keys of
+Such stores are ordered by time, so that a scan finds what has closed. The changelog has the keys of
 :mod:`statecore.formats.window` and :mod:`statecore.formats.session`; the store has a base row with the time first, and
-some have a second row, with an empty value, that finds it by key (``PrefixedWindowKeySchemas``,
+in some stores an index row with an empty value, for lookups by key (``PrefixedWindowKeySchemas``,
 ``PrefixedSessionKeySchemas``; all numbers big-endian)::
 
     windows   changelog   key o start8 o seq4
@@ -14,7 +14,7 @@ some have a second row, with an empty value, that finds it by key (``PrefixedWin
 
     6b30 000001a1fd5664e0 00000000   ->   00 000001a1fd5664e0 6b30 00000000   and   01 6b30 000001a1fd5664e0 00000000
 
-Both rows lie in the segment of the window's start, or of the session's end; a tombstone deletes both. Values::
+Both rows are in the segment of the window's start, or of the session's end; a tombstone deletes both. Values::
 
     kind                                   changelog value    row value
     -------------------------------------  -----------------  ------------------------------------------
@@ -23,11 +23,11 @@ Both rows lie in the segment of the window's start, or of the session's end; a t
     emit-final-session                     aggregate          aggregate
     headers-emit-final-session             aggregate          aggregate, without headers
 
-The last line is a slip of Kafka Streams 4.3.1 that has become a format: its supplier
+The last line is a defect of Kafka Streams 4.3.1 that has become the format: its supplier
 (``RocksDbTimeOrderedSessionHeadersBytesStoreSupplier``) returns the class without headers over the column family with
-them, so that a restore takes the values as they are and the headers are lost. It reads back what it wrote. So is the
-index of windows that do not slide: with headers the type of the store is determined without a look at whether it is to
-have one (``RocksDbIndexedTimeOrderedWindowBytesStoreSupplier.determineStoreType``).
+headers, so that a restore keeps the values unchanged and loses the headers. It reads back what it wrote. The index of
+windows that do not slide is such a defect, too: with headers the store type does not depend on whether an index is
+wanted (``RocksDbIndexedTimeOrderedWindowBytesStoreSupplier.determineStoreType``).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _TIME_BYTES = 8
 
 
 class EmitFinalFormat(RowFormat):
-    """What windows and sessions share: two kinds of rows, told apart by their first byte."""
+    """Base of emit-final formats: base and index rows, distinguished by their first byte."""
 
     time_at = 1
 
@@ -76,7 +76,7 @@ class EmitFinalFormat(RowFormat):
 
 
 class EmitFinalWindowFormat(EmitFinalFormat):
-    """Keys of the rows of emit-final windows."""
+    """Keys of emit-final windows without index rows."""
 
     key_time_at = -WINDOW_BYTES
 
@@ -101,7 +101,7 @@ class EmitFinalWindowFormat(EmitFinalFormat):
 
 
 class IndexedEmitFinalWindowFormat(EmitFinalWindowFormat):
-    """Keys of the rows of emit-final windows that are found by key too."""
+    """Keys of emit-final windows with index rows."""
 
     indexed = True
 
@@ -154,7 +154,7 @@ class _HeadersWindow(TimestampedHeadersFormat, IndexedEmitFinalWindowFormat):
 
 
 def _prefixes(column: pa.Array, prefix: int) -> pa.Array:
-    """A byte for each element of a column."""
+    """Column of ``prefix`` bytes, one for each element of a column."""
     return fixed(np.full((len(column), 1), prefix, np.uint8))
 
 

@@ -9,7 +9,7 @@ the changelog and in the store, all numbers big-endian::
 
     00 000001a1fd5e3b20 6b34 0000006c
 
-Value in the store (``BufferValue``, ``ProcessorRecordContext``); the changelog has eight bytes more at its end, the
+Value in the store (``BufferValue``, ``ProcessorRecordContext``); the changelog has eight more bytes at its end, the
 buffer's time, always 0::
 
     int64 timestamp   int64 offset   int32 length, topic   int32 partition
@@ -18,12 +18,12 @@ buffer's time, always 0::
     int32 length (-1: null; -2: the prior value), old value
     int32 length (-1: null), new value
 
-This buffer keeps the record in the new value; prior and old value are null. There is one segment, ``<store>.0``, and
-its format does not depend on ``dsl.store.format``.
+The new value is the record's; prior and old value are null. There is one segment, ``<store>.0``, and its format does
+not depend on ``dsl.store.format``.
 
-Kafka Streams 4.3.1 and 4.4.0 restore this store wrongly: they take the changelog's keys, which are rows' keys already,
-for plain window keys and convert them once more, and keep the eight surplus bytes. Here rows have the keys and values
-that the store itself writes when it runs, which is the only form it can find and read.
+Kafka Streams 4.3.1 and 4.4.0 restore this store wrongly: they take the changelog's keys, which are row keys already,
+for plain window keys and convert them again, and keep the eight surplus bytes. Rows here have the keys and values that
+the running store writes, the only form it can find and read.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class GraceBufferFormat(RowFormat):
         }
 
     def value_columns(self, values: pa.Array) -> dict[str, pa.Array]:
-        """See :meth:`RowFormat.value_columns`; the value is the buffered record's."""
+        """See :meth:`RowFormat.value_columns`; the value is that of the buffered record."""
         require_length(self.kind, values, SHORTEST_VALUE, "value")
         missing = ~valid_mask(values)
         parsed = _parse(values, back=0)
@@ -114,12 +114,12 @@ class GraceBufferFormat(RowFormat):
 
 
 class _Parsed(NamedTuple):
-    """Where a column of buffered records has what.
+    """Positions of the parts of buffered records.
 
     Attributes:
-        broken: which elements are not whole; nulls are not broken.
-        headers: the headers, every row's first, then every row's second.
-        values: where the new value begins.
+        broken: malformed elements; nulls are not malformed.
+        headers: the headers, in rounds: every row's first, then every row's second.
+        values: start of the new value.
         lengths: its length; below 0 for a null.
     """
 
@@ -130,7 +130,7 @@ class _Parsed(NamedTuple):
 
 
 class _Cursor:
-    """A place in each row, moved together; rows that are too short stay where they are and no longer fit."""
+    """A position in each row, moved together; rows that end too early keep their position and lose ``fits``."""
 
     def __init__(self, data: Bytes, places: Numbers, ends: Numbers) -> None:
         self.data, self.places, self.ends = data, places.copy(), ends
@@ -143,7 +143,7 @@ class _Cursor:
         return found
 
     def piece(self, least: int) -> tuple[Numbers, Numbers]:
-        """A length of at least ``least`` and as many bytes: where they begin, and the length."""
+        """Read a length of at least ``least`` and skip that many bytes; returns their start and the length."""
         lengths = self.number(4)
         starts, after = self.places, self.places + np.maximum(lengths, 0)
         self.fits &= (lengths >= least) & (after <= self.ends)
@@ -162,7 +162,7 @@ def _misfit_of(values: pa.Array) -> Misfit | None:
 
 
 def _parse(values: pa.Array, *, back: int) -> _Parsed:
-    """Read buffered records that have some bytes more at their end."""
+    """Parse buffered records that have ``back`` more bytes at their end."""
     offsets, data = binary_parts(values)
     present = valid_mask(values)
     cursor = _Cursor(data, offsets[:-1], offsets[1:] - back)
@@ -183,7 +183,7 @@ def _parse(values: pa.Array, *, back: int) -> _Parsed:
 
 
 def _headers(cursor: _Cursor, counts: Numbers, present: Mask) -> list[HeaderRound]:
-    """Read the headers of every row and move the cursor behind them."""
+    """Read the headers of every row and move the cursor after them."""
     found = []
     rows = np.flatnonzero(present & cursor.fits & (counts > 0))
     left = counts[rows]

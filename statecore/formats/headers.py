@@ -1,6 +1,6 @@
-"""Record headers in rows: the block in front of the value, and the values of every store that has one (KIP-1271).
+"""Record headers in rows: the block before the value, and the values of every store that has one (KIP-1271).
 
-A store with headers keeps those of each record in front of its value (``RecordConverters``, ``HeadersSerializer``)::
+A store with headers keeps those of each record before its value (``RecordConverters``, ``HeadersSerializer``)::
 
     kind                                   row value
     -------------------------------------  -----------------------------------------
@@ -15,14 +15,14 @@ A store with headers keeps those of each record in front of its value (``RecordC
 
     hk1=abc, hk2=null   1c 04 06 686b31 06 616263 06 686b32 01        none   00
 
-Varints are Kafka's (zig-zag). From the count on these are the very bytes a record batch has (``DefaultRecord``), so a
-block is the record's own bytes behind their length; no headers at all are ``00`` in both. Duplicate keys and their
-order are kept; keys are never null. What Kafka Streams would write in other bytes than the producer is written as
-Kafka Streams would: numbers that took more bytes than they need, negative lengths of values other than -1 (they mean
-null), keys that are not UTF-8 (they pass through a Java string).
+Varints are Kafka's (zig-zag). From the count on these are the bytes of a record batch (``DefaultRecord``), so a block
+is the record's own bytes after their length; no headers at all are ``00`` in both. Duplicate keys and their order are
+kept; keys are never null. Where Kafka Streams writes other bytes than the producer, its bytes are written: numbers that
+took more bytes than needed, negative lengths of values other than -1 (they mean null), keys that are not UTF-8 (they
+pass through a Java string).
 
 With the consistency vector on (an internal setting), changelog records carry the headers ``v`` and ``c``. A restore by
-Kafka Streams keeps them in the row, though the row that was first written had none; they are kept here too.
+Kafka Streams keeps them in the row, though the original row had none; they are kept here too.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ from statecore.formats.rows.headers import as_java_would, parse_headers, wire_he
 from statecore.formats.rows.values import TIMESTAMP_BYTES
 
 HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
-"""What decoded headers are: in the record's order, duplicates kept."""
+"""Type of decoded headers: in the record's order, duplicates kept."""
 
 
 class HeadersFormat(RowFormat):
-    """Values with headers and no timestamp: those of session stores."""
+    """Values with headers and without timestamp, of session stores."""
 
     needs_headers = True
 
@@ -90,7 +90,7 @@ class HeadersFormat(RowFormat):
 
 
 class TimestampedHeadersFormat(RowFormat):
-    """Values with headers and a timestamp: those of key-value and window stores."""
+    """Values with headers and timestamp, of key-value and window stores."""
 
     needs_headers = True
 
@@ -114,11 +114,7 @@ class TimestampedHeadersFormat(RowFormat):
 
 
 def misfit_of_headers(headers: pa.Array) -> Misfit | None:
-    """The first record whose headers are malformed, or ``None``.
-
-    Args:
-        headers: raw wire headers, binary without nulls.
-    """
+    """First record with malformed headers, or ``None``. ``headers`` are raw wire headers, binary without nulls."""
     scan = _scan(headers)
     row = first_of(scan.broken)
     if row is None:
@@ -127,12 +123,12 @@ def misfit_of_headers(headers: pa.Array) -> Misfit | None:
 
 
 def put_on_headers(values: pa.Array, headers: pa.Array, timestamps: pa.Array | None = None) -> pa.Array:
-    """``headers o value``, or ``headers o int64 timestamp o value``, for each value.
+    """Prepend headers to values: ``headers o value``, or ``headers o int64 timestamp o value``.
 
     Args:
         values: record values, binary or large binary; nulls stay null.
-        headers: raw wire headers that :func:`misfit_of_headers` finds nothing wrong with, binary without nulls.
-        timestamps: int64 ms since the epoch, no nulls, where the row has one.
+        headers: raw wire headers that :func:`misfit_of_headers` accepts, binary without nulls.
+        timestamps: int64 ms since the epoch, no nulls, where rows have one.
 
     Returns:
         Large binary.
@@ -150,18 +146,18 @@ def put_on_headers(values: pa.Array, headers: pa.Array, timestamps: pa.Array | N
 
 
 def take_off_headers(rows: pa.Array, kind: StoreKind, *, rest: int) -> tuple[pa.Array, pa.Array]:
-    """The headers of row values, and what is behind them.
+    """Split row values into headers and the rest.
 
     Args:
         rows: row values, null for none.
-        kind: what the store is, for the message.
-        rest: bytes that are behind the headers at least.
+        kind: the store's kind, for the message.
+        rest: least bytes after the headers.
 
     Returns:
         Headers (:data:`HEADERS_TYPE`) and the rest (large binary), both null where the row is null.
 
     Raises:
-        Corrupted: a row has no headers, malformed ones, or less than ``rest`` bytes behind them.
+        Corrupted: a row has no headers, malformed ones, or less than ``rest`` bytes after them.
     """
     offsets, data = binary_parts(rows)
     missing = ~valid_mask(rows)
@@ -169,7 +165,7 @@ def take_off_headers(rows: pa.Array, kind: StoreKind, *, rest: int) -> tuple[pa.
     size = varints(data, places, ends)
     blocks = size.places + np.where(missing, 0, size.values)
     require(kind, ~missing & (~size.whole | (size.values < 0)), "has a value that does not begin with headers")
-    require(kind, ~missing & (ends - blocks < rest), f"has a value with less than {rest} bytes behind its headers")
+    require(kind, ~missing & (ends - blocks < rest), f"has a value with less than {rest} bytes after its headers")
     having = np.flatnonzero(~missing & (size.values > 0))
     headers = _decoded(data, size.places[having], blocks[having], having, missing, kind)
     behind = slices(data, np.where(missing, places, blocks), np.where(missing, places, ends))
@@ -177,19 +173,19 @@ def take_off_headers(rows: pa.Array, kind: StoreKind, *, rest: int) -> tuple[pa.
 
 
 def without_headers(rows: pa.Array, kind: StoreKind, *, rest: int, bare: Mask | None = None) -> tuple[pa.Array, Mask]:
-    """Row values without the headers in front of them, whatever these are: only their length is read.
+    """Remove the headers from row values without decoding them: only their length is read.
 
     Args:
         rows: row values, binary without nulls.
-        kind: what the store is, for the message.
-        rest: bytes that are behind the headers at least.
-        bare: rows that have no headers to take off and stay as they are; ``None`` for none.
+        kind: the store's kind, for the message.
+        rest: least bytes after the headers.
+        bare: rows without headers, which stay unchanged; ``None`` for none.
 
     Returns:
-        What is behind the headers (large binary), and which rows had some.
+        The rest of each row (large binary), and which rows had headers.
 
     Raises:
-        Corrupted: a row has no headers, or less than ``rest`` bytes behind them.
+        Corrupted: a row has no headers, or less than ``rest`` bytes after them.
     """
     if not len(rows):
         return slices(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64)), np.zeros(0, bool)
@@ -199,19 +195,19 @@ def without_headers(rows: pa.Array, kind: StoreKind, *, rest: int, bare: Mask | 
     size = varints(data, places, ends)
     blocks = size.places + size.values
     require(kind, ~bare & (~size.whole | (size.values < 0)), "has a value that does not begin with headers")
-    require(kind, ~bare & (ends - blocks < rest), f"has a value with less than {rest} bytes behind its headers")
+    require(kind, ~bare & (ends - blocks < rest), f"has a value with less than {rest} bytes after its headers")
     return slices(data, np.where(bare, places, blocks), ends), ~bare & (size.values > 0)
 
 
 class _Scan(NamedTuple):
-    """Which rows have malformed headers, and which have headers that Kafka Streams would write differently."""
+    """Rows with malformed headers, and rows whose headers Kafka Streams would write differently."""
 
     broken: Mask
     odd: Mask
 
 
 class HeaderRound(NamedTuple):
-    """One header of each row that has that many: where its key and its value lie; a length below 0 is a null."""
+    """One header of each row: positions of key and value; a value length below 0 is a null."""
 
     rows: Numbers
     keys: Numbers
@@ -248,7 +244,7 @@ def _scan(headers: pa.Array) -> _Scan:
 
 
 def _rounds(data: Bytes, places: Numbers, ends: Numbers, scan: _Scan) -> Iterator[HeaderRound]:
-    """Every row's first header, then every row's second, ...; rows that are not whole are marked in ``scan``."""
+    """Yield every row's first header, then every row's second, and so on; malformed rows are marked in ``scan``."""
     count = varints(data, places, ends)
     scan.odd[:] |= count.odd
     scan.broken[:] |= ~count.whole | (count.values < 0) | (count.values == 0) & (count.places != ends)
@@ -274,7 +270,7 @@ def _rounds(data: Bytes, places: Numbers, ends: Numbers, scan: _Scan) -> Iterato
 
 
 def _not_utf8(texts: pa.Array) -> Mask:
-    """Which elements of a column are not UTF-8."""
+    """Elements of a column that are not UTF-8."""
     try:
         texts.cast(pa.large_string())
     except pa.ArrowInvalid:
@@ -283,7 +279,7 @@ def _not_utf8(texts: pa.Array) -> Mask:
 
 
 def _sizes(lengths: Numbers) -> pa.Array:
-    """The varint in front of headers of some lengths; nothing in front of ``00``, which is its own."""
+    """Varint of the size of headers; empty for ``00``, which is its own size."""
     raw = lengths << 1
     used = (lengths > 1).astype(np.int64)
     width = 1
@@ -301,8 +297,8 @@ def _sizes(lengths: Numbers) -> pa.Array:
 
 
 def _rewritten(headers: pa.Array, odd: Numbers) -> pa.Array:
-    """The column with some of its headers in the bytes that Kafka Streams writes."""
-    # Nobody but a hand-written client makes such headers, so these few may be Python objects.
+    """The column with the headers of ``odd`` rows in the bytes that Kafka Streams writes."""
+    # Only hand-written clients make such headers, so these few may be Python objects.
     rows = headers.to_pylist()
     for row in odd.tolist():
         rows[row] = wire_headers(parse_headers(rows[row]))
@@ -318,7 +314,7 @@ def _explained(wire: bytes) -> str:
 
 
 def _decoded(data: Bytes, places: Numbers, ends: Numbers, having: Numbers, missing: Mask, kind: StoreKind) -> pa.Array:
-    """Headers of some rows (``having``), whose bytes lie at ``places``; none for the others, or null if missing."""
+    """Headers of the rows ``having``, whose bytes start at ``places``; other rows have none, or null if missing."""
     scan = _Scan(np.zeros(len(places), bool), np.zeros(len(places), bool))
     rounds = list(_rounds(data, places, ends, scan))
     row = first_of(scan.broken)
@@ -329,13 +325,13 @@ def _decoded(data: Bytes, places: Numbers, ends: Numbers, having: Numbers, missi
 
 
 def headers_column(data: Bytes, rounds: list[HeaderRound], missing: Mask, kind: StoreKind) -> pa.Array:
-    """Headers as a column of :data:`HEADERS_TYPE`.
+    """Column of decoded headers (:data:`HEADERS_TYPE`).
 
     Args:
-        data: where the headers lie.
+        data: buffer with the headers.
         rounds: every row's first header, then every row's second, and so on.
-        missing: which rows of the column are null; the others have no headers unless a round names them.
-        kind: what the store is, for the message.
+        missing: rows that are null; other rows have no headers unless a round names them.
+        kind: the store's kind, for the message.
 
     Raises:
         Corrupted: a key is not UTF-8.

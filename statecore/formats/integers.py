@@ -1,4 +1,4 @@
-"""Whole numbers as Kafka and Kafka Streams hold them: the greatest that fit, and what else is taken for one."""
+"""Integers as Kafka and Kafka Streams store them: limits, and conversion of other libraries' numbers."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from operator import index
 from typing import Any
 
 INT32_MAX = (1 << 31) - 1
-"""The greatest number of a partition, a count or a sequence."""
+"""Largest partition number, count or sequence."""
 
 INT64_MAX = (1 << 63) - 1
-"""The greatest offset or time."""
+"""Largest offset or time."""
 
 _TEXT = re.compile(r"[+-]?[0-9]+")
 
 
 def whole_number(value: Any, *, text: bool = False) -> int | None:
-    """The number as a plain ``int``, ``None`` for what is no whole number: a float, a truth value, other text.
+    """Convert to a plain ``int``; ``None`` for a float, a bool or other text.
 
     Args:
         value: a number of any library, NumPy's too.
-        text: take a text of decimal digits with white space around it for a number, as Kafka's ``ConfigDef`` does.
+        text: accept decimal digits with surrounding white space, as Kafka's ``ConfigDef`` does.
     """
     if type(value) is int:
         return value

@@ -1,4 +1,4 @@
-"""Rows of key-value stores: what a changelog record becomes in the database, and back.
+"""Rows of key-value stores: conversion of changelog records to database rows, and back.
 
 The key is the record's key, unchanged. The value (``RecordConverters``, ``StateManagerUtil.converterForStore``)::
 
@@ -11,7 +11,7 @@ The key is the record's key, unchanged. The value (``RecordConverters``, ``State
 
     6b30 at 1795251660000 with 0000000000000014  ->  6b30 -> 000001a1fd5d5a20 0000000000000014
 
-A null value is a tombstone and stays null: it deletes the row. Everything here is columnar, Arrow in and Arrow out.
+A null value is a tombstone and stays null: it deletes the row. All functions are columnar.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from statecore.formats.rows.values import TIMESTAMP_BYTES
 
 
 class TimestampedFormat(RowFormat):
-    """Rows of timestamped key-value stores; the values of every other timestamped store."""
+    """Rows of timestamped key-value stores; base of all formats with timestamped values."""
 
     stamped = True
 
@@ -38,7 +38,7 @@ class TimestampedFormat(RowFormat):
 
 
 def put_on_timestamps(values: pa.Array, timestamps: pa.Array) -> pa.Array:
-    """``int64 timestamp o value`` for each value.
+    """Prepend timestamps to values: ``int64 timestamp o value``.
 
     Args:
         values: record values, binary or large binary; nulls stay null.
@@ -51,14 +51,7 @@ def put_on_timestamps(values: pa.Array, timestamps: pa.Array) -> pa.Array:
 
 
 def take_off_timestamps(rows: pa.Array, kind: StoreKind) -> tuple[pa.Array, pa.Array]:
-    """The values and timestamps that :func:`put_on_timestamps` joined.
-
-    Args:
-        rows: row values, null for none.
-        kind: what the store is, for the message.
-
-    Returns:
-        Values (large binary) and timestamps in ms, both null where the row is null.
+    """Split row values into values (large binary) and timestamps (ms), both null where the row is null.
 
     Raises:
         Corrupted: a row is shorter than a timestamp.

@@ -1,6 +1,6 @@
-"""The kinds of store a spec can declare, by the names that it uses (``kind:`` in ``stores.yaml``).
+"""The store kinds that a spec can declare (``kind:`` in ``stores.yaml``), as Kafka Streams 4.3 and 4.4 have them.
 
-What each is on disk is in :mod:`statecore.formats.releases`; this is what Kafka Streams 4.3 and 4.4 have of it.
+:mod:`statecore.formats.releases` describes their layout on disk.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from statecore.formats.releases import CURRENT
 
 
 class StoreKind(StrEnum):
-    """What a store is: decides the row format, the data column family and the directory shape."""
+    """Kind of a store; determines row format, data column family and directory layout."""
 
     KEY_VALUE = "key-value"
     TIMESTAMPED_KEY_VALUE = "timestamped-key-value"
@@ -37,42 +37,39 @@ class StoreKind(StrEnum):
 
     @property
     def data_column_family(self) -> str:
-        """The column family that holds the rows. Raises ``KeyError`` for kinds that are not built."""
+        """Column family of the rows. Raises ``KeyError`` for kinds that are not built."""
         return CURRENT.kinds[self].family
 
     @property
     def older_column_families(self) -> frozenset[str]:
-        """Families in which Kafka Streams may have left rows of an older format of such a store.
-
-        Raises ``KeyError`` for kinds that are not built.
-        """
+        """Families that may have rows of an older format. Raises ``KeyError`` for kinds that are not built."""
         return CURRENT.kinds[self].older
 
     @property
     def can_be_built(self) -> bool:
-        """Whether its format is known: not in memory, not of the application's own class, and decided."""
+        """Whether the format is known: not in-memory, custom or undecided."""
         return self in CURRENT.kinds
 
     @property
     def is_segmented(self) -> bool:
-        """Whether the store is a directory of databases, one a segment."""
+        """Whether the store is a directory of databases, one per segment."""
         return self in CURRENT.kinds and CURRENT.kinds[self].segmented
 
     @property
     def is_versioned(self) -> bool:
-        """Whether the store keeps old values: its rows need every record of a key, not the last one."""
+        """Whether the store keeps old versions, so that its rows depend on every record of a key."""
         return self is StoreKind.VERSIONED_KEY_VALUE
 
     @property
     def manages_offsets(self) -> bool:
-        """Whether Kafka Streams reads the offset from the database; if not, from ``.checkpoint_<store>``."""
+        """Whether Kafka Streams reads the offset from the database; otherwise from ``.checkpoint_<store>``."""
         if self is StoreKind.CUSTOM:
             return False
         return self not in CURRENT.kinds or CURRENT.kinds[self].offset_inside
 
 
 WINDOWED_KINDS = frozenset(kind for kind in StoreKind if kind.is_segmented) - {StoreKind.GRACE_BUFFER}
-"""Kinds whose rows lie in segments by time and expire."""
+"""Kinds whose rows are in time segments that expire."""
 
 RETAINED_KINDS = WINDOWED_KINDS | {StoreKind.VERSIONED_KEY_VALUE}
-"""Kinds that cannot be built without ``retention``."""
+"""Kinds that require ``retention``."""

@@ -1,4 +1,4 @@
-"""Rows of the list stores behind left and outer stream-stream joins: values that have not found a partner yet.
+"""Rows of the list stores behind left and outer stream-stream joins: values without a join partner so far.
 
 Key (``TimestampedKeyAndJoinSideSerializer``) and value (``ListSerializer`` over ``LeftOrRightValueSerializer``), the
 same in the changelog and in the store, all numbers big-endian::
@@ -14,8 +14,8 @@ same in the changelog and in the store, all numbers big-endian::
 
 Every record carries the whole list. The first byte says that elements have their own lengths. The store's format does
 not depend on ``dsl.store.format``: Kafka Streams 4.3.1 keeps it plain (``OuterStreamJoinStoreFactory``; a variant with
-headers is planned for 4.4). Decoding gives a row for each element, as the store's own iterators do, its value without
-the byte for the side.
+headers is planned for 4.4). Decoding returns a row for each element, as the store's iterators do, and its value without
+the side byte.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _SIDE_AT = 8
 
 
 class ListFormat(RowFormat):
-    """Rows of list stores; they do not lie in segments."""
+    """Rows of list stores, which have no segments."""
 
     def check(self, records: Records) -> Misfit | None:
         """See :meth:`RowFormat.check`."""
@@ -88,7 +88,7 @@ class ListFormat(RowFormat):
 
 
 class _Round(NamedTuple):
-    """One element of each row that has that many: where it lies, its side included; a length below 0 is a null."""
+    """One element of each row: position and length with its side byte; a length below 0 is a null."""
 
     rows: Numbers
     places: Numbers
@@ -121,7 +121,8 @@ def _misfit_of_lists(values: pa.Array) -> Misfit | None:
 
 
 def _rounds(values: pa.Array, broken: Mask) -> Iterator[_Round]:
-    """Every list's first element, then every list's second, ...; lists that are not whole are marked in ``broken``."""
+    """Yield every list's first element, then every list's second, and so on; malformed lists are marked in
+    ``broken``."""
     offsets, data = binary_parts(values)
     present = valid_mask(values)
     places, ends = offsets[:-1], offsets[1:]
@@ -149,7 +150,7 @@ def _bytes(data: Bytes, places: Numbers) -> Bytes:
 
 
 def _explained(value: bytes) -> str:
-    """What is wrong with one list."""
+    """Description of what is malformed in a list."""
     try:
         parse_list(value)
     except ValueError as error:

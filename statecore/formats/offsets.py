@@ -1,4 +1,4 @@
-"""The ``offsets`` column family of KIP-1035: which changelog offset the rows beside it stand at.
+"""The ``offsets`` column family of KIP-1035: the changelog offset of a database's rows.
 
 Identical for every store type and every segment (``AbstractColumnFamilyAccessor``, Kafka Streams 4.3.1 and 4.4.0)::
 
@@ -25,10 +25,10 @@ from statecore.formats.integers import INT64_MAX, whole_number
 from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 
 OFFSET_UNKNOWN = -4
-"""Stored where an offset is not known (``OffsetCheckpoint.OFFSET_UNKNOWN``): restored from the start, nothing wiped."""
+"""Stands for an unknown offset (``OffsetCheckpoint.OFFSET_UNKNOWN``): restore from the start, wipe nothing."""
 
 STATUS_OPEN = 1
-"""A process has the store open, or died while it had."""
+"""A process has the store open, or crashed while it had."""
 
 STATUS_CLOSED = 0
 """The last process closed the store cleanly."""
@@ -40,20 +40,20 @@ _INT64 = struct.Struct(">q")
 
 
 def is_offset(offset: Any) -> bool:
-    """Whether this is an offset as Kafka Streams keeps them: a whole number from 0 on, or -4."""
+    """Whether this is an offset as Kafka Streams stores them: an integer of at least 0, or -4."""
     number = whole_number(offset)
     return number is not None and (0 <= number <= INT64_MAX or number == OFFSET_UNKNOWN)
 
 
 def checked_offsets(offsets: Mapping[Any, Any]) -> dict[TopicPartition, int | None]:
-    """What is to be committed, with the partitions and numbers of other libraries as this one's own.
+    """Validate offsets to commit, and convert partitions and numbers of other libraries.
 
     Args:
-        offsets: offset by partition, ``None`` to forget one; see :func:`as_topic_partition` for what a partition is.
+        offsets: offset by partition, ``None`` to delete one; :func:`as_topic_partition` says what a partition is.
 
     Raises:
-        Invalid: a key is no partition, two keys name one partition and differ in its offset, or an offset is no whole
-            number from 0 on (or -4) that fits into an int64.
+        Invalid: a key is not a partition, two keys name one partition with different offsets, or an offset is neither
+            -4 nor an int64 of at least 0.
     """
     if type(offsets) is not dict and not isinstance(offsets, Mapping):
         raise Invalid(
@@ -63,16 +63,16 @@ def checked_offsets(offsets: Mapping[Any, Any]) -> dict[TopicPartition, int | No
         )
     checked: dict[TopicPartition, int | None] = {}
     for given, value in offsets.items():
-        partition = given if type(given) is TopicPartition and _SOUND.get(given) is given else _sound(given)
+        partition = given if type(given) is TopicPartition and _VALID.get(given) is given else _validated(given)
         if type(value) is int and 0 <= value <= INT64_MAX and partition not in checked:
             checked[partition] = value
             continue
         offset = None if value is None else whole_number(value)
         if value is not None and (offset is None or not (0 <= offset <= INT64_MAX or offset == OFFSET_UNKNOWN)):
             raise Invalid(
-                f"{value!r} is no offset of {partition}; nothing was committed.",
+                f"{value!r} is not an offset of {partition}; nothing was committed.",
                 code="offset-invalid",
-                action="Give an offset of 0 or more, -4 where it is not known, or None to forget it.",
+                action="Give an offset of 0 or more, -4 if it is unknown, or None to delete it.",
                 topic=partition.topic,
                 partition=partition.partition,
                 value=repr(value),
@@ -89,33 +89,30 @@ def checked_offsets(offsets: Mapping[Any, Any]) -> dict[TopicPartition, int | No
     return checked
 
 
-_SOUND: dict[TopicPartition, TopicPartition] = {}
-"""Partitions that were looked at, and are. A processor commits the offset of the same few, the same objects, for ever;
-an equal one may still be another (a partition of ``False`` equals 0)."""
+_VALID: dict[TopicPartition, TopicPartition] = {}
+"""Validated partitions. A processor commits offsets of the same few partition objects, for ever; an equal object may
+still be invalid (a partition of ``False`` equals 0).
+"""
 
 _REMEMBERED = 4096
 
 
-def _sound(given: Any) -> TopicPartition:
+def _validated(given: Any) -> TopicPartition:
     partition = as_topic_partition(given)
     if partition is given:
-        if len(_SOUND) >= _REMEMBERED:
-            _SOUND.clear()
-        _SOUND[given] = given
+        if len(_VALID) >= _REMEMBERED:
+            _VALID.clear()
+        _VALID[given] = given
     return partition
 
 
 def encode_int64(value: int) -> bytes:
-    """The 8 big-endian bytes of an offset or a status."""
+    """Encode an offset or a status in 8 big-endian bytes."""
     return _INT64.pack(value)
 
 
 def decode_int64(value: bytes) -> int:
-    """The offset or status in ``value``.
-
-    Raises:
-        Corrupted: ``value`` is not 8 bytes long.
-    """
+    """Decode an offset or a status. Raises ``Corrupted`` if ``value`` is not 8 bytes long."""
     if len(value) != _INT64.size:
         raise Corrupted(
             f"An entry of the offsets column family is {len(value)} bytes long ({value.hex()}), not 8.",
@@ -126,21 +123,17 @@ def decode_int64(value: bytes) -> int:
 
 
 def offset_key(partition: TopicPartition) -> bytes:
-    """The key under which the offset of a changelog partition lies: ``<topic>-<partition>``."""
+    """Key of the offset of a changelog partition: ``<topic>-<partition>``."""
     return _offset_key(partition.topic, partition.partition)
 
 
-@lru_cache(4096, typed=True)  # of plain text and number: a partition equals a tuple, which has another text
+@lru_cache(4096, typed=True)  # typed, on plain values: a partition equals a tuple, whose text differs
 def _offset_key(topic: str, partition: int) -> bytes:
     return f"{topic}-{partition}".encode()
 
 
 def partition_of_key(key: bytes) -> TopicPartition | None:
-    """The changelog partition a key names, or ``None`` for ``status`` and ``position``.
-
-    Raises:
-        Corrupted: the key is neither of those nor of the form ``<topic>-<partition>``.
-    """
+    """Partition named by a key; ``None`` for ``status`` and ``position``. Raises ``Corrupted`` for other keys."""
     if key in (STATUS_KEY, POSITION_KEY):
         return None
     topic, separator, partition = key.decode(errors="replace").rpartition("-")

@@ -1,4 +1,5 @@
-"""The ``position`` row of the ``offsets`` column family: how far each input topic has been seen (PositionSerde v0).
+"""The ``position`` row of the ``offsets`` column family: greatest offset read of each input partition (PositionSerde
+v0).
 
 Only interactive queries with a position bound read it (``StoreQueryUtils``, ``PositionSerde``). All integers are
 big-endian and signed::
@@ -8,11 +9,12 @@ big-endian and signed::
       int32 length, UTF-8 topic name      for each topic
       int32 number of partitions
         int32 partition, int64 offset     for each partition
-    00 ...                                Kafka Streams allocates the array in bits, not bytes, and stores it whole
+    00 ...                                Kafka Streams allocates the array in bits, not bytes, and stores the whole
+    array
 
     00 00000001 00000002 "in" 00000001 00000000 0000000000000063 + padding, 202 bytes in all
 
-Up to 4.2 a position lies in ``<store>.position`` instead, as text (:mod:`statecore.formats.checkpoint`).
+Up to 4.2 a position is in ``<store>.position`` instead, as text (:mod:`statecore.formats.checkpoint`).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from statecore.formats.integers import INT64_MAX, whole_number
 from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 
 Position = dict[str, dict[int, int]]
-"""Topic -> partition -> greatest offset seen."""
+"""Topic -> partition -> greatest offset read."""
 
 _INT32 = struct.Struct(">i")
 _ENTRY = struct.Struct(">iq")
@@ -34,18 +36,18 @@ _VERSION = 0
 
 
 def seen_record(topic: Any, partition: Any, offset: Any) -> tuple[str, int, int]:
-    """The names of a record that was seen, as plain text and numbers.
+    """Validate topic, partition and offset of a record that was read, and convert them to plain values.
 
     Raises:
-        Invalid: Kafka has no such topic or partition, or no record at such an offset.
+        Invalid: the topic, partition or offset cannot exist in Kafka.
     """
     named = as_topic_partition(TopicPartition(topic, partition))
     number = whole_number(offset)
     if number is None or not 0 <= number <= INT64_MAX:
         raise Invalid(
-            f"{offset!r} is no position in {named}: there is no record at such an offset; nothing was changed.",
+            f"{offset!r} is not a record offset in {named}; nothing was changed.",
             code="offset-invalid",
-            action="Give the greatest offset that was seen, from 0 on.",
+            action="Give the greatest offset that was read, 0 or more.",
             topic=named.topic,
             partition=named.partition,
             value=repr(offset),
@@ -54,7 +56,7 @@ def seen_record(topic: Any, partition: Any, offset: Any) -> tuple[str, int, int]
 
 
 def encode_position(position: Mapping[str, Mapping[int, int]]) -> bytes:
-    """The bytes of a position, topics and partitions in ascending order, without padding (readers ignore it)."""
+    """Encode a position, topics and partitions ascending, without padding (readers ignore it)."""
     parts = [bytes([_VERSION]), _INT32.pack(len(position))]
     for topic in sorted(position):
         name = topic.encode()
@@ -65,7 +67,7 @@ def encode_position(position: Mapping[str, Mapping[int, int]]) -> bytes:
 
 
 def decode_position(data: bytes) -> Position:
-    """The position in ``data``; zero bytes after it are padding.
+    """Decode a position; trailing zero bytes are padding.
 
     Raises:
         Corrupted: another version, lengths that do not fit, or anything but zeros after the end.
@@ -103,7 +105,7 @@ def decode_position(data: bytes) -> Position:
 
 
 def position_of_offsets(offsets: Mapping[TopicPartition, int]) -> Position:
-    """What a ``.position`` file says, as a position (``StoreQueryUtils.topicPartitionMapToPosition``)."""
+    """Position of the entries of a ``.position`` file (``StoreQueryUtils.topicPartitionMapToPosition``)."""
     position: Position = {}
     for (topic, partition), offset in offsets.items():
         position.setdefault(topic, {})[partition] = offset
@@ -111,7 +113,7 @@ def position_of_offsets(offsets: Mapping[TopicPartition, int]) -> Position:
 
 
 def offsets_of_position(position: Mapping[str, Mapping[int, int]]) -> dict[TopicPartition, int]:
-    """What a ``.position`` file has to say for a position (``StoreQueryUtils.positionToTopicPartitionMap``)."""
+    """Entries of a ``.position`` file for a position (``StoreQueryUtils.positionToTopicPartitionMap``)."""
     return {
         TopicPartition(topic, partition): offset
         for topic, partitions in position.items()
@@ -120,12 +122,12 @@ def offsets_of_position(position: Mapping[str, Mapping[int, int]]) -> dict[Topic
 
 
 def copy_position(position: Mapping[str, Mapping[int, int]]) -> Position:
-    """A copy that shares nothing."""
+    """Deep copy of a position."""
     return {topic: dict(partitions) for topic, partitions in position.items()}
 
 
 def merge_position(position: Position, other: Mapping[str, Mapping[int, int]]) -> None:
-    """Add to a position what another has seen: the greater offset of each partition (``Position.merge``)."""
+    """Merge another position into this one: the greater offset of each partition (``Position.merge``)."""
     for topic, partitions in other.items():
         seen = position.setdefault(topic, {})
         for partition, offset in partitions.items():

@@ -1,4 +1,4 @@
-"""Which row format each kind of store has: the modules that define them draw the bytes of their rows."""
+"""The row format of each store kind."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.row_format import RowFormat
 
-# Modules with a table FORMATS, from kinds to formats; imported when the first format is asked for.
+# Modules with a table FORMATS, from kinds to formats; imported on first use.
 _MODULES = ("key_value", "headers", "window", "session", "emit_final", "list_value", "grace_buffer", "versioned")
 
 
 @cache
 def row_format(kind: StoreKind) -> RowFormat:
-    """The format of a kind.
-
-    Raises:
-        Invalid: nobody has decided the kind (``?``), or such stores are not on disk.
-    """
+    """Row format of a kind. Raises ``Invalid`` for an undecided kind (``?``) and kinds without rows on disk."""
     for name in _MODULES:
         formats: dict[StoreKind, type[RowFormat]] = import_module(f"statecore.formats.{name}").FORMATS
         if kind in formats:

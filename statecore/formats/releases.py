@@ -1,4 +1,4 @@
-"""What each release of Kafka Streams has on disk, as data: whoever has to know it asks this table.
+"""Disk layout of each release of Kafka Streams, as data.
 
 ::
 
@@ -10,7 +10,7 @@
                                                                                     grace buffers and stores of the
                                                                                     application's own classes in
                                                                                     .checkpoint_<store>
-    .checkpoint                 kept after a close;       kept after a close;       taken over and deleted at a start,
+    .checkpoint                 kept after a close;       kept after a close;       read and deleted at a start,
                                 under exactly-once also   under exactly-once also   where it wins over the stores
                                 that of the last start    that of the last start
     position of a store         <store>.position          <store>.position          column family offsets; a file that
@@ -36,17 +36,17 @@
     headers-emit-final-session           sessionKeyValueWithHeaders         <store>/<store>.<start ms>   default
     grace-buffer                         default                            <store>/<store>.0
 
-    custom (persistent, of the application's own class): whatever that class makes of the task's directory
+    custom (persistent, of the application's own class): determined by that class
 
     (1) keyValueWithTimestamp
 
-The global stores lie in ``global/`` in the same two shapes. In older families Kafka Streams may have left rows of an
-older format; it reads those below the newer ones and moves them one by one (``DualColumnFamilyAccessor``). A database
-with a family that its kind does not have makes ``KafkaStreams.start()`` fail, so 4.2 and older open none that has
-``offsets``; and 3.9 reads no SST file of format 6.
+Global stores are in ``global/``, in the same two layouts. Older families may still have rows of an
+older format; Kafka Streams reads them below the newer ones and moves them one by one (``DualColumnFamilyAccessor``). A
+database with a family that its kind does not have makes ``KafkaStreams.start()`` fail, so 4.2 and older open none that
+has ``offsets``; and 3.9 reads no SST file of format 6.
 
 From the sources of 3.9.1, 4.2.0, 4.3.1 and 4.4.0 (``RocksDBStore.openDB`` and its subclasses, ``AbstractSegments``,
-``StateDirectory``, ``ProcessorStateManager``, ``LegacyCheckpointingStateStore``), and seen in their directories.
+``StateDirectory``, ``ProcessorStateManager``, ``LegacyCheckpointingStateStore``), and verified on their directories.
 Kinds are named as in ``stores.yaml`` (:class:`statecore.formats.kinds.StoreKind`).
 """
 
@@ -57,28 +57,28 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 DEFAULT_COLUMN_FAMILY = "default"
-"""The family every RocksDB database has; plain stores keep their rows here."""
+"""Family that every RocksDB database has; plain stores keep their rows here."""
 
 OFFSETS_COLUMN_FAMILY = "offsets"
-"""The family of KIP-1035 with offsets, status and position (``AbstractColumnFamilyAccessor``)."""
+"""Family with offsets, status and position (KIP-1035, ``AbstractColumnFamilyAccessor``)."""
 
 GLOBAL = "global"
-"""The directory of the global stores, which every instance of an application has; it stands for a task with them."""
+"""Directory of the global stores, which every instance of an application has; also their task name."""
 
 PLAIN_PARENT = "rocksdb"
-"""In a task's directory: where the stores without segments are."""
+"""Directory of unsegmented stores, in a task's directory."""
 
 LOCK_FILE = ".lock"
-"""In an application's directory: what it holds locked as long as it lives."""
+"""Lock file of an application's directory, locked while the application runs."""
 
 PROCESS_FILE = "kafka-streams-process-metadata"
-"""In an application's directory: the process id; the application writes it when it is missing."""
+"""Process id file of an application's directory; the application writes it when it is missing."""
 
 CHECKPOINT_FILE = ".checkpoint"
-"""In a task's directory or ``global/``: offsets of all its stores."""
+"""Offsets of all stores of a task, in its directory or ``global/``."""
 
 POSITION_SUFFIX = ".position"
-"""``<store>.position`` beside it: a store's position."""
+"""Suffix of a store's position file: ``<store>.position``."""
 
 _WITH_TIMESTAMPS = "keyValueWithTimestamp"
 _WITH_HEADERS = "keyValueWithTimestampAndHeaders"
@@ -88,13 +88,13 @@ _WINDOW_WITH_HEADERS = "windowKeyValueWithHeaders"
 
 @dataclass(frozen=True)
 class KindOnDisk:
-    """What a store of a kind is on disk.
+    """Layout of a store kind on disk.
 
     Attributes:
-        family: the column family of its rows.
-        segmented: whether it is a directory of databases, one for each interval of time.
+        family: column family of its rows.
+        segmented: whether it is a directory of databases, one per segment.
         offset_inside: whether the release reads its offset from the family ``offsets``.
-        older: families in which rows of an older format may be left.
+        older: families that may have rows of an older format.
     """
 
     family: str = DEFAULT_COLUMN_FAMILY
@@ -105,14 +105,14 @@ class KindOnDisk:
 
 @dataclass(frozen=True)
 class OffsetFiles:
-    """Which files with offsets lie in a task's directory beside the stores.
+    """Offset files in a task's directory.
 
     Attributes:
         task: whether ``.checkpoint`` stays after a clean close.
-        task_while_open: whether who works as that release may let it lie there while stores are open under
-            exactly-once. 3.9.1 and 4.2.0 themselves do: they delete it at a start, and write it when all is restored.
-        stores: whether there is a ``.checkpoint_<store>`` for each store that keeps no offset inside.
-        positions: whether there is a ``<store>.position`` for each store.
+        task_while_open: whether a writer that acts as this release may keep it while stores are open under
+            exactly-once. 3.9.1 and 4.2.0 themselves do: they delete it at a start, and write it after the restore.
+        stores: whether each store without its offset inside has a ``.checkpoint_<store>``.
+        positions: whether each store has a ``<store>.position``.
     """
 
     task: bool
@@ -123,15 +123,14 @@ class OffsetFiles:
 
 @dataclass(frozen=True)
 class Release:
-    """What a release of Kafka Streams has on disk.
+    """Disk layout of a release of Kafka Streams.
 
     Attributes:
         name: the release: ``4.4``.
-        rocksdb: the version of RocksDB that it brings.
-        sst_format: the newest format version of SST files that it reads, and the one that it writes.
+        rocksdb: its version of RocksDB.
+        sst_format: the newest SST format version that it reads, and the one that it writes.
         offsets_inside: whether its databases have the family ``offsets``.
-        files: which files with offsets it leaves, and wants.
-        kinds: what each kind is that it knows.
+        kinds: layout of each kind that it knows.
         transactional_stores: whether it knows ``enable.transactional.statestores`` (KIP-892).
     """
 
@@ -189,13 +188,13 @@ RELEASES: Mapping[str, Release] = MappingProxyType(
         )
     }
 )
-"""Every release that is known, the oldest first."""
+"""Every known release, oldest first."""
 
 CURRENT = RELEASES["4.4"]
-"""The release whose directories this library makes; those of 4.3 are the same."""
+"""Release whose directory layout this library writes; 4.3 has the same."""
 
 FAMILIES = frozenset({kind.family for kind in CURRENT.kinds.values()} | {DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY})
-"""Every column family that a store of any kind may have, ``offsets`` among them."""
+"""Every column family of any store kind, ``offsets`` included."""
 
 LAST_WITHOUT_OFFSETS = [name for name, release in RELEASES.items() if not release.offsets_inside][-1]
-"""The newest release that keeps offsets beside the stores, and opens no database that has the family ``offsets``."""
+"""Newest release with offset files beside the stores; it opens no database with the family ``offsets``."""

@@ -1,14 +1,14 @@
-"""RocksDB's log format, and what its MANIFEST and its write-ahead log (WAL) say, read without opening a database.
+"""Reads RocksDB's log format: the MANIFEST and the write-ahead log (WAL), without opening a database.
 
 Both are files of records (``db/log_format.h``), in blocks of 32 KiB; a record that does not fit is cut into fragments::
 
     fragment = crc32c (4, masked), length (2), type (1), [number of the log (4), where files are recycled], payload
 
-A MANIFEST's records are ``VersionEdit``s (``db/version_edit.h``), fields of a tag and a value each: which SST files
-came and went, and which blob files came and how much of each is garbage. A WAL's records are ``WriteBatch``es, which
-begin with the sequence number of their first row and a count. Numbers are little-endian or varints.
+A MANIFEST's records are ``VersionEdit``s (``db/version_edit.h``), fields of a tag and a value each: added and deleted
+SST files, added blob files and the garbage in each. A WAL's records are ``WriteBatch``es, which begin with the sequence
+number of their first row and a count. Numbers are little-endian or varints.
 
-Nothing is checked that RocksDB checks itself. What is not understood is a ``ValueError``: it proves nothing.
+Checks that RocksDB makes itself are not repeated. Unknown content raises ``ValueError``: it proves nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BLOCK = 32 * 1024
 
 BLOB_SUFFIX = ".blob"
 DATA_SUFFIXES = (".sst", BLOB_SUFFIX)
-"""Of the files of a database that have rows, and that RocksDB never changes after it finished them."""
+"""Suffixes of files with rows, which RocksDB never changes once they are finished."""
 
 _HEADER = struct.Struct("<IHB")
 _BATCH = struct.Struct("<QI")
@@ -36,36 +36,33 @@ _LAST_SEQUENCE, _COMPACT_CURSOR, _DELETED_FILE, _NEW_FILE = 4, 5, 6, 103
 _GROUP_LEFT = 300
 _FILE_FIELDS_END = 1
 _FILE_OLDEST_BLOB, _FILE_CREATED, _FILE_IDENTITY, _FILE_PATH = 4, 6, 12, 65
-_NOT_IGNORABLE = 1 << 6  # who does not know a field of a file with this bit must not go on
+_NOT_IGNORABLE = 1 << 6  # a reader that does not know a file field with this bit must stop
 _COLUMN_FAMILY, _FAMILY_ADDED, _FAMILY_DROPPED = 200, 201, 202
 _BLOB_FILE_ADDED, _BLOB_FILE_GARBAGE = 400, 401
 _SLICES = frozenset({1, _FAMILY_ADDED})  # comparator
 _NUMBERS = frozenset({2, 3, _LAST_SEQUENCE, 9, 10, _COLUMN_FAMILY, 203, _GROUP_LEFT})
-_IGNORABLE = 1 << 13  # such a tag is followed by a length, so that older versions can pass it by
+_IGNORABLE = 1 << 13  # such a tag is followed by a length, so that older versions can skip it
 
 
 class FilesElsewhere(ValueError):
-    """A MANIFEST names files of another directory than that of its database (``db_paths``, ``cf_paths``)."""
+    """A MANIFEST names files in other directories than that of its database (``db_paths``, ``cf_paths``)."""
 
 
 @dataclass(frozen=True)
 class LiveFile:
-    """An SST file that a MANIFEST names.
+    """A live SST file of a MANIFEST.
 
     Attributes:
-        number: its number, and so its name.
-        family: the column family that it is of.
-        level: the level that it is in.
-        size: bytes of it.
-        entry: all that the MANIFEST says of it: level, number, size, first and last key, sequence numbers, and further
+        number: its number, from which its name follows.
+        size: its bytes.
+        entry: the whole entry of the MANIFEST: level, number, size, first and last key, sequence numbers, and further
             fields, among them the identity of a file that RocksDB wrote itself.
-        identity: random, of the session that wrote it and its number there; empty where nobody has written it down.
-        flushed_at: seconds since the epoch when the newest of its rows began to be flushed from memory, as far as this
-            MANIFEST tells: a compaction adds no row, so its files have the time of the newest that they were made of.
-            0 where nobody has written it down.
-        is_flushed: whether it came from memory as it is, by this MANIFEST; it may be so for a file of a compaction that
-            is older than the MANIFEST, which begins anew when the database is opened.
-        oldest_blob: the number of the oldest blob file that it refers to; 0 where it refers to none.
+        identity: random, of the session that wrote the file and its number there; empty where it is not recorded.
+        flushed_at: seconds since the epoch when the flush of the newest of its rows began, as far as this MANIFEST has
+            it: a compaction adds no row, so its files have the newest time of their inputs. 0 where it is not recorded.
+        is_flushed: whether this MANIFEST shows it as a flushed memtable; also true for a file of a compaction that is
+            older than the MANIFEST, which starts new when the database is opened.
+        oldest_blob: number of the oldest blob file that it refers to; 0 for none.
     """
 
     number: int
@@ -80,24 +77,23 @@ class LiveFile:
 
     @property
     def name(self) -> str:
-        """Its name in the directory of the database."""
+        """File name in the database's directory."""
         return f"{self.number:06d}.sst"
 
 
 def blob_name(number: int) -> str:
-    """The name of a blob file in the directory of its database."""
+    """File name of a blob file in its database's directory."""
     return f"{number:06d}{BLOB_SUFFIX}"
 
 
 @dataclass(frozen=True)
 class BlobFile:
-    """A blob file that a MANIFEST names: values that lie outside of the SST files (``enable_blob_files``).
+    """A live blob file of a MANIFEST: values outside the SST files (``enable_blob_files``).
 
     Attributes:
-        number: its number, and so its name.
-        family: the column family that it is of.
-        size: bytes of it.
-        entry: what the MANIFEST said when it was added: number, count and bytes of its blobs, checksum.
+        number: its number, from which its name follows.
+        size: its bytes.
+        entry: its entry in the MANIFEST when it was added: number, count and bytes of its blobs, checksum.
     """
 
     number: int
@@ -107,21 +103,21 @@ class BlobFile:
 
     @property
     def name(self) -> str:
-        """Its name in the directory of the database."""
+        """File name in the database's directory."""
         return blob_name(self.number)
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a MANIFEST says.
+    """The content of a MANIFEST.
 
     Attributes:
-        whole_bytes: where its last whole record ends; what follows RocksDB drops without a word.
-        last_sequence: the greatest sequence number in an SST file.
-        files: its SST files, by number.
-        group_left: how many edits are to come of the group that its last one is of; a group counts when it is whole.
-        blobs: its blob files, by number.
-        families: the names of its column families.
+        whole_bytes: end of its last whole record; RocksDB silently drops what follows.
+        last_sequence: greatest sequence number in an SST file.
+        files: its live SST files, by number.
+        group_left: edits still missing of the last atomic group; a group counts only when it is whole.
+        blobs: its live blob files, by number.
+        families: names of its column families.
     """
 
     whole_bytes: int
@@ -132,18 +128,17 @@ class Manifest:
     families: frozenset[str] = frozenset()
 
     def flushed_since(self, name: str, family: str) -> bool:
-        """Whether a memtable of a family was flushed since the database was opened last, which begins a new MANIFEST.
+        """Whether a memtable of a family was flushed since the database was last opened, which starts a new MANIFEST.
 
         Args:
-            name: of the MANIFEST; a file with a greater number is younger.
-            family: the column family.
+            name: file name of the MANIFEST; files with greater numbers are younger.
         """
         begun = int(name.rpartition("-")[2])
         return any(one.family == family and one.is_flushed and one.number > begun for one in self.files.values())
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its SST files and blob files, in the order of their numbers."""
+        """Names of its SST and blob files, ordered by number."""
         every: dict[int, LiveFile | BlobFile] = {**self.files, **self.blobs}
         return tuple(every[number].name for number in sorted(every))
 
@@ -157,11 +152,11 @@ class _Fragment:
 
 
 def read_manifest(data: bytes) -> Manifest:
-    """Read a MANIFEST.
+    """Parse a MANIFEST.
 
     Raises:
-        FilesElsewhere: it names files of other directories.
-        ValueError: it has something that this reader does not know.
+        FilesElsewhere: it names files in other directories.
+        ValueError: it has unknown content.
     """
     version = _Version()
     last_sequence = whole = 0
@@ -176,34 +171,32 @@ def read_manifest(data: bytes) -> Manifest:
 
 
 def first_sequence(log: bytes) -> int | None:
-    """The sequence number of the first row of a WAL; ``None`` when it has no whole record at its start.
+    """Sequence number of a WAL's first row; ``None`` without a whole record at its start.
 
     Args:
-        log: its first block.
+        log: the first block of the WAL.
 
     Raises:
-        ValueError: it has something that this reader does not know.
+        ValueError: it has unknown content.
     """
     for fragment in _fragments(log):
         begins = fragment.kind in (_FULL, _FIRST) and fragment.end - fragment.start >= _BATCH.size
-        if begins and _sound(log, fragment):
+        if begins and _crc_matches(log, fragment):
             return int(_BATCH.unpack_from(log, fragment.start)[0])
         return None
     return None
 
 
 def last_sequence(blocks: Iterable[bytes]) -> int | None:
-    """The sequence number of the last row of a WAL; ``None`` when no whole record is found.
-
-    It is found behind a part that cannot be read, too.
+    """Sequence number of a WAL's last row, also after an unreadable part; ``None`` without a whole record.
 
     Args:
         blocks: its blocks of 32 KiB, the last one first.
 
     Raises:
-        ValueError: it has something that this reader does not know.
+        ValueError: it has unknown content.
     """
-    ended = False  # whether the record that begins further in front is whole
+    ended = False  # whether the record that begins in an earlier fragment is whole
     for block in blocks:
         for fragment in reversed(list(_fragments(block))):
             if fragment.kind == _LAST:
@@ -219,7 +212,7 @@ def last_sequence(blocks: Iterable[bytes]) -> int | None:
 
 
 def _fragments(data: bytes) -> Iterator[_Fragment]:
-    """The fragments at the beginning of a file, as far as they are whole."""
+    """The whole fragments at the beginning of a file."""
     at = 0
     while True:
         if (left := BLOCK - at % BLOCK) < _HEADER.size:
@@ -227,7 +220,7 @@ def _fragments(data: bytes) -> Iterator[_Fragment]:
         if at + _HEADER.size > len(data):
             return
         _, length, kind = _HEADER.unpack_from(data, at)
-        if kind == 0:  # space that was reserved, or that a loss of power emptied
+        if kind == 0:  # preallocated space, or zeros after a power loss
             return
         header = _HEADER.size
         if _LAST < kind <= _LAST + _RECYCLED:
@@ -250,7 +243,7 @@ def _records(data: bytes) -> Iterator[tuple[int, bytes]]:
             yield fragment.end, parts
 
 
-def _sound(data: bytes, fragment: _Fragment) -> bool:
+def _crc_matches(data: bytes, fragment: _Fragment) -> bool:
     masked = _HEADER.unpack_from(data, fragment.at)[0]
     crc = crc32c(data[fragment.at + _HEADER.size - 1 : fragment.end])
     return bool(masked == (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
@@ -258,7 +251,7 @@ def _sound(data: bytes, fragment: _Fragment) -> bool:
 
 @dataclass(frozen=True)
 class _File:
-    """An added file: see :class:`LiveFile`; the family by its number."""
+    """An added SST file: see :class:`LiveFile`; with the number of its family."""
 
     level: int
     size: int
@@ -272,7 +265,7 @@ class _File:
 
 @dataclass
 class _Blob:
-    """An added blob file: see :class:`BlobFile`; the family by its number, and how many of its blobs are garbage."""
+    """An added blob file: see :class:`BlobFile`; with the number of its family and its number of garbage blobs."""
 
     count: int
     size: int
@@ -283,7 +276,8 @@ class _Blob:
 
 @dataclass
 class _Version:
-    """What edits add up to: the names of column families, and the files, each with the number of its family."""
+    """State after a sequence of version edits: column families by number, and files with the numbers of their
+    families."""
 
     families: dict[int, str] = field(default_factory=lambda: {0: "default"})
     files: dict[int, _File] = field(default_factory=dict)
@@ -291,9 +285,9 @@ class _Version:
     group_left: int = 0
 
     def live_blobs(self) -> dict[int, BlobFile]:
-        """The blob files that RocksDB keeps: none older than the oldest that an SST file of the family refers to.
+        """Live blob files: those not older than the oldest one that an SST file of their family refers to.
 
-        A younger one goes when no SST file has it as its oldest and all of its blobs are garbage
+        A younger one is dropped when it is no SST file's oldest and all of its blobs are garbage
         (``VersionBuilder::SaveBlobFilesTo``).
         """
         linked = {(file.family, file.oldest_blob) for file in self.files.values() if file.oldest_blob}
@@ -321,7 +315,7 @@ class _Version:
 
 @dataclass
 class _Edit:
-    """What one version edit says of one column family."""
+    """Fields of one version edit of one column family."""
 
     numbers: dict[int, int] = field(default_factory=dict)
     slices: dict[int, bytes] = field(default_factory=dict)
@@ -334,7 +328,7 @@ class _Edit:
 
 
 def _apply(data: bytes, version: _Version) -> int:
-    """Apply a version edit, of one column family; the greatest sequence number that it names."""
+    """Apply a version edit of one column family; returns its greatest sequence number."""
     edit, at = _Edit(), 0
     while at < len(data):
         tag, at = _varint(data, at)
@@ -349,13 +343,13 @@ def _apply(data: bytes, version: _Version) -> int:
     version.blobs |= {number: replace(blob, family=family) for number, blob in edit.blobs.items()}
     for number, count in edit.garbage:
         if number not in version.blobs:
-            raise ValueError(f"garbage in the blob file {number}, which it does not name")
+            raise ValueError(f"garbage in the unknown blob file {number}")
         version.blobs[number].garbage += count
     return max(edit.last_sequence, edit.numbers.get(_LAST_SEQUENCE, 0))
 
 
 def _read_field(edit: _Edit, tag: int, data: bytes, at: int) -> int:
-    """Take a field of a version edit that begins at a position, after its tag; where it ends."""
+    """Read the field after a tag; returns its end."""
     if tag == _NEW_FILE:
         number, largest, edit.added[number], at = _new_file(data, at)
         edit.last_sequence = max(edit.last_sequence, largest)
@@ -385,7 +379,7 @@ def _read_field(edit: _Edit, tag: int, data: bytes, at: int) -> int:
 
 
 def _add(version: _Version, family: int, added: Mapping[int, _File], made_of: Sequence[_File]) -> None:
-    """Add files to a family, with the time of the newest of those that they were made of, if they were."""
+    """Add files to a family; outputs of a compaction get the newest flush time of their inputs."""
     for number, file in added.items():
         if made_of:
             file = replace(file, flushed_at=max(one.flushed_at for one in made_of), is_flushed=_is_moved(file, made_of))
@@ -393,13 +387,13 @@ def _add(version: _Version, family: int, added: Mapping[int, _File], made_of: Se
 
 
 def _is_moved(file: _File, made_of: Sequence[_File]) -> bool:
-    """Whether a flushed file only comes to another level, as it is."""
+    """Whether a flushed file only moves unchanged to another level."""
     (first, *more) = made_of
     return not more and first.is_flushed and (file.size, file.identity) == (first.size, first.identity)
 
 
 def _new_file(edit: bytes, at: int) -> tuple[int, int, _File, int]:
-    """Of an added file its number, its greatest sequence number, itself, and where that ends."""
+    """Read an added file: number, greatest sequence number, entry, end."""
     begin = at
     level, at = _varint(edit, at)
     number, at = _varint(edit, at)
@@ -420,17 +414,17 @@ def _new_file(edit: bytes, at: int) -> tuple[int, int, _File, int]:
         elif tag in numbers:
             numbers[tag], _ = _varint(edit, start)
         elif tag == _FILE_PATH:
-            raise FilesElsewhere(f"{number:06d}.sst lies in another directory (db_paths or cf_paths)")
+            raise FilesElsewhere(f"{number:06d}.sst is in another directory (db_paths or cf_paths)")
         elif tag & _NOT_IGNORABLE:
             raise ValueError(f"field {tag} of a file")
 
 
 _BLOB_HEADER_BYTES, _BLOB_FOOTER_BYTES = 30, 32
-"""Of a blob file, before and after its records (``db/blob/blob_log_format.h``)."""
+"""Bytes before and after the records of a blob file (``db/blob/blob_log_format.h``)."""
 
 
 def _blob_file(edit: bytes, at: int) -> tuple[int, _Blob, int]:
-    """Of an added blob file its number, itself, and where that ends."""
+    """Read an added blob file: number, entry, end."""
     begin = at
     (number, count, size), at = _varints(edit, at, 3)
     at = _past_slice(edit, _past_slice(edit, at))  # method and value of a checksum
@@ -439,7 +433,7 @@ def _blob_file(edit: bytes, at: int) -> tuple[int, _Blob, int]:
 
 
 def _past_blob_fields(edit: bytes, at: int) -> int:
-    """Past further fields of a blob file, up to a 0."""
+    """Skip further fields of a blob file, up to a 0."""
     while True:
         tag, at = _varint(edit, at)
         if tag == 0:

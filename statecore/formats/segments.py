@@ -1,4 +1,4 @@
-"""Segments: which database a row of a windowed store lies in, and from when on nobody keeps it.
+"""Segments of windowed stores: which database holds a row, and when segments expire.
 
 A windowed store is a directory of databases, each for one interval of time (``AbstractSegments``, Kafka Streams
 4.3.1). The time of a row is its window's start, or its session's end::
@@ -26,10 +26,9 @@ _VERSIONED = ((60_000, 3, 2_000), (300_000, 5, 20_000), (3_600_000, 12, 60_000))
 
 
 def default_segment_interval(kind: StoreKind, retention_ms: int) -> int:
-    """The segment interval in ms that Kafka Streams derives from a retention in ms.
+    """Segment interval in ms that Kafka Streams derives from a retention in ms.
 
-    Raises:
-        ValueError: stores of this kind have no segments.
+    Raises ``ValueError`` for kinds without segments.
     """
     if kind in WINDOWED_KINDS:
         return max(retention_ms // 2, SHORTEST_INTERVAL_MS)
@@ -44,10 +43,10 @@ def default_segment_interval(kind: StoreKind, retention_ms: int) -> int:
 
 
 def first_live_segment(stream_time: int, retention_ms: int, interval_ms: int) -> int:
-    """The id of the oldest segment that is kept at a stream time (ms; -1 when nothing was seen)."""
+    """Id of the oldest segment that is kept at a stream time (ms; -1 without records)."""
     return max(0, stream_time - retention_ms) // interval_ms
 
 
 def segment_name(store: str, segment_id: int, interval_ms: int) -> str:
-    """The directory of a segment within its store's: ``clicks.1795251600000``."""
+    """Directory name of a segment: ``clicks.1795251600000``."""
     return f"{store}.{segment_id * interval_ms}"

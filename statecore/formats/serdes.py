@@ -1,4 +1,5 @@
-"""Keys and values of applications by the names of Kafka's serdes, one at a time (``Serdes``, Kafka 4.3.1).
+"""Serializers and deserializers of application keys and values, by the names of Kafka's serdes (``Serdes``, Kafka
+4.3.1).
 
 =============  =================================================================  ==========================
 name           bytes                                                              value in Python
@@ -13,10 +14,10 @@ name           bytes                                                            
 ``uuid``       its text of 36 characters, UTF-8                                   ``uuid.UUID``
 ``bytes``      themselves                                                         ``bytes``
 ``void``       none                                                               ``None``
-``json``       JSON text, UTF-8; not one of Kafka's, which leaves JSON to others  what ``json.loads`` returns
+``json``       JSON text, UTF-8; not one of Kafka's serdes                      what ``json.loads`` returns
 =============  =================================================================  ==========================
 
-Null is null in all of them. What does not fit is refused, where Kafka's deserializers replace what is no UTF-8.
+Null is null in all of them. Malformed data is refused, where Kafka's deserializers replace malformed UTF-8.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from typing import Any
 from statecore.errors import Invalid
 
 NUMBERS: dict[str, str] = {"long": ">q", "integer": ">i", "int": ">i", "short": ">h", "double": ">d", "float": ">f"}
-"""Serdes of numbers, and how each lies in its bytes (:mod:`struct`)."""
+"""Number serdes and their :mod:`struct` formats."""
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
 _SHOWN = 40
@@ -41,12 +42,12 @@ _SHOWN = 40
 
 @dataclass(frozen=True)
 class Serde:
-    """A serializer and a deserializer, as functions on one key or value.
+    """A serializer and a deserializer of single keys or values.
 
     Attributes:
-        name: by which it was asked for.
-        write: a value that is not ``None`` to bytes; what raises is told as :meth:`serialize` says.
-        read: bytes to a value, likewise.
+        name: name of the serde.
+        write: converts a value other than ``None`` to bytes; :meth:`serialize` translates its exceptions.
+        read: converts bytes to a value, likewise.
     """
 
     name: str
@@ -54,48 +55,36 @@ class Serde:
     read: Callable[[bytes], Any]
 
     def serialize(self, value: Any) -> bytes | None:
-        """The bytes of a value; ``None`` stays ``None``.
-
-        Raises:
-            Invalid: it is no value of this serde.
-        """
+        """Serialize a value; ``None`` stays ``None``. Raises ``Invalid`` for a value that does not fit the serde."""
         if value is None:
             return None
         try:
             return self.write(value)
         except (TypeError, ValueError, OverflowError, struct.error) as error:
             raise Invalid(
-                f"{_shown(repr(value))} is no {self.name}: {error}.",
+                f"{_shown(repr(value))} is not a {self.name}: {error}.",
                 code="serialization-failed",
-                action="Give a value of that type, or take another serde; nothing was written.",
+                action="Give a value of that type, or use another serde; nothing was written.",
                 serde=self.name,
             ) from error
 
     def deserialize(self, data: bytes | None) -> Any:
-        """The value of some bytes; ``None`` stays ``None``.
-
-        Raises:
-            Invalid: they are no bytes of this serde.
-        """
+        """Deserialize bytes; ``None`` stays ``None``. Raises ``Invalid`` for bytes that do not fit the serde."""
         if data is None:
             return None
         try:
             return self.read(data)
         except (TypeError, ValueError, struct.error) as error:
             raise Invalid(
-                f"The {len(data)} bytes {_shown(bytes(data).hex())} are no {self.name}: {error}.",
+                f"The {len(data)} bytes {_shown(bytes(data).hex())} are not a {self.name}: {error}.",
                 code="deserialization-failed",
-                action="Take the serde that the application wrote them with; bytes takes all.",
+                action="Use the application's serde; the serde bytes accepts all data.",
                 serde=self.name,
             ) from error
 
 
 def serde(name: str) -> Serde:
-    """The serde of a name.
-
-    Raises:
-        Invalid: there is none of that name.
-    """
+    """Serde by name. Raises ``Invalid`` for an unknown name."""
     if name in NUMBERS:
         return _number(name)
     if name in _OTHERS:
@@ -103,7 +92,7 @@ def serde(name: str) -> Serde:
     raise Invalid(
         f"There is no serde {name!r}.",
         code="serde-unknown",
-        action=f"Take one of {', '.join(sorted([*NUMBERS, *_OTHERS]))}.",
+        action=f"Use one of {', '.join(sorted([*NUMBERS, *_OTHERS]))}.",
     )
 
 

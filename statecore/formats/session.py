@@ -52,7 +52,7 @@ class HeadersSessionFormat(HeadersFormat, SessionFormat):
 
 
 def misfit_of_session_keys(row_format: RowFormat, records: Records) -> Misfit | None:
-    """The first record whose key is no session's, or ``None``; null keys are skipped."""
+    """First record whose key is not a session key, or ``None``; null keys are skipped."""
     misfit = misfit_of_timed_keys(row_format, records, SUFFIX_BYTES, "session")
     if misfit is not None:
         return misfit
@@ -63,11 +63,7 @@ def misfit_of_session_keys(row_format: RowFormat, records: Records) -> Misfit | 
 
 
 def session_columns(kind: StoreKind, starts: Numbers, ends: Numbers) -> dict[str, pa.Array]:
-    """The times of a store's sessions as columns.
-
-    Raises:
-        Corrupted: there is no such session.
-    """
+    """Columns of session times. Raises ``Corrupted`` for a session that cannot exist."""
     require(kind, (starts < 0) | (starts > ends), "has a key whose session ends before it starts, or starts before 0")
     return {"session_start": int64_array(starts), "session_end": int64_array(ends)}
 

@@ -1,7 +1,7 @@
-"""The id of a task as Kafka Streams writes it, which is the name of the task's directory: ``0_1``.
+"""Task ids as Kafka Streams writes them, which are the names of task directories: ``0_1``.
 
-In a named topology the directory lies in the topology's own, ``__north__/0_1``. The global stores of an application
-belong to no task; their directory ``global`` stands for one here.
+The directory of a task in a named topology is inside the topology's, ``__north__/0_1``. Global stores belong to no
+task; their directory ``global`` stands for one here.
 
 Source: ``org.apache.kafka.streams.processor.TaskId`` and ``StateDirectory.getOrCreateDirectoryForTask``.
 """
@@ -24,7 +24,7 @@ class TaskId:
 
     Attributes:
         subtopology: its number in ``Topology.describe()``; -1 for the global stores.
-        partition: the partition of its topics; ``None`` for the global stores, which hold all of them.
+        partition: partition of its topics; ``None`` for the global stores, which hold all partitions.
         topology: the named topology, or ``None``.
     """
 
@@ -34,7 +34,7 @@ class TaskId:
 
     @classmethod
     def match(cls, name: str) -> TaskId | None:
-        """The task of this name; ``None`` where it is no name of a task."""
+        """Task with this name; ``None`` if the name is not a task's."""
         if name == GLOBAL:
             return GLOBAL_TASK
         found = _NAME.fullmatch(name)
@@ -42,7 +42,7 @@ class TaskId:
 
     @classmethod
     def parse(cls, name: str) -> TaskId:
-        """The task of this name. Raises ``ValueError`` where it is no name of a task."""
+        """Task with this name. Raises ``ValueError`` if the name is not a task's."""
         found = cls.match(name)
         if found is None:
             raise ValueError(f"{name!r} is not a task such as 0_1")
@@ -50,21 +50,21 @@ class TaskId:
 
     @property
     def is_global(self) -> bool:
-        """Whether this stands for the global stores."""
+        """Whether this is the task of the global stores."""
         return self.subtopology == _GLOBAL_SUBTOPOLOGY
 
     @property
     def subtopology_id(self) -> tuple[str | None, int]:
-        """The topology and the number of the subtopology, which all tasks of it share."""
+        """Topology and number of the subtopology, shared by all its tasks."""
         return self.topology, self.subtopology
 
     @property
     def order(self) -> tuple[bool, str, int, int]:
-        """A sort key: by topology, subtopology and partition as numbers, the global stores last."""
+        """Sort key: topology, subtopology and partition as numbers, the global stores last."""
         return self.is_global, self.topology or "", self.subtopology, self.partition or 0
 
     def partition_of(self, topic: str) -> TopicPartition:
-        """The partition of a topic that this task reads, or restores from; no question for the global stores."""
+        """Partition of a topic that this task reads or restores from; not for the global stores."""
         assert self.partition is not None
         return TopicPartition(topic, self.partition)
 

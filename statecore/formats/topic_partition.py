@@ -1,4 +1,4 @@
-"""The name of a changelog partition, and what else is taken for one."""
+"""Topic partitions, and conversion of other libraries' partition objects."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class TopicPartition(NamedTuple):
 
 
 def as_topic_partition(given: Any) -> TopicPartition:
-    """The partition that an object of any client library names: kafka-python's, confluent-kafka's, or ours.
+    """Convert the partition object of a client library: kafka-python's, confluent-kafka's, or this one's.
 
-    What counts is a ``topic`` that is text and a ``partition`` that is a whole number (NumPy's too). A plain tuple is
-    refused, although it equals a :class:`TopicPartition`: it does not say what its two values are.
+    It must have a ``topic`` that is text and a ``partition`` that is an integer (NumPy's too). A plain tuple is
+    refused, although it equals a :class:`TopicPartition`, because the meaning of its values is unknown.
 
     Raises:
-        Invalid: it names no partition that Kafka could have, so that nobody would ever ask for it.
+        Invalid: Kafka cannot have such a partition.
     """
     if type(given) is TopicPartition and type(given.partition) is int and type(given.topic) is str:
         named = given
@@ -40,14 +40,14 @@ def as_topic_partition(given: Any) -> TopicPartition:
         topic, partition = getattr(given, "topic", None), whole_number(getattr(given, "partition", None))
         if not isinstance(topic, str) or partition is None:
             raise Invalid(
-                f"{given!r} ({type(given).__name__}) is no partition of a topic; nothing was changed.",
+                f"{given!r} ({type(given).__name__}) is not a topic partition; nothing was changed.",
                 code="partition-invalid",
-                action="Give a TopicPartition(topic, partition); those of kafka-python and confluent-kafka will do.",
+                action="Give a TopicPartition(topic, partition); those of kafka-python and confluent-kafka work too.",
             )
         named = TopicPartition(str(topic), partition)
     if not _is_allowed(*named):
         raise Invalid(
-            f"Topic {named.topic[:250]!r}, partition {named.partition} is none that Kafka allows; nothing was changed.",
+            f"Topic {named.topic[:250]!r}, partition {named.partition} is not allowed by Kafka; nothing was changed.",
             code="partition-invalid",
             action="A topic's name has 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', and is not '.' or"
             " '..'; partitions are counted from 0.",
@@ -64,5 +64,5 @@ def _is_allowed(topic: str, partition: int) -> bool:
 
 @lru_cache(1024)
 def is_topic_name(topic: str) -> bool:
-    """Whether a topic's name has the characters and the length that Kafka allows (``Topic.validate``)."""
+    """Whether a topic name has characters and length that Kafka allows (``Topic.validate``)."""
     return _TOPIC.fullmatch(topic) is not None

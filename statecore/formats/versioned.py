@@ -21,10 +21,10 @@ One database holds both; a segment is a prefix of its keys (``LogicalKeyValueSeg
     0000000001c88e5d 63 -> 000001a1fd5668c8 000001a1fd5668c8 000001a1fd5668c8 ffffffff
     ffffffffffffffff 64 -> 000001a1fd566cb0 "d1"
 
-A version lies in the segment of its ``validTo``: segment id = validTo / interval. It ends where the next one of its row
-begins. Between two rows of a key, and behind the newest without a latest value, the key is deleted; that tombstone
-takes no place. Where a tombstone is all there is, as in the second example, the row holds it with ``validTo`` equal to
-``validFrom``: where it ends is not known there.
+A version is in the segment of its ``validTo``: segment id = validTo / interval. It ends where the next one of its row
+begins. Between two rows of a key, and after the newest without a latest value, the key is deleted; that tombstone is
+not stored. A tombstone that is alone, as in the second example, is stored with ``validTo`` equal to ``validFrom``: its
+end is not stored.
 
 The changelog has the plain key and value, and ``validFrom`` as the record's timestamp; a null value is a tombstone. The
 rows of a key depend on all its records and on stream time (:mod:`statecore.images.versions`).
@@ -55,9 +55,9 @@ class VersionedFormat(RowFormat):
         return negative_timestamp(records.timestamps)
 
     def decode(self, keys: pa.Array, values: pa.Array) -> pa.RecordBatch:
-        """See :meth:`RowFormat.decode`; versions of a row come oldest first, tombstones with a null value.
+        """See :meth:`RowFormat.decode`; versions of a row are oldest first, tombstones have a null value.
 
-        ``valid_to`` is null for latest values, and equal to ``valid_from`` where the row does not say.
+        ``valid_to`` is null for latest values, and equal to ``valid_from`` where the row does not store it.
         """
         require_length(self.kind, keys, SEGMENT_BYTES, "key")
         segments = int64_at(keys, 0)
@@ -76,9 +76,9 @@ class VersionedFormat(RowFormat):
         return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
     def _versions(self, values: pa.Array, latest: Mask) -> tuple[Numbers, Numbers, Numbers, Numbers, Numbers]:
-        """Of each version: its row, validFrom, validTo, and where its value begins and how long it is (-1: tombstone).
+        """Row, validFrom, validTo, value start and value length (-1: tombstone) of each version.
 
-        Rows in their order, the versions of each oldest first, which is the order of the values' bytes.
+        In row order, the versions of a row oldest first, which is the order of the values' bytes.
         """
         offsets, data = binary_parts(values)
         starts, ends = offsets[:-1], offsets[1:]
@@ -89,7 +89,7 @@ class VersionedFormat(RowFormat):
         require(kind, ~whole & ~latest, "has a value without the time of its oldest version")
         alone = np.flatnonzero(latest)
         found = [(alone, first[alone], first[alone], starts[alone] + 8, ends[alone] - starts[alone] - 8)]
-        # Round after round the next version of every row that has one: newest first.
+        # Each round reads the next version of every row that has one: newest first.
         rows = np.flatnonzero(~latest)
         valid_to, places, value_ends = first[rows], starts[rows] + _HEAD_BYTES, ends[rows]
         rounds = [np.zeros(len(alone), np.int64)]

@@ -72,7 +72,7 @@ class HeadersWindowFormat(TimestampedHeadersFormat, WindowFormat):
 
 
 def misfit_of_window_keys(row_format: RowFormat, records: Records) -> Misfit | None:
-    """The first record whose key is no window's, or ``None``; null keys are skipped."""
+    """First record whose key is not a window key, or ``None``; null keys are skipped."""
     misfit = misfit_of_timed_keys(row_format, records, SUFFIX_BYTES, "window")
     if misfit is not None:
         return misfit
@@ -81,16 +81,16 @@ def misfit_of_window_keys(row_format: RowFormat, records: Records) -> Misfit | N
 
 
 def misfit_of_timed_keys(row_format: RowFormat, records: Records, least: int, what: str) -> Misfit | None:
-    """The first record with a key too short to hold its times, or whose segment's time is none: negative, or absurd.
+    """First record with a key too short for its times, or with an invalid segment time: negative, or too far ahead.
 
-    Absurd is, where rows expire, what lies farther than :data:`FARTHEST_AHEAD_MS` after the record's own timestamp.
-    Text, ids and the keys of other kinds, read as windows, have such times; a single one would let all others expire.
+    Where rows expire, a time more than :data:`FARTHEST_AHEAD_MS` after the record's own timestamp is invalid. Text, ids
+    and keys of other kinds, read as windows, have such times; one of them would let all other rows expire.
 
     Args:
-        row_format: where the time lies.
+        row_format: defines the position of the time.
         records: the records; null keys are skipped.
-        least: bytes that a key has besides the application's key.
-        what: what the key is of, for the message.
+        least: bytes of a key besides the application's key.
+        what: name of the key in the message.
     """
     keys = records.keys
     short = key_lengths(keys) < least

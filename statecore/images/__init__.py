@@ -1,1 +1,1 @@
-"""Runs (Arrow → SST) and images (the RocksDB directory of one store of one task at one committed offset)."""
+"""Runs (Arrow to SST files) and images (the RocksDB directory of one store of one task at one committed offset)."""

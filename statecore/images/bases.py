@@ -1,17 +1,16 @@
-"""A base: closed databases below the runs of an image, linked and never written to.
+"""Bases: closed databases below the runs of an image, linked and never written to.
 
-A base is an image of ours or what Kafka Streams left, database by database. Before anything is made, each is opened to
-be read: it must be of the kind, closed cleanly or transactional (its status does not say open), and end exactly where
-the runs begin. Then its SST files get a second name in the directory of the image; what RocksDB appends to
-(``CURRENT``, ``MANIFEST``, ``OPTIONS``, logs) is copied. Neither reads a row, so both cost milliseconds whatever the
-size of the base.
+A base is an image of ours or a database that Kafka Streams left. Before anything is built, each is opened read-only: it
+must be of the kind, closed cleanly or transactional (its status is not open), and end exactly where the runs begin.
+Then its SST files are hard-linked into the image's directory; files that RocksDB appends to (``CURRENT``, ``MANIFEST``,
+``OPTIONS``, logs) are copied. Neither reads a row, so both cost milliseconds whatever the base's size.
 
-**The identity of a base** is that of the image it is, where whoever gives it knows that nobody has opened it since;
-else a hash over what its MANIFEST says of every SST file (column family, level, number, size, first and last key,
+**The identity of a base** is that of its image, where the caller knows that no process has opened it since. Otherwise
+it is a hash over its MANIFEST's entry of every SST file (column family, level, number, size, first and last key,
 sequence numbers, and the identity that RocksDB gives to each file it writes) and blob file, RocksDB's name for the
 database (``IDENTITY``), and the logs, which are empty after a clean close. RocksDB's identities of files and databases
-are random, so databases that were written apart, or copied and then written to, never share one. The two forms begin
-with different words.
+are random, so databases that were written separately, or copied and then written to, never share one. The two forms
+have different prefixes.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ class ImageBase:
     """One database below the runs.
 
     Attributes:
-        path: its directory; closed, and not opened by anybody meanwhile.
-        image: identity of the image that it is (:attr:`Image.identity`), for who knows that nobody has opened it since
-            it was built; ``None`` otherwise.
+        path: its directory; closed, and opened by no process meanwhile.
+        image: identity of its image (:attr:`Image.identity`), if the caller knows that no process has opened it since
+            it was built; otherwise ``None``.
     """
 
     path: Path
@@ -57,16 +56,16 @@ class ImageBase:
 
 @dataclass(frozen=True)
 class ImageBases:
-    """What lies below the runs of a store.
+    """The databases below the runs of a store.
 
-    Of what they say the image replaces the offsets. A position, which Kafka Streams keeps for queries that wait for
-    one, stays: it is older than the rows then, so that such a query waits longer, and never sees too little.
+    The image replaces their offsets. A position, which Kafka Streams keeps for queries that wait for one, stays: it is
+    older than the rows then, so that such a query waits longer, and never sees too little.
 
     Attributes:
-        databases: by segment, ``None`` where the store has none. A store with segments has one for each that there is;
-            the expired ones are left out of the image.
-        starts: by changelog partition the offset that the runs begin at.
-        global_store: whether the databases say the next offset, as those of global stores do, and not the last applied.
+        databases: by segment, ``None`` for a store without segments. A store with segments has one for each existing
+            segment; expired ones are left out of the image.
+        starts: offset at which the runs begin, by changelog partition.
+        global_store: whether the databases store the next offset, as global stores do, not the last applied one.
     """
 
     databases: Mapping[int | None, ImageBase]
@@ -75,21 +74,21 @@ class ImageBases:
 
     @property
     def offsets(self) -> dict[TopicPartition, int]:
-        """What each of them must say."""
+        """Offsets that each database must store."""
         return {partition: start - (not self.global_store) for partition, start in self.starts.items()}
 
 
 @dataclass(frozen=True)
 class CheckedBase:
-    """A base that was looked at.
+    """A base that was checked.
 
     Attributes:
         path: its directory.
-        identity: see the module's text.
+        identity: see the module's docstring.
         sorted_runs: bytes of the sorted runs of its rows, oldest first.
         manifest: name of its MANIFEST.
         files: its SST files and blob files.
-        state: what a writer changes, as it was before the look: hashes of ``CURRENT``, MANIFEST and logs, by name.
+        state: files that a writer changes, before the check: hashes of ``CURRENT``, MANIFEST and logs, by name.
     """
 
     path: Path
@@ -103,26 +102,26 @@ class CheckedBase:
 def checked_bases(
     bases: ImageBases, kind: StoreKind, partitions: Sequence[TopicPartition]
 ) -> dict[int | None, CheckedBase]:
-    """Look at every base, and change nothing.
+    """Check every base without changing it.
 
     Args:
-        bases: what is to be built on.
-        kind: what the store is.
-        partitions: the changelog partitions that the image will have offsets of.
+        bases: the bases of the image.
+        kind: the store's kind.
+        partitions: the changelog partitions whose offsets the image will have.
 
     Raises:
-        Invalid: nothing can be built on one: it is of another kind or release, has rows in an older family, was not
-            closed cleanly, or does not end where the runs begin.
-        NotFound: there is none.
+        Invalid: a base is of another kind or release, has rows in an older family, was not closed cleanly, or does not
+            end where the runs begin.
+        NotFound: there is no database.
         Corrupted: one is damaged.
         Fenced, Retryable, Capacity: see :meth:`RocksDBStore.open`.
     """
     if not kind.is_segmented and not bases.databases:
-        raise ValueError("a base is one database at least")
+        raise ValueError("a base has at least one database")
     if any((segment is not None) != kind.is_segmented for segment in bases.databases):
         raise ValueError(f"a {kind.value} store is {'' if kind.is_segmented else 'not '}divided into segments")
     if set(bases.starts) != set(partitions):
-        raise ValueError("base and image have offsets of other partitions")
+        raise ValueError("base and image have offsets of different partitions")
     return {
         segment: _checked(bases.databases[segment], kind, bases.offsets)
         for segment in sorted(bases.databases, key=segment_order)
@@ -130,10 +129,10 @@ def checked_bases(
 
 
 def refuse_advance(kind: StoreKind) -> None:
-    """Refuse to build on a base where that changes it and stores of this kind are rebuilt. Raises ``Invalid``."""
+    """Refuse to build kinds on a base whose stores must be rebuilt from all records. Raises ``Invalid``."""
     if kind.is_versioned:
         raise Invalid(
-            f"A {kind.value} store is built from all records of its changelog, and not advanced from a base.",
+            f"A {kind.value} store is built from all records of its changelog, and cannot be advanced from a base.",
             code="kind-unsupported",
             action=_REBUILD,
             kind=kind.value,
@@ -144,13 +143,13 @@ def _checked(base: ImageBase, kind: StoreKind, offsets: Mapping[TopicPartition, 
     path = base.path
     before = _state(path)
     with RocksDBStore(path, kind, read_only=True, settings=KEEP_FILES) as store:  # refuses other kinds and older rows
-        status, said = store.status, store.committed_offsets()
+        status, stored = store.status, store.committed_offsets()
     if status not in (None, STATUS_CLOSED):
         raise _unfit(path, f"was not closed cleanly (status {status}), so its rows may be ahead of its offset")
-    if not said:
+    if not stored:
         raise _unfit(path, "has no offset")
-    if said != offsets:
-        raise _unfit(path, f"says {_words(said)}, and for these runs it would have to say {_words(offsets)}")
+    if stored != offsets:
+        raise _unfit(path, f"has {_listed(stored)}, and these runs need {_listed(offsets)}")
     current, manifest = manifest_of(path)
     files = tuple(path / name for name in manifest.names)
     levels: dict[int, int] = defaultdict(int)
@@ -168,16 +167,16 @@ def _checked(base: ImageBase, kind: StoreKind, offsets: Mapping[TopicPartition, 
 
 
 def _state(path: Path) -> dict[str, str]:
-    """Whatever a writer does, even one that keeps no log, it changes one of these."""
+    """Hashes of the files of which every writer changes at least one, even one without a log."""
     try:
         names = ["CURRENT", (path / "CURRENT").read_text().strip(), *(file.name for file in path.glob("*.log"))]
         return {name: sha256((path / name).read_bytes()).hexdigest() for name in sorted(names)}
-    except FileNotFoundError:  # no database, or one that changes: the look or the comparison says so
+    except FileNotFoundError:  # no database, or one that changes: the check or the comparison reports it
         return {}
 
 
 def base_identity(path: Path) -> str:
-    """The identity of a closed database as files say it; see the module's text.
+    """Identity of a closed database from its files; see the module's docstring.
 
     Raises:
         Invalid: its MANIFEST is not understood, or this user may not read it.
@@ -199,16 +198,15 @@ def _files_identity(path: Path, manifest: Manifest) -> str:
 
 
 def link_base(base: CheckedBase, target: Path) -> None:
-    """Make a directory that is the database too: its SST files and blob files as hard links, or copies on another file
-    system, the rest as copies.
+    """Make a copy of a base: hard links of its SST and blob files (copies on another file system), copies of the rest.
 
     Args:
         base: from :func:`checked_bases`.
         target: must not exist.
 
     Raises:
-        Invalid: the target exists, or this user has no right to a file.
-        Fenced: somebody has opened the base since it was looked at.
+        Invalid: the target exists, or this user may not read a file.
+        Fenced: a process has opened the base since it was checked.
         Capacity: no room.
     """
     make_directory(target)
@@ -225,16 +223,16 @@ def link_base(base: CheckedBase, target: Path) -> None:
         raise translate(base.path, "Linking", error) from error
     if changed:
         raise Fenced(
-            f"The database at {base.path} was opened while an image was built on it.",
+            f"The database at {base.path} was opened while an image was being built on it.",
             code="store-open",
-            action="Stop what has it open, and build again.",
+            action="Stop the process that has it open, and build again.",
             store_path=str(base.path),
         )
 
 
 def _unfit(path: Path, why: str) -> Invalid:
     return Invalid(
-        f"Nothing can be built on the database at {path}: it {why}.",
+        f"The database at {path} cannot be a base: it {why}.",
         code="base-unfit",
         action=_REBUILD,
         store_path=str(path),
@@ -242,5 +240,5 @@ def _unfit(path: Path, why: str) -> Invalid:
     )
 
 
-def _words(offsets: Mapping[TopicPartition, int]) -> str:
+def _listed(offsets: Mapping[TopicPartition, int]) -> str:
     return ", ".join(f"offset {offset} of {partition}" for partition, offset in sorted(offsets.items()))

@@ -1,4 +1,4 @@
-"""Keys and last values of a table in key order, chunk by chunk: as Arrow columns, and with timestamps in front."""
+"""Chunks of keys and last values in key order: gathering, Arrow columns, prepended timestamps, even chunk sizes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def chunks_of(table: KeyTable, ids: npt.NDArray[np.uint32]) -> Iterator[Chunk]:
 
 
 def columns_of(chunk: Chunk) -> Columns:
-    """A chunk as Arrow columns, over the same buffers."""
+    """Arrow columns over a chunk's buffers."""
     validity, nulls = validity_of(chunk)
     count = len(chunk.valid)
     binary = pa.large_binary()
@@ -38,7 +38,7 @@ def columns_of(chunk: Chunk) -> Columns:
 
 
 def stamped(chunk: Chunk) -> Chunk:
-    """The chunk with each record's timestamp in front of its value."""
+    """The chunk with each record's timestamp prepended to its value."""
     columns, count = columns_of(chunk), len(chunk.valid)
     _, offsets, data = put_on_timestamps(columns.values, columns.timestamps).buffers()
     return chunk._replace(
@@ -47,16 +47,17 @@ def stamped(chunk: Chunk) -> Chunk:
 
 
 def validity_of(chunk: Chunk) -> tuple[pa.Buffer | None, int]:
-    """Arrow's validity bitmap of a chunk, if it has deletes, and their number."""
+    """Arrow validity bitmap of a chunk (``None`` without deletes), and its number of deletes."""
     nulls = int(len(chunk.valid) - np.count_nonzero(chunk.valid))
     return (pa.py_buffer(np.packbits(chunk.valid, bitorder="little")) if nulls else None), nulls
 
 
 class EvenChunks:
-    """Cuts rows that come in chunks of any size where the rows alone say: rows of one chunk share no block of an SST
-    file with those of another, so the same rows make the same file whatever tables they were gathered from.
+    """Splits rows into chunks at positions that depend on the rows alone.
 
-    A chunk has as many rows as fit into its limits of rows, of bytes of keys and of bytes of values, and at least one.
+    Rows of different chunks share no block of an SST file, so the same rows make the same file whatever tables they
+    were gathered from. A chunk has as many rows as fit into its limits of rows, key bytes and value bytes, and at least
+    one.
     """
 
     def __init__(self, rows: int = _ROWS_AT_ONCE, bytes_each: int = _BYTES_AT_ONCE) -> None:
@@ -64,9 +65,9 @@ class EvenChunks:
         self._held: Chunk | None = None
 
     def add(self, chunk: Chunk) -> Iterator[Chunk]:
-        """The chunks that are whole now. The given one is kept until then, so nobody may write to its buffers."""
+        """Yield the complete chunks. The given chunk is held until then, so its buffers must not be written to."""
         if self._held is not None:
-            if self._is_whole(self._held, chunk):  # as in most cases, and then nothing is copied
+            if self._is_whole(self._held, chunk):  # the usual case, in which nothing is copied
                 yield self._held
             else:
                 chunk = _joined(self._held, chunk)
@@ -77,20 +78,20 @@ class EvenChunks:
         self._held = _part(chunk, low, count)
 
     def rest(self) -> Iterator[Chunk]:
-        """The last one, if there is any row left."""
+        """Yield the last chunk, if rows are left."""
         if self._held is not None:
             yield self._held
             self._held = None
 
     def _is_whole(self, chunk: Chunk, following: Chunk) -> bool:
-        """Whether the first row of the following chunk does not fit into one."""
+        """Whether the first row of the following chunk no longer fits."""
         sizes = [(chunk.keys, following.key_offsets), (chunk.values, following.value_offsets)]
         return len(chunk.valid) == self._rows or any(
             len(have) + int(offsets[1] - offsets[0]) > self._bytes for have, offsets in sizes
         )
 
     def _end(self, chunk: Chunk, low: int) -> int:
-        """Where the chunk ends that begins at a row."""
+        """End of the chunk that begins at row ``low``."""
         ends = [low + self._rows]
         for offsets in (chunk.key_offsets, chunk.value_offsets):
             ends.append(int(np.searchsorted(offsets, offsets[low] + self._bytes, side="right")) - 1)

@@ -1,35 +1,34 @@
-"""Which runs of a database in a repository are merged, so that they stay few: a fold's plan, of sizes alone.
+"""Which runs of a repository's database are merged to keep them few: compaction planned from sizes alone.
 
-Each checkpoint puts a run upon those that are there. A fold merges neighbours, and it pays for that by writing their
-rows again. So what is merged should grow by it: of ten equal runs each row comes into a run of ten times the size, and
-a large run with a small one above it is written for nothing. Two rules follow, over the runs of a database from the
-oldest to the newest::
+Each checkpoint adds a run. Compaction merges neighbours, at the price of writing their rows again. So a merge should
+grow what it merges: of ten equal runs each row moves into a run of ten times the size, while a large run with a small
+one above it is rewritten for nothing. Two rules follow, over the runs of a database from the oldest to the newest::
 
     1 GB              | 60 MB  25 MB  20 MB  18 MB  2 MB  2 MB  2 MB  2 MB  2 MB  2 MB  2 MB
-    the old ones        those that came since
-    stay                fold when they are many, by what grows most    ──▶   60 MB  25 MB  20 MB  18 MB  14 MB
+    old runs            new runs
+    stay                compacted when they are many, by the largest growth    ──▶   60 MB  25 MB  20 MB  18 MB  14 MB
 
-**The old ones stay.** They are the first eight runs at most, up to the last of these that has a third of the largest
-run's bytes, with none behind such a one that has not a ninth: what a restore has made, in one range or in eight, or an
-earlier fold. Nothing of them is written before what came since has a third of their bytes. Then all runs become one. So
-a reader does not have to bring much more than a third of the state besides the state, and the oldest rows are written
-again whenever a third of the state has come.
+**Old runs stay.** They are at most the first eight runs, up to the last of these that has a third of the largest run's
+bytes, and end before a run that, after such a run, has less than a ninth: the result of a restore, in one range or in
+eight, or of an earlier compaction. They are not rewritten before the new runs have a third of their bytes. Then all
+runs become one. So a reader fetches at most about a third of the state in addition to the state, and the oldest rows
+are rewritten whenever a third of the state has been added.
 
-**The others are folded when they are eleven**, until six are left, by merging, again and again, those neighbours whose
-sum is the greatest multiple of the largest of them. Of equal runs that makes one of eleven, beside it one of ten, and
-so on, and when there are six of these, one of all: a row of 300 changes is written three times and a half. Sizes may
-differ as they like, because no limits of classes of size are there for them to cross.
+**New runs are compacted when they are eleven**, until six are left, by repeatedly merging those neighbours whose sum is
+the greatest multiple of the largest of them. Of equal runs that makes one of eleven, then one of ten, and so on, and
+when there are six of these, one of all: a row of 300 changes is written three and a half times. Sizes may vary
+arbitrarily, because there are no size classes whose limits they could cross.
 
-A fold is a publication, which has its price whatever it moves. So there are two thresholds: a database with eleven new
-runs makes a fold *due*, and so does one with twelve runs of which all are to become one. Where a fold is due, databases
-with eight new runs are folded along, and those of which all runs are to become one. So three or four checkpoints at
-least lie between two folds (``bench/folds.py`` simulates days of them).
+A compaction is a publication, which has a fixed price. So there are two thresholds: a compaction is *due* for a
+database with eleven new runs, and for one with twelve runs all of which are to become one. Where it is due, databases
+with eight new runs are compacted too, and those all of whose runs are to become one. So at least three or four
+checkpoints are between two compactions (``bench/folds.py`` simulates days of them).
 
-On RocksDB's own files, which are never written again, the first run alone can be old, and all runs become one when what
-came since has a third of the bytes of run and files.
+Above RocksDB's own files, which are never rewritten, only the first run can be old, and all runs become one when the
+new ones have a third of the bytes of that run and the files.
 
-Kafka Streams rewrites nothing of three sorted runs (:mod:`.merge_policy`), so a fetch merges what is left above the old
-ones: a third of the state at most.
+Kafka Streams rewrites nothing of three sorted runs (:mod:`.read_amplification`), so a fetch merges the runs above the
+old ones: at most a third of the state.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class CompactionSettings:
-    """When runs are merged.
+    """Thresholds of compaction.
 
     Attributes:
-        due: so many new runs make a fold due.
-        possible: so many are folded along where one is due.
-        left: so many are left of them.
-        runs: so many runs of all make a fold due that rewrites the old ones.
-        old: so many runs, the first, may be old ones.
-        share: of their bytes, what new ones must have for the old ones to be rewritten; and of the largest run's
-            bytes, what an old one has.
+        due: number of new runs that makes a compaction due.
+        possible: number of new runs that is compacted where a compaction is due.
+        left: number of new runs that remain.
+        runs: number of all runs that makes a compaction due that rewrites the old ones.
+        old: most runs, from the first, that may be old.
+        share: share of the old runs' bytes that new runs must have for the old ones to be rewritten; also the share of
+            the largest run's bytes that an old run has.
     """
 
     due: int = 11
@@ -62,16 +61,16 @@ class CompactionSettings:
 
 
 FOLD = CompactionSettings()
-"""The settings that ``bench/folds.py`` has found to hold the goals that its tests state."""
+"""Settings that meet the goals stated in the tests of ``bench/folds.py``."""
 
 
 def is_due(sizes: Sequence[int], *, base: int = 0, settings: CompactionSettings = FOLD) -> bool:
-    """Whether a database alone is worth a fold.
+    """Whether a database alone makes a compaction due.
 
     Args:
         sizes: bytes of its runs, in the order they are applied.
         base: bytes of RocksDB's own files below them.
-        settings: when runs are merged.
+        settings: the thresholds.
     """
     if len(sizes) - _old(sizes, base, settings) >= settings.due:
         return True
@@ -79,15 +78,15 @@ def is_due(sizes: Sequence[int], *, base: int = 0, settings: CompactionSettings 
 
 
 def slices_to_compact(sizes: Sequence[int], *, base: int = 0, settings: CompactionSettings = FOLD) -> list[slice]:
-    """Which runs of a database are merged, where a fold is made anyway.
+    """Runs of a database to merge, where a compaction runs anyway.
 
     Args:
         sizes: bytes of its runs, in the order they are applied.
         base: bytes of RocksDB's own files below them.
-        settings: when runs are merged.
+        settings: the thresholds.
 
     Returns:
-        Slices of two or more neighbours, in order, that do not overlap; none where it is left as it is.
+        Disjoint slices of two or more neighbours, in order; none where nothing is merged.
     """
     if _rewrites_all(sizes, base, settings):
         return [slice(0, len(sizes))]
@@ -106,9 +105,9 @@ class _Group(NamedTuple):
     """Neighbours that are merged, or one run.
 
     Attributes:
-        bytes: of all of them; what is merged has these at most.
-        start: the first.
-        end: behind the last.
+        bytes: sum of their bytes, an upper bound of the merged run's.
+        start: index of the first.
+        end: index after the last.
     """
 
     bytes: int
@@ -117,7 +116,7 @@ class _Group(NamedTuple):
 
 
 def _old(sizes: Sequence[int], base: int, settings: CompactionSettings) -> int:
-    """How many runs are old."""
+    """Number of old runs."""
     least = settings.share * max(sizes, default=0)
     found = 0
     for number, size in enumerate(sizes[: 1 if base else settings.old], 1):
@@ -129,7 +128,7 @@ def _old(sizes: Sequence[int], base: int, settings: CompactionSettings) -> int:
 
 
 def _rewrites_all(sizes: Sequence[int], base: int, settings: CompactionSettings) -> bool:
-    """Whether what came since the old ones has the share of their bytes for which they are rewritten."""
+    """Whether the new runs have the share of the old ones' bytes for which those are rewritten."""
     old = _old(sizes, base, settings)
     return len(sizes) - old > 2 and old > 0 and sum(sizes[old:]) >= settings.share * (base + sum(sizes[:old]))
 

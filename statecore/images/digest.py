@@ -1,13 +1,13 @@
-"""The digest of a store: equal for equal rows, however and in whatever order they were built.
+"""The digest of a store: equal for equal rows, however they were built.
 
-Each row is hashed twice, with two seeds, the key's hash being the seed of the value's; each of the two is summed over
+Each row is hashed with two seeds, the key's hash being the seed of the value's; each of the two hashes is summed over
 all rows, modulo 2^64::
 
     row    = XXH64(value, seed=XXH64(key, seed=s))       s = SEEDS[0], SEEDS[1]
     digest = 16 hex digits of the first sum, 16 hex digits of the second; an empty store has thirty-two zeros
 
 Sums do not depend on order, and the digest of a union of disjoint stores is the sum of theirs. It guards against
-defects and damage, not against somebody who builds collisions on purpose.
+defects and damage, not against deliberate collisions.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from statecore.images.kernels import kernel
 from statecore.images.model import StoreDigest
 
 SEEDS = (0x0000000000000000, 0x5851F42D4C957F2D)
-"""The seeds of the two sums."""
+"""Seeds of the two sums."""
 
 EMPTY = "0" * 32
-"""The digest of no rows."""
+"""Digest of no rows."""
 
 _MASK = (1 << 64) - 1
 _P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
@@ -36,7 +36,7 @@ _P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
 
 
 class Digest:
-    """Collects rows, columnar, into a digest with their number and bytes."""
+    """Accumulates columnar rows into a digest, a row count and a byte count."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -52,14 +52,14 @@ class Digest:
         values: npt.NDArray[np.uint8],
         valid: npt.NDArray[np.uint8] | None = None,
     ) -> None:
-        """Add rows given as contiguous buffers; a zero in ``valid`` marks a delete, counted but not hashed.
+        """Add rows from contiguous buffers; a zero in ``valid`` marks a delete, counted but not hashed.
 
         Args:
-            key_offsets: where each key starts in ``keys``, and where the last one ends.
+            key_offsets: start of each key in ``keys``, and end of the last one.
             keys: bytes of all keys.
             value_offsets: the same for the values; a delete has length zero.
             values: bytes of all values.
-            valid: one byte per row, or ``None`` when no row is a delete.
+            valid: one byte per row; ``None`` without deletes.
         """
         count = len(key_offsets) - 1
         kernel.run(
@@ -83,12 +83,12 @@ class Digest:
         self.bytes += key_bytes + int(value_offsets[-1] - value_offsets[0])
 
     def hexdigest(self) -> str:
-        """The digest of what was added so far, 32 hex digits."""
+        """Digest of the rows added so far, 32 hex digits."""
         return f"{int(self._sums[0]):016x}{int(self._sums[1]):016x}"
 
 
 def combined(one: StoreDigest, other: StoreDigest) -> StoreDigest:
-    """The digest of two stores that have no key in common."""
+    """Digest of the union of two stores without common keys."""
     sums = (int(one.digest[at : at + 16], 16) + int(other.digest[at : at + 16], 16) for at in (0, 16))
     return StoreDigest(
         one.rows + other.rows, one.bytes + other.bytes, "".join(f"{total & _MASK:016x}" for total in sums)
@@ -96,15 +96,15 @@ def combined(one: StoreDigest, other: StoreDigest) -> StoreDigest:
 
 
 def digest_store(path: Path, kind: StoreKind) -> StoreDigest:
-    """Scan the database at ``path`` without changing a byte of it.
+    """Digest of the database at ``path``, by a read-only scan.
 
     Args:
         path: the database directory, not open for writing anywhere.
-        kind: what the store is; decides the column family.
+        kind: the store's kind; determines the column family.
 
     Raises:
         NotFound: there is no database at ``path``.
-        Corrupted: a block cannot be read (the scan never ends early without saying so).
+        Corrupted: a block cannot be read (the scan never ends early without an error).
         Invalid: the database is not of this kind.
     """
     from statecore.stores.rocksdb.store import RocksDBStore
@@ -115,7 +115,7 @@ def digest_store(path: Path, kind: StoreKind) -> StoreDigest:
 
 
 def digest_rows(chunks: Iterable[tuple[list[bytes], list[bytes]]]) -> StoreDigest:
-    """The digest of rows that come as lists of keys and values, many at a time."""
+    """Digest of rows in lists of keys and values."""
     digest = Digest()
     for keys, values in chunks:
         digest.add(*_joined(keys), *_joined(values))
@@ -129,7 +129,7 @@ def _joined(items: list[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.u
 
 
 def digest_of(rows: Iterable[tuple[bytes, bytes]]) -> str:
-    """The same digest in plain Python, row by row: slow, and what the kernel is held against."""
+    """The same digest in plain Python, row by row: slow, the reference for the kernel."""
     sums = [0, 0]
     for key, value in rows:
         for i, seed in enumerate(SEEDS):

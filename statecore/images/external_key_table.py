@@ -1,10 +1,10 @@
-"""The distinct keys that a builder's memory has no room for: records on disk, and tables of one key range each.
+"""Distinct keys that exceed a builder's memory: records on disk, and an in-memory table for one key range at a time.
 
-When the memory is full, all that is in it and every later record goes to the disk, divided into ranges of keys
-(:mod:`.spill`). Nothing is looked up then. One range after the other is read back when all records have come, and its
-last writes are a table. A range that is too large for that is read in pieces and divided first. Before, ranges are only
-read where the disk would hold many times what is wanted. However much there is on disk, there are about as many ranges
-at any time, and memory follows the budget::
+When the memory is full, its records and every later one are written to disk, divided into key ranges (:mod:`.spill`),
+without any lookup. After the last record the ranges are read back one after the other, and the last writes of each
+become a table. A range that is too large for that is read in pieces and divided first. Earlier, ranges are only read
+where the disk would hold many times the live bytes. The number of ranges stays about the same however much is on disk,
+so memory follows the budget::
 
     budget    ├─ buffers: 1/8, and as much while a range is divided ─┤─ a range: up to 2/7 ─┤─ its keys and columns ─┤
 """
@@ -25,46 +25,46 @@ from statecore.images.row_batches import last_writes, unpacked
 from statecore.images.spill import Spill
 
 _RANGES = 32
-"""How many there are at first. The buffers of twice as many do not stay in the processor's caches."""
+"""Initial number of ranges. The buffers of twice as many do not stay in the processor's caches."""
 
 _SAMPLED, _SAMPLED_BYTES = 8192, 1 / 32
-"""Keys that are kept to tell where ranges are to begin, at most, and what they may have of the budget."""
+"""Most keys sampled to find the starts of ranges, and their share of the budget."""
 
 _LARGEST_BLOCK, _SMALLEST_BLOCK, _BLOCK = 64 << 10, 4 << 10, 1 / 512
 """Bytes of a block on disk: that share of the budget, within these limits."""
 
 _NEEDED = 3
-"""How many times its bytes a range needs when it is read, most of which its columns take if nothing was overwritten."""
+"""Memory that reading a range needs, as a multiple of its bytes; mostly columns, if nothing was overwritten."""
 
 _MOST_WRITTEN = 3
-"""How many times the bytes that are wanted may be on disk."""
+"""Most bytes on disk, as a multiple of the live bytes."""
 
 
 class ExternalKeyTable:
     """Key ranges on disk.
 
     Args:
-        directory: where the scratch files are made; must exist.
+        directory: directory of the scratch files; must exist.
         budget: bytes of memory.
-        table: the keys so far, which are taken. It is not needed any more.
+        table: the keys so far; they are taken over, and the table is no longer needed.
         new_table: makes an empty table.
 
     Raises:
         Capacity: the directory has no room.
-        Invalid: a file cannot be made.
+        Invalid: a file cannot be created.
     """
 
     def __init__(self, directory: Path, budget: int, table: KeyTable, new_table: Callable[[], KeyTable]) -> None:
-        self._budget = self._look_at = budget
+        self._budget = self._check_at = budget
         self._new_table = new_table
         self._spill = Spill(directory, min(_LARGEST_BLOCK, max(_SMALLEST_BLOCK, int(budget * _BLOCK))))
         self._largest = max(self._spill.buffer, (budget - _RANGES * self._spill.buffer) // _NEEDED)
         ids = table.survivors(tombstones=True)
         self._sample: list[bytes] = []
         self._every = max(1, len(ids) // _SAMPLED)
-        self._chance = np.random.default_rng(0)  # what comes in turns must not be sampled in turns
+        self._chance = np.random.default_rng(0)  # periodic input must not be sampled periodically
         chunks = chunks_of(table, ids[:: self._every].copy())
-        self._keep(key for chunk in chunks for key in columns_of(chunk).keys.to_pylist())
+        self._add_sample(key for chunk in chunks for key in columns_of(chunk).keys.to_pylist())
         self._spill.divide(0, _quantiles(self._sample, _RANGES))
         for chunk in chunks_of(table, ids):
             self._spill.add(columns_of(chunk))
@@ -85,27 +85,27 @@ class ExternalKeyTable:
         return self._spill.file_bytes
 
     def add(self, columns: Columns) -> None:
-        """Take records; those without a key are left out.
+        """Add records; those without a key are skipped.
 
         Raises:
             Capacity: the disk is full.
             Invalid: a file cannot be written.
-            Retryable: what was read back is not what was written.
+            Retryable: the data read back differs from the data written.
         """
         self._spill.add(columns)
         rows = len(columns.keys)
         places = self._chance.integers(0, max(1, rows), self._chance.binomial(rows, 1 / self._every))
-        self._keep(columns.keys.take(pa.array(places)).drop_null().to_pylist())
-        if self._spill.written > self._look_at:
+        self._add_sample(columns.keys.take(pa.array(places)).drop_null().to_pylist())
+        if self._spill.written > self._check_at:
             self._bound_files()
 
     def tables(self) -> Iterator[KeyTable]:
-        """The last writes of one range after the other, in the order of their keys. What was taken is gone.
+        """Yield tables of last writes, one key range after the other in key order, and drop what was yielded.
 
         Raises:
             Capacity: the disk is full, and a range has to be divided.
             Invalid: a file cannot be written.
-            Retryable: what was read back is not what was written.
+            Retryable: the data read back differs from the data written.
         """
         while self._spill.ranges:
             if self._is_large(0):
@@ -120,20 +120,20 @@ class ExternalKeyTable:
             del table  # before the next one is read
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self._spill.close()
 
-    def _keep(self, keys: Iterable[bytes]) -> None:
-        """Keep keys that were sampled. When they are too many, half of them go, and only half as many come."""
+    def _add_sample(self, keys: Iterable[bytes]) -> None:
+        """Add sampled keys. When they are too many, half are dropped, and the sampling rate is halved."""
         self._sample += keys
         if len(self._sample) > _SAMPLED or sum(map(len, self._sample)) > self._budget * _SAMPLED_BYTES:
             self._sample, self._every = self._sample[::2], self._every * 2
 
     def _bound_files(self) -> None:
-        """Rewrite ranges, one at least, until the files are at most a few times what is wanted of them.
+        """Rewrite ranges, at least one, until the files are at most a few times the live bytes.
 
-        How much that is, is known of a range that was just rewritten, and taken to be the same share of the others. It
-        can only become more, so the files are not looked at again before they are so large.
+        The live share of a range that was just rewritten is known, and assumed for the others. Live bytes only grow, so
+        the files are not checked again before they reach the computed size.
         """
         ranges = self._spill.ranges
         while True:
@@ -144,12 +144,12 @@ class ExternalKeyTable:
             self._rewrite(number)
             share = ranges[number].live / before
             wanted = sum(max(one.live, one.written * share) for one in ranges)
-            self._look_at = int(_MOST_WRITTEN * wanted)
-            if self._spill.written <= self._look_at:
+            self._check_at = int(_MOST_WRITTEN * wanted)
+            if self._spill.written <= self._check_at:
                 break
 
     def _rewrite(self, number: int) -> None:
-        """Drop what was overwritten in a range. The ranges that a large one is divided into become one again."""
+        """Drop overwritten records of a range. The parts that a large range is divided into become one range again."""
         spill = self._spill
         if not self._is_large(number):
             spill.put(number, last_writes(spill.take(number)))
@@ -171,7 +171,7 @@ class ExternalKeyTable:
         return self._spill.ranges[number].written > self._largest
 
     def _divide(self, number: int) -> int:
-        """Divide a range into smaller ones; says how many there are more."""
+        """Divide a range into smaller ones; returns the number of additional ranges."""
         ranges = self._spill.ranges
         first, end = ranges[number].first, ranges[number + 1].first if number + 1 < len(ranges) else None
         keys = [key for key in self._sample if key > first and (end is None or key < end)]
@@ -182,7 +182,7 @@ class ExternalKeyTable:
 
 
 def _quantiles(keys: Sequence[bytes], parts: int) -> list[bytes]:
-    """The keys that divide some keys into so many parts of about the same size; ascending, and never the least one."""
+    """Keys that divide some keys into ``parts`` parts of about equal size; ascending, without the smallest key."""
     ordered = sorted(set(keys))
     places = {len(ordered) * part // parts for part in range(1, parts)} - {0}
     return [ordered[place] for place in sorted(places)]

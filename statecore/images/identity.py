@@ -1,11 +1,10 @@
-"""What an image was made of, as a hash: equal for equal runs, in the same order, on equal bases.
+"""The identity of an image: a hash of its inputs, equal for equal runs in the same order on equal bases.
 
-It costs nothing that grows with the data, and says nothing about what the image holds; that is its digest. Two images
-of one identity hold the same rows. Two that hold the same rows may have two identities: cut otherwise, or on another
-base.
+Its cost does not grow with the data, and it says nothing about the content; that is the digest. Images of one identity
+have the same rows. Images with the same rows may have different identities: from other ranges, or on another base.
 
 The hash is SHA-256 over a JSON document: its version, the kind, for each database in order its segment, the identity of
-its base, and hash and offsets of its runs as they were given, and the offsets.
+its base, and hash and offsets of its runs as given, and the offsets.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ def image_identity(
     """The identity of an image, 64 hex digits.
 
     Args:
-        kind: what the store is.
-        databases: by segment (``None`` where the store has none) the identity of the base, if there is one
+        kind: the store's kind.
+        databases: by segment (``None`` without segments) the identity of the base, if any
             (:func:`statecore.images.bases.base_identity`), and the runs above it, in the order they are applied.
-        offsets: by changelog partition what the image says.
+        offsets: offsets of the image, by changelog partition.
     """
     document = {
         "version": _VERSION,

@@ -1,4 +1,4 @@
-"""Builds an image: the fresh database of one store of one task, of its runs on what lies below them, with its offsets.
+"""Builds an image: a new database of one store of one task, from its runs on their base, with its offsets.
 
 A store with segments is a directory of databases, one for each segment that is live at the stream time, each with the
 same offsets; expired segments are left out. Where no segment has rows there is still one, of the stream time: without a
@@ -10,15 +10,15 @@ database there is no offset, and under exactly-once Kafka Streams would wipe the
     a database:   run  [300, 400)   ┐
                   run  [200, 300)   ┴ merged before the ingest, where Kafka Streams would when it opens this
                   run  [100, 200)     linked
-                  base [  0, 100)     linked, if there is one: only what moved is hashed
+                  base [  0, 100)     linked, if there is one: only added files are hashed
 
-Ingest accepts a file with a flipped bit, so every file is hashed where it lies in the database, after ingest, and that
-hash must be the one taken when the run was finished. (Once: it covers whatever happened to the file until then. A file
-that was hashed while it came, and is the same inode since, not written to, is not hashed again.)
+Ingest accepts a file with a flipped bit, so every file is hashed in the database, after ingest, and the hash must be
+the one taken when the run was finished. (Once: it covers whatever happened to the file until then. A file that was
+hashed while it was received, and is the same unmodified inode, is not hashed again.)
 
 Rows and digest come from the runs, without a scan (:mod:`statecore.images.runs_digest`), unless they are known. On a
-base nobody finds them out.
-Which runs are merged is said by :mod:`statecore.images.read_amplification`. RocksDB merges nothing.
+base they stay unknown.
+:mod:`statecore.images.read_amplification` chooses the runs to merge. RocksDB merges nothing.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ from statecore.images.merge import merged_file
 from statecore.images.model import ROW_VERSION, Image, MergedDatabase, RunFile, RunFormat, Segmentation, StoreDigest
 from statecore.images.read_amplification import runs_to_merge
 from statecore.images.run_order import check_order, runs_of_one_partition
-from statecore.images.runs_digest import merged_digest, told_digest
+from statecore.images.runs_digest import known_digest, merged_digest
 from statecore.images.tables import damaged
 from statecore.stores.rocksdb.manifest_guard import forget_manifest_guard
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES, Durability
 
 _WHEN_CLOSED = replace(KEEP_FILES, durability=Durability.PROCESS, witnessed=False)
-"""A database in the making is nobody's: it is forced to the disk once, when it is closed."""
+"""A database under construction has no other users: it is synced to disk once, when it is closed."""
 
 _NOT_MERGED: Mapping[int | None, MergedDatabase] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class SegmentedRuns:
-    """What is needed to divide a store's runs into segments.
+    """Parameters that divide a store's runs into segments.
 
     Attributes:
-        store: the store's name, with which the names of segments begin.
+        store: the store's name, the prefix of segment names.
         segmentation: retention and interval.
-        stream_time: the greatest time of all its keys in ms, of those of a base too; -1 when it has none.
+        stream_time: greatest time of all its keys in ms, including those of a base; -1 without keys.
     """
 
     store: str
@@ -72,11 +72,11 @@ class SegmentedRuns:
 
 @dataclass(frozen=True)
 class _Database:
-    """What one database is made of.
+    """Inputs of one database.
 
     Attributes:
-        directory: where it is made.
-        base: what lies below, if anything does.
+        directory: where it is built.
+        base: the base, if any.
         runs: in the order they are applied.
     """
 
@@ -97,36 +97,35 @@ def build_image(
     content: StoreDigest | None = None,
     counts: bool = True,
 ) -> Image:
-    """Make the databases of these runs, closed and durable when this returns.
+    """Build the databases of these runs; they are closed and durable when this returns.
 
-    The directory is not valid before: build under a name nobody reads, then move it. Run files are left in place, and
+    The directory is not valid before: build it under a temporary name, then move it. Run files are left in place, and
     no byte or inode of a base is changed.
 
     Args:
         directory: the store's directory; must not exist.
-        kind: what the store is.
-        runs: the runs in the order they are applied; none makes an empty store, or leaves the bases as they are.
+        kind: the store's kind.
+        runs: the runs in the order they are applied; none makes an empty store, or leaves the bases unchanged.
         offsets: by changelog partition the last applied offset (a global store: the next one), or -4
             (``OFFSET_UNKNOWN``).
         segmented: how the store is divided by time; required where the kind has segments.
         bases: the databases below the runs.
-        merged: by segment (``None`` where the store has none) the databases whose runs were merged before, slice by
-            slice (:mod:`statecore.images.key_range_merge`); of others, and of those on a base, the runs are merged
-            here.
-        content: what all of it holds, where that is known already: no row is read to find it out again.
-        counts: whether rows are read to find it out, where runs overlap and do not tell it.
+        merged: by segment (``None`` without segments) the databases whose runs were merged before, slice by slice
+            (:mod:`statecore.images.key_range_merge`); runs of other databases, and those on a base, are merged here.
+        content: the content of the image, if already known: no row is read for it.
+        counts: whether rows are read for the content, where runs overlap and do not have it.
 
     Returns:
-        The image. What it holds is unknown where it was not and one of its databases has a base, or nobody was to
-        count; see :func:`verify_image`.
+        The image. Its content is unknown where it was not given and one of its databases has a base, or ``counts`` is
+        false; see :func:`verify_image`.
 
     Raises:
-        Invalid: the directory exists, an offset is not one, runs are not in order, nothing can be built on a base
-            (:func:`checked_bases`), or stores of this kind are rebuilt and not advanced.
-        Corrupted: a run is not the file it was when it was finished; the half-built directory is left for inspection.
-            Or a base is damaged.
-        NotFound: there is no base.
-        Fenced: somebody has a base open.
+        Invalid: the directory exists, an offset is invalid, runs are out of order, a base is unfit
+            (:func:`checked_bases`), or stores of this kind cannot be advanced.
+        Corrupted: a run has changed since it was finished (the half-built directory is left for inspection), or a base
+            is damaged.
+        NotFound: a base does not exist.
+        Fenced: a process has a base open.
         Capacity: no room.
     """
     _check_offsets(offsets)
@@ -147,9 +146,9 @@ def build_image(
         _build_database(database, kind, offsets, merged.get(segment), reads=counts and content is None)
         for segment, database in databases.items()
     ]
-    told = [found for found in digests if found is not None]
-    if len(told) == len(digests):
-        content = reduce(combined, told, StoreDigest(0, 0, EMPTY))
+    known = [found for found in digests if found is not None]
+    if len(known) == len(digests):
+        content = reduce(combined, known, StoreDigest(0, 0, EMPTY))
     if kind.is_segmented:
         sync_file(directory.parent)  # the databases are durable, each with its name in the store's directory
     made_of = {key: (None if one.base is None else one.base.identity, one.runs) for key, one in databases.items()}
@@ -167,9 +166,9 @@ def _check_offsets(offsets: Mapping[TopicPartition, int]) -> None:
     for partition, offset in offsets.items():
         if offset < 0 and offset != OFFSET_UNKNOWN:
             raise Invalid(
-                f"{offset} is no offset for {partition}.",
+                f"{offset} is not an offset of {partition}.",
                 code="offset-invalid",
-                action=f"Give the last applied offset, or {OFFSET_UNKNOWN} when it is unknown.",
+                action=f"Give the last applied offset, or {OFFSET_UNKNOWN} if it is unknown.",
                 topic=partition.topic,
                 partition=partition.partition,
                 offset=offset,
@@ -182,14 +181,14 @@ def _check_runs(
     for run in runs:
         if run.format is RunFormat.RECORDS:
             raise Invalid(
-                f"{run.path} holds records of a versioned store, and no rows.",
+                f"{run.path} contains records of a versioned store, not rows.",
                 code="kind-unsupported",
-                action="Replay them with build_version_runs, and build the image of what that makes.",
+                action="Replay them with build_version_runs, and build the image of the resulting runs.",
                 path=str(run.path),
             )
         if run.kind not in (None, kind) or run.row_version != ROW_VERSION:
             raise Invalid(
-                f"{run.path} holds rows of a {run.kind} store in version {run.row_version}, and not of a {kind} store "
+                f"{run.path} contains rows of a {run.kind} store in version {run.row_version}, not of a {kind} store "
                 f"in version {ROW_VERSION}.",
                 code="run-mismatch",
                 action="Read the changelog again, as a store of this kind.",
@@ -198,16 +197,16 @@ def _check_runs(
         changelog = run.origin.changelog
         if changelog is not None and changelog not in offsets:
             raise Invalid(
-                f"{run.path} holds rows of {changelog}, and the image is of {', '.join(map(str, offsets))}.",
+                f"{run.path} contains rows of {changelog}, and the image is of {', '.join(map(str, offsets))}.",
                 code="run-mismatch",
-                action="Take the runs of the image's own changelog.",
+                action="Use the runs of the image's own changelog.",
                 path=str(run.path),
             )
         if bases is not None and run.start < (ends := _base_end(bases, changelog)):
             raise Invalid(
                 f"A run begins at offset {run.start}, and the base ends at {ends}.",
                 code="run-below-base",
-                action="Give only runs of what came after the base.",
+                action="Give only runs that begin at the base's end or later.",
                 offset=run.start,
             )
     if not kind.is_versioned:
@@ -216,13 +215,13 @@ def _check_runs(
 
 
 def _check_ahead(offsets: Mapping[TopicPartition, int], bases: ImageBases) -> None:
-    """Refuse an offset that the base is ahead of already."""
+    """Refuse an offset smaller than the base's."""
     for partition, offset in bases.offsets.items():
         if offsets.get(partition, offset) < offset:
             raise Invalid(
-                f"The base stands at offset {offset} of {partition}, and the image would say {offsets[partition]}.",
+                f"The base is at offset {offset} of {partition}, and the image would have {offsets[partition]}.",
                 code="offset-invalid",
-                action="Give the last applied offset of the runs, or that of the base where there are none.",
+                action="Give the last applied offset of the runs, or that of the base if there are none.",
                 topic=partition.topic,
                 partition=partition.partition,
                 offset=offset,
@@ -230,14 +229,14 @@ def _check_ahead(offsets: Mapping[TopicPartition, int], bases: ImageBases) -> No
 
 
 def _base_end(bases: ImageBases, changelog: TopicPartition | None) -> int:
-    """Where the base ends in a partition; the least of all where a run does not say its own."""
+    """End of the base in a partition; the smallest of all where a run does not name its partition."""
     return min(bases.starts.values()) if changelog is None else bases.starts[changelog]
 
 
 def _live_databases(
     directory: Path, runs: Sequence[RunFile], below: Mapping[int | None, CheckedBase], segmented: SegmentedRuns
 ) -> tuple[dict[int | None, _Database], int]:
-    """The database of each segment that is live, oldest first, and the rows of the runs that have expired."""
+    """Database of each live segment, oldest first, and the number of expired rows in the runs."""
     of = segmented.segmentation
     first = first_live_segment(segmented.stream_time, of.retention_ms, of.interval_ms)
     there = {run.segment for run in runs} | below.keys()
@@ -259,7 +258,7 @@ def _build_database(
     *,
     reads: bool,
 ) -> StoreDigest | None:
-    """Make a database; what it holds, where the runs tell it, or are read to tell it."""
+    """Build a database; returns its content where runs have it, or where rows are read for it."""
     directory, base = database.directory, database.base
     merged = merged if base is None else None
     for run in database.runs if merged is None else merged.files:
@@ -281,16 +280,16 @@ def _build_database(
         if merged is not None:
             found = merged.content
         elif base is None:
-            found = merged_digest(runs, files) if reads else told_digest(runs)
+            found = merged_digest(runs, files) if reads else known_digest(runs)
         store.commit(offsets)
     forget_manifest_guard(directory)
     if base is not None:
-        sync_tree(directory)  # of a database that it has made the store does that itself
+        sync_tree(directory)  # a store syncs a database that it created itself
     return found
 
 
 def _merged(directory: Path, base: CheckedBase | None, runs: Sequence[RunFile]) -> list[RunFile]:
-    """The runs, those merged that Kafka Streams would otherwise merge when it opens the database."""
+    """The runs, after merging those that Kafka Streams would otherwise merge when it opens the database."""
     merged: list[RunFile] = []
     done = 0
     for group in runs_to_merge(runs, None if base is None else base.sorted_runs):
@@ -299,7 +298,7 @@ def _merged(directory: Path, base: CheckedBase | None, runs: Sequence[RunFile]) 
         together = runs[group]
         for run in together:
             if file_sha256(run.path) != run.sha256:
-                raise damaged(run, "is not the file it was when it was finished (its SHA-256 differs)")
+                raise damaged(run, "has changed since it was finished (its SHA-256 differs)")
         path = directory / f"merged-{group.start:05d}"
         made = merged_file(path, together, keep_tombstones=base is not None or group.start > 0)
         merged += [] if made is None else [made]
@@ -317,17 +316,17 @@ def verify_image(
 
     Args:
         path: the store's directory.
-        kind: what the store is.
+        kind: the store's kind.
         changelogs: the partitions whose offset every database of it must have.
-        identity: the identity of the image, where that is known; it is not told by the files.
+        identity: identity of the image, if known; the files do not contain it.
 
     Returns:
-        The image, its content known.
+        The image, with its content.
 
     Raises:
-        NotFound: no database at the path.
-        Corrupted: a block cannot be read, an offset is missing, or segments disagree in theirs.
-        Invalid: a database of another kind.
+        NotFound: there is no database at the path.
+        Corrupted: a block cannot be read, an offset is missing, or segments have different offsets.
+        Invalid: a database is of another kind.
     """
     databases = [path] if not kind.is_segmented else sorted(one for one in path.iterdir() if one.is_dir())
     found, offsets = StoreDigest(0, 0, EMPTY), dict[TopicPartition, int]()
@@ -361,7 +360,7 @@ def _without_offset(database: Path, changelog: TopicPartition, offset: int | Non
 
 
 def _check_present(run: RunFile) -> None:
-    """Refuse a run that is missing or cut before a database is made; its bytes are checked after ingest."""
+    """Refuse a missing or truncated run before a database is built; its bytes are checked after ingest."""
     path = run.path
     if not path.is_file():
         raise damaged(run, "is missing")
@@ -371,18 +370,18 @@ def _check_present(run: RunFile) -> None:
 
 
 def _check_ingested(runs: Sequence[RunFile], files: Sequence[Path]) -> None:
-    """The files in the database must be the runs, in their order, byte for byte."""
+    """Check that the files in the database are the runs, in order, byte for byte."""
     if len(files) != len(runs):
         raise Corrupted(
-            f"{len(runs)} runs were ingested, but {len(files)} files appeared: {', '.join(map(str, files))}.",
+            f"{len(runs)} runs were ingested, but {len(files)} files were added: {', '.join(map(str, files))}.",
             code="ingest-inconsistent",
             action="Run the job again, and report this if it happens twice.",
             expected=len(runs),
             found=len(files),
         )
     together = zip(runs, files, strict=True)
-    unseen = [(run, file) for run, file in together if not is_as_it_was(file, run.hashed)]
-    hashes = file_hashes([file for _, file in unseen])
-    for (run, file), sha256 in zip(unseen, hashes, strict=True):
+    unhashed = [(run, file) for run, file in together if not is_as_it_was(file, run.hashed)]
+    hashes = file_hashes([file for _, file in unhashed])
+    for (run, file), sha256 in zip(unhashed, hashes, strict=True):
         if file.stat().st_size != run.file_bytes or sha256 != run.sha256:
-            raise damaged(run, f"is not the file it was when it was finished (the SHA-256 of {file} differs)")
+            raise damaged(run, f"has changed since it was finished (the SHA-256 of {file} differs)")

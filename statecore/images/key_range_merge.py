@@ -1,21 +1,21 @@
-"""One database, worked on by many: its keys are divided, and its runs are merged and added up slice by slice.
+"""Merges and digests the runs of one database in parallel, by key range.
 
-A slice is a range of keys. Whoever works on one reads all runs of the database there, merges those that are to be
-merged (:mod:`statecore.images.read_amplification`) into a file of its own, and adds up the digest of what the database
-will show of these keys. The files of one merge follow one another without a common key, so RocksDB takes them for one
-sorted run, and the image is built without a look at a row::
+A slice is a range of keys. The worker of a slice reads all runs of the database there, merges those that are to be
+merged (:mod:`statecore.images.read_amplification`) into a file of its own, and adds up the digest of the visible rows.
+The files of one merge follow one another without common keys, so RocksDB treats them as one sorted run, and the image
+is built without reading a row::
 
     keys             a ───────────┬────────────┬──────────── z
     run 0            ├────────────┼────────────┼───────────┤ ┐  merged: three files,
     run 1             ├───────────┼────────────┼──────────┤  ┘  one sorted run
-    run 2, 3, 4      ├────────────┼────────────┼───────────┤    as they are
+    run 2, 3, 4      ├────────────┼────────────┼───────────┤    unchanged
                        slice 0       slice 1      slice 2
 
-How many slices there are, and where they are cut, follows from the runs alone, never from who works on them: the same
-runs give the same files. The cuts are taken from the indexes of the runs; no row is read to find them.
+The number of slices and their bounds follow from the runs alone, never from the workers: the same runs give the same
+files. The bounds are taken from the indexes of the runs; no row is read to find them.
 
-Each slice compares the hashes of its share of the files that are merged, so that the work is done once; what it reads
-of the others is proven by the checksum of each block. Slices are good only all together (:func:`join_slices`).
+Each slice verifies the hashes of its share of the merged files, so that the work is done once; the checksum of each
+block verifies what it reads of the others. Slices are valid only all together (:func:`join_slices`).
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ from statecore.images.runs_digest import added_up
 from statecore.images.tables import KeyRange, Table, damaged, index_entry, open_table
 
 _PLACES_EACH = 16
-"""Places in the indexes, for each slice, among which the cuts are chosen; each run has its share of them."""
+"""Index keys per slice from which the bounds are chosen; each run contributes its share."""
 
 
 def merge_slice(
     directory: Path, runs: Sequence[RunFile], part: int, parts: int, *, limits: MergeLimits = LIMITS
 ) -> tuple[SliceContent, list[RunFile]]:
-    """Work on one slice of a database that has nothing below its runs.
+    """Merge and digest one slice of a database without a base.
 
     Args:
-        directory: where files are written; must exist.
+        directory: directory of the new files; must exist.
         runs: all runs of the database, in the order they are applied.
-        part: number of the slice, from 0.
-        parts: how many there are, from :func:`statecore.images.read_amplification.slices_of`.
-        limits: how much is held at once.
+        part: index of the slice, from 0.
+        parts: number of slices, from :func:`statecore.images.read_amplification.slices_of`.
+        limits: buffer sizes and work per kernel call.
 
     Returns:
-        What the slice holds, and the files that were written of it.
+        The slice's content, and the files written for it.
 
     Raises:
-        Corrupted: a run is not the file it was when it was finished.
-        Invalid: runs hold records instead of rows.
+        Corrupted: a run has changed since it was finished.
+        Invalid: runs contain records instead of rows.
         Capacity: no room for a file.
     """
     refuse_records(runs)
@@ -65,7 +65,7 @@ def merge_slice(
     merged = [number for group in groups for number in range(len(runs))[group]]
     for number in merged[part::parts]:
         if file_sha256(runs[number].path) != runs[number].sha256:
-            raise damaged(runs[number], "is not the file it was when it was finished (its SHA-256 differs)")
+            raise damaged(runs[number], "has changed since it was finished (its SHA-256 differs)")
     tables = [open_table(run, run.path) for run in runs]
     ranges = key_ranges(runs, tables, parts)
     if part >= len(ranges):
@@ -93,12 +93,7 @@ def merge_slice(
 
 
 def key_ranges(runs: Sequence[RunFile], tables: Sequence[Table], parts: int) -> list[KeyRange]:
-    """Ranges of keys with about the same bytes of the runs in each, which cover all keys; at most so many.
-
-    Args:
-        runs: the runs.
-        tables: their files.
-        parts: how many.
+    """Split all keys into at most ``parts`` ranges with about the same run bytes in each.
 
     Raises:
         Corrupted: an index cannot be read.
@@ -115,7 +110,7 @@ def key_ranges(runs: Sequence[RunFile], tables: Sequence[Table], parts: int) -> 
 
 
 def _samples(run: RunFile, table: Table, wanted: int) -> list[tuple[bytes, int]]:
-    """Keys that divide a run evenly, each with the bytes that lie between it and the one before."""
+    """Keys that divide a run evenly, each with the bytes between it and the one before."""
     stride = max(1, table.blocks // wanted)
     found, before = [], 0
     for block in range(stride - 1, table.blocks, stride):
@@ -129,7 +124,9 @@ def _samples(run: RunFile, table: Table, wanted: int) -> list[tuple[bytes, int]]
 def _replaced(
     runs: Sequence[RunFile], groups: Sequence[slice], made: Sequence[Sequence[RunFile]]
 ) -> tuple[list[RunFile], list[int | None]]:
-    """The runs, with what was made of each group in its place; and which run each of them was."""
+    """The runs with each group replaced by its merged files, and the original index of each (``None`` for merged
+    files).
+    """
     files: list[RunFile] = []
     numbers: list[int | None] = []
     done = 0
@@ -143,15 +140,15 @@ def _replaced(
 def join_slices(
     runs: Sequence[RunFile], slices: Sequence[SliceContent], at_hand: Callable[[Run], RunFile]
 ) -> MergedDatabase:
-    """What an image is built of when all slices of a database were worked on.
+    """Combine all slices of a database into the inputs of its image.
 
     Args:
         runs: all runs of the database, in the order they are applied.
         slices: all of its slices, in order.
-        at_hand: finds the file of a run that was made.
+        at_hand: finds the file of a merged run.
 
     Raises:
-        Corrupted: the slices do not have all entries of the runs, each once.
+        Corrupted: the slices do not have each entry of the runs exactly once.
     """
     check_entries(runs, [sum(counts) for counts in zip(*(one.entries for one in slices), strict=True)])
     groups = runs_to_merge(runs)
@@ -162,7 +159,7 @@ def join_slices(
         for one, following in pairwise(parts):
             if bytes.fromhex(one.max_key) >= bytes.fromhex(following.min_key):
                 raise Corrupted(
-                    f"{one.path} and {following.path} have keys in common, and were made of different ones.",
+                    f"{one.path} and {following.path} have common keys, but were merged from different key ranges.",
                     code="ingest-inconsistent",
                     action="Run the job again, and report this if it happens twice.",
                 )

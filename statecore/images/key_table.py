@@ -1,7 +1,7 @@
-"""The distinct keys of a run, and where the last write of each is: memory of :mod:`statecore.images.kernels.kernel`.
+"""The distinct keys of a run and the last write of each: memory of :mod:`statecore.images.kernels.kernel`.
 
-Values are never copied on the way in. A batch is held by reference until the table says which of its rows still count;
-``shrink`` then copies those and lets the batch go.
+Values are not copied when they are added. A batch is held by reference until the table knows which of its rows still
+count; ``shrink`` then copies those and releases the batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LAST_TABLE_BITS = 31
 
 @dataclass
 class _Held:
-    """One batch: addresses for the kernels and the objects that keep them alive."""
+    """A held batch: addresses for the kernels and the objects that keep them alive."""
 
     ids: npt.NDArray[np.uint32]
     offsets: int
@@ -57,7 +57,7 @@ class Chunk(NamedTuple):
     """Rows in key order as contiguous buffers.
 
     Attributes:
-        key_offsets: where each key starts in ``keys``, and where the last one ends.
+        key_offsets: start of each key in ``keys``, and end of the last one.
         keys: bytes of the keys.
         value_offsets: the same for the values; a tombstone has length zero.
         values: bytes of the record values.
@@ -74,11 +74,7 @@ class Chunk(NamedTuple):
 
 
 class KeyTable:
-    """Interns keys and remembers the last write of each.
-
-    Args:
-        timestamps: whether record timestamps are needed later.
-    """
+    """Interns keys and keeps the last write of each; with record timestamps if ``timestamps``."""
 
     def __init__(self, *, timestamps: bool) -> None:
         self._timestamps = timestamps
@@ -93,17 +89,17 @@ class KeyTable:
 
     @property
     def keys(self) -> int:
-        """Distinct keys seen."""
+        """Number of distinct keys."""
         return int(self._used[USED.keys])
 
     @property
     def null_keys(self) -> int:
-        """Records without a key, which a store skips."""
+        """Number of records without a key, which a store skips."""
         return int(self._used[USED.null_keys])
 
     @property
     def bytes(self) -> int:
-        """Memory held: batches and the table itself, by capacity."""
+        """Memory in use: batches and the table itself, by capacity."""
         return self.held_bytes + self._table.nbytes + self._entries.nbytes + self._arena.nbytes
 
     def add(self, keys: pa.Array, values: pa.Array, timestamps: pa.Array) -> None:
@@ -148,12 +144,12 @@ class KeyTable:
             self._grow(len(keys[row].as_buffer()))
 
     def append(self, keys: pa.Array, values: pa.Array, timestamps: pa.Array) -> None:
-        """Add keys that are not here, each once and none null. After that no other rows can be added."""
+        """Append keys that are not in the table, each once and none null. No other rows can be added afterwards."""
         rows = len(keys)
         if rows == 0:
             return
         column = binary_column(keys)
-        more = int(keys.get_total_buffer_size()) + 8 * rows  # those of long keys, each on a multiple of eight
+        more = int(keys.get_total_buffer_size()) + 8 * rows  # long keys, each at a multiple of eight
         self._reserve(self.keys + rows, int(self._used[USED.arena_bytes]) + more)
         ids = np.empty(rows, np.uint32)
         kernel.run(
@@ -171,7 +167,7 @@ class KeyTable:
 
     def _hold(self, ids: npt.NDArray[np.uint32], values: pa.Array, timestamps: pa.Array) -> int:
         column = binary_column(values)
-        # Whole buffers, not the slice of them: that is what holding the batch keeps alive.
+        # Whole buffers, not their slices: holding the batch keeps them alive.
         size = ids.nbytes + int(values.get_total_buffer_size()) + (0 if column.valid is None else column.valid.nbytes)
         stamps, keep = 0, (values, None)
         if self._timestamps:
@@ -188,7 +184,7 @@ class KeyTable:
         return len(self._held) - 1
 
     def _grow(self, key_bytes: int) -> None:
-        """Make room for at least one more key of that length, in whatever is full."""
+        """Make room for at least one more key of that length."""
         if self.keys * 2 >= len(self._table):
             if self._bits == _LAST_TABLE_BITS:
                 raise OverflowError(
@@ -201,7 +197,7 @@ class KeyTable:
         self._reserve(self.keys + 1, int(self._used[USED.arena_bytes]) + key_bytes + 8)
 
     def _reserve(self, keys: int, arena_bytes: int) -> None:
-        """Make room for so many keys and so many bytes of long ones, and for as much again if there is not enough."""
+        """Make room for this many keys and bytes of long keys; grow at least by a factor of two."""
         if keys > len(self._entries):
             entries = np.empty((max(keys, 2 * len(self._entries)), kernel.ENTRY_WORDS), np.uint64)
             entries[: self.keys] = self._entries[: self.keys]
@@ -213,7 +209,7 @@ class KeyTable:
             self._arena = arena
 
     def shrink(self) -> None:
-        """Copy the rows that still count out of the batches where most no longer do, and let those batches go."""
+        """Copy the live rows out of batches where most rows are overwritten, and release those batches."""
         live = np.array(Live(), np.int64)
         for number, held in enumerate(self._held):
             if held is None:
@@ -236,10 +232,10 @@ class KeyTable:
                 self._held[number] = None
                 self._free.append(number)
             elif after < held.bytes:
-                self._held[number] = self._kept(number, held, rows, size)
+                self._held[number] = self._live_rows(number, held, rows, size)
                 self.held_bytes += after - held.bytes
 
-    def _kept(self, number: int, held: _Held, rows: int, size: int) -> _Held:
+    def _live_rows(self, number: int, held: _Held, rows: int, size: int) -> _Held:
         ids, offsets = np.empty(rows, np.uint32), np.empty(rows + 1, np.int64)
         data, valid = np.empty(size, np.uint8), np.empty(rows, np.uint8)
         stamps = np.empty(rows if self._timestamps else 0, np.int64)
@@ -265,7 +261,7 @@ class KeyTable:
         return _Held(ids, address_of(offsets), 8, address_of(data), valid, where, total, (offsets, data, stamps))
 
     def survivors(self, *, tombstones: bool) -> npt.NDArray[np.uint32]:
-        """Ids of the keys to write, in the order they were first seen."""
+        """Ids of the keys to write, in the order of first occurrence."""
         ids = np.empty(self.keys, np.uint32)
         batches = self._batches()
         kept = kernel.run(
@@ -282,7 +278,7 @@ class KeyTable:
         return table
 
     def in_key_order(self, ids: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-        """The same ids, ordered by the bytes of their keys, as RocksDB's bytewise comparator has it."""
+        """Sort ids by the bytes of their keys, as RocksDB's bytewise comparator does."""
         ids = np.ascontiguousarray(ids)
         if len(ids) < 2:
             return ids
@@ -305,11 +301,12 @@ class KeyTable:
                 counts=counts,
             )
             if words[0] == words[-1]:
-                # They agree in eight bytes after their common prefix: padding. One is a prefix of the others.
+                # They are equal in eight bytes after their common prefix: padding. One is a prefix of the others.
                 lengths = self._lengths(part)
                 order = np.argsort(lengths, kind="stable")
                 part[:] = part[order]
-                # Only keys that end inside the padding are told apart by length; the rest goes one word deeper.
+                # Only keys that end inside the padding are distinguished by length; the rest is compared one word
+                # deeper.
                 ended = int(np.searchsorted(lengths[order], depth + 8, side="right"))
                 if count - ended > 1:
                     pending.append((low + ended, high, depth + 8))
@@ -325,21 +322,18 @@ class KeyTable:
         return lengths
 
     def times(self, ids: npt.NDArray[np.uint32], at: int) -> npt.NDArray[np.int64]:
-        """The big-endian int64 at a place of each key, counted from its end when negative; keys must be long enough."""
+        """Big-endian int64 at a position of each key, counted from its end when negative; keys must be long enough."""
         found = np.empty(len(ids), np.int64)
         kernel.run("key_times", entries=self._entries, arena=self._arena, ids=ids, count=len(ids), at=at, out=found)
         return found
 
     def gather(self, ids: npt.NDArray[np.uint32], *, rows_at_once: int, bytes_at_once: int) -> Iterator[Chunk]:
-        """Keys and last values in the order of ``ids``, a chunk at a time.
+        """Yield keys and last values in the order of ``ids`` as chunks with buffers of their own.
 
         Args:
             ids: ids of keys, as :meth:`in_key_order` returns them.
             rows_at_once: most rows of a chunk.
             bytes_at_once: most bytes of keys, and of values, of a chunk; a single larger row is a chunk of its own.
-
-        Yields:
-            Chunks with buffers of their own.
         """
         batches = self._batches()
         needed = np.array(Needed(), np.int64)

@@ -1,12 +1,12 @@
-"""A merge that writes: sorted runs in, one run out.
+"""Merges sorted runs into one run.
 
-Adjacent runs of a database become one run of all of them, in columns: a kernel copies the rows that no later run
-replaces into buffers of a megabyte, and the columnar writer lays them out. With it nobody needs RocksDB's own
-compaction, whose files cannot be ingested again. The same runs give the same file, byte for byte::
+Adjacent runs of a database become one run, in columns: a kernel copies the rows that no later run replaces into buffers
+of a megabyte, and the columnar writer writes them. It replaces RocksDB's own compaction, whose files cannot be ingested
+again. The same runs give the same file, byte for byte::
 
     run 0  [100, 200)     a=1   b=2   c=3
     run 1  [200, 300)     a=4   b deleted
-    merged [100, 300)     a=4   b deleted  c=3       without deletes, where nothing older lies below:  a=4   c=3
+    merged [100, 300)     a=4   b deleted  c=3       without deletes, where nothing older is below:  a=4   c=3
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ def merge_runs(
 
     Args:
         path: the file to write.
-        runs: at least one, in the order they are applied, with no run of the database between them that is left out
-            (:class:`Run` says what can be seen of that). Their files have been compared with their hashes.
-        keep_tombstones: write deletes. They may be left out only where the oldest run of the database is among these
-            and no base lies below.
-        limits: how much is held at once.
+        runs: at least one, in the order they are applied, without gaps in the runs of the database (:class:`Run` says
+            what can be detected of that). Their files have been compared with their hashes.
+        keep_tombstones: write deletes. They may be dropped only where the oldest run of the database is among these and
+            it has no base.
+        limits: buffer sizes and work per kernel call.
 
     Returns:
-        The run, of all their offsets; ``None`` when no row is left.
+        The run, with the offsets of all; ``None`` when no row is left.
 
     Raises:
-        Invalid: the runs are not in order, not of one segment, hold records instead of rows, or have keys too many and
-            too long for one file.
-        Corrupted: a run is not what it says.
+        Invalid: the runs are out of order, of several segments, contain records instead of rows, or their keys exceed
+            one file.
+        Corrupted: a run does not match its description.
         Capacity: no room for the file.
     """
     if not runs:
-        raise Invalid("Runs are merged, and at least one.", code="runs-missing", action="Name the runs of a database.")
+        raise Invalid("A merge needs at least one run.", code="runs-missing", action="Name the runs of a database.")
     check_order(runs)
     made = merged_file(path, runs, keep_tombstones=keep_tombstones, limits=limits)
     return made and runs[0].origin.of(replace(made, start=runs[0].start, end=runs[-1].end))
@@ -58,8 +58,9 @@ def merge_runs(
 def merged_file(
     path: Path, runs: Sequence[RunFile], *, keep_tombstones: bool, limits: MergeLimits = LIMITS
 ) -> RunFile | None:
-    """As :func:`merge_runs`, for who knows the order of the runs otherwise: those of a global store are of several
-    partitions. The run says no offsets.
+    """As :func:`merge_runs`, without the check of the order: runs of a global store are of several partitions.
+
+    The run has no offsets.
     """
     refuse_records(runs)
     merging = MergingRuns(runs, [open_table(run, run.path) for run in runs], limits=limits)
@@ -67,21 +68,17 @@ def merged_file(
 
 
 def refuse_records(runs: Sequence[Run]) -> None:
-    """Refuse runs that hold no rows.
-
-    Raises:
-        Invalid: they do not.
-    """
+    """Refuse runs that contain records instead of rows. Raises ``Invalid``."""
     if any(run.format is not RunFormat.SST for run in runs):
         raise Invalid(
-            "Records of a versioned store are no rows, and are not merged.",
+            "Records of a versioned store are not rows, and cannot be merged.",
             code="kind-unsupported",
             action="Build the store from all of them.",
         )
 
 
 def write_merged(path: Path, runs: Sequence[RunFile], merging: MergingRuns, *, keep_tombstones: bool) -> RunFile | None:
-    """As :func:`merged_file`, of the rows of the runs that ``merging`` reads."""
+    """As :func:`merged_file`, for the rows that ``merging`` reads."""
     made = write_run_of_any(path, _chunks(merging, keep_tombstones))
     if made is None:
         return None
@@ -90,7 +87,7 @@ def write_merged(path: Path, runs: Sequence[RunFile], merging: MergingRuns, *, k
 
 
 def _chunks(merging: MergingRuns, keep_tombstones: bool) -> Iterator[Chunk]:
-    """The rows that are left."""
+    """Yield the remaining rows."""
     rows, more = Rows.room(merging.limits), True
     while more:
         more = merging.take(rows, keep_deletes=keep_tombstones)

@@ -1,7 +1,7 @@
-"""Several runs read as one, key by key: the later run wins, a delete hides what is below it.
+"""Reads several runs as one, key by key: the later run wins, a delete hides older rows.
 
-The runs are SST files of our own layout (:mod:`statecore.images.sst`), so kernels read them where they lie, mapped into
-memory. What is done with the rows is the caller's: :mod:`.runs_digest` adds them up, :mod:`.merge` writes them.
+The runs are SST files of our own layout (:mod:`statecore.images.sst`), so kernels read the mapped files directly.
+:mod:`.runs_digest` digests the rows, :mod:`.merge` writes them.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ _ALL = KeyRange()
 
 @dataclass(frozen=True)
 class MergeLimits:
-    """How much a merge holds and does at once.
+    """Buffer sizes of a merge, and its work per kernel call.
 
     Attributes:
-        rows: rows that are copied before they are written; blocks of the file end there, so another limit is another
-            file.
+        rows: rows copied before they are written; blocks of the file end there, so another limit makes another file.
         bytes_each: bytes of keys, and of values, likewise. A larger row is copied alone.
-        key_bytes: memory for the key of each run before a longer one comes.
-        entries: what a kernel reads in one call: a second of work at most, so that an interrupt is heard.
+        key_bytes: initial buffer size for the key of each run.
+        entries: most entries read in one kernel call: at most a second of work, so that interrupts are handled.
     """
 
     rows: int = 4096
@@ -58,7 +57,7 @@ class Rows(NamedTuple):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The buffers as kernels take them, and how much room they have."""
+        """The buffers and their sizes as kernel arguments."""
         return {
             **self._asdict(),
             "limit": len(self.valid),
@@ -68,7 +67,7 @@ class Rows(NamedTuple):
 
     @classmethod
     def room(cls, limits: MergeLimits) -> Self:
-        """Buffers for so many rows, and so many bytes of keys and of values."""
+        """Allocate buffers of these limits."""
         return cls(
             key_offsets=np.zeros(limits.rows + 1, np.int64),
             keys=np.empty(limits.bytes_each, np.uint8),
@@ -78,14 +77,14 @@ class Rows(NamedTuple):
         )
 
     def with_room_for(self, key_bytes: int, value_bytes: int) -> Self:
-        """Buffers in which such a row has room; what was in them is lost where they are larger."""
+        """Buffers in which such a row fits; larger ones are new, and empty."""
         return self._replace(
             keys=np.empty(max(len(self.keys), key_bytes), np.uint8),
             values=np.empty(max(len(self.values), value_bytes), np.uint8),
         )
 
     def chunk(self, taken: int) -> Chunk:
-        """The first rows, as a view."""
+        """View of the first rows."""
         return Chunk(
             self.key_offsets[: taken + 1],
             self.keys[: self.key_offsets[taken]],
@@ -97,16 +96,16 @@ class Rows(NamedTuple):
 
 
 class MergingRuns:
-    """Runs that are read together, from their first rows on.
+    """Reads runs together, from their first rows on.
 
     Args:
         runs: the runs in the order they were applied.
         tables: their files, from :func:`statecore.images.tables.open_table`.
-        keys: which of their rows are read; only blocks that may hold such keys are looked at.
-        limits: how much is held and done at once.
+        keys: range of the rows to read; only blocks that may contain such keys are read.
+        limits: buffer sizes and work per kernel call.
 
     Raises:
-        Corrupted: a run is not in the format that its footer says.
+        Corrupted: a run is malformed.
     """
 
     def __init__(
@@ -136,25 +135,25 @@ class MergingRuns:
 
     @property
     def state(self) -> State:
-        """What the kernels have counted so far."""
+        """Counters of the kernels so far."""
         return State(*self._state.tolist())
 
     @property
     def entries(self) -> list[int]:
-        """Entries read so far of each run, of those in the range of keys."""
+        """Entries of each run read so far, inside the key range."""
         return [int(entries) for entries in self._cursors[:, CURSOR.entries]]
 
     @property
     def next_row_bytes(self) -> tuple[int, int]:
-        """Bytes of key and value of the row that is next."""
+        """Bytes of key and value of the next row."""
         cursor = Cursor(*self._cursors[self._heap[0]].tolist())
         return cursor.key_length, cursor.value_length
 
     def add_up(self) -> bool:
-        """Read rows for a while and add those that count to ``state``; whether there are more.
+        """Digest the next rows into ``state``; returns whether there are more.
 
         Raises:
-            Corrupted: a run is not in the format that its footer says, or has not as many entries as it should.
+            Corrupted: a run is malformed, or its number of entries is wrong.
         """
         return self._more and self._call_and_check_end(
             lambda: merged_kernel.run(
@@ -169,7 +168,7 @@ class MergingRuns:
         )
 
     def take(self, rows: Rows, *, keep_deletes: bool) -> bool:
-        """Copy rows that count into buffers, ``state.taken`` of them; whether there are more.
+        """Copy the next ``state.taken`` live rows into buffers; returns whether there are more.
 
         Nothing is taken where the next row alone is larger than the buffers.
 
@@ -189,7 +188,7 @@ class MergingRuns:
         )
 
     def _call(self, work: Callable[[], int]) -> bool:
-        """Call a kernel, and again as often as the key of a run needs more memory; whether there are more rows."""
+        """Call a kernel, again after each enlargement of a key buffer; returns whether there are more rows."""
         while (result := work()) == NEEDS_ROOM:
             self._make_room(self.state.stopped)
         if result == DAMAGED:
@@ -199,7 +198,7 @@ class MergingRuns:
         return result == MORE
 
     def _make_room(self, run: int) -> None:
-        """Give a run the memory that its next key needs, and twice what it had at least."""
+        """Enlarge a run's key buffer to what its next key needs, at least to twice its size."""
         cursor, held = self._cursors[run], self._keys[run]
         key = np.zeros(max(int(cursor[CURSOR.key_needed]), 2 * len(held)), np.uint8)
         key[: len(held)] = held
@@ -218,14 +217,10 @@ class MergingRuns:
 
 
 def check_entries(runs: Sequence[RunFile], entries: Sequence[int]) -> None:
-    """Make sure that all of some runs was read.
-
-    Args:
-        runs: the runs.
-        entries: entries read of each.
+    """Check that the runs were read completely; ``entries`` are the entries read of each.
 
     Raises:
-        Corrupted: a run has not as many as it should.
+        Corrupted: a run has another number of entries.
     """
     for run, found in zip(runs, entries, strict=True):
         if found != run.rows + run.deletes:
@@ -233,7 +228,7 @@ def check_entries(runs: Sequence[RunFile], entries: Sequence[int]) -> None:
 
 
 def _cursor(run: RunFile, table: Table, keys: KeyRange) -> Cursor:
-    """A cursor at the first block that may hold a key of the range, up to the last one that may."""
+    """Cursor from the first to the last block that may contain a key of the range."""
     start = address_of(table.data)
     cursor = Cursor(
         file=start, limit=table.entries, index_at=start + table.entries, index_end=start + table.entries_end

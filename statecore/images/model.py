@@ -1,4 +1,4 @@
-"""The nouns of building: a run, what lies below one, an image, and how a store is divided by time."""
+"""Value types of run and image building: runs, images, segmentation, and the databases that have older rows."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Segmentation:
     """How the rows of a store are divided by time.
 
     Attributes:
-        retention_ms: how long rows are kept.
-        interval_ms: time that one segment spans.
+        retention_ms: retention of rows.
+        interval_ms: time span of one segment.
     """
 
     retention_ms: int
@@ -27,18 +27,19 @@ class Segmentation:
 
 
 def segment_order(segment: int | None) -> int:
-    """Sorts the databases of a store: by segment, with the one of a store without segments (``None``) first."""
+    """Sort key of a store's databases: by segment; ``None`` (a store without segments) first."""
     return -1 if segment is None else segment
 
 
 @dataclass(frozen=True)
 class Below:
-    """Which databases of a store may have rows below the runs that are made. There a delete has something to hide, and
-    must be kept; in the others it is dropped.
+    """Databases of a store that may have rows below the new runs, so that their deletes must be kept.
+
+    In other databases deletes are dropped.
 
     Attributes:
-        anything: any database may; else those of ``segments`` alone.
-        segments: the databases that may: ids of segments, ``None`` for the one of a store without segments.
+        anything: any database may; otherwise only those of ``segments``.
+        segments: segment ids of databases that may have older rows; ``None`` for the one of a store without segments.
     """
 
     anything: bool = False
@@ -48,10 +49,10 @@ class Below:
     """The runs are the first rows of the store."""
 
     ANYTHING: ClassVar[Self]
-    """Nobody knows: every delete is kept."""
+    """Unknown: every delete is kept."""
 
     def reaches(self, segment: int | None) -> bool:
-        """Whether something may lie below in this database."""
+        """Whether this database may have older rows."""
         return self.anything or segment in self.segments
 
 
@@ -60,29 +61,31 @@ Below.ANYTHING = Below(anything=True)
 
 
 class RunFormat(StrEnum):
-    """What the file of a run is; a change that older releases cannot read gets a name of its own."""
+    """File format of a run; an incompatible change gets a new name."""
 
     SST = "sst"
     """An SST file of the columnar writer (:mod:`statecore.images.sst`): the same bytes for the same rows."""
 
     RECORDS = "records"
-    """Sorted records of a versioned store (:mod:`statecore.images.versions.sorted_records`), which are no rows yet:
-    such a store is built from all of them, and cannot be advanced by a run."""
+    """Sorted records of a versioned store (:mod:`statecore.images.versions.sorted_records`), not rows: such a store is
+    built from all of them, and cannot be advanced by a run.
+    """
 
 
 ROW_VERSION = 1
-"""Version of the bytes of rows. It rises when what is written of a kind changes, so that old and new are told apart."""
+"""Version of the row format. It rises when the bytes written for a kind change, so that old and new are
+distinguished."""
 
 
 @dataclass(frozen=True)
 class Run:
     """Rows of one offset range, last write per key, sorted in key order: one file, named by its hash.
 
-    A run has no place. Whoever holds its bytes knows where they are (:class:`RunFile`,
+    A run has no location; its holders know where its bytes are (:class:`RunFile`,
     ``statecore/jobs/pipeline/staging.py``).
 
-    Its range says more than where its records come from: of *its database*, all that the records of the range left is
-    in this run. Whoever made it saw to that, so a run begins where the one before it in the same database ended, or
+    Its range says more than the origin of its records: this run contains everything that the records of the range left
+    in *its database*. Its builder ensures that, so a run begins where the one before it in the same database ended, or
     where its builder began, also when offsets in between left nothing there::
 
         builder      [100 ──────────────┬──────────────┬──────────────┬────────── 500)
@@ -92,12 +95,12 @@ class Run:
                       ├──────────── run ───────────────┤
 
     Runs of different builders may have a gap between them, where a range left nothing. So runs of a database are in
-    order when none begins before the one in front of it ends, and adjacent when, in that order, none of them lies
-    between. That none is missing is known to whoever read the ranges, and cannot be seen on the runs.
+    order when none begins before its predecessor ends, and adjacent when, in that order, no other run is between them.
+    Only the reader of the ranges knows that no run is missing; the runs do not show it.
 
     Attributes:
         sha256: hex digest of the whole file: its name, taken when it was finished and compared again after ingest.
-        format: what the file is.
+        format: format of the file.
         rows: rows with a value.
         deletes: tombstones in the file.
         bytes: bytes of keys and values of the rows.
@@ -105,12 +108,13 @@ class Run:
         digest: order-free digest of the rows (see ``statecore.images.digest``), 32 hex digits.
         min_key: smallest key, hex.
         max_key: greatest key, hex.
-        segment: id of the segment that the rows lie in; ``None`` where the store has no segments.
+        segment: segment id of the rows; ``None`` where the store has no segments.
         start: first offset of the range.
-        end: the offset it ends before.
-        stream_time: greatest time of a row up to ``end`` in ms where rows expire, as whoever made it had seen; else -1.
-        store: name of the store; empty where whoever made it did not know.
-        kind: the store's kind, which decides the bytes of its rows; ``None`` likewise.
+        end: offset after the range.
+        stream_time: greatest time of a row up to ``end`` in ms where rows expire, as known to the builder; otherwise
+            -1.
+        store: name of the store; empty where the builder did not know it.
+        kind: the store's kind, which determines the bytes of its rows; ``None`` likewise.
         row_version: version of those bytes.
         topic: the changelog of the offsets; empty likewise.
         partition: its partition; -1 likewise.
@@ -137,19 +141,19 @@ class Run:
 
     @property
     def origin(self) -> RunOrigin:
-        """What its rows are of."""
+        """Store and changelog of its rows."""
         changelog = TopicPartition(self.topic, self.partition) if self.topic else None
         return RunOrigin(self.store, self.kind, changelog)
 
 
 @dataclass(frozen=True)
 class RunOrigin:
-    """What the rows of a run are of.
+    """Store and changelog of a run's rows.
 
     Attributes:
-        store: name of the store; empty where nobody says it.
+        store: name of the store; empty where unknown.
         kind: its kind; ``None`` likewise.
-        changelog: the partition that the records come from; ``None`` likewise.
+        changelog: partition of the records; ``None`` likewise.
     """
 
     store: str = ""
@@ -157,19 +161,18 @@ class RunOrigin:
     changelog: TopicPartition | None = None
 
     def of(self, run: RunFile) -> RunFile:
-        """The run, which says so."""
+        """A copy of the run with this origin."""
         topic, partition = ("", -1) if self.changelog is None else (self.changelog.topic, self.changelog.partition)
         return replace(run, store=self.store, kind=self.kind, topic=topic, partition=partition)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunFile(Run):
-    """A run whose file is at hand.
+    """A run with its file.
 
     Attributes:
         path: the file; read or linked, never written to.
-        hashed: what the file was when whoever brought it found its hash to be that of the run; ``None`` where nobody
-            has looked.
+        hashed: state of the file when its hash was found to be the run's; ``None`` where it was not hashed.
     """
 
     path: Path
@@ -177,17 +180,17 @@ class RunFile(Run):
 
     @property
     def run(self) -> Run:
-        """The run, without the place."""
+        """The run without its path."""
         return Run(**{item.name: getattr(self, item.name) for item in fields(Run)})
 
     @staticmethod
     def of(run: Run, path: Path) -> RunFile:
-        """The run, with the place of its file."""
+        """The run with the path of its file."""
         return RunFile(**{item.name: getattr(run, item.name) for item in fields(Run)}, path=path)
 
 
 class StoreDigest(NamedTuple):
-    """What a store holds.
+    """Content of a store.
 
     Attributes:
         rows: live rows.
@@ -202,23 +205,22 @@ class StoreDigest(NamedTuple):
 
 @dataclass(frozen=True)
 class Image:
-    """A built store of one task: a database, or the directory of its segments' databases. It has no place either.
+    """A built store of one task: a database, or the directory of its segments' databases. It has no location.
 
-    What it was made of is always known, and named by its identity. What it holds (``rows``, ``bytes``, ``digest``) is
-    known where the runs tell it; on a base nobody knows before every row is read (``verify_image``), and all three are
-    ``None``.
+    Its inputs are always known, and named by its identity. Its content (``rows``, ``bytes``, ``digest``) is known where
+    the runs have it; on a base it is unknown until every row is read (``verify_image``), and all three are ``None``.
 
     Attributes:
-        identity: hash of what it was made of (:mod:`statecore.images.identity`): equal for equal runs on equal bases;
-            ``None`` for one that was only found and read.
-        rows: live rows; ``None`` where that is not known.
+        identity: hash of its inputs (:mod:`statecore.images.identity`): equal for equal runs on equal bases; ``None``
+            for an image that was only found and read.
+        rows: live rows; ``None`` where unknown.
         bytes: bytes of keys and values of the rows; ``None`` likewise.
         digest: order-free digest of the rows, equal for equal rows however they were built; ``None`` likewise.
         file_bytes: bytes on disk.
-        offsets: what its ``offsets`` family says: by ``<topic>-<partition>`` the last applied offset (a global store:
+        offsets: content of its ``offsets`` family: by ``<topic>-<partition>`` the last applied offset (a global store:
             the next one), or -4 (``OFFSET_UNKNOWN``) when the changelog is empty.
-        segments: databases of segments; 0 where the store has none.
-        expired: rows of runs left out because their segment has expired; of a base nobody counts them.
+        segments: number of segment databases; 0 where the store has none.
+        expired: rows of runs left out because their segment has expired; those of a base are not counted.
     """
 
     identity: str | None
@@ -232,7 +234,7 @@ class Image:
 
     @property
     def content(self) -> StoreDigest | None:
-        """What it holds; ``None`` where that is not known."""
+        """Its content; ``None`` where unknown."""
         if self.rows is None or self.bytes is None or self.digest is None:
             return None
         return StoreDigest(self.rows, self.bytes, self.digest)
@@ -240,12 +242,12 @@ class Image:
 
 @dataclass(frozen=True)
 class SliceContent:
-    """What a key range of a database holds, and what was written of it (:mod:`statecore.images.key_range_merge`).
+    """Content of a key range of a database, and its merged files (:mod:`statecore.images.key_range_merge`).
 
     Attributes:
-        made: for each group of runs that was merged the run that came of it; ``None`` where no row was left.
-        content: what the database shows of these keys.
-        entries: how many entries of each of its runs lie there.
+        made: merged run of each group of runs; ``None`` where no row was left.
+        content: content of the database in this key range.
+        entries: number of entries of each of its runs in this key range.
     """
 
     made: tuple[Run | None, ...]
@@ -255,11 +257,11 @@ class SliceContent:
 
 @dataclass(frozen=True)
 class MergedDatabase:
-    """A database whose runs were merged, and added up, before its image is built.
+    """A database whose runs were merged and digested before its image is built.
 
     Attributes:
-        files: what is to be ingested, in this order.
-        content: what it will show.
+        files: files to ingest, in this order.
+        content: the database's content.
     """
 
     files: tuple[RunFile, ...]

@@ -1,19 +1,18 @@
-"""How many runs of a database stay unmerged: what Kafka Streams would not rewrite when it opens the database.
+"""Which runs of a database are merged, so that Kafka Streams rewrites nothing when it opens the database.
 
 Kafka Streams opens every database with universal compaction and RocksDB's defaults (``compaction_picker_universal.cc``,
-RocksDB 10.1). RocksDB looks at the sorted runs of the database, here from the oldest to the newest, as it opens it:
+RocksDB 10.1). When it opens a database, RocksDB examines its sorted runs, here from the oldest to the newest:
 
 - fewer than 4 (``level0_file_num_compaction_trigger``): it rewrites nothing;
-- all but the oldest make up twice the oldest (``max_size_amplification_percent`` 200): it rewrites everything;
-- a sorted run is not larger than all the newer ones that it is merged with, and 1 % (``size_ratio``): it rewrites
+- all but the oldest have twice the bytes of the oldest (``max_size_amplification_percent`` 200): it rewrites all;
+- a sorted run is not larger than the sum of the newer ones it is merged with, plus 1 % (``size_ratio``): it rewrites
   these;
 - more than 4: it rewrites the newest, so that 4 are left.
 
-So three sorted runs stay as they are whatever their sizes, four equal ones are rewritten, and of a large one with three
-small ones above only the small ones are. What is merged before Kafka Streams sees it need not be rewritten then.
+So three sorted runs stay whatever their sizes, four equal ones are rewritten, and of a large one with three small ones
+above only the small ones are. Runs that are merged before Kafka Streams opens the database need not be rewritten then.
 
-Runs that follow one another and share no range of keys are one sorted run where nothing lies below: RocksDB puts them
-into one level.
+Consecutive runs without a common key range are one sorted run where there is no base: RocksDB puts them into one level.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ MOST_UNMERGED = 3
 """Sorted runs that RocksDB never rewrites, whatever their sizes."""
 
 SLICE_BYTES = 64 << 20
-"""Bytes of runs that are worth a slice of their own: half a second of work, and a usual size for a file of RocksDB."""
+"""Bytes of runs that are worth a slice: half a second of work, and a usual size of RocksDB files."""
 
 _TRIGGER = MOST_UNMERGED + 1
 _AMPLIFICATION_PERCENT = 200
@@ -35,18 +34,18 @@ _SIZE_RATIO_PERCENT = 1
 
 
 def slices_to_merge(sizes: Sequence[int], base: Sequence[int] = ()) -> list[slice]:
-    """Which runs are to be merged before the database is opened.
+    """Sorted runs to merge before the database is opened.
 
-    Only neighbours are merged. What lies below is never rewritten; where it alone has three sorted runs or more, one is
-    put upon them. Where something has to be merged, as few bytes as possible are, and the older of equal choices,
-    because deletes can go where the oldest run is among them.
+    Only neighbours are merged. The base is never rewritten; where it alone has three sorted runs or more, the runs
+    become one. The merge has as few bytes as possible, and the older of equal choices, because deletes can be dropped
+    where the oldest run is included.
 
     Args:
         sizes: bytes of the sorted runs that may be merged, in the order they are applied.
         base: bytes of the sorted runs below, oldest first.
 
     Returns:
-        Slices of two or more, in order, that do not touch; none where nothing has to be merged.
+        Disjoint slices of two or more, in order; none where nothing has to be merged.
     """
     if not sizes or not rewrites([*base, *sizes]):
         return []
@@ -57,11 +56,11 @@ def slices_to_merge(sizes: Sequence[int], base: Sequence[int] = ()) -> list[slic
 
 
 def runs_to_merge(runs: Sequence[Run], base: Sequence[int] | None = None) -> list[slice]:
-    """Which runs of a database are to be merged before it is opened, as :func:`slices_to_merge` says.
+    """Runs of a database to merge before it is opened, as by :func:`slices_to_merge`.
 
     Args:
         runs: in the order they are applied.
-        base: bytes of the sorted runs below, oldest first; ``None`` where nothing lies below.
+        base: bytes of the sorted runs below, oldest first; ``None`` without a base.
     """
     layers = sorted_runs(runs, on_base=base is not None)
     sizes = [sum(run.file_bytes for run in runs[layer]) for layer in layers]
@@ -69,23 +68,19 @@ def runs_to_merge(runs: Sequence[Run], base: Sequence[int] | None = None) -> lis
 
 
 def slices_of(runs: Sequence[Run], slice_bytes: int = SLICE_BYTES) -> int:
-    """Into how many slices the keys of a database are divided; 1 where that is not worth it.
+    """Number of slices that the keys of a database are divided into; 1 where slices are not worth it.
 
     Args:
         runs: all runs of the database, in the order they are applied.
         slice_bytes: bytes of runs that are worth a slice.
     """
-    if len(sorted_runs(runs)) < 2:  # nothing is merged, and nothing has to be added up
+    if len(sorted_runs(runs)) < 2:  # nothing to merge or to digest
         return 1
     return max(1, sum(run.file_bytes for run in runs) // slice_bytes)
 
 
 def rewrites(sizes: Sequence[int]) -> bool:
-    """Whether RocksDB, opened as Kafka Streams opens it, rewrites a file of these sorted runs.
-
-    Args:
-        sizes: their bytes, oldest first.
-    """
+    """Whether RocksDB, as Kafka Streams opens it, rewrites a file of sorted runs of these bytes, oldest first."""
     if len(sizes) < _TRIGGER:
         return False
     oldest, *newer = sizes
@@ -95,12 +90,11 @@ def rewrites(sizes: Sequence[int]) -> bool:
 
 
 def sorted_runs(runs: Sequence[Run], *, on_base: bool = False) -> list[slice]:
-    """The runs as RocksDB's sorted runs.
+    """Group runs, in the order they are applied, into RocksDB's sorted runs.
 
     Args:
-        runs: in the order they are applied.
-        on_base: whether something lies below. That may lie in RocksDB's first level, where each file is a sorted run of
-            its own, and so is then every run upon it.
+        on_base: whether there is a base. Its files may be in RocksDB's first level, where each file is a sorted run of
+            its own, and so is then every run above it.
     """
     if on_base:
         return [slice(number, number + 1) for number in range(len(runs))]
@@ -118,7 +112,7 @@ def sorted_runs(runs: Sequence[Run], *, on_base: bool = False) -> list[slice]:
 
 
 def _cheapest_ends(sizes: Sequence[int], groups: int) -> list[int]:
-    """Where the groups end when so many of neighbours are made and those of two and more have the fewest bytes."""
+    """Ends of ``groups`` groups of neighbours whose groups of two and more have the fewest bytes."""
     sums = [0, *accumulate(sizes)]
 
     def cost(start: int, end: int) -> int:

@@ -1,19 +1,18 @@
-"""A parent that is too old to be advanced by its tail, made right against the whole log; only the difference is kept.
+"""Reconciles a base that is too old for its tail with the whole log; only the difference is written.
 
-Deletes that came after the parent's end may have been compacted away, so that no tail tells of them. What the whole log
-still says tells of them all the same, where its policy is compaction alone: a key that it has not was deleted. (Where
-segments are deleted by age too, it may have been live.) One run above the parent takes what it shows to what the log
-shows::
+Deletes after the base's end may have been compacted away, so that no tail contains them. The whole log shows them
+nevertheless, where its policy is compaction alone: a key that it does not have was deleted. (Where segments are also
+deleted by age, the key may be live.) One run above the base turns its content into the log's::
 
-    parent   [  0, 100)   a=1          c=3   d=4
+    base     [  0, 100)   a=1          c=3   d=4
     log      [  0, 900)   a=1   b=2    c=9
-    made     [100, 900)         b=2    c=9   d deleted
+    run      [100, 900)         b=2    c=9   d deleted
 
-Both are read once, block by block, and merged by a kernel (:mod:`statecore.images.kernels.reconcile_source`); no more
-is held than a block of each and a buffer. The same runs give the same file.
+Both are read once, block by block, and merged by a kernel (:mod:`statecore.images.kernels.reconcile_source`); memory
+holds a block of each and a buffer. The same runs give the same file.
 
-A parent with a database of RocksDB below its runs is not made right. Its rows come one by one through an iterator,
-which alone takes several times as long as an image of the runs of the log, and these are there already.
+A base with a RocksDB database below its runs is not reconciled. Its rows come one by one through an iterator, which
+alone takes several times as long as an image of the log's runs, and these already exist.
 """
 
 from __future__ import annotations
@@ -41,93 +40,93 @@ from statecore.images.tables import open_table
 
 def reconciled_run(
     path: Path,
-    parent: Sequence[RunFile],
+    base: Sequence[RunFile],
     log: Sequence[RunFile],
     *,
     start: int,
     end: int,
     limits: MergeLimits = LIMITS,
 ) -> RunFile | None:
-    """Write the run that, applied above the parent, shows what the whole log shows.
+    """Write the run that, applied above the base, gives the content of the whole log.
 
     Args:
         path: the file to write.
-        parent: all runs of the database in the parent, in the order they are applied, with no base below.
-        log: all runs of the same database that the whole log left, from its start to ``end``, likewise. The files of
-            both have been compared with their hashes.
-        start: where the parent ends.
-        end: where the log was read to.
-        limits: how much is held and read at once.
+        base: all runs of the database in the base, in the order they are applied, with no RocksDB database below.
+        log: all runs of the same database from the whole log, from its start to ``end``, likewise. The files of both
+            have been compared with their hashes.
+        start: end of the base.
+        end: end of the read of the log.
+        limits: buffer sizes and work per kernel call.
 
     Returns:
-        The run, of the offsets from ``start`` to ``end``; ``None`` where both show the same.
+        The run, of the offsets from ``start`` to ``end``; ``None`` where both have the same content.
 
     Raises:
-        Invalid: the runs are not in order, not of one database, beyond the offsets, or of a versioned store; or the
-            keys are too many and too long for one file.
-        Corrupted: a run is not what it says.
+        Invalid: the runs are out of order, of several databases, beyond the offsets, or of a versioned store; or the
+            keys exceed one file.
+        Corrupted: a run does not match its description.
         Capacity: no room for the file.
     """
-    runs = [*parent, *log]
+    runs = [*base, *log]
     if not runs:
         return None
-    _check(parent, log, start, end)
-    made = write_run_of_any(path, _chunks(DifferingRuns(parent, log, limits)))
+    _check(base, log, start, end)
+    made = write_run_of_any(path, _chunks(DifferingRuns(base, log, limits)))
     if made is None:
         return None
     stream_time = max(run.stream_time for run in runs)
     return runs[-1].origin.of(replace(made, segment=runs[-1].segment, start=start, end=end, stream_time=stream_time))
 
 
-def _check(parent: Sequence[RunFile], log: Sequence[RunFile], start: int, end: int) -> None:
-    """Refuse what is not a parent and the log of one database."""
-    runs = [*parent, *log]
+def _check(base: Sequence[RunFile], log: Sequence[RunFile], start: int, end: int) -> None:
+    """Refuse runs that are not a base and the log of one database."""
+    runs = [*base, *log]
     refuse_records(runs)
     if any(run.kind is not None and run.kind.is_versioned for run in runs):
         raise Invalid(
-            "A versioned store is not made right by a run: its rows depend on every record.",
+            "A versioned store cannot be reconciled by a run: its rows depend on every record.",
             code="kind-unsupported",
             action="Build the store from all records of its changelog.",
         )
-    check_order(parent)
+    check_order(base)
     check_order(log)
     if len({(run.origin, run.segment, run.row_version) for run in runs}) > 1:
         raise Invalid(
-            "The runs of the parent and those of the log are not of one database, or not in one version of its rows.",
+            "The runs of the base and those of the log are of different databases or row versions.",
             code="run-mismatch",
-            action="Take those of the same store, partition and segment, or build the store from its changelog.",
+            action="Use those of the same store, partition and segment, or build the store from its changelog.",
         )
-    ends = max((run.end for run in parent), default=0), max((run.end for run in log), default=0)
+    ends = max((run.end for run in base), default=0), max((run.end for run in log), default=0)
     if not ends[0] <= start < end or ends[1] > end:
         raise Invalid(
-            f"A parent with runs up to {ends[0]} and a log with runs up to {ends[1]} cannot be told apart by a run of "
+            f"A base with runs up to {ends[0]} and a log with runs up to {ends[1]} cannot be reconciled by a run of "
             f"the offsets [{start}, {end}).",
             code="runs-inseparable",
-            action="Give the offsets from the end of the parent to the end of the log.",
+            action="Give the offsets from the end of the base to the end of the log.",
             start=start,
             end=end,
         )
 
 
 class DifferingRuns(MergingRuns):
-    """A parent and a log that are read together."""
+    """A base and a log that are read together."""
 
-    def __init__(self, parent: Sequence[RunFile], log: Sequence[RunFile], limits: MergeLimits = LIMITS) -> None:
-        runs = [*parent, *log]
+    def __init__(self, base: Sequence[RunFile], log: Sequence[RunFile], limits: MergeLimits = LIMITS) -> None:
+        runs = [*base, *log]
         super().__init__(runs, [open_table(run, run.path) for run in runs], limits=limits)
-        self._parents = len(parent)
+        self._base_runs = len(base)
         self._pending = np.array(Pending(), np.int64)
 
     @property
     def pending_bytes(self) -> tuple[int, int]:
-        """Bytes of key and value of the row that is next to be copied."""
+        """Bytes of key and value of the next row to be copied."""
         return max(0, int(self._state[STATE.last_length])), int(self._pending[PENDING.value_length])
 
     def differ(self, rows: Rows) -> bool:
-        """Copy rows that the parent needs above it into buffers, ``state.taken`` of them; whether there may be more.
+        """Copy the next ``state.taken`` rows of the difference into buffers; returns whether there may be more.
 
         Raises:
-            Corrupted: a run is not in the format that its footer says, or has not as many entries as it should.
+            Corrupted: a run is malformed, or its number of entries is wrong.
         """
         self._state[STATE.taken] = 0
         return self._more and self._call_and_check_end(
@@ -137,7 +136,7 @@ class DifferingRuns(MergingRuns):
                 heap=self._heap,
                 state=self._state,
                 pending=self._pending,
-                parents=self._parents,
+                parents=self._base_runs,
                 most=self.limits.entries,
                 **rows.arguments,
             )
@@ -145,7 +144,7 @@ class DifferingRuns(MergingRuns):
 
 
 def _chunks(differing: DifferingRuns) -> Iterator[Chunk]:
-    """The rows of the difference."""
+    """Yield the rows of the difference."""
     rows, more = Rows.room(differing.limits), True
     while more:
         more = differing.differ(rows)

@@ -1,4 +1,4 @@
-"""The columns of a changelog's batch, looked at before anything is made of them."""
+"""Validation of changelog batches before they are used."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from statecore.formats.topic_partition import TopicPartition
 
 
 def checked_records(batch: pa.RecordBatch, form: RowFormat, changelog: TopicPartition | None) -> Records:
-    """The records of a batch, every one of which can be one of a store of that format.
+    """Records of a batch, after checking that they can belong to a store of the format.
 
     Args:
         batch: columns ``key``, ``value``, ``offset``, ``timestamp``, and ``headers`` where the format needs them.
         form: the store's row format.
-        changelog: where the batch comes from, for the message.
+        changelog: origin of the batch, for the message.
 
     Raises:
         Invalid: a record cannot belong to a store of this kind; topic, partition, offset and kind are named.
@@ -35,7 +35,7 @@ def checked_records(batch: pa.RecordBatch, form: RowFormat, changelog: TopicPart
     place = f"offset {offset}" if changelog is None else f"{changelog} offset {offset}"
     where = {} if changelog is None else {"topic": changelog.topic, "partition": changelog.partition}
     raise Invalid(
-        f"The record at {place} {misfit.why}: it is no record of a {form.kind.value} store.",
+        f"The record at {place} {misfit.why}: it is not a record of a {form.kind.value} store.",
         code="record-kind-mismatch",
         action="Check the store's kind and changelog in the spec; nothing was changed.",
         **where,
@@ -45,5 +45,5 @@ def checked_records(batch: pa.RecordBatch, form: RowFormat, changelog: TopicPart
 
 
 def last_offset(batch: pa.RecordBatch) -> int:
-    """The offset of the last record of a batch that has one."""
+    """Offset of the last record of a batch that is not empty."""
     return int(batch.column("offset")[batch.num_rows - 1].as_py())

@@ -1,4 +1,4 @@
-"""Packed records: how a builder keeps records outside its table, one after the other without columns.
+"""Packed records, which a builder keeps outside its table, one after the other instead of in columns.
 
 A record (little-endian)::
 
@@ -25,9 +25,9 @@ _ROWS_AT_ONCE = 65_536
 
 
 def last_writes(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """The last of the packed records of each key, in their order, in the same place."""
+    """Compact packed records in place to the last one of each key, in order."""
     most = len(data) // PACKED_HEADER
-    tags, places = np.empty(most, np.uint32), np.empty(most, np.int64)  # what is not written to takes no memory
+    tags, places = np.empty(most, np.uint32), np.empty(most, np.int64)  # untouched memory takes no pages
     rows = kernel.run("tag_packed", data=data, end=len(data), tags=tags, places=places)
     bits = (2 * rows).bit_length()
     table = np.zeros(1 << bits, np.uint64)
@@ -36,19 +36,19 @@ def last_writes(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
 
 
 def record_bytes(data: npt.NDArray[np.uint8]) -> int:
-    """Bytes of the first of some packed records."""
+    """Bytes of the first packed record."""
     key, value, _ = _RECORD.unpack(data[:PACKED_HEADER].tobytes())
     return PACKED_HEADER + int(key) + (0 if value == PACKED_DELETE else int(value))
 
 
 def whole_records(data: npt.NDArray[np.uint8]) -> int:
-    """Where the last one of packed records ends that is not cut."""
+    """End of the last whole packed record."""
     found = np.empty(len(UNPACKED), np.int64)
     return kernel.run("measure_packed", data=data, end=len(data), most=len(data), unpacked=found)
 
 
 def unpacked(data: npt.NDArray[np.uint8]) -> Iterator[Columns]:
-    """Packed records, so many at once, in buffers of their own."""
+    """Yield packed records as columns, a batch at a time, in buffers of their own."""
     measured = np.zeros(len(UNPACKED), np.int64)
     while len(data):
         end = kernel.run("measure_packed", data=data, end=len(data), most=_ROWS_AT_ONCE, unpacked=measured)
@@ -69,7 +69,7 @@ def unpacked(data: npt.NDArray[np.uint8]) -> Iterator[Columns]:
 
 
 def _buffers(rows: int, key_bytes: int, value_bytes: int) -> Chunk:
-    """Buffers for so many rows, not filled yet."""
+    """Allocate buffers."""
     return Chunk(
         key_offsets=np.empty(rows + 1, np.int64),
         keys=np.empty(key_bytes, np.uint8),
@@ -81,7 +81,7 @@ def _buffers(rows: int, key_bytes: int, value_bytes: int) -> Chunk:
 
 
 def packed_row(columns: Columns, row: int) -> npt.NDArray[np.uint8]:
-    """One row, packed."""
+    """Pack one row."""
     key, value = columns.keys[row].as_py(), columns.values[row].as_py()
     header = _RECORD.pack(len(key), PACKED_DELETE if value is None else len(value), columns.timestamps[row].as_py())
     return np.frombuffer(header + key + (value or b""), np.uint8)

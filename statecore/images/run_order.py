@@ -1,4 +1,4 @@
-"""The order in which runs are applied: by offset, in each database, and in a global store in each partition."""
+"""Order in which runs are applied: by offset, in each database, and in a global store in each partition."""
 
 from __future__ import annotations
 
@@ -13,16 +13,12 @@ R = TypeVar("R", bound=Run)
 
 
 def check_order(runs: Sequence[Run]) -> None:
-    """Refuse runs that are not of one database, or not in the order of their offsets; see :class:`Run`.
-
-    Raises:
-        Invalid: they are not.
-    """
+    """Refuse runs of different databases, or out of order by offset (see :class:`Run`). Raises ``Invalid``."""
     if len({(run.origin, run.segment) for run in runs}) > 1:
         raise Invalid(
-            "Runs of one database belong together, and no others.",
+            "The runs are of different databases.",
             code="run-mismatch",
-            action="Take those of each store, partition and segment.",
+            action="Group runs by store, partition and segment.",
             stores=sorted({run.store for run in runs}),
             topic_partitions=sorted({f"{run.topic}-{run.partition}" for run in runs}),
             segments=sorted({run.segment for run in runs}, key=segment_order),
@@ -39,7 +35,7 @@ def check_order(runs: Sequence[Run]) -> None:
 
 
 def runs_of_one_partition(runs: Sequence[R], *, several: bool) -> list[list[R]]:
-    """The runs of each database and, in a global store, of each partition, as far as they say of which they are.
+    """Runs of each database and, in a global store, of each partition, as far as the runs name theirs.
 
     Args:
         runs: the runs of a store.

@@ -1,4 +1,4 @@
-"""The offsets of the runs that a builder cuts."""
+"""Offset ranges of the runs that a builder writes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from statecore.images.model import RunFile, RunOrigin
 
 
 class RunRanges:
-    """Knows how far a builder has read, and where its last run of each database ended; see :class:`Run` for what the
-    range of a run means.
+    """Tracks how far a builder has read, and the end of its last run in each database; :class:`Run` explains ranges.
 
     Args:
-        start: the offset that the builder begins at.
-        origin: what the rows are of.
+        start: first offset of the builder.
+        origin: store and changelog of the rows.
 
     Attributes:
-        next: the offset after the last one that was read.
-        runs: the runs that were cut, in the order they are applied.
+        next: offset after the last record read.
+        runs: runs written so far, in the order they are applied.
     """
 
     def __init__(self, start: int, origin: RunOrigin) -> None:
@@ -28,17 +27,17 @@ class RunRanges:
         self._ends: dict[int | None, int] = {}
 
     def wrote(self, segment: int | None) -> bool:
-        """Whether a run of this database was cut."""
+        """Whether a run of this database was written."""
         return segment in self._ends
 
     def add(self, run: RunFile, stream_time: int) -> None:
-        """Take a run that was written of all that was read since the one before it in its database.
+        """Add a run with everything read since the previous run of its database.
 
         Args:
-            run: the run, of a segment where its store has some.
-            stream_time: greatest time seen so far in ms; -1 without one.
+            run: the run, with its segment where the store has some.
+            stream_time: greatest time so far in ms; -1 without one.
         """
         start = self._ends.get(run.segment, self._start)
-        cut = replace(run, start=start, end=self.next, stream_time=stream_time)
-        self.runs.append(self._origin.of(cut))
+        ranged = replace(run, start=start, end=self.next, stream_time=stream_time)
+        self.runs.append(self._origin.of(ranged))
         self._ends[run.segment] = self.next

@@ -1,4 +1,4 @@
-"""Writes a run: chunks of rows in key order go in, one SST file comes out, with what it says of itself."""
+"""Writes runs: chunks of rows in key order to one SST file and its description."""
 
 from __future__ import annotations
 
@@ -17,14 +17,7 @@ from statecore.images.sst import ColumnarSstWriter
 
 
 class RunWriter:
-    """An SST file that is being written. A context manager: leaving it lets go of the file, finished or not.
-
-    Args:
-        path: the file.
-
-    Raises:
-        Invalid: the file cannot be made.
-    """
+    """An SST file being written; a context manager that closes the file. Raises ``Invalid`` if it cannot be created."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -36,15 +29,15 @@ class RunWriter:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Let go of the file, finished or not."""
+        """Close the file, finished or not."""
         self._writer.__exit__(*error)
 
     def add(self, chunk: Chunk) -> None:
-        """Append rows, values as they lie in the database; keys ascend from chunk to chunk.
+        """Append rows with stored values; keys ascend from chunk to chunk.
 
         Raises:
             Capacity: no room for the file.
-            Invalid: the directory cannot be written, or the keys are too many and too long for one file.
+            Invalid: the directory cannot be written, or the keys exceed one file.
         """
         digest = self._digest
         if not digest.rows and not digest.deletes:
@@ -55,11 +48,7 @@ class RunWriter:
         self._writer.add(chunk.key_offsets, chunk.keys, chunk.value_offsets, chunk.values, mask)
 
     def finish(self) -> RunFile:
-        """The run, durable when this returns.
-
-        Raises:
-            Capacity, Invalid: as :meth:`add`.
-        """
+        """Finish the file; the run is durable when this returns. Raises as :meth:`add`."""
         sha256 = self._writer.finish()
         sync_file(self._path)
         digest = self._digest
@@ -78,15 +67,11 @@ class RunWriter:
 
 
 def write_run(path: Path, chunks: Iterable[Chunk]) -> RunFile:
-    """Write rows in key order as one SST file, durable when this returns.
-
-    Args:
-        path: the file.
-        chunks: the rows, values as they lie in the database.
+    """Write rows in key order, with stored values, as one SST file, durable when this returns.
 
     Raises:
         Capacity: no room for the file.
-        Invalid: the directory cannot be written, or the keys are too many and too long for one file.
+        Invalid: the directory cannot be written, or the keys exceed one file.
     """
     with RunWriter(path) as writer:
         for chunk in chunks:
@@ -95,7 +80,8 @@ def write_run(path: Path, chunks: Iterable[Chunk]) -> RunFile:
 
 
 def write_run_of_any(path: Path, chunks: Iterable[Chunk]) -> RunFile | None:
-    """As :func:`write_run`; ``None``, and no file, where there are no rows, and no half of one where it fails."""
+    """As :func:`write_run`; without rows it returns ``None`` and writes no file. A partial file is removed on
+    failure."""
     left = iter(chunks)
     first = next(left, None)
     if first is None:
@@ -103,5 +89,5 @@ def write_run_of_any(path: Path, chunks: Iterable[Chunk]) -> RunFile | None:
     try:
         return write_run(path, chain([first], left))
     except BaseException:
-        path.unlink(missing_ok=True)  # half a run is of no use, and looks like one
+        path.unlink(missing_ok=True)  # a partial file could be mistaken for a run
         raise

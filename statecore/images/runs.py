@@ -1,15 +1,14 @@
-"""Builds runs: changelog batches in offset order go in, SST files with the last write of each key come out.
+"""Builds runs: changelog batches in offset order to SST files with the last write of each key.
 
-No record becomes a Python object on the way in. ``add`` interns keys in a hash table
-(:mod:`statecore.images.kernels.kernel`) and holds the batches by reference; when the memory budget is reached, values
-that were overwritten since are dropped, and if that does not halve what is held, all of it and every later record go to
-the disk, divided by key range (:mod:`.spilled_table`). ``finish`` takes one key range after the other, orders the
-surviving keys, gathers keys and values into contiguous buffers, turns values into rows of the store's kind, and writes
-the SST. Where the store has segments, it writes one SST for each, and none for those that have expired by what was seen
-so far.
+No record becomes a Python object. ``add`` interns keys in a hash table (:mod:`statecore.images.kernels.kernel`) and
+holds batches by reference; when the memory budget is reached, overwritten values are dropped, and if that does not
+halve the memory in use, all records, and every later one, are written to disk, divided by key range
+(:mod:`.external_key_table`). ``finish`` takes one key range after the other, orders the surviving keys, gathers keys
+and values into contiguous buffers, converts values to rows of the store's kind, and writes the SST. Where the store has
+segments, it writes one SST for each, and none for those that have expired by the stream time so far.
 
-So a builder makes one run for each database. Only one that cuts (:class:`Overflow`) makes several, which overlap:
-applied in their order, the later one wins.
+So a builder makes one run for each database. With :attr:`Overflow.CUT` it makes several, which overlap: applied in
+order, the later one wins.
 """
 
 from __future__ import annotations
@@ -42,17 +41,17 @@ from statecore.images.run_ranges import RunRanges
 from statecore.images.run_writer import RunWriter
 
 DEFAULT_MEMORY_BUDGET = 512 << 20
-"""Bytes of batches and table that a builder holds before it drops what was overwritten, or puts all on the disk."""
+"""Bytes of batches and table that a builder holds before it drops overwritten values, or writes all records to disk."""
 
 
 @dataclass(frozen=True)
 class RunStatistics:
-    """What a builder saw.
+    """Statistics of a builder.
 
     Attributes:
         records: records added.
         null_keys: records skipped because their key is null.
-        peak_bytes: most bytes held between batches: of batches and table, or of the buffers of what is on the disk.
+        peak_bytes: most bytes held between batches: of batches and table, or of the buffers of records on disk.
         shrinks: how often overwritten values were dropped because the budget was reached.
         stream_time: greatest time of a key in ms where the store has segments, tombstones included; else -1.
         expired: rows that were not written because their segment had expired by that time.
@@ -67,34 +66,35 @@ class RunStatistics:
 
 
 class Overflow(StrEnum):
-    """What a builder does when its budget does not hold the keys."""
+    """What a builder does when the keys exceed its budget."""
 
     SPILL = "spill"
-    """Keep all records on disk from then on, divided by key range, and write one run of them when all have come."""
+    """Write all records to disk from then on, divided by key range, and make one run of them at the end."""
 
     CUT = "cut"
-    """Write what is held as a run, and begin another, which overlaps it. Kinds with index rows always do this."""
+    """Write a run, and begin another, which overlaps it. Kinds with index rows always do this."""
 
 
 class RunBuilder:
     """Last write per key, in key order, within a memory budget.
 
     Args:
-        kind: what the store is; decides the row format.
-        directory: where the runs are written (``run-00000.sst``, ...); must exist.
-        memory_budget: bytes to hold before overwritten values are dropped, and then before something has to go to the
-            disk. One batch always fits.
-        below: which databases may have rows below. There deletes are written; elsewhere only after an earlier run of
+        kind: the store's kind; determines the row format.
+        directory: directory of the runs (``run-00000.sst``, ...); must exist.
+        memory_budget: bytes to hold before overwritten values are dropped, and then records are written to disk. One
+            batch always fits.
+        below: databases that may have older rows. There deletes are written; elsewhere only after an earlier run of
             this builder in the same database.
         segmentation: how the rows are divided by time; required where the kind has segments.
-        changelog: where the batches come from, for messages and for what the runs say.
-        store: the store's name, for what the runs say.
-        start: the offset that the first runs begin at; see :class:`Run`.
-        stream_time: greatest time in ms that was seen before that offset; -1 without one.
-        overflow: what is done when the budget does not hold the keys.
+        changelog: origin of the batches, for messages and for the runs' origin.
+        store: the store's name, for the runs' origin.
+        start: first offset of the first runs; see :class:`Run`.
+        stream_time: greatest time in ms before that offset; -1 without one.
+        overflow: what to do when the keys exceed the budget.
 
     Raises:
-        Invalid: no row format for this kind, or its rows depend on more than the last write (versioned stores).
+        Invalid: there is no row format for this kind, or its rows depend on more than the last write (versioned
+            stores).
     """
 
     def __init__(
@@ -114,9 +114,9 @@ class RunBuilder:
         self._format = row_format(kind)
         if kind.is_versioned:
             raise Invalid(
-                f"Runs of a {kind.value} store hold all its records, not the last write of each key.",
+                f"Runs of a {kind.value} store contain all its records, not the last write of each key.",
                 code="kind-unsupported",
-                action="Read them with a VersionRunBuilder; such a store is rebuilt, and never advanced by a run.",
+                action="Read them with a VersionRunBuilder; such a store is rebuilt, never advanced by a run.",
                 kind=kind.value,
             )
         if (self._format.time_at is not None) and segmentation is None:
@@ -127,7 +127,7 @@ class RunBuilder:
         self._budget = memory_budget
         self._below = below
         self._overflow = overflow
-        self._cuts = RunRanges(start, RunOrigin(store, kind, changelog))
+        self._ranges = RunRanges(start, RunOrigin(store, kind, changelog))
         self._files = 0
         self._records = self._null_keys = self._peak = self._shrinks = self._expired = 0
         self._stream_time = stream_time
@@ -137,7 +137,7 @@ class RunBuilder:
 
     @property
     def statistics(self) -> RunStatistics:
-        """What was seen so far."""
+        """Statistics so far."""
         return RunStatistics(
             self._records,
             self._null_keys + self._table.null_keys,
@@ -148,16 +148,16 @@ class RunBuilder:
         )
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Apply a batch of the changelog's columns; batches come in offset order.
+        """Apply a batch of changelog columns; batches come in offset order.
 
         The batch is held by reference for a while: its buffers must not be written to afterwards.
 
         Raises:
-            Invalid: a record cannot be one of this kind of store, or the directory cannot be written.
-            Capacity: the directory has no room for what the budget does not hold.
-            Retryable: what lay on the disk is not what was written.
+            Invalid: a record cannot belong to a store of this kind, or the directory cannot be written.
+            Capacity: the directory has no room for the records that exceed the budget.
+            Retryable: the data read back from disk differs from the data written.
         """
-        with self._whole():
+        with self._fail_once():
             self._add(batch)
 
     def _add(self, batch: pa.RecordBatch) -> None:
@@ -175,31 +175,31 @@ class RunBuilder:
             self._spilled.add(columns)
         self._records += batch.num_rows
         if batch.num_rows:
-            self._cuts.next = last_offset(batch) + 1
+            self._ranges.next = last_offset(batch) + 1
         self._peak = max(self._peak, self._table.bytes if self._spilled is None else self._spilled.memory)
 
     def finish(self, end: int | None = None, written: Callable[[float], None] | None = None) -> list[RunFile]:
-        """Write what is left and return all runs, in the order they must be applied; none when no row survived.
+        """Write the remaining rows and return all runs, in the order they must be applied; none when no row survived.
 
         Args:
-            end: where the last run ends, if that is not just after the last record.
-            written: told now and then which share of what is left has been written, 0 to 1. What it raises stops this.
+            end: end of the last runs' range, if that is not just after the last record.
+            written: called now and then with the share written so far, 0 to 1; an exception that it raises stops this.
 
         Raises:
             Capacity: the directory has no room.
-            Invalid: the directory cannot be written, or the keys are too many and too long for one file.
-            Retryable: what lay on the disk is not what was written.
+            Invalid: the directory cannot be written, or the keys exceed one file.
+            Retryable: the data read back from disk differs from the data written.
         """
-        with self._whole():
-            self._cuts.next = self._cuts.next if end is None else end
-            self._cut(written)
-        return list(self._cuts.runs)
+        with self._fail_once():
+            self._ranges.next = self._ranges.next if end is None else end
+            self._write_runs(written)
+        return list(self._ranges.runs)
 
     @contextmanager
-    def _whole(self) -> Iterator[None]:
-        """Refuse whoever goes on with a builder that failed: some of its records may be gone."""
+    def _fail_once(self) -> Iterator[None]:
+        """Mark the builder as failed unless the block completes, and refuse a failed one: records may be lost."""
         if self._failed:
-            raise RuntimeError("this builder failed before, and may have lost records: make another one")
+            raise RuntimeError("this builder failed before, and may have lost records: create a new one")
         self._failed = True
         yield
         self._failed = False
@@ -213,14 +213,14 @@ class RunBuilder:
         if self._table.bytes <= self._budget // 2:
             return
         if self._overflow is Overflow.CUT or self._format.indexed:
-            self._cut()
+            self._write_runs()
         else:
             self._null_keys += self._table.null_keys
             table, self._table = self._table, self._new_table()
             self._spilled = ExternalKeyTable(self._directory, self._budget, table, self._new_table)
 
-    def _cut(self, written: Callable[[float], None] | None = None) -> None:
-        """Write all that is held, a run for each database."""
+    def _write_runs(self, written: Callable[[float], None] | None = None) -> None:
+        """Write all records held, one run for each database."""
         on_disk = 0 if self._spilled is None else self._spilled.written
         with ExitStack() as stack:
             writers: dict[int | None, RunWriter] = {}
@@ -244,11 +244,11 @@ class RunBuilder:
                 replace(writers[segment].finish(), segment=segment) for segment in sorted(writers, key=segment_order)
             ]
         for run in made:
-            self._cuts.add(run, self._stream_time)
+            self._ranges.add(run, self._stream_time)
         self._files += 1
 
     def _tables(self) -> Iterator[KeyTable]:
-        """All keys that are held, in tables that follow one another in key order."""
+        """Tables of all keys held, one after the other in key order."""
         table, self._table = self._table, self._new_table()
         self._null_keys += table.null_keys
         if self._spilled is None:
@@ -259,7 +259,7 @@ class RunBuilder:
         self._spilled = None
 
     def _by_segment(self, table: KeyTable) -> Iterator[tuple[int | None, npt.NDArray[np.uint32]]]:
-        """The keys to write of each live segment, oldest first; all of them where the store has none."""
+        """Keys to write for each live segment, oldest first; all keys for a store without segments."""
         if self._format.time_at is None or self._segmentation is None:
             ids = table.survivors(tombstones=self._keeps_deletes(None))
             if len(ids):
@@ -281,8 +281,8 @@ class RunBuilder:
                 yield segment, part
 
     def _keeps_deletes(self, segment: int | None) -> bool:
-        """Whether a delete must reach rows of this database that lie below, or are in a run that was cut before."""
-        return self._below.reaches(segment) or self._cuts.wrote(segment)
+        """Whether deletes must hide older rows of this database, in a base or in an earlier run."""
+        return self._below.reaches(segment) or self._ranges.wrote(segment)
 
     def _rows(self, table: KeyTable, ids: npt.NDArray[np.uint32]) -> Iterator[Chunk]:
         ids = table.in_key_order(ids)
@@ -293,7 +293,7 @@ class RunBuilder:
             yield from chunks_of(index, index.in_key_order(index.survivors(tombstones=True)))
 
     def _index(self, table: KeyTable, ids: npt.NDArray[np.uint32]) -> KeyTable | None:
-        """The rows that index these, empty values or deletes as theirs; ``None`` where the kind has no index."""
+        """Index rows of some keys, with empty values or deletes; ``None`` where the kind has none."""
         if not self._format.indexed:
             return None
         index = KeyTable(timestamps=False)
@@ -308,5 +308,5 @@ class RunBuilder:
 
 
 def warm() -> None:
-    """Load the kernels (compile them on the first use of an installation), so that a first batch does not wait."""
+    """Load the kernels (compiled on the first use of an installation), so that the first batch does not wait."""
     kernel.warm()

@@ -1,17 +1,16 @@
-"""What a database shows of several runs, told from their files: rows, bytes and digest, without a scan by RocksDB.
+"""Content of a database from the files of its runs: rows, bytes and digest, without a scan by RocksDB.
 
-Scanning makes two ``bytes`` objects a row. The files in a database are proven to be the runs by their SHA-256, and the
-runs are SST files of our own layout (:mod:`statecore.images.sst`), so a kernel reads them where they lie, merges them
-key by key as RocksDB would (the later run wins, a delete hides what is below it) and adds up the digest
-(:mod:`statecore.images.digest`).
+Scanning makes two ``bytes`` objects a row. SHA-256 proves that the files in the database are the runs, and the runs are
+SST files of our own layout (:mod:`statecore.images.sst`), so a kernel reads the mapped files, merges them key by key as
+RocksDB would (the later run wins, a delete hides older rows) and adds up the digest (:mod:`statecore.images.digest`).
 
-Only runs whose ranges of keys overlap are merged. Others keep the digest that they were written with, and digests of
-stores that have no key in common add up::
+Only runs with overlapping key ranges are merged. Others keep the digest that they were written with, and digests of
+stores without common keys add up::
 
     keys      a ──────────────────────────────────────────▶ z
     run 0     ├────────┤
     run 1           ├─────────┤                                 merged with run 0
-    run 2                         ├───────┤                     as it was written
+    run 2                         ├───────┤                     unchanged
 """
 
 from __future__ import annotations
@@ -31,26 +30,23 @@ from statecore.images.model import Run, RunFile, StoreDigest
 from statecore.images.tables import Table, open_table
 
 
-def told_digest(runs: Sequence[Run]) -> StoreDigest | None:
-    """What a database shows into which these runs were ingested, as far as they tell it: ``None`` where two overlap."""
+def known_digest(runs: Sequence[Run]) -> StoreDigest | None:
+    """Content of a database of exactly these runs, from their descriptions; ``None`` where two runs overlap."""
     if any(len(group) > 1 for group in overlapping(runs)):
         return None
     return reduce(combined, [StoreDigest(run.rows, run.bytes, run.digest) for run in runs], StoreDigest(0, 0, EMPTY))
 
 
 def merged_digest(runs: Sequence[RunFile], files: Sequence[Path], limits: MergeLimits = LIMITS) -> StoreDigest:
-    """What a database shows into which these runs, and nothing else, were ingested.
+    """Content of a database of exactly these runs.
 
     Args:
         runs: the runs in the order they were applied.
-        files: their files in that order, already proven to be what the runs say (their SHA-256).
-        limits: how much is read at once.
-
-    Returns:
-        Rows, bytes and digest.
+        files: their files in that order, already verified by their SHA-256.
+        limits: work per kernel call.
 
     Raises:
-        Corrupted: a run is not in the format of runs.
+        Corrupted: a run is malformed.
     """
     groups = overlapping(runs)
     tables: dict[int, Table] = {}
@@ -68,7 +64,7 @@ def merged_digest(runs: Sequence[RunFile], files: Sequence[Path], limits: MergeL
 
 
 def overlapping(runs: Sequence[Run]) -> list[list[int]]:
-    """The numbers of the runs, ascending in each group; runs of different groups share no range of keys."""
+    """Group the indexes of runs, ascending in each group, so that runs of different groups have disjoint key ranges."""
     ranges = sorted((bytes.fromhex(run.min_key), bytes.fromhex(run.max_key), at) for at, run in enumerate(runs))
     groups: list[list[int]] = []
     end = b""
@@ -83,11 +79,7 @@ def overlapping(runs: Sequence[Run]) -> list[list[int]]:
 
 
 def added_up(merging: MergingRuns) -> StoreDigest:
-    """What is shown of all rows that are left to be read.
-
-    Raises:
-        Corrupted: a run is not in the format of runs.
-    """
+    """Content of all rows that remain to be read. Raises ``Corrupted`` for a malformed run."""
     while merging.add_up():
         pass
     found = merging.state
@@ -96,6 +88,6 @@ def added_up(merging: MergingRuns) -> StoreDigest:
 
 
 def warm() -> None:
-    """Load the kernels (compile them on the first use of an installation), so that a first image does not wait."""
+    """Load the kernels (compiled on the first use of an installation), so that the first image does not wait."""
     kernel.warm()
     merged_kernel.warm()

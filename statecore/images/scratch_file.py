@@ -1,8 +1,8 @@
-"""A file of blocks that has no name and goes with the process: memory on disk for who has too little of it.
+"""An unnamed file of blocks that disappears with the process.
 
-All blocks have the same size, and one that is freed is written over, so the file is as large as what it held at most,
-whatever the number of its users. The CRC-32C of each block stays in memory, so whatever the disk returns instead of a
-block, be it zeros or another block, is not taken for what was written.
+All blocks have the same size, and freed ones are reused, so the file is as large as its greatest content, whatever the
+number of its users. The CRC-32C of each block stays in memory, so that zeros or another block that the disk returns are
+detected.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class ScratchFile:
     """Blocks on disk.
 
     Args:
-        directory: where the file is made; must exist.
+        directory: directory of the file; must exist.
         block: bytes of a block.
 
     Raises:
         Capacity: the directory has no room.
-        Invalid: the file cannot be made.
+        Invalid: the file cannot be created.
     """
 
     def __init__(self, directory: Path, block: int) -> None:
@@ -49,14 +49,11 @@ class ScratchFile:
 
     @property
     def size(self) -> int:
-        """The size of the file."""
+        """Size of the file in bytes."""
         return len(self._checksums) * self._block
 
     def write(self, blocks: Sequence[memoryview]) -> list[int]:
         """Write blocks; returns their numbers.
-
-        Args:
-            blocks: the bytes of each.
 
         Raises:
             Capacity: no room.
@@ -78,7 +75,7 @@ class ScratchFile:
         at, size = number * self._block, len(parts) * self._block
         try:
             written = os.pwritev(self._file, parts, at)
-            if written < size:  # the system says why, if it is asked once more
+            if written < size:  # a second write reports the reason
                 rest = memoryview(b"".join(parts))
                 while written < size:
                     written += os.pwrite(self._file, rest[written:], at + written)
@@ -86,14 +83,10 @@ class ScratchFile:
             raise write_error(self._directory, error) from error
 
     def take(self, numbers: Sequence[int], into: memoryview) -> None:
-        """Read blocks, one behind the other, and free them.
-
-        Args:
-            numbers: the blocks.
-            into: room for them.
+        """Read blocks into a buffer, one after the other, and free them.
 
         Raises:
-            Retryable: one cannot be read, or is not what was written.
+            Retryable: a block cannot be read, or differs from what was written.
         """
         block, at = self._block, 0
         for number in numbers:
@@ -103,27 +96,27 @@ class ScratchFile:
             except OSError as error:
                 raise self._lost(f"cannot be read ({error.strerror})") from error
             if got < block or crc32c(data) != self._checksums[number]:
-                raise self._lost("are not what was written")
+                raise self._lost("differ from what was written")
             at += block
         self._free.extend(numbers)
 
     def _lost(self, why: str) -> Retryable:
         return Retryable(
-            f"Records that did not fit into memory and were kept in {self._directory} meanwhile {why}.",
+            f"Records spilled to a scratch file in {self._directory} {why}.",
             code="scratch-file-damaged",
             action="Check the disk and memory of this host, then run the job again.",
             path=str(self._directory),
         )
 
     def close(self) -> None:
-        """Let go of the file; again is fine. It goes with this object, too."""
+        """Close the file; idempotent. It is also closed with this object."""
         self._finalizer()
 
 
 def _unnamed(directory: Path) -> int:
     try:
         return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    except (AttributeError, OSError):  # not on this system, or not on this file system
+    except (AttributeError, OSError):  # not supported by the system or the file system
         made, name = tempfile.mkstemp(dir=directory)
         Path(name).unlink()
         return made

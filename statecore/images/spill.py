@@ -1,18 +1,18 @@
-"""Records on disk, divided by key range: what a builder does with those that its memory has no room for.
+"""Records on disk, divided by key range, that exceed a builder's memory.
 
 This is the hybrid hash aggregation of databases (Shapiro, "Join Processing in Database Systems with Large Main
-Memories", 1986), divided by ranges of keys instead of hashes. Ranges follow one another in key order, and within a
-range only the last write of each key counts, so a builder that takes one range after the other, each small enough for
-its memory, writes one sorted run without ever merging::
+Memories", 1986), divided by key ranges instead of hashes. Ranges are in key order, and within a range only the last
+write of each key counts, so a builder that takes one range after the other, each small enough for its memory, writes
+one sorted run without a merge::
 
     keys    ────────────┬───────────┬──────────┬──────────▶
-            range 0     range 1     range 2    range 3         bounds: the keys at which ranges begin but for the first
+            range 0     range 1     range 2    range 3         bounds: first keys of all ranges but the first
             blocks      blocks      blocks     blocks          records in offset order
 
 Records are packed into a buffer for each range. When it is full, its whole blocks go to a scratch file
-(:mod:`.scratch_file`). The blocks of a range, one after the other, are its records (:mod:`.packed_records`); one may
-begin in a block and end in the next. Ranges share a few files, those next to each other the same one, so that the disk
-has the room of the first ones back while the last ones are still read.
+(:mod:`.scratch_file`). The concatenated blocks of a range are its records (:mod:`.row_batches`); a record may span
+blocks. Ranges share a few files, adjacent ranges the same one, so that the disk space of the first ones is freed while
+the last ones are still read.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from statecore.images.row_batches import last_writes, packed_row, record_bytes, 
 from statecore.images.scratch_file import ScratchFile
 
 _BUFFER_BLOCKS = 2
-"""Of a buffer: what is left of a block when whole ones were written, and room for one more."""
+"""Blocks of a buffer: the remainder after whole blocks were written, and room for one more."""
 
 _FILES, _READ_AT_ONCE = 8, 16
 
 _BUCKET_BITS = 10
-"""Between the least and the greatest bound there are so many buckets, a power of two, which are searched at once."""
+"""There are 2 to this power buckets between the smallest and the greatest bound, searched at once."""
 
 
 @dataclass
 class Range:
-    """The records of one range of keys.
+    """The records of one key range.
 
     Attributes:
-        first: the key that the range begins at.
-        file: which of the files its blocks are in.
-        blocks: of its records, oldest first, but for those in its buffer.
+        first: first key of the range.
+        file: index of the file with its blocks.
+        blocks: numbers of its blocks, oldest first, without those in its buffer.
         written: bytes of these blocks.
-        live: bytes of its records when it was last rewritten: as many are still wanted, more or less.
+        live: bytes of its records after it was last rewritten, an estimate of the live bytes.
     """
 
     first: bytes
@@ -65,7 +65,7 @@ class Range:
 
 @dataclass
 class _Bounds:
-    """The keys at which ranges begin, as the kernel reads them."""
+    """First keys of ranges, in the form that the kernels read."""
 
     keys: list[bytes]
     data: npt.NDArray[np.uint8] = field(init=False)
@@ -89,7 +89,7 @@ class _Bounds:
 
     @property
     def arguments(self) -> dict[str, int | npt.NDArray[Any]]:
-        """What kernels are called with."""
+        """Kernel arguments."""
         return {
             "bounds": self.data,
             "bound_offsets": self.offsets,
@@ -102,14 +102,14 @@ class _Bounds:
 
 
 class Spill:
-    """Records divided by key range; there is one range at first.
+    """Records divided by key range; initially there is one range.
 
     Args:
-        directory: where the scratch files are made; must exist.
+        directory: directory of the scratch files; must exist.
         block: bytes of their blocks.
 
     Attributes:
-        buffer: bytes of memory that a range takes.
+        buffer: bytes of memory per range.
 
     Raises:
         Capacity, Invalid: as :class:`ScratchFile`.
@@ -142,19 +142,19 @@ class Spill:
 
     @property
     def file_bytes(self) -> int:
-        """The size of all files."""
+        """Size of all files."""
         return sum(file.size for file in self._files)
 
     def divide(self, number: int, firsts: Sequence[bytes]) -> None:
-        """Begin ranges within one; its records go where they belong.
+        """Split a range, and distribute its records.
 
         Args:
-            number: the range.
-            firsts: the keys they begin at, ascending, within that range.
+            number: index of the range.
+            firsts: first keys of the new ranges, ascending, within that range.
 
         Raises:
             Capacity, Invalid: as :meth:`ScratchFile.write`.
-            Retryable: a block is not what was written.
+            Retryable: a block differs from what was written.
         """
         pieces = self._pieces(number, _READ_AT_ONCE)
         at, fresh = number + 1, not self.file_bytes
@@ -168,11 +168,11 @@ class Spill:
         _each_whole(pieces, self._repack)
 
     def squeeze(self, number: int, size: int) -> None:
-        """Drop what was overwritten within so many bytes of a range.
+        """Drop overwritten records of a range within pieces of ``size`` bytes.
 
         Raises:
             Capacity, Invalid: as :meth:`ScratchFile.write`.
-            Retryable: a block is not what was written.
+            Retryable: a block differs from what was written.
         """
 
         def squeezed(data: npt.NDArray[np.uint8]) -> int:
@@ -183,7 +183,7 @@ class Spill:
         _each_whole(self._pieces(number, max(1, size // self._block)), squeezed)
 
     def _repack(self, data: npt.NDArray[np.uint8]) -> int:
-        """Append packed records to the ranges they belong to; returns where the last one ends that is not cut."""
+        """Append packed records to their ranges; returns the end of the last whole record."""
         bounds, full, at = self._bounds, np.empty(1, np.int64), 0
         while True:
             at = kernel.run(
@@ -206,11 +206,8 @@ class Spill:
             self._write_buffers()
 
     def remove(self, number: int, count: int) -> None:
-        """End ranges that are empty. The disk gets the room of a file back when no range is left that may write to it.
-
-        Args:
-            number: the first one.
-            count: how many.
+        """Remove ``count`` empty ranges from ``number`` on. A file without remaining ranges is closed, which frees its
+        space.
         """
         files = {one.file for one in self._ranges[number : number + count]}
         del self._ranges[number : number + count]
@@ -221,7 +218,7 @@ class Spill:
         self._fill = np.delete(self._fill, np.s_[number : number + count])
 
     def add(self, columns: Columns) -> None:
-        """Take records; those without a key are left out.
+        """Add records; those without a key are skipped.
 
         Raises:
             Capacity, Invalid: as :meth:`ScratchFile.write`.
@@ -273,16 +270,10 @@ class Spill:
             self._write_buffers()
 
     def take(self, number: int) -> npt.NDArray[np.uint8]:
-        """The records of a range, packed, oldest first; it is empty from now on.
-
-        Args:
-            number: the range.
-
-        Returns:
-            A part of a buffer that the next call uses again.
+        """Remove and return the records of a range, packed, oldest first, in a buffer that the next call reuses.
 
         Raises:
-            Retryable: a block is not what was written.
+            Retryable: a block differs from what was written.
         """
         blocks, rest = self._emptied(number)
         written = len(blocks) * self._block
@@ -294,22 +285,22 @@ class Spill:
         return self._taken[:size]
 
     def move(self, number: int, to: int) -> None:
-        """Move the records of a range behind those of another one.
+        """Append the records of a range to another one.
 
         Raises:
             Capacity, Invalid: as :meth:`ScratchFile.write`.
-            Retryable: a block is not what was written.
+            Retryable: a block differs from what was written.
         """
         for piece in self._pieces(number, _READ_AT_ONCE):
             self.put(to, piece)
 
     def _pieces(self, number: int, count: int) -> Iterator[npt.NDArray[np.uint8]]:
-        """The bytes of a range, so many blocks at once. It is empty when this returns, and can be added to."""
+        """Bytes of a range, ``count`` blocks at a time. The range is empty when this returns, and can be added to."""
         blocks, rest = self._emptied(number)
         return chain(self._read(self._files[self._ranges[number].file], blocks, count), (rest.copy(),))
 
     def _emptied(self, number: int) -> tuple[array[int], npt.NDArray[np.uint8]]:
-        """Make a range empty; returns its blocks, and its buffer's part that they go on in, until it is added to."""
+        """Empty a range; returns its blocks and the used part of its buffer, which is valid until records are added."""
         of, fill = self._ranges[number], int(self._fill[number])
         blocks, of.blocks, of.written, of.live = of.blocks, array("q"), 0, 0
         self._fill[number] = 0
@@ -323,11 +314,7 @@ class Spill:
             yield into[: len(some) * self._block]
 
     def put(self, number: int, data: npt.NDArray[np.uint8]) -> None:
-        """Add packed records to a range.
-
-        Raises:
-            Capacity, Invalid: as :meth:`ScratchFile.write`.
-        """
+        """Append packed records to a range. Raises as :meth:`ScratchFile.write`."""
         of, fill, block = self._ranges[number], int(self._fill[number]), self._block
         if fill:
             data = np.concatenate([self._buffers[number, :fill], data])
@@ -338,12 +325,12 @@ class Spill:
         self._buffers[number, : len(data) - whole] = data[whole:]
 
     def close(self) -> None:
-        """Let go of the files; again is fine."""
+        """Close the files; idempotent."""
         for file in self._files:
             file.close()
 
     def _write_buffers(self) -> None:
-        """Write the first block of each buffer that has one."""
+        """Write the first block of each buffer that has a whole one."""
         full = np.flatnonzero(self._fill >= self._block).tolist()
         view, block, room = self._buffers.reshape(-1).data, self._block, self.buffer
         for file, numbers in groupby(full, key=lambda number: self._ranges[number].file):
@@ -357,8 +344,8 @@ class Spill:
 
 
 def _each_whole(pieces: Iterable[npt.NDArray[np.uint8]], use: Callable[[npt.NDArray[np.uint8]], int]) -> None:
-    """Give pieces to someone who says where the last whole record ends; what is cut comes again with its rest."""
-    cut = np.empty(0, np.uint8)
+    """Pass pieces to ``use``, which returns the end of the last whole record; prepend the rest to the next piece."""
+    rest = np.empty(0, np.uint8)
     for piece in pieces:
-        data = np.concatenate([cut, piece])
-        cut = data[use(data) :].copy()
+        data = np.concatenate([rest, piece])
+        rest = data[use(data) :].copy()

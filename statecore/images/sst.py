@@ -1,4 +1,4 @@
-"""Writes one SST file from contiguous buffers, columnar: RocksDB's block-based table, format version 5.
+"""Columnar SST writer, from contiguous buffers: RocksDB's block-based table, format version 5.
 
 Nothing becomes a Python object, and the file's SHA-256 is taken while its bytes are in the cache. Format version 5 is
 what RocksDB 6.6 and newer read. All integers little-endian; "varint" has seven bits a byte, lowest first::
@@ -24,8 +24,8 @@ what RocksDB 6.6 and newer read. All integers little-endian; "varint" has seven 
     footer      03 (XXH64)  metaindex handle  index handle  zeros up to 41 bytes
                 uint32 5 (format version)  uint64 88e241b785f4cff7
 
-The same rows give the same bytes: the session identity that RocksDB makes cache keys and file ids of is taken from the
-hash of everything before it, where RocksDB's own writer draws it at random.
+The same rows give the same bytes: the session identity, from which RocksDB makes cache keys and file ids, is taken from
+the hash of everything before it, where RocksDB's own writer uses a random one.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from statecore.stores.rocksdb.options import BLOCK_BYTES, BLOOM_BITS_PER_KEY
 from statecore.system_errors import write_error
 
 FORMAT_VERSION = 5
-"""The SST format version written here."""
+"""SST format version of the files."""
 
 _MAGIC = 0x88E241B785F4CFF7
 _XXH64 = 3
@@ -57,25 +57,23 @@ _PROBES = 6
 _LINE_BYTES = 64
 _FOOTER_HANDLES_BYTES = 40
 _NO_FAMILY = 0x7FFFFFFF
-# Measured on ext4, Linux 6.18: half a megabyte a write costs up to three times the system time of this.
+# Measured on ext4, Linux 6.18: writes of half a megabyte take up to three times as much system time.
 _WRITE_BYTES = 128 << 10
 _BASE36 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ROOM_PER_ROW = 40  # 8 of type and sequence number, 15 of lengths, a restart, a share of the block's trailer
 _INDEX_ROOM_PER_ROW = 32  # 1 of what is shared, 5 of the key's length, 15 of the handle
-_MOST_INDEX_BYTES = 0xFFFFFFFF  # places in a block are 32 bits wide
+_MOST_INDEX_BYTES = 0xFFFFFFFF  # positions in a block have 32 bits
 
 
 class ColumnarSstWriter:
-    """An SST file being written; keys must come in ascending order, each once.
-
-    A context manager: leaving it lets go of the file, finished or not.
+    """An SST file being written; keys must be ascending and distinct. A context manager that closes the file.
 
     Args:
-        path: the file. If it exists it is unlinked, not written over: it may be a second name of an ingested file.
-        most_index_bytes: how large its index may become.
+        path: the file. An existing one is unlinked, not overwritten: it may be another name of an ingested file.
+        most_index_bytes: largest size of its index.
 
     Raises:
-        Invalid: the file cannot be made.
+        Invalid: the file cannot be created.
     """
 
     def __init__(self, path: Path, *, most_index_bytes: int = _MOST_INDEX_BYTES) -> None:
@@ -93,7 +91,7 @@ class ColumnarSstWriter:
         self._out = np.empty(0, np.uint8)
         try:
             path.unlink(missing_ok=True)
-            # With the mode that it is placed with: as a blob of a repository it may be the very same file.
+            # With its final mode: as a blob of a repository it may be the very same file.
             made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
             self._file = os.fdopen(made, "wb", buffering=0)
         except OSError as error:
@@ -103,7 +101,7 @@ class ColumnarSstWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let go of the file, finished or not."""
+        """Close the file, finished or not."""
         self._file.close()
 
     def add(
@@ -114,11 +112,11 @@ class ColumnarSstWriter:
         values: npt.NDArray[np.uint8],
         valid: npt.NDArray[np.uint8] | None,
     ) -> None:
-        """Append rows; a zero in ``valid`` is a delete. Rows of one call share no block with those of another.
+        """Append rows; a zero in ``valid`` marks a delete. Rows of different calls share no block.
 
         Raises:
             Capacity: no room for the file.
-            Invalid: the file cannot be written, or its index would be larger than RocksDB can read.
+            Invalid: the file cannot be written, or its index would exceed RocksDB's limit.
         """
         rows = len(key_offsets) - 1
         key_bytes = int(key_offsets[-1] - key_offsets[0])
@@ -163,7 +161,7 @@ class ColumnarSstWriter:
         self._value_bytes += value_bytes
 
     def finish(self) -> str:
-        """Complete the file and return its SHA-256, hex. At least one row must have been added.
+        """Finish the file and return its SHA-256, hex. At least one row must have been added.
 
         Raises:
             Capacity: no room for the file.
@@ -193,7 +191,7 @@ class ColumnarSstWriter:
     def _index_blocks(self, entries: bytes, starts: npt.NDArray[np.uint32]) -> None:
         if self._index_bytes + len(entries) > self._most_index_bytes:
             raise Invalid(
-                f"The keys of {self._path} are too many and too long for one file: its index has more than 4 GiB.",
+                f"The keys of {self._path} exceed one file: its index has more than 4 GiB.",
                 code="sst-index-too-large",
                 action="Give the job more workers: they read a partition in more ranges of offsets, for smaller runs.",
                 path=str(self._path),
@@ -213,7 +211,7 @@ class ColumnarSstWriter:
         self._at += len(data)
 
     def _block(self, contents: bytes) -> tuple[int, int]:
-        """Append a block with its trailer; its handle."""
+        """Append a block with its trailer; returns its handle."""
         whole = np.frombuffer(contents + b"\0", np.uint8)
         checksum = kernel.run("xxh64", address=whole, length=len(whole), seed=0) & 0xFFFFFFFF
         handle = (self._at, len(contents))
@@ -270,7 +268,7 @@ class ColumnarSstWriter:
         return _block({b"rocksdb." + name.encode(): values[name] for name in sorted(values)})
 
     def _session(self) -> bytes:
-        """Twenty base-36 digits, eight and twelve, the latter below 2^62."""
+        """Session identity: twenty base-36 digits, eight and twelve, the latter below 2^62."""
         digest = self._hash.digest()
         upper = int.from_bytes(digest[:8], "big") % 36**8
         lower = int.from_bytes(digest[8:16], "big") >> 2
@@ -278,7 +276,7 @@ class ColumnarSstWriter:
 
 
 def _block(entries: dict[bytes, bytes]) -> bytes:
-    """The contents of a small block, every entry a restart."""
+    """Contents of a small block; every entry is a restart."""
     parts, starts, at = [], [], 0
     for key, value in entries.items():
         entry = _varint(0, len(key), len(value)) + key + value

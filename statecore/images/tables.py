@@ -1,8 +1,8 @@
-"""The files of runs where they lie, mapped into memory: where their blocks are, and which keys are in them.
+"""Mapped files of runs: their blocks and key ranges.
 
 A file of our own layout (:mod:`statecore.images.sst`) has an index entry for each data block, with a key that is no
-less than the last one of its block and less than the first one of the next. So a range of keys is found, and a file is
-divided, without a look at a row.
+less than the last one of its block and less than the first one of the next. So a key range is found, and a file is
+divided, without reading a row.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ _TRAILER_BYTES = 5
 
 
 class Table(NamedTuple):
-    """A run's file: its bytes, and where its index entries begin (data blocks lie before) and end."""
+    """A run's mapped file: its bytes, and start and end of its index entries (data blocks come before)."""
 
     data: npt.NDArray[np.uint8]
     entries: int
     entries_end: int
     blocks: int
-    """How many index entries there are."""
+    """Number of index entries."""
 
 
 class KeyRange(NamedTuple):
-    """Keys from ``low`` on, up to and without ``high``; ``None``: up to the last one."""
+    """Keys from ``low`` on, without ``high``; ``None``: without an upper bound."""
 
     low: bytes = b""
     high: bytes | None = None
 
 
 class IndexEntry(NamedTuple):
-    """An index entry: where it lies and where the next one does, and what it says of its data block."""
+    """An index entry: its position, that of the next one, and key, offset and size of its data block."""
 
     at: int
     following: int
@@ -58,7 +58,7 @@ def open_table(run: RunFile, path: Path) -> Table:
     """Map the file of a run and find its index.
 
     Raises:
-        Corrupted: it is no file of the columnar writer, or its index is damaged.
+        Corrupted: it was not written by the columnar writer, or its index is damaged.
     """
     if path.stat().st_size < _FOOTER_BYTES:
         raise damaged(run, "is too short for an SST file")
@@ -68,7 +68,7 @@ def open_table(run: RunFile, path: Path) -> Table:
     if magic != _MAGIC:
         raise damaged(run, "does not end as an SST file does")
     if (version, footer[0]) != (FORMAT_VERSION, _XXH64):
-        raise damaged(run, f"is in format version {version} with checksums of type {footer[0]}, which no run is")
+        raise damaged(run, f"is in format version {version} with checksums of type {footer[0]}, unlike a run")
     _, _, offset, size = _numbers(run, footer[1:41])
     room = len(data) - _FOOTER_BYTES - _TRAILER_BYTES
     if size < 8 or offset > room or size > room - offset:
@@ -98,7 +98,7 @@ def _numbers(run: RunFile, data: bytes) -> list[int]:
 
 
 def damaged(run: RunFile, how: str) -> Corrupted:
-    """The error for a run that is not what it was or must be."""
+    """Error for a run that was changed or is malformed."""
     return Corrupted(
         f"The run {run.path} {how}.",
         code="run-damaged",
@@ -108,11 +108,7 @@ def damaged(run: RunFile, how: str) -> Corrupted:
 
 
 def index_entry(run: RunFile, table: Table, block: int) -> IndexEntry:
-    """The index entry of a block.
-
-    Raises:
-        Corrupted: there is none where the index says.
-    """
+    """Index entry of a block. Raises ``Corrupted`` for a malformed index."""
     data = table.data.data
     start = table.entries_end + 4 * block
     at = table.entries + int.from_bytes(data[start : start + 4], "little")
@@ -128,10 +124,9 @@ def index_entry(run: RunFile, table: Table, block: int) -> IndexEntry:
 
 
 def first_block(run: RunFile, table: Table, key: bytes) -> int | None:
-    """The first block that may hold a key which is not less than this one; ``None`` where all keys are less.
+    """First block that may have a key of at least ``key``; ``None`` where all keys are less.
 
-    Raises:
-        Corrupted: the index cannot be read.
+    Raises ``Corrupted`` for a malformed index.
     """
     low, high = 0, table.blocks
     while low < high:

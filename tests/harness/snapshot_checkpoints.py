@@ -231,7 +231,7 @@ def advance(campaign: Campaign) -> None:
         refused = error.what
     if refused:
         campaign.tell(refused)
-        reasons = ("nobody knows since when something has lain behind", "it has no offset of")
+        reasons = ("it is not known since when records follow", "it has no offset of")
         assert all(any(one in line for one in reasons) for line in refused.splitlines()[1:] if line), refused
         assert campaign.content(state_dir, before) == before
         shutil.rmtree(state_dir)

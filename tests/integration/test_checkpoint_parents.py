@@ -168,7 +168,7 @@ def test_of_a_source_topic_nobody_knows_the_age_of_what_the_group_had_not_consum
     consumed(topics.end_offset(shop.servers, source, 0))
     report, said = said_of(shop)
     assert advanced(report)[0] == ""
-    assert "nobody knows since when" in said
+    assert "it is not known since when" in said
     assert shop.fetched() == shop.restored()
 
 

@@ -205,7 +205,7 @@ def test_a_snapshot_of_no_known_or_too_great_an_age_is_held_against_the_whole_lo
     if age == "unknown":
         monkeypatch.setattr(Base, "of_snapshot", lambda name, store, _: of_snapshot(name, store, None))
     report = shop.reconcile()
-    why = {"too great": "delete.retention.ms", "unknown": "nobody knows since when", "known": ""}[age]
+    why = {"too great": "delete.retention.ms", "unknown": "it is not known since when", "known": ""}[age]
     compared = about(report, "was compared with its whole changelog", why)
     assert len(compared) == (0 if age == "known" else 4), "windows too, where nothing else removes rows"
     assert set(parents_of(report).values()) == {first.snapshot}

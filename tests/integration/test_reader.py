@@ -19,7 +19,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import IsolationLevel, OffsetRange
 from statecore.changelog.ranges import split_range
 from statecore.changelog.reader import ChangelogReader, ReaderOptions
-from statecore.changelog.shapes import PartitionShape, look_at
+from statecore.changelog.shapes import PartitionShape, sample_shapes
 from statecore.errors import Invalid, NotFound, Retryable
 from statecore.formats.topic_partition import TopicPartition
 from tests.harness import topics
@@ -223,7 +223,7 @@ def test_a_compacted_topic_reads_over_its_gaps_and_its_records_are_estimated(
     assert mine == before
     assert [row for part in parts for row in part] == before
     assert reader.statistics.position == end
-    shape = look_at(cluster, [PartitionShape.of_offsets(OffsetRange(topic_name, 0, 0, end))], worth=100)[tp]
+    shape = sample_shapes(cluster, [PartitionShape.of_offsets(OffsetRange(topic_name, 0, 0, end))], min_offsets=100)[tp]
     after = plain(broker, topic_name, UNCOMMITTED, end)  # compaction goes on
     assert len(after) - end / 10 < sum(shape.records) < len(before) + end / 10
     rows, reader = columnar(cluster, OffsetRange(topic_name, 0, gaps[0], gaps[0] + 1), UNCOMMITTED)

@@ -138,7 +138,7 @@ def test_a_tail_whose_deletes_were_compacted_away_is_refused_whatever_the_parent
     assert len(applied(rows, tail)) == len(rebuilt) + 10, "rows live on that were deleted"
     assert "delete.retention.ms" in str(why_unsound(cluster, parent, [seen]))
     unknown = replace(parent, read_at_ms=None)
-    assert "nobody knows since when" in str(why_unsound(cluster, unknown, [seen]))
+    assert "it is not known since when" in str(why_unsound(cluster, unknown, [seen]))
 
 
 def test_a_tail_that_was_compacted_with_its_deletes_kept_is_sound_if_the_parents_age_is_known(
@@ -154,7 +154,7 @@ def test_a_tail_that_was_compacted_with_its_deletes_kept_is_sound_if_the_parents
     assert why_unsound(cluster, parent, [seen]) is None
     assert applied(rows, tail) == applied({}, whole(cluster, topic_name, 0, end)[0])
     unknown = replace(parent, read_at_ms=None)
-    assert "nobody knows since when" in str(why_unsound(cluster, unknown, [seen]))
+    assert "it is not known since when" in str(why_unsound(cluster, unknown, [seen]))
 
 
 def test_a_tail_that_was_overwritten_and_not_compacted_is_whole(

@@ -1,4 +1,4 @@
-"""Rows of grace-period buffers, one at a time. Drawn at :mod:`statecore.formats.grace_buffer`."""
+"""Rows of grace-period buffers, one at a time. :mod:`statecore.formats.grace_buffer` describes the bytes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from statecore.formats.rows.broken import broken, check_number, require_bytes
 from statecore.formats.rows.headers import Header, decoded_headers
 
 KEY_BYTES = 13
-"""Bytes of a key besides the application's: prefix, timestamp, sequence."""
+"""Bytes of a key besides the application's key: prefix, timestamp, sequence."""
 
 BUFFER_TIME_BYTES = 8
-"""Bytes at the end of the changelog's values that the store's do not have."""
+"""Bytes at the end of changelog values that stored values do not have."""
 
 SHORTEST_VALUE = 40
-"""Bytes of the shortest value in the store: an empty topic, no headers, three nulls."""
+"""Bytes of the shortest stored value: an empty topic, no headers, three nulls."""
 
 _KIND = StoreKind.GRACE_BUFFER
 _KEY = struct.Struct(">Bq")
@@ -29,7 +29,7 @@ class BufferKey(NamedTuple):
     """The key of one buffered record.
 
     Attributes:
-        key: as the application's serializer wrote it.
+        key: serialized key of the application.
         timestamp: of the record, ms since the epoch.
         sequence: counts the records of the buffer.
     """
@@ -39,14 +39,14 @@ class BufferKey(NamedTuple):
     sequence: int
 
     def to_bytes(self) -> bytes:
-        """The key of the row. Raises ``Invalid`` for numbers that are negative or do not fit."""
+        """Encode the row's key. Raises ``Invalid`` for numbers that are negative or too large."""
         check_number(self.timestamp, "timestamp")
         check_number(self.sequence, "sequence", INT32_MAX)
         return _KEY.pack(0, self.timestamp) + self.key + _INT32.pack(self.sequence)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """The parts of a row's key. Raises ``Corrupted`` when it is none of a buffer."""
+        """Decode a row's key. Raises ``Corrupted`` if it is malformed."""
         require_bytes(_KIND, data, KEY_BYTES, "key")
         prefix, timestamp = _KEY.unpack_from(data)
         if prefix:
@@ -57,30 +57,27 @@ class BufferKey(NamedTuple):
 
 
 def right_key_of(key: bytes) -> bytes:
-    """The key that the buffer itself wrote of a row that Kafka Streams has restored.
+    """The key that the buffer itself would have written for a row that Kafka Streams restored.
 
-    Its restore takes the changelog's key, which is a row's key already, for one of a plain window, the time of which
-    lies before the sequence number, and moves that time to the front; so what it moves is the end of the application's
-    key. ::
+    The restore takes the changelog's key, which is a row's key already, for a plain window key, whose time comes before
+    the sequence number, and moves that time to the front; so it moves the end of the application's key. ::
 
-        00 000001a1fd5e3b20 6b34 0000006c          the changelog's key, which is the right one of the row
+        00 000001a1fd5e3b20 6b34 0000006c          the changelog's key, which is the row's correct key
         00 01a1fd5e3b206b34 000000 0000006c        what Kafka Streams restores
 
-    Its value has the eight bytes more that the changelog's values have. The buffer finds and reads no such row.
+    The value keeps the eight surplus bytes of changelog values. The buffer neither finds nor reads such a row.
     """
     return key[9:-4] + key[1:9] + key[-4:]
 
 
 class BufferedRecord(NamedTuple):
-    """A record that waits for its grace to pass.
+    """A buffered record, which waits for its grace to pass.
 
     Attributes:
-        value: the record's.
-        timestamp: the record's, ms since the epoch.
-        offset: where it stood in its topic.
-        topic: its topic.
-        partition: its partition.
-        headers: its headers; ``None`` where the record had no set of them.
+        value: value of the record.
+        timestamp: its timestamp, ms since the epoch.
+        offset: its offset in its topic.
+        headers: its headers; ``None`` where it had no set of headers.
     """
 
     value: bytes | None
@@ -92,11 +89,7 @@ class BufferedRecord(NamedTuple):
 
 
 def encode_buffered(record: BufferedRecord) -> bytes:
-    """The value of a row; the buffer keeps no prior and no old value.
-
-    Raises:
-        Invalid: a number does not fit.
-    """
+    """Encode a row's value; prior and old value are null. Raises ``Invalid`` for a number out of range."""
     for number, what in ((record.timestamp, "timestamp"), (record.offset, "offset")):
         check_number(number, what)
     check_number(record.partition, "partition", INT32_MAX)
@@ -108,7 +101,7 @@ def encode_buffered(record: BufferedRecord) -> bytes:
 
 
 def decode_buffered(data: bytes) -> BufferedRecord:
-    """The record that a row holds. Raises ``Corrupted`` when it is none."""
+    """Decode a row's value. Raises ``Corrupted`` if it is malformed."""
     parts = parse_buffered(data)
     headers = None if parts.headers is None else decoded_headers(_KIND, parts.headers)
     topic = parts.topic.decode("utf-8", "replace")
@@ -116,7 +109,7 @@ def decode_buffered(data: bytes) -> BufferedRecord:
 
 
 class BufferedParts(NamedTuple):
-    """A buffered record as its bytes say it: :class:`BufferedRecord` with texts undecoded, as a restore copies them."""
+    """A parsed :class:`BufferedRecord` with texts undecoded, as a restore copies them."""
 
     value: bytes | None
     timestamp: int
@@ -127,7 +120,7 @@ class BufferedParts(NamedTuple):
 
 
 def parse_buffered(data: bytes) -> BufferedParts:
-    """The parts of a row's value. Raises ``Corrupted`` when it is no buffered record."""
+    """Parse a row's value. Raises ``Corrupted`` if it is malformed."""
     require_bytes(_KIND, data, SHORTEST_VALUE, "value")
     try:
         return _Reader(data).parts()
@@ -136,7 +129,7 @@ def parse_buffered(data: bytes) -> BufferedParts:
 
 
 class _Reader:
-    """Reads one value from its front; ``ValueError`` where it ends too early or does not end."""
+    """Reads one value from its start; raises ``ValueError`` if it ends early or has trailing bytes."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._place = data, _CONTEXT.size

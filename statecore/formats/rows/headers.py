@@ -1,7 +1,7 @@
-"""The headers of one record: as they lie in a record batch, and in front of a row's value.
+"""The headers of one record: in a record batch, and before a row's value.
 
-Drawn at :mod:`statecore.formats.headers`. Written as Kafka Streams would write them: numbers in as few bytes as they
-need, keys as they come out of a Java string.
+:mod:`statecore.formats.headers` describes the bytes. They are written as Kafka Streams writes them: numbers in as few
+bytes as possible, keys as they come out of a Java string.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _REPLACEMENT = "\ufffd".encode()
 
 
 def put_on_headers(headers: Sequence[Header], rest: bytes) -> bytes:
-    """``headers o rest``: the block that a row's value begins with, and what is behind it.
+    """Prepend headers to a value: ``headers o rest``.
 
     Args:
         headers: in the record's order, duplicates kept; a value may be ``None``.
@@ -32,15 +32,15 @@ def put_on_headers(headers: Sequence[Header], rest: bytes) -> bytes:
 
 
 def take_off_headers(kind: StoreKind, data: bytes, rest: int) -> tuple[tuple[Header, ...], bytes]:
-    """The headers that a row's value begins with, and what is behind them.
+    """Split a row's value into headers and the rest.
 
     Args:
-        kind: what the store is, for the message.
+        kind: the store's kind, for the message.
         data: the row's value.
-        rest: bytes that are behind the headers at least.
+        rest: least bytes after the headers.
 
     Raises:
-        Corrupted: there are none, malformed ones, or less than ``rest`` bytes behind them.
+        Corrupted: the headers are missing or malformed, or followed by fewer than ``rest`` bytes.
     """
     try:
         size, place = number_at(data, 0, "their size")
@@ -49,7 +49,7 @@ def take_off_headers(kind: StoreKind, data: bytes, rest: int) -> tuple[tuple[Hea
     if size < 0:
         raise broken(kind, "has a value that does not begin with headers")
     if len(data) - place - size < rest:
-        raise broken(kind, f"has a value with less than {rest} bytes behind its headers")
+        raise broken(kind, f"has a value with less than {rest} bytes after its headers")
     if not size:
         return (), data[place:]
     try:
@@ -60,11 +60,7 @@ def take_off_headers(kind: StoreKind, data: bytes, rest: int) -> tuple[tuple[Hea
 
 
 def decoded_headers(kind: StoreKind, headers: Sequence[tuple[bytes, bytes | None]]) -> tuple[Header, ...]:
-    """Headers with their keys as text.
-
-    Raises:
-        Corrupted: a key is not UTF-8.
-    """
+    """Decode header keys as text. Raises ``Corrupted`` for a key that is not UTF-8."""
     try:
         return tuple([(key.decode(), value) for key, value in headers])
     except UnicodeDecodeError:
@@ -72,7 +68,7 @@ def decoded_headers(kind: StoreKind, headers: Sequence[tuple[bytes, bytes | None
 
 
 def wire_headers(headers: Sequence[tuple[bytes, bytes | None]]) -> bytes:
-    """Headers as a record batch has them."""
+    """Encode headers as in a record batch."""
     pieces = [varint(len(headers))]
     for key, value in headers:
         text = as_java_would(key)
@@ -81,12 +77,12 @@ def wire_headers(headers: Sequence[tuple[bytes, bytes | None]]) -> bytes:
 
 
 def as_java_would(text: bytes) -> bytes:
-    """UTF-8 as it comes out of a Java string: what is malformed is replaced, a surrogate as one character."""
+    """UTF-8 as it comes out of a Java string: malformed parts are replaced, a surrogate as one character."""
     return _SURROGATE.sub(_REPLACEMENT, text).decode("utf-8", "replace").encode()
 
 
 def varint(value: int) -> bytes:
-    """A number as Kafka writes it (``ByteUtils.writeVarint``: zig-zag, seven bits a byte)."""
+    """Encode a number as Kafka does (``ByteUtils.writeVarint``: zig-zag, seven bits a byte)."""
     raw, digits = (value << 1) ^ (value >> 31), bytearray()
     while raw > 0x7F:
         digits.append(raw & 0x7F | 0x80)
@@ -95,10 +91,9 @@ def varint(value: int) -> bytes:
 
 
 def number_at(data: bytes, place: int, what: str) -> tuple[int, int]:
-    """The variable-length number at a place, and the place behind it.
+    """Variable-length number at a position, and the position after it.
 
-    Raises:
-        ValueError: the bytes end within it, or it has more than five; ``what`` names it.
+    Raises ``ValueError`` if the bytes end within it or it has more than five; ``what`` names it.
     """
     raw = 0
     for shift in range(0, 35, 7):
@@ -114,11 +109,7 @@ def number_at(data: bytes, place: int, what: str) -> tuple[int, int]:
 
 
 def parse_headers(wire: bytes) -> list[tuple[bytes, bytes | None]]:
-    """The headers of one record, from their bytes in a record batch (``DefaultRecord.readHeaders``).
-
-    Raises:
-        ValueError: what is wrong with them.
-    """
+    """Parse the headers of one record from a record batch (``DefaultRecord.readHeaders``). Raises ``ValueError``."""
     found: list[tuple[bytes, bytes | None]] = []
     count, place = number_at(wire, 0, "their count")
     if count < 0:
@@ -135,7 +126,7 @@ def parse_headers(wire: bytes) -> list[tuple[bytes, bytes | None]]:
         value, place = _piece(wire, place, length, f"value {index}")
         found.append((key, value))
     if place != len(wire):
-        raise ValueError(f"{len(wire) - place} bytes are left behind them")
+        raise ValueError(f"{len(wire) - place} bytes follow them")
     return found
 
 

@@ -1,6 +1,6 @@
-"""Keys of windows and sessions, one at a time; those of emit-final stores, which begin with the time, too.
+"""Keys of windows and sessions, one at a time, including emit-final stores, whose keys begin with the time.
 
-Drawn at :mod:`statecore.formats.window`, :mod:`statecore.formats.session` and :mod:`statecore.formats.emit_final`::
+See :mod:`statecore.formats.window`, :mod:`statecore.formats.session` and :mod:`statecore.formats.emit_final`::
 
     window      key o start8 o seq4                 session     key o end8 o start8
     emit-final  00 o start8 o key o seq4            emit-final  00 o end8 o start8 o key
@@ -17,19 +17,19 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.rows.broken import broken, check_number, not_of_kind, require_bytes
 
 WINDOW_BYTES = 12
-"""Bytes of window start and sequence behind the key."""
+"""Bytes of window start and sequence after the key."""
 
 SESSION_BYTES = 16
-"""Bytes of session end and start behind the key."""
+"""Bytes of session end and start after the key."""
 
 BASE_PREFIX = 0
-"""First byte of an emit-final store's rows with values, in the order of time."""
+"""First byte of an emit-final store's base rows, which have values and are ordered by time."""
 
 INDEX_PREFIX = 1
-"""First byte of its rows without values, in the order of keys."""
+"""First byte of its index rows, which have empty values and are ordered by key."""
 
 FARTHEST_AHEAD_MS = 31_556_952_000_000_000
-"""A million years: farther after its record's timestamp (ms) lies no window or session."""
+"""A million years: the largest distance (ms) of a window or session after its record's timestamp."""
 
 PLAIN_WINDOW_KINDS = frozenset(
     {StoreKind.WINDOW, StoreKind.JOIN_WINDOW, StoreKind.TIMESTAMPED_WINDOW, StoreKind.HEADERS_WINDOW}
@@ -45,7 +45,7 @@ EMIT_FINAL_WINDOW_KINDS = frozenset(
 PLAIN_SESSION_KINDS = frozenset({StoreKind.SESSION, StoreKind.HEADERS_SESSION})
 EMIT_FINAL_SESSION_KINDS = frozenset({StoreKind.EMIT_FINAL_SESSION, StoreKind.HEADERS_EMIT_FINAL_SESSION})
 INDEXED_KINDS = EMIT_FINAL_SESSION_KINDS | EMIT_FINAL_WINDOW_KINDS - {StoreKind.EMIT_FINAL_WINDOW}
-"""Kinds whose rows have a second one that finds them by key."""
+"""Kinds with index rows, for lookups by key."""
 
 WINDOW_KINDS = PLAIN_WINDOW_KINDS | EMIT_FINAL_WINDOW_KINDS
 SESSION_KINDS = PLAIN_SESSION_KINDS | EMIT_FINAL_SESSION_KINDS
@@ -57,11 +57,11 @@ _INT32 = struct.Struct(">i")
 
 
 class WindowKey(NamedTuple):
-    """The key of one window's row.
+    """The key of a window.
 
     Attributes:
-        key: as the application's serializer wrote it.
-        start: of the window, ms since the epoch. The segment of the row is that of this time.
+        key: serialized key of the application.
+        start: start of the window, ms since the epoch; determines the row's segment.
         sequence: 0, or counts from 1 where the store keeps duplicates (``join-window``).
     """
 
@@ -70,10 +70,10 @@ class WindowKey(NamedTuple):
     sequence: int = 0
 
     def to_bytes(self, kind: StoreKind = StoreKind.WINDOW) -> bytes:
-        """The key of the row with the value, in a store of a kind.
+        """Encode the key of the row with the value.
 
         Raises:
-            Invalid: start or sequence is negative or does not fit, or the kind has no windows.
+            Invalid: start or sequence is out of range, or the kind has no windows.
         """
         self._check()
         if kind in PLAIN_WINDOW_KINDS:
@@ -83,11 +83,7 @@ class WindowKey(NamedTuple):
         raise not_of_kind(kind, "windows")
 
     def to_index_bytes(self, kind: StoreKind) -> bytes | None:
-        """The key of the second row, with an empty value, that finds the first by key; ``None`` where there is none.
-
-        Raises:
-            Invalid: as :meth:`to_bytes`.
-        """
+        """Encode the key of the index row; ``None`` for kinds without one. Raises ``Invalid`` as :meth:`to_bytes`."""
         self._check()
         if kind not in WINDOW_KINDS:
             raise not_of_kind(kind, "windows")
@@ -95,10 +91,10 @@ class WindowKey(NamedTuple):
 
     @classmethod
     def from_bytes(cls, data: bytes, kind: StoreKind = StoreKind.WINDOW) -> Self:
-        """The parts of a row's key; of an index row, too.
+        """Decode a row's key, or an index row's.
 
         Raises:
-            Corrupted: it is no window's key.
+            Corrupted: the key is malformed.
             Invalid: the kind has no windows.
         """
         if kind in PLAIN_WINDOW_KINDS:
@@ -123,12 +119,12 @@ class WindowKey(NamedTuple):
 
 
 class SessionKey(NamedTuple):
-    """The key of one session's row.
+    """The key of a session.
 
     Attributes:
-        key: as the application's serializer wrote it.
-        start: of the session, ms since the epoch.
-        end: of the session, ms, not before its start. The segment of the row is that of this time.
+        key: serialized key of the application.
+        start: start of the session, ms since the epoch.
+        end: end of the session, ms, not before its start; determines the row's segment.
     """
 
     key: bytes
@@ -136,10 +132,10 @@ class SessionKey(NamedTuple):
     end: int
 
     def to_bytes(self, kind: StoreKind = StoreKind.SESSION) -> bytes:
-        """The key of the row with the value, in a store of a kind.
+        """Encode the key of the row with the value.
 
         Raises:
-            Invalid: start or end is negative or does not fit, they are in the wrong order, or the kind has no sessions.
+            Invalid: start or end is out of range, they are in the wrong order, or the kind has no sessions.
         """
         check_number(self.end, "session end")
         check_number(self.start, "session start", self.end)
@@ -150,21 +146,17 @@ class SessionKey(NamedTuple):
         raise not_of_kind(kind, "sessions")
 
     def to_index_bytes(self, kind: StoreKind) -> bytes | None:
-        """The key of the second row, with an empty value, that finds the first by key; ``None`` where there is none.
-
-        Raises:
-            Invalid: as :meth:`to_bytes`.
-        """
+        """Encode the key of the index row; ``None`` for kinds without one. Raises ``Invalid`` as :meth:`to_bytes`."""
         if kind not in SESSION_KINDS:
             raise not_of_kind(kind, "sessions")
         return bytes([INDEX_PREFIX]) + self.to_bytes() if kind in INDEXED_KINDS else None
 
     @classmethod
     def from_bytes(cls, data: bytes, kind: StoreKind = StoreKind.SESSION) -> Self:
-        """The parts of a row's key; of an index row, too.
+        """Decode a row's key, or an index row's.
 
         Raises:
-            Corrupted: it is no session's key.
+            Corrupted: the key is malformed.
             Invalid: the kind has no sessions.
         """
         if kind in PLAIN_SESSION_KINDS:
@@ -185,7 +177,7 @@ class SessionKey(NamedTuple):
 
 
 def is_index_row(kind: StoreKind, key: bytes) -> bool:
-    """Whether a row only finds another one by key, and has no value of its own; only emit-final stores have such rows.
+    """Whether a row is an index row, which only emit-final stores have.
 
     Raises:
         Corrupted: the key of an emit-final store begins neither with 00 nor with 01.

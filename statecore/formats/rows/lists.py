@@ -1,6 +1,6 @@
-"""Rows of list stores, one at a time: the values of a left or outer join that have not found a partner.
+"""Rows of list stores, one at a time: values of a left or outer join without a partner so far.
 
-Drawn at :mod:`statecore.formats.list_value`.
+:mod:`statecore.formats.list_value` describes the bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.rows.broken import broken, check_number, require_bytes
 
 KEY_BYTES = 9
-"""Bytes of timestamp and side in front of the key."""
+"""Bytes of timestamp and side before the key."""
 
 VARIABLE_SIZE = 1
 """First byte of a list whose elements have their own lengths."""
@@ -23,11 +23,11 @@ _INT32 = struct.Struct(">i")
 
 
 class ListKey(NamedTuple):
-    """The key of one list.
+    """The key of a list.
 
     Attributes:
-        key: as the application's serializer wrote it.
-        timestamp: of its records, ms since the epoch.
+        key: serialized key of the application.
+        timestamp: timestamp of its records, ms since the epoch.
         left: whether the values come from the left side of the join.
     """
 
@@ -36,13 +36,13 @@ class ListKey(NamedTuple):
     left: bool
 
     def to_bytes(self) -> bytes:
-        """The key of the row. Raises ``Invalid`` for a timestamp that is negative or does not fit."""
+        """Encode the row's key. Raises ``Invalid`` for a timestamp out of range."""
         check_number(self.timestamp, "timestamp")
         return _KEY.pack(self.timestamp, self.left) + self.key
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """The parts of a row's key. Raises ``Corrupted`` when it is no list's."""
+        """Decode a row's key. Raises ``Corrupted`` if it is malformed."""
         require_bytes(StoreKind.LIST, data, KEY_BYTES, "key")
         timestamp, side = _KEY.unpack_from(data)
         if side > 1 or timestamp < 0:
@@ -51,7 +51,7 @@ class ListKey(NamedTuple):
 
 
 def encode_list(values: Sequence[bytes | None], *, left: bool) -> bytes:
-    """The value of a row: a list of values, each with the side of the join in front."""
+    """Encode a list of values, each with its side byte."""
     pieces = [bytes([VARIABLE_SIZE]), _INT32.pack(len(values))]
     for value in values:
         pieces += [_INT32.pack(-1)] if value is None else [_INT32.pack(1 + len(value)), bytes([left]), value]
@@ -59,7 +59,7 @@ def encode_list(values: Sequence[bytes | None], *, left: bool) -> bytes:
 
 
 def decode_list(data: bytes) -> list[bytes | None]:
-    """The values of a list, without the byte for the side. Raises ``Corrupted`` when it is none."""
+    """Decode a list of values, without side bytes. Raises ``Corrupted`` if it is malformed."""
     try:
         return parse_list(data)
     except ValueError as error:
@@ -67,10 +67,10 @@ def decode_list(data: bytes) -> list[bytes | None]:
 
 
 def parse_list(value: bytes) -> list[bytes | None]:
-    """The values of a list, without the byte for the side.
+    """Parse a list of values, without side bytes.
 
     Raises:
-        ValueError: what is wrong with it, as the end of "a value that ...".
+        ValueError: it is malformed; the text continues "a value that ...".
     """
     if len(value) < 5:
         raise ValueError(f"has {len(value)} bytes; a list has at least 5")
@@ -88,10 +88,10 @@ def parse_list(value: bytes) -> list[bytes | None]:
             raise ValueError(f"is a list whose element {index} has {length} bytes")
         if length > 0 and value[place] > 1:
             raise ValueError(
-                f"is a list whose element {index} begins with {value[place]:02x}, which is no side of a join"
+                f"is a list whose element {index} begins with {value[place]:02x}, which is not a side of a join"
             )
         found.append(None if length < 0 else value[place + 1 : place + length])
         place += max(length, 0)
     if place != len(value):
-        raise ValueError(f"is a list with {len(value) - place} bytes behind it")
+        raise ValueError(f"is a list with {len(value) - place} bytes after it")
     return found

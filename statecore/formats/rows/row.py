@@ -1,4 +1,4 @@
-"""Any row as a person reads it, and the rows that a record of a changelog becomes."""
+"""Decodes any row for people, and converts changelog records to rows."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ _STAMPED = STAMPED_KINDS | STAMPED_HEADERS_KINDS
 
 
 def decode_row(kind: StoreKind, key: bytes, value: bytes) -> list[dict[str, Any]]:
-    """A row as a person reads it: what :meth:`statecore.formats.row_format.RowFormat.decode` makes of a column of one.
+    """Decode a row, as :meth:`statecore.formats.row_format.RowFormat.decode` decodes columns.
 
     Args:
-        kind: what the store is.
-        key: of the row, as in the database.
-        value: of the row.
+        kind: the store's kind.
+        key: the row's key in the database.
+        value: the row's value.
 
     Returns:
-        One entry; none for a row that only indexes another; several for a row of several versions, or of several
-        values. An entry has, as far as the kind has them: ``key``, ``window_start``, ``session_start``,
-        ``session_end``, ``sequence``, ``side`` (``left`` or ``right``), ``timestamp``, ``valid_from``, ``valid_to``
-        (times in ms; ``None``: still valid), ``headers`` (pairs), ``value``.
+        One entry; none for an index row; several for a row of several versions or values. An entry has, as far as the
+        kind has them: ``key``, ``window_start``, ``session_start``, ``session_end``, ``sequence``, ``side`` (``left``
+        or ``right``), ``timestamp``, ``valid_from``, ``valid_to`` (times in ms; ``None``: still valid), ``headers``
+        (pairs), ``value``.
 
     Raises:
-        Corrupted: the row is not one of this kind.
+        Corrupted: the row is malformed for this kind.
         Invalid: stores of the kind are not on disk.
     """
     if kind is StoreKind.LIST:
@@ -72,17 +72,17 @@ def decode_row(kind: StoreKind, key: bytes, value: bytes) -> list[dict[str, Any]
 def rows_of_record(
     kind: StoreKind, key: bytes, value: bytes | None, timestamp: int, headers: Sequence[Header] = ()
 ) -> list[Row]:
-    """The rows that a record of a store's changelog becomes, as Kafka Streams' restore writes them.
+    """Rows of a changelog record, as a restore by Kafka Streams writes them.
 
     Args:
-        kind: what the store is; not versioned, where rows follow from all records of a key.
+        kind: the store's kind; not versioned, because those rows depend on all records of a key.
         key: the record's key.
         value: the record's value; ``None`` for a tombstone, which deletes the rows.
-        timestamp: the record's, ms since the epoch.
-        headers: the record's.
+        timestamp: the record's timestamp, ms since the epoch.
+        headers: the record's headers.
 
     Returns:
-        The row, and where rows of the kind are found by key the one that does it. Values are ``None`` for a delete.
+        The row, and its index row where the kind has one. Values are ``None`` for a delete.
 
     Raises:
         Invalid: the record cannot belong to a store of the kind, or the kind is versioned or not on disk.
@@ -114,10 +114,10 @@ def _key_parts(kind: StoreKind, key: bytes) -> dict[str, Any]:
 
 
 def _check_record(kind: StoreKind, key: bytes, value: bytes | None, timestamp: int) -> None:
-    """Refuse what no store of the kind has written. Raises ``Invalid``."""
+    """Refuse a record that no store of the kind has written. Raises ``Invalid``."""
     if kind.is_versioned or not kind.can_be_built:
         raise Invalid(
-            f"A record alone does not make rows of a {kind.value} store.",
+            f"Rows of a {kind.value} store cannot be made of a single record.",
             code="kind-unsupported",
             action="Restore a versioned store with statecore restore; decide the store's kind where it is not known.",
             kind=kind.value,
@@ -133,7 +133,7 @@ def _check_record(kind: StoreKind, key: bytes, value: bytes | None, timestamp: i
 
 
 def _time_of_record(kind: StoreKind, key: bytes, value: bytes | None) -> int:
-    """The time in a record's key, -1 where the kind has none there. Raises ``Corrupted`` for what is no such record."""
+    """Time in a record's key, -1 where the kind has none. Raises ``Corrupted`` for a malformed record."""
     if kind in WINDOW_KINDS:
         window = WindowKey.from_bytes(key)
         if window.sequence < 0:

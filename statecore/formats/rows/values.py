@@ -1,6 +1,6 @@
-"""Values of rows, one at a time: with timestamp and headers, as the kind of store keeps them.
+"""Row values, one at a time, with the timestamp and headers that the store kind keeps.
 
-Drawn at :mod:`statecore.formats.key_value` and :mod:`statecore.formats.headers`::
+See :mod:`statecore.formats.key_value` and :mod:`statecore.formats.headers`::
 
     timestamped-…, emit-final-(sliding-)window                              int64 timestamp in ms o value
     headers-key-value, headers-window, headers-emit-final-(sliding-)window  headers o int64 timestamp in ms o value
@@ -20,7 +20,7 @@ from statecore.formats.rows.broken import check_number, not_of_kind, require_byt
 from statecore.formats.rows.headers import Header, put_on_headers, take_off_headers
 
 TIMESTAMP_BYTES = 8
-"""Bytes of the timestamp in front of the value of a timestamped row."""
+"""Bytes of the timestamp before the value of a timestamped row."""
 
 STAMPED_KINDS = frozenset(
     {
@@ -55,9 +55,9 @@ class StoredValue(NamedTuple):
     """The value of one row.
 
     Attributes:
-        value: as the application's serializer wrote it.
-        timestamp: ms since the epoch; ``None`` where rows of the kind keep none.
-        headers: of the record, in its order, duplicates kept; ``None`` where rows of the kind keep none.
+        value: serialized value of the application.
+        timestamp: ms since the epoch; ``None`` where the kind keeps none.
+        headers: headers of the record, in its order, duplicates kept; ``None`` where the kind keeps none.
     """
 
     value: bytes
@@ -66,17 +66,17 @@ class StoredValue(NamedTuple):
 
 
 def encode_value(kind: StoreKind, value: bytes, timestamp: int | None = None, headers: Sequence[Header] = ()) -> bytes:
-    """The value of a row. What rows of the kind do not keep is left out, as Kafka Streams leaves it out.
+    """Encode a row's value. Parts that the kind does not keep are omitted, as in Kafka Streams.
 
     Args:
-        kind: what the store is.
-        value: as the application's serializer wrote it.
-        timestamp: ms since the epoch; needed where rows of the kind keep it.
-        headers: the record's, where rows of the kind keep them.
+        kind: the store's kind.
+        value: serialized value of the application.
+        timestamp: ms since the epoch; required where the kind keeps it.
+        headers: headers of the record.
 
     Raises:
-        Invalid: the timestamp is missing, negative or does not fit; or rows of the kind are not made so (lists,
-            versioned rows, buffered records: see the modules of :mod:`statecore.formats.rows`).
+        Invalid: the timestamp is missing or out of range; or the kind is a list, versioned or buffer store (see the
+            other modules of :mod:`statecore.formats.rows`) or has no rows.
     """
     if kind in STAMPED_KINDS:
         return _stamp(kind, timestamp) + value
@@ -90,11 +90,11 @@ def encode_value(kind: StoreKind, value: bytes, timestamp: int | None = None, he
 
 
 def decode_value(kind: StoreKind, data: bytes) -> StoredValue:
-    """The parts of a row's value.
+    """Decode a row's value.
 
     Raises:
-        Corrupted: it is no value of this kind.
-        Invalid: rows of the kind are not made so, as for :func:`encode_value`.
+        Corrupted: the value is malformed for this kind.
+        Invalid: the kind is not supported, as for :func:`encode_value`.
     """
     if kind in STAMPED_KINDS:
         require_bytes(kind, data, TIMESTAMP_BYTES, "value")
@@ -113,7 +113,7 @@ def decode_value(kind: StoreKind, data: bytes) -> StoredValue:
 def _stamp(kind: StoreKind, timestamp: int | None) -> bytes:
     if timestamp is None:
         raise Invalid(
-            f"A row of a {kind.value} store has a timestamp, and none was given; nothing was written.",
+            f"A row of a {kind.value} store needs a timestamp, and none was given; nothing was written.",
             code="timestamp-missing",
             action="Give the record's timestamp, in ms since the epoch.",
             kind=kind.value,

@@ -1,4 +1,4 @@
-"""Rows of versioned stores, one at a time. Drawn at :mod:`statecore.formats.versioned`."""
+"""Rows of versioned stores, one at a time. :mod:`statecore.formats.versioned` describes the bytes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.rows.broken import broken, check_number, require_bytes
 
 LATEST_SEGMENT = -1
-"""The segment id of latest values."""
+"""Segment id of latest values."""
 
 SEGMENT_BYTES = 8
-"""Bytes of the segment id in front of the key."""
+"""Bytes of the segment id before the key."""
 
 _KIND = StoreKind.VERSIONED_KEY_VALUE
 _INT64 = struct.Struct(">q")
@@ -27,7 +27,7 @@ class VersionedKey(NamedTuple):
     """The key of one row: all versions of a key in one segment, or its latest value.
 
     Attributes:
-        key: as the application's serializer wrote it.
+        key: serialized key of the application.
         segment: the segment's id (time / segment interval), -1 for the latest value.
     """
 
@@ -35,14 +35,14 @@ class VersionedKey(NamedTuple):
     segment: int = LATEST_SEGMENT
 
     def to_bytes(self) -> bytes:
-        """The key of the row. Raises ``Invalid`` for a segment that there is not."""
+        """Encode the row's key. Raises ``Invalid`` for an invalid segment id."""
         if self.segment != LATEST_SEGMENT:
             check_number(self.segment, "segment")
         return _INT64.pack(self.segment) + self.key
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """The parts of a row's key. Raises ``Corrupted`` when it is none of a versioned store."""
+        """Decode a row's key. Raises ``Corrupted`` if it is malformed."""
         require_bytes(_KIND, data, SEGMENT_BYTES, "key")
         (segment,) = _INT64.unpack_from(data)
         if segment < LATEST_SEGMENT:
@@ -56,7 +56,7 @@ class Version(NamedTuple):
     Attributes:
         valid_from: ms since the epoch.
         valid_to: ms since the epoch, where the next version begins; ``None``: still valid. Equal to ``valid_from`` for
-            a tombstone that is all its row has: where it ends is not known there.
+            a tombstone that is alone in its row, which does not store its end.
         value: ``None`` for a tombstone.
     """
 
@@ -66,13 +66,15 @@ class Version(NamedTuple):
 
 
 def encode_versions(versions: Sequence[Version]) -> bytes:
-    """The value of a row.
+    """Encode a row's value.
 
     Args:
-        versions: of one key and segment, oldest first, each ending where the next begins; or one that is still valid.
+        versions: versions of one key and segment, oldest first, each ending where the next begins; or one that is still
+            valid.
 
     Raises:
-        Invalid: they are none, out of order or have gaps; or a version that is still valid is no value on its own.
+        Invalid: there are none, they are out of order or have gaps; or a version that is still valid is not alone, or
+            has no value.
     """
     if not versions:
         raise _unwritable("there is none")
@@ -95,14 +97,14 @@ def encode_versions(versions: Sequence[Version]) -> bytes:
 
 
 def decode_versions(segment: int, data: bytes) -> list[Version]:
-    """The versions of a row, oldest first; of a row of latest values, one that is still valid.
+    """Decode the versions of a row, oldest first; for a row of latest values, one that is still valid.
 
     Args:
-        segment: that of the row's key (:class:`VersionedKey`).
+        segment: segment id of the row's key (:class:`VersionedKey`).
         data: the row's value.
 
     Raises:
-        Corrupted: it is no value of a versioned store.
+        Corrupted: the value is malformed.
     """
     if len(data) < 8:
         raise broken(_KIND, "has a value without a time")
@@ -137,7 +139,7 @@ def _disordered() -> Corrupted:
 
 def _unwritable(why: str) -> Invalid:
     return Invalid(
-        f"These versions are no row of a versioned store: {why}.",
+        f"These versions cannot form a row of a versioned store: {why}.",
         code="versions-invalid",
         action="Give the versions of one key and segment, oldest first, without gaps; nothing was written.",
     )

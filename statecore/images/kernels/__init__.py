@@ -1,1 +1,1 @@
-"""Numba kernels of building: what they compute (``*_source``), and how they are called (``*kernel``)."""
+"""Numba kernels of run building and merging (``*_source``), and their Python interfaces (``*kernel``)."""

@@ -1,4 +1,4 @@
-"""Where Arrow keeps its bytes, for kernels that work on addresses; the caller keeps the objects alive."""
+"""Addresses of Arrow buffers for kernels; the caller keeps the objects alive."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from statecore.kernels.library import address_of
 
 
 class BinaryColumn(NamedTuple):
-    """The parts of a binary or large binary array.
+    """Buffers of a binary or large binary array.
 
     Attributes:
-        offsets: address of the first offset (a slice begins where it begins).
+        offsets: address of the first offset (of a slice: its own first offset).
         width: bytes of an offset, 4 or 8.
-        data: address of the data that the offsets count from.
-        valid: one byte per element, 1 where it is not null; ``None`` when nothing is null.
+        data: address of the data that the offsets refer to.
+        valid: one byte per element, 1 where it is not null; ``None`` without nulls.
         valid_address: address of ``valid``, 0 for ``None``.
     """
 
@@ -32,7 +32,7 @@ class BinaryColumn(NamedTuple):
 
 
 def binary_column(array: pa.Array) -> BinaryColumn:
-    """The parts of a binary or large binary array that is not empty."""
+    """Buffers of a binary or large binary array that is not empty."""
     width = 8 if pa.types.is_large_binary(array.type) else 4
     buffers = array.buffers()
     valid = _validity_bytes(array)

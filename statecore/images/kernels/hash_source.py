@@ -1,10 +1,10 @@
-"""Kernels that hash rows and keys as others do, and fill the filter with it. Imported only to compile.
+"""Kernels of the hashes XXH64 and XXPH3, and of RocksDB's Bloom filter. Imported only to compile.
 
-Two hashes are computed here, both held against their originals in tests: XXH64, as its specification has it, for
-digests and block checksums; and XXPH3, a preview of XXH3 that RocksDB keeps for its Bloom filters (``util/xxph3.h``).
+Tests compare both with the originals: XXH64, after its specification, for digests and block checksums; and XXPH3, a
+preview of XXH3 that RocksDB keeps for its Bloom filters (``util/xxph3.h``).
 
 XXPH3 of more than 240 bytes adds them up in eight accumulators, a word of each 64-byte stripe in each, and scrambles
-these after every 16 stripes. No accumulator depends on another before the end, so they are taken two at a time.
+them after every 16 stripes. No accumulator depends on another before the end, so they are computed two at a time.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disable-error-code="no-untyped-def"
@@ -77,7 +77,7 @@ def xxh64(address, length, seed):
 
 
 def add_rows(key_offsets, keys, value_offsets, values, valid, count, sums, seed_a, seed_b):
-    """Add the hashes of rows to two sums; a zero in ``valid`` marks a delete, which is left out."""
+    """Add the hashes of rows to two sums; a zero in ``valid`` marks a delete, which is skipped."""
     first_seed, second_seed = np.uint64(seed_a), np.uint64(seed_b)
     sum_a, sum_b = np.uint64(get(sums, 0)), np.uint64(get(sums, 1))
     for i in range(count):
@@ -128,7 +128,9 @@ def _stripe(total, data, keyed):
 
 @njit(error_model="numpy")
 def _lanes(address, length, secret, lane, left, right):
-    """Two neighbouring ones of the eight accumulators, from what they begin with, over all stripes and folded."""
+    """Compute two neighbouring accumulators of the eight, from their initial values, over all stripes, and combine
+    them.
+    """
     at, key, scramble = address + 8 * lane, secret + 8 * lane, secret + _SECRET_BYTES - _STRIPE + 8 * lane
     stripe = 0
     for _ in range(length // _STRIPE):
@@ -180,7 +182,7 @@ def _key_hash(address, length, secret):
 
 
 def key_hash(address, length, secret):
-    """The hash that RocksDB's Bloom filter takes of a key; ``secret`` is ``SECRET``."""
+    """Hash of a key for RocksDB's Bloom filter; ``secret`` is ``SECRET``."""
     return np.int64(_key_hash(address, length, secret))
 
 

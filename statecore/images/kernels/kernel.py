@@ -1,8 +1,8 @@
-"""The door to the kernels of run building, and the records that they share with their callers.
+"""Python interface of the kernels of run building, and the records shared with them.
 
-The kernels themselves are in ``table_source`` (distinct keys), ``order_source`` (key order), ``spill_source`` (records
-divided by key range), ``hash_source`` (hashes) and ``sst_source`` (SST blocks); how they are called is said in
-:mod:`statecore.kernels.library`.
+The kernels are in ``table_source`` (distinct keys), ``order_source`` (key order), ``spill_source`` (records divided by
+key range), ``hash_source`` (hashes) and ``sst_source`` (SST blocks); :mod:`statecore.kernels.library` describes how
+they are called.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from statecore.kernels.library import KernelLibrary
 from statecore.kernels.words import numbered
 
 NO_KEY = 0xFFFFFFFF
-"""In place of an id where the record's key is null."""
+"""Id of a null key."""
 
 INLINE_BYTES = 16
-"""Keys up to this length live in their entry."""
+"""Keys up to this length are stored in their entry."""
 
 ENTRY_WORDS = 4
 """Words of an entry of the key table."""
 
 
 PACKED_HEADER = 16
-"""Bytes in front of the key of a packed record."""
+"""Bytes before the key of a packed record."""
 
 PACKED_DELETE = 0xFFFFFFFF
-"""What stands for the length of its value where there is none."""
+"""Value length of a packed delete."""
 
 
 class Batch(NamedTuple):
-    """Where the values and timestamps of a batch lie."""
+    """Buffers of the values and timestamps of a batch."""
 
     offsets: int = 0
     """Address of Arrow's offsets of the values."""
@@ -43,13 +43,13 @@ class Batch(NamedTuple):
     data: int = 0
     """Address of the values' bytes."""
     valid: int = 0
-    """Address of one byte per row, 1 where there is a value; 0: all have one."""
+    """Address of one byte per row, 1 where there is a value; 0: no nulls."""
     stamps: int = 0
-    """Address of the timestamps; 0: none are kept."""
+    """Address of the timestamps; 0 where none are kept."""
 
 
 class Used(NamedTuple):
-    """How full a key table is."""
+    """Fill level of a key table."""
 
     keys: int = 0
     arena_bytes: int = 0
@@ -58,21 +58,21 @@ class Used(NamedTuple):
 
 
 class Live(NamedTuple):
-    """Rows of a batch that are still the last write of their key, and the bytes of their values."""
+    """Rows of a batch that are still the last write of their key, and their value bytes."""
 
     rows: int = 0
     bytes: int = 0
 
 
 class Needed(NamedTuple):
-    """Bytes of the key and of the value of a row that did not fit."""
+    """Key and value bytes of a row that did not fit."""
 
     key_bytes: int = 0
     value_bytes: int = 0
 
 
 class Unpacked(NamedTuple):
-    """What ``measure_packed`` has found."""
+    """Results of ``measure_packed``."""
 
     rows: int = 0
     key_bytes: int = 0
@@ -80,16 +80,16 @@ class Unpacked(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What ``data_blocks`` has written."""
+    """Results of ``data_blocks``."""
 
     bytes: int = 0
     """Of whole blocks, their trailers included."""
     index_entries: int = 0
     index_bytes: int = 0
     last_block: int = 0
-    """Where in the file the last block begins, which has no index entry yet."""
+    """Position of the last block in the file, which has no index entry yet."""
     last_block_bytes: int = 0
-    """Of its contents, without the trailer."""
+    """Its content bytes, without the trailer."""
 
 
 BATCH, USED, LIVE, NEEDED, UNPACKED, WRITTEN = (
@@ -102,7 +102,7 @@ BATCH, USED, LIVE, NEEDED, UNPACKED, WRITTEN = (
 )
 
 SMALL_GROUP = 48
-"""Groups of ties up to this size are ordered by comparing keys."""
+"""Largest group of ties that is ordered by comparing keys."""
 
 SECRET = np.frombuffer(
     bytes.fromhex(
@@ -113,7 +113,7 @@ SECRET = np.frombuffer(
     ),
     np.uint8,
 )
-"""XXH3's default secret, which ``key_hash`` and ``data_blocks`` read."""
+"""XXH3's default secret, read by ``key_hash`` and ``data_blocks``."""
 
 _KERNELS = KernelLibrary("statecore.images.kernels.kernel_source")
 

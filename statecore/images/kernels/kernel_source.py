@@ -1,4 +1,4 @@
-"""All kernels of run building under one name, so that they are compiled into one file. Imported only to compile."""
+"""All kernels of run building in one module, which is compiled into one file. Imported only to compile."""
 
 from __future__ import annotations
 

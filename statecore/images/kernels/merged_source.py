@@ -1,10 +1,10 @@
-"""Kernels that merge SST files key by key, to digest what RocksDB would show or to write it. Imported only to compile.
+"""Kernels that merge SST files key by key, to digest or write the visible rows. Imported only to compile.
 
-A run is described by a ``Cursor`` (:mod:`statecore.images.kernels.merged_kernel`); `statecore.images.sst` draws the
-blocks they go through. Runs that have rows left lie in a heap, the one with the smallest key on top; of equal keys that
-of the later run, whose row counts. Every length is held against the end of what it lies in before anything is read
-there: whatever the bytes are, nothing outside the file is touched. A key that does not fit into the memory of its run
-stops a kernel before anything of it is written; with more memory the next call goes on from there.
+A ``Cursor`` describes each run (:mod:`statecore.images.kernels.merged_kernel`); `statecore.images.sst` describes the
+blocks. Runs with remaining rows are in a heap, the one with the smallest key on top; of equal keys the later run's,
+whose row counts. Every length is checked against the end of its container before anything is read there: whatever the
+bytes are, nothing outside the file is accessed. A key that does not fit into its run's buffer stops a kernel before
+anything of it is written; with a larger buffer the next call continues there.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disable-error-code="no-untyped-def"
@@ -44,7 +44,7 @@ _READY, _EXHAUSTED = 0, 1
 
 @njit(error_model="numpy")
 def _varint(at, end):
-    """A number and the address behind it; 0 and `end` where it has no end or more than 63 bits."""
+    """Decode a number; returns it and the address after it; 0 and `end` if it has no end or more than 63 bits."""
     number, shift = 0, 0
     while at < end and shift < 63:
         byte = u8(at)
@@ -58,7 +58,7 @@ def _varint(at, end):
 
 @njit(error_model="numpy")
 def _next_block(cursor):
-    """Step into the next data block, after a look at its checksum."""
+    """Move to the next data block, after verifying its checksum."""
     index, end = get(cursor, CURSOR.index_at), get(cursor, CURSOR.index_end)
     if index == end:
         return _EXHAUSTED
@@ -69,7 +69,7 @@ def _next_block(cursor):
         return BAD_INDEX
     offset, index = _varint(index + length, end)
     size, index = _varint(index, end)
-    # Blocks lie one behind the other. A number that could not be read is 0, and no block has that size.
+    # Blocks are contiguous. A malformed number is 0, and no block has that size.
     if offset != get(cursor, CURSOR.next_block) or size < 8 or size > get(cursor, CURSOR.limit) - offset - _TRAILER:
         return BAD_INDEX
     block = get(cursor, CURSOR.file) + offset
@@ -90,7 +90,7 @@ def _next_block(cursor):
 
 @njit(error_model="numpy")
 def _advance(cursor):
-    """Step to the next row of a run."""
+    """Move to the next row of a run."""
     at, held = get(cursor, CURSOR.at), get(cursor, CURSOR.key_length)
     if at == get(cursor, CURSOR.end):
         found = _next_block(cursor)
@@ -102,7 +102,7 @@ def _advance(cursor):
     common, at = _varint(at, end)
     rest, at = _varint(at, end)
     length, at = _varint(at, end)
-    # A number that could not be read is 0 and leaves nothing for the eight bytes behind the key.
+    # A malformed number is 0 and leaves no room for the eight bytes after the key.
     if common > shareable or rest < 8 or rest > end - at or length > end - at - rest:
         return BAD_ENTRY
     rest -= 8
@@ -115,7 +115,7 @@ def _advance(cursor):
     if common + rest + 7 > get(cursor, CURSOR.key_room):
         put(cursor, CURSOR.key_needed, common + rest + 7)
         return SMALL_ROOM
-    for i in range(0, rest, 8):  # by words: the last one may take bytes of what follows the key
+    for i in range(0, rest, 8):  # by words: the last one may include bytes after the key
         put_word(key + common + i, word(at + i))
     value = at + rest + 8
     put(cursor, CURSOR.at, value + length)
@@ -129,15 +129,15 @@ def _advance(cursor):
 
 @njit(error_model="numpy")
 def _is_before(cursor, key, length):
-    """Whether the row that a run stands at comes before a key."""
+    """Whether the current row of a run comes before a key."""
     return compare(get(cursor, CURSOR.key), get(cursor, CURSOR.key_length), key, length) < 0
 
 
 @njit(error_model="numpy")
 def _step(cursor, state):
-    """Step to the next row of a run that lies in the range of keys."""
+    """Move to the next row of a run inside the key range."""
     found = _advance(cursor)
-    # Only in the last block that is to be read a key can lie behind the range.
+    # Only in the last block to be read can a key be after the range.
     if found == _READY and get(cursor, CURSOR.index_at) == get(cursor, CURSOR.index_end):
         length = get(state, STATE.high_length)
         if length >= 0 and not _is_before(cursor, get(state, STATE.high), length):
@@ -148,7 +148,7 @@ def _step(cursor, state):
 
 @njit(error_model="numpy")
 def _first(cursor, state):
-    """Step to the first row of a run that lies in the range of keys."""
+    """Move to the first row of a run inside the key range."""
     found = _step(cursor, state)
     while found == _READY and get(cursor, CURSOR.skipping):
         if not _is_before(cursor, get(state, STATE.low), get(state, STATE.low_length)):
@@ -163,7 +163,7 @@ def _first(cursor, state):
 
 @njit(error_model="numpy")
 def _is_first(cursors, left, right):
-    """Whether the row of the left run comes before that of the right one."""
+    """Whether the current row of the left run comes before that of the right one."""
     one, other = cursors + left * _CURSOR_BYTES, cursors + right * _CURSOR_BYTES
     order = compare(
         get(one, CURSOR.key), get(one, CURSOR.key_length), get(other, CURSOR.key), get(other, CURSOR.key_length)
@@ -173,7 +173,7 @@ def _is_first(cursors, left, right):
 
 @njit(error_model="numpy")
 def _sink(cursors, heap, size, place):
-    """Let the run at a place of the heap sink to where it belongs."""
+    """Restore the heap order below a position (sift down)."""
     run = get(heap, place)
     child = 2 * place + 1
     while child < size:
@@ -191,7 +191,8 @@ def _sink(cursors, heap, size, place):
 
 @njit(error_model="numpy")
 def _follow(cursors, heap, state, size):
-    """Step to the next row of the run on top of the heap: how that went, and how many runs have rows left."""
+    """Move the run on top of the heap to its next row; returns the result and the number of runs with remaining
+    rows."""
     found = _step(cursors + get(heap, 0) * _CURSOR_BYTES, state)
     if found == _EXHAUSTED:
         size -= 1
@@ -205,7 +206,7 @@ def _follow(cursors, heap, state, size):
 
 @njit(error_model="numpy")
 def _stop(state, run, found):
-    """What a kernel says of a run that could not go on."""
+    """Record the run that stopped, and return the kernel's result."""
     put(state, STATE.stopped, run)
     if found == SMALL_ROOM:
         return NEEDS_ROOM
@@ -215,7 +216,7 @@ def _stop(state, run, found):
 
 @njit(error_model="numpy")
 def _resume(cursors, heap, state, size):
-    """Step the run on that stopped the call before, whose row was dealt with; as ``_follow``."""
+    """Advance the run that stopped the previous call, whose row was processed; returns as ``_follow``."""
     if get(state, STATE.stopped) < 0:
         return _READY, size
     put(state, STATE.stopped, -1)
@@ -223,7 +224,7 @@ def _resume(cursors, heap, state, size):
 
 
 def begin(cursors, count, heap, state):
-    """Step to the first row of each run in the range of keys, and put the runs that have one into the heap."""
+    """Move each run to its first row in the key range, and put the runs with rows into the heap."""
     size = get(state, STATE.heap_size)
     for run in range(get(state, STATE.begun), count):
         found = _first(cursors + run * _CURSOR_BYTES, state)
@@ -255,7 +256,7 @@ def _add(cursor, state, seed_a, seed_b):
 
 
 def merge(cursors, heap, state, limit, seed_a, seed_b):
-    """Read at most so many rows more of all runs, and digest those that no later run replaces."""
+    """Read at most ``limit`` more rows of all runs, and digest those that no later run replaces."""
     first_seed, second_seed = np.uint64(seed_a), np.uint64(seed_b)
     last, last_length, previous, read = get(state, STATE.last), get(state, STATE.last_length), -1, 0
     found, size = _resume(cursors, heap, state, get(state, STATE.heap_size))
@@ -263,7 +264,7 @@ def merge(cursors, heap, state, limit, seed_a, seed_b):
         run = get(heap, 0)
         cursor = cursors + run * _CURSOR_BYTES
         key, length = get(cursor, CURSOR.key), get(cursor, CURSOR.key_length)
-        # Keys of one run differ; the first of equal keys is that of the latest run.
+        # Keys of one run are distinct; the first of equal keys is that of the latest run.
         if run == previous or last_length < 0 or compare(last, last_length, key, length) != 0:
             if size > 1:
                 for i in range(0, length, 8):
@@ -295,10 +296,10 @@ def take(
     values,
     valid,
 ):
-    """Copy rows that no later run replaces behind those that were ``taken``, so many in all as there is room for.
+    """Append rows that no later run replaces to the ``taken`` ones, up to ``limit`` in all.
 
-    Deletes are copied, or left out and only hide what is below them. A row for which an empty room is too small stays
-    where it is; then nothing was taken.
+    Deletes are copied, or only hide older rows. A row that does not fit into empty buffers stays current; then nothing
+    was taken.
     """
     last, last_length, previous = get(state, STATE.last), get(state, STATE.last_length), -1
     count = get(state, STATE.taken)

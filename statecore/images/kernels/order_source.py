@@ -1,8 +1,8 @@
-"""Kernels that order keys bytewise, as RocksDB's comparator has it, eight bytes at a time. Imported only to compile.
+"""Kernels that order keys bytewise, as RocksDB's comparator does, eight bytes at a time. Imported only to compile.
 
-Keys are sorted by the eight bytes after the prefix they all share, as numbers, digit by digit. What ties is small as a
-rule and is ordered here by comparing keys; a large group of ties goes around again with its own, longer prefix. So keys
-of any length with any prefixes in common cost what distinguishes them, not what they share.
+Keys are radix-sorted by the eight bytes after their common prefix. Ties are usually few and are ordered here by
+comparing keys; a large group of ties is sorted again with its own, longer prefix. So the cost depends on the bytes that
+distinguish keys, not on those they share.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disable-error-code="no-untyped-def"
@@ -35,7 +35,7 @@ _AHEAD = 24
 
 
 def common_prefix(entries, arena, ids, count, depth):
-    """Length of the longest prefix that all keys share, knowing they share ``depth`` bytes."""
+    """Length of the longest common prefix of all keys, of which they share at least ``depth`` bytes."""
     pivot = key_address(entries, arena, le32(ids)) + depth
     common = key_length(entries, le32(ids)) - depth
     for i in range(1, count):
@@ -48,7 +48,7 @@ def common_prefix(entries, arena, ids, count, depth):
 
 
 def words_at(entries, arena, ids, count, depth, out):
-    """Eight bytes of each key from ``depth`` on as a number that orders like them, padded with zeros."""
+    """Eight bytes of each key from ``depth`` on as a number in the same order, padded with zeros."""
     for i in range(count):
         if i + _AHEAD < count:
             prefetch(entries + le32(ids + (i + _AHEAD) * 4) * _ENTRY)
@@ -66,7 +66,7 @@ def key_lengths(entries, ids, count, out):
 
 
 def order_ties(entries, arena, ids, count, words, depth, large):
-    """Order small groups of equal words by their keys; report the bounds of large ones, and return how many there are.
+    """Order small groups of equal words by their keys; report the bounds of large groups, and return their number.
 
     All keys share their first ``depth`` bytes, so none is shorter.
     """
@@ -98,9 +98,9 @@ def order_ties(entries, arena, ids, count, words, depth, large):
 
 
 def sort_words(words, ids, count, to_words, to_ids, counts):
-    """Sort words, and their ids with them, by one byte after the other, last to first; equal bytes cost nothing.
+    """Radix-sort words, and their ids with them, from the last byte to the first; equal bytes cost nothing.
 
-    The spare arrays are as long as the others and are written over; ``counts`` is 8 times 256 zeros.
+    The spare arrays are as long as the others and are overwritten; ``counts`` is 8 times 256 zeros.
     """
     mask = np.uint64(255)
     for i in range(count):

@@ -8,20 +8,20 @@ from statecore.kernels.library import KernelLibrary
 from statecore.kernels.words import numbered
 
 NOTHING, VALUE, DELETE = range(3)
-"""What a key needs above the parent: nothing, the value that the log shows, or a delete."""
+"""What the run above the base needs for a key: nothing, the log's value, or a delete."""
 
 
 class Pending(NamedTuple):
-    """What is known of the key that was read last; its bytes are those of ``State.last``."""
+    """State of the key that was read last; its bytes are those of ``State.last``."""
 
     needs: int = NOTHING
-    """What it needs, by what was read of it so far."""
+    """What it needs, as far as its rows were read."""
     is_told: int = 0
-    """1 where the parent's row of it was read, so that no further one counts."""
+    """1 once the base's newest row of it was read, so that older ones do not count."""
     value: int = 0
     """Address of the log's value, in the file of its run."""
     value_length: int = 0
-    """Its bytes; 0 where a delete is needed."""
+    """Its bytes; 0 for a delete."""
 
 
 PENDING = numbered(Pending)

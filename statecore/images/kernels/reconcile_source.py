@@ -1,8 +1,8 @@
-"""Kernel that reads a parent and a whole log as one and copies what is different. Imported only to compile.
+"""Kernel that merges a base and a whole log and copies the difference. Imported only to compile.
 
-The runs of both lie in one heap (:mod:`statecore.images.kernels.merged_source`), those of the log behind those of the
-parent. So the rows of a key come together: first the log's last one, if it has any, then those that it replaced, then
-the parent's last one, and those below it. What the key needs is known when the next key comes, and is copied then.
+The runs of both are in one heap (:mod:`statecore.images.kernels.merged_source`), those of the log after those of the
+base. So the rows of a key come together: first the log's last one, if any, then those that it replaced, then the base's
+last one, and older ones. What the key needs is known when the next key comes, and is copied then.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disable-error-code="no-untyped-def"
@@ -23,7 +23,7 @@ __all__ = ["differ"]
 
 @njit(error_model="numpy")
 def _begin_key(cursor, pending, is_log, last):
-    """Keep a new key, and what its first row says that it needs."""
+    """Store a new key, and what it needs according to its first row."""
     key, length = get(cursor, CURSOR.key), get(cursor, CURSOR.key_length)
     for i in range(0, length, 8):
         put_word(last + i, word(key + i))
@@ -41,7 +41,7 @@ def _begin_key(cursor, pending, is_log, last):
 
 @njit(error_model="numpy")
 def _compare_parent(cursor, pending):
-    """Hold the parent's row of a key against what the log says of it."""
+    """Compare the base's row of a key with the log's."""
     put(pending, PENDING.is_told, 1)
     if not get(cursor, CURSOR.is_value):
         return
@@ -70,9 +70,10 @@ def differ(
     values,
     valid,
 ):
-    """Read at most so many rows more of all runs, of which the first `parents` are the parent's, and copy what keys
-    need behind those rows that were ``taken``, so many in all as there is room for. What an empty room is too small for
-    stays pending; then nothing was taken.
+    """Read at most ``most`` more rows of all runs, of which the first ``parents`` are the base's, and append the rows
+    that the base needs to the ``taken`` ones, up to ``limit`` in all.
+
+    A row that does not fit into empty buffers stays pending; then nothing was taken.
     """
     last, last_length, previous, read = get(state, STATE.last), get(state, STATE.last_length), -1, 0
     count = get(state, STATE.taken)
@@ -85,7 +86,7 @@ def differ(
         run = get(heap, 0)
         cursor = cursors + run * _CURSOR_BYTES
         key, length = get(cursor, CURSOR.key), get(cursor, CURSOR.key_length)
-        # Keys of one run differ.
+        # Keys of one run are distinct.
         if size == 0 or run == previous or last_length < 0 or compare(last, last_length, key, length) != 0:
             needs = get(pending, PENDING.needs)
             if needs != NOTHING:

@@ -1,6 +1,6 @@
-"""Kernels that divide records by key range, pack them for a file and drop the overwritten. Imported only to compile.
+"""Kernels that divide records by key range, pack them, and drop overwritten ones. Imported only to compile.
 
-Packed records are drawn in :mod:`statecore.images.row_batches`.
+:mod:`statecore.images.row_batches` describes packed records.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disable-error-code="no-untyped-def"
@@ -40,18 +40,18 @@ _32 = np.uint64(32)
 
 @njit(error_model="numpy")
 def _record_bytes(record):
-    """Bytes of a packed record, its header included."""
+    """Bytes of a packed record with its header."""
     length = le32(record + 4)
     return PACKED_HEADER + le32(record) + (0 if length == PACKED_DELETE else length)
 
 
 @njit(error_model="numpy")
 def _range_of(key, length, bounds, bound_offsets, count, skip, words, starts, shift):
-    """The number of the range that a key lies in: how many bounds are not greater than it.
+    """Index of the key range of a key: the number of bounds that are not greater than it.
 
-    Bounds ascend, and all begin with the same ``skip`` bytes; ``words`` has the eight bytes after these of each, as a
-    big-endian number. How far such a word is from the first one, without the lower ``shift`` bits, is the number of its
-    bucket; ``starts`` has the first bound of each bucket.
+    Bounds ascend, and all begin with the same ``skip`` bytes; ``words`` has the next eight bytes of each, as a
+    big-endian number. The distance of such a word from the first one, without the lower ``shift`` bits, is the index of
+    its bucket; ``starts`` has the first bound of each bucket.
     """
     ahead = compare(key, min(length, skip), bounds, skip) if skip else 0
     if ahead or not count:
@@ -78,7 +78,7 @@ def _range_of(key, length, bounds, bound_offsets, count, skip, words, starts, sh
 
 
 def route(offsets, width, data, valid, rows, bounds, bound_offsets, count, skip, words, starts, shift, out):
-    """The number of the range that each key lies in; a null key has ``NO_KEY``."""
+    """Index of the key range of each key; ``NO_KEY`` for a null key."""
     for row in range(rows):
         if valid and not u8(valid + row):
             put32(out, row, NO_KEY)
@@ -90,10 +90,10 @@ def route(offsets, width, data, valid, rows, bounds, bound_offsets, count, skip,
 
 
 def repack(data, at, end, bounds, bound_offsets, count, skip, words, starts, shift, buffers, room, fill, full):
-    """Append packed records, from a place on, to the buffer of the range that each lies in; returns where it stopped.
+    """Append packed records to the buffers of their key ranges; returns the position it stopped at.
 
-    That is at the end, at a record that is cut there, or at the first one whose range (in ``full``, which is -1 else)
-    has not enough room left.
+    That is the end, a truncated record, or the first record whose range (in ``full``, which is -1 otherwise) has not
+    enough room left.
     """
     put(full, 0, -1)
     while at + PACKED_HEADER <= end:
@@ -130,9 +130,10 @@ def pack(
     fill,
     full,
 ):
-    """Append rows to a buffer for each range; returns the row it stopped at.
+    """Append rows to the buffers of their key ranges; returns the row it stopped at.
 
-    That is the number of rows when it is done, else the first row whose range (in ``full``) has not enough room left.
+    That is the number of rows when it is done, otherwise the first row whose range (in ``full``) has not enough room
+    left.
     """
     while row < rows:
         number = le32(ranges + row * 4)
@@ -165,7 +166,7 @@ def pack(
 
 
 def drop_first(buffers, count, room, fill, size):
-    """Drop so many bytes of each buffer that has them; returns how many buffers had."""
+    """Drop ``size`` bytes of each buffer that has them; returns the number of these buffers."""
     dropped = 0
     for number in range(count):
         left = get(fill, number) - size
@@ -177,7 +178,7 @@ def drop_first(buffers, count, room, fill, size):
 
 
 def tag_packed(data, end, tags, places):
-    """A tag of the key of each packed record, and where it begins; returns how many there are."""
+    """Tag and position of each packed record; returns their number."""
     at, row = 0, 0
     while at < end:
         put32(tags, row, key_tag(data + at + PACKED_HEADER, le32(data + at)))
@@ -188,11 +189,11 @@ def tag_packed(data, end, tags, places):
 
 
 def keep_last(data, tags, places, rows, table, bits):
-    """Move the last packed record of each key to the front, in their order; returns where they end.
+    """Compact packed records to the last one of each key, in order; returns their end.
 
-    Last to first, a record stays if none of its key has been met. ``table`` has a word for each slot, zeros at first:
-    low bits of the tag (24), and where the record that stays begins, plus 1 (40). Slots are found as in the table of
-    keys. A tag becomes 1 if its record stays, else 0.
+    From last to first, a record stays if its key has not occurred. ``table`` has a word for each slot, zeros at first:
+    low bits of the tag (24), and the position of the record that stays plus 1 (40). Slots are found as in the key
+    table. A tag becomes 1 if its record stays, otherwise 0.
     """
     shift, mask = 32 - bits, (1 << bits) - 1
     for row in range(rows - 1, -1, -1):
@@ -226,9 +227,9 @@ def keep_last(data, tags, places, rows, table, bits):
 
 
 def measure_packed(data, end, most, unpacked):
-    """How many whole records there are from the beginning, at most so many, and the bytes of their keys and values.
+    """Count whole records from the beginning, at most ``most``, and the bytes of their keys and values.
 
-    Returns where the next one begins.
+    Returns the position of the next one.
     """
     at, rows, keys, values = 0, 0, 0, 0
     while rows < most and at + PACKED_HEADER <= end:
@@ -248,7 +249,7 @@ def measure_packed(data, end, most, unpacked):
 
 
 def unpack(data, rows, key_offsets, keys, value_offsets, values, valid, stamps):
-    """The columns of packed records; returns how many of them are deletes."""
+    """Unpack records into columns; returns the number of deletes."""
     at, key, value, deletes = 0, 0, 0, 0
     put(key_offsets, 0, 0)
     put(value_offsets, 0, 0)

@@ -1,4 +1,4 @@
-"""Kernels that lay out SST blocks; `statecore.images.sst` draws the format. Imported only to compile."""
+"""Kernels that write SST blocks; `statecore.images.sst` describes the format. Imported only to compile."""
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disable-error-code="no-untyped-def"
 
@@ -20,7 +20,7 @@ _TRAILER = 5
 
 @njit(error_model="numpy")
 def _put_varint(at, number):
-    """Write a varint; up to seven bytes after it are overwritten. Returns the address behind it."""
+    """Write a varint; up to seven bytes after it are overwritten. Returns the address after it."""
     while number >= 128:
         put_word(at, np.uint64(number & 127 | 128))
         number >>= 7
@@ -31,10 +31,10 @@ def _put_varint(at, number):
 
 @njit(error_model="numpy")
 def _end_block(start, at, restarts, count):
-    """Write restarts, their number, compression type and checksum. Returns the address behind the block's contents."""
+    """Write restarts, their number, compression type and checksum. Returns the address after the block's contents."""
     copy(at, restarts, 4 * count)
     at += 4 * count
-    put_word(at, np.uint64(count))  # with the compression type behind it (0: none)
+    put_word(at, np.uint64(count))  # followed by the compression type (0: none)
     at += 4
     put_word(at + 1, _xxh64(start, at + 1 - start, _0) & _LOW)
     return at
@@ -61,10 +61,10 @@ def data_blocks(
     secret,
     written,
 ):
-    """Write rows as whole data blocks, the keys' hashes, and an index entry for each block that another one follows.
+    """Write rows as whole data blocks, the keys' hashes, and an index entry for each block that is followed by another.
 
-    The entry of the last block is written by the next call, which is told its last key, its place and its bytes without
-    the trailer (0: there is none). ``written`` is a ``Written`` that receives what there is now.
+    The next call writes the entry of the last block, from its last key, position and bytes without the trailer (0:
+    none). ``written`` receives a ``Written``.
     """
     at, start, index_at = out, out, index
     entries, restart_count, in_block = 0, 0, 0
@@ -114,9 +114,10 @@ def data_blocks(
 
 @njit(error_model="numpy")
 def _put_index(at, key, size, following, following_size, offset, length):
-    """Write the index entry of a block: no less than its last key, less than the one that follows. Returns the end."""
+    """Write the index entry of a block: no less than its last key, less than the next block's first. Returns the
+    end."""
     apart = shared(key, following, min(size, following_size)) + 1
-    if apart < size and apart < following_size:  # so short, the key that follows is greater than the last one already
+    if apart < size and apart < following_size:  # truncated here, the next key is already greater than the last one
         key, size = following, apart
     put_word(at, _0)
     at = _put_varint(at + 1, size)

@@ -1,6 +1,6 @@
-"""Kernels of the table of distinct keys: intern, drop what was overwritten, gather. Imported only to compile.
+"""Kernels of the table of distinct keys: intern, drop overwritten rows, gather. Imported only to compile.
 
-A key is interned on first sight; after that a record costs one probe and one word written. Memory, all of it flat::
+A key is interned once; after that a record costs one probe and one word written. Memory, all in flat arrays::
 
     table     uint64 per slot, power of two     0 = empty, else  tag (32 bits) | id + 1 (32 bits)
                                                 slot = top bits of the tag; linear probing
@@ -10,9 +10,9 @@ A key is interned on first sight; after that a record costs one probe and one wo
                                                 bytes  else its first 16
     arena     keys longer than 16 bytes, whole, each at a multiple of 8
     ids       uint32 per row of a batch         the key's id, or NO_KEY
-    batches   a ``Batch`` per batch             where its values and timestamps lie
+    batches   a ``Batch`` per batch             addresses of its values and timestamps
 
-Keys are compared for real, byte by byte; tags only spare most comparisons. Probes of later rows are prefetched, because
+Keys are compared byte by byte; tags only avoid most comparisons. Probes of later rows are prefetched, because
 a table of millions of keys does not fit into a cache.
 """
 
@@ -55,7 +55,7 @@ _GATHER_ENTRY, _GATHER_OFFSETS, _GATHER_VALUE = 36, 24, 12
 
 @njit(error_model="numpy")
 def key_tag(address, length):
-    """A fast 32-bit hash of a key, for tables in memory alone: nothing that is kept depends on it."""
+    """Fast 32-bit hash of a key, for tables in memory only: nothing persistent depends on it."""
     state = _K3 ^ np.uint64(length)
     at = 0
     while at + 16 < length:
@@ -71,20 +71,20 @@ def key_tag(address, length):
 
 @njit(error_model="numpy")
 def key_length(entries, key):
-    """Bytes of the key with that id."""
+    """Bytes of the key with an id."""
     return le32(entries + key * _ENTRY + 8)
 
 
 @njit(error_model="numpy")
 def key_address(entries, arena, key):
-    """Where the bytes of the key with that id lie."""
+    """Address of the key with an id."""
     if key_length(entries, key) <= INLINE_BYTES:
         return entries + key * _ENTRY + 16
     return arena + le32(entries + key * _ENTRY + 12) * 8
 
 
 def tag_keys(offsets, width, data, valid, ids, rows):
-    """The tag of each key of a batch, into what will hold its ids."""
+    """Tag of each key of a batch, written to the array of its ids."""
     start = offset_at(offsets, width, 0)
     for i in range(rows):
         end = offset_at(offsets, width, i + 1)
@@ -99,10 +99,10 @@ def tag_keys(offsets, width, data, valid, ids, rows):
 def intern_keys(
     offsets, width, data, valid, ids, rows, row, batch, table, bits, entries, capacity, arena, arena_capacity, used
 ):
-    """Turn tags into ids from a row on, and make each row the last write of its key.
+    """Replace tags by ids from ``row`` on, and make each row the last write of its key.
 
-    ``used`` is a ``Used``. Returns the row it stopped at: the number of rows when it
-    is done, less when the table (kept at most half full), the entries or the arena must grow first.
+    Returns the row it stopped at: the number of rows when it is done, otherwise the table (kept at most half full), the
+    entries or the arena must grow first. ``used`` is a ``Used``.
     """
     shift, mask = 32 - bits, (1 << bits) - 1
     limit = min(capacity, (1 << bits) // 2)
@@ -168,7 +168,7 @@ def intern_keys(
 
 
 def append_keys(offsets, width, data, ids, rows, batch, entries, arena, used):
-    """Add keys that the table does not have, each once, without a slot; there is room for them."""
+    """Append keys that the table does not have, each once, without a slot; the caller has reserved the room."""
     count, arena_used = get(used, USED.keys), get(used, USED.arena_bytes)
     start = offset_at(offsets, width, 0)
     for row in range(rows):
@@ -191,7 +191,7 @@ def append_keys(offsets, width, data, ids, rows, batch, entries, arena, used):
 
 
 def rehash(old, old_slots, new, bits):
-    """Move every slot of a table into a larger, empty one."""
+    """Move all slots of a table into a larger, empty one."""
     shift, mask = 32 - bits, (1 << bits) - 1
     for i in range(old_slots):
         if le32(old + i * 8):
@@ -204,7 +204,7 @@ def rehash(old, old_slots, new, bits):
 
 @njit(error_model="numpy")
 def _live(ids, i, batch, entries):
-    """The entry of a row that is still the last write of its key, else 0."""
+    """Entry of a row that is still the last write of its key, otherwise 0."""
     key = le32(ids + i * 4)
     if key == NO_KEY or le64(entries + key * _ENTRY) != batch << 32 | i:
         return 0
@@ -212,7 +212,7 @@ def _live(ids, i, batch, entries):
 
 
 def count_live(ids, rows, batch, entries, offsets, width, valid, live):
-    """How many rows of a batch are still the last write of their key, and the bytes of their values."""
+    """Number of rows of a batch that are still the last write of their key, and their value bytes."""
     kept, size = 0, 0
     for i in range(rows):
         if _live(ids, i, batch, entries):
@@ -264,7 +264,7 @@ def keep_live(
 
 
 def survivors(entries, count, batches, tombstones, out):
-    """The ids of the keys to write, with or without those whose last write is a tombstone; returns how many."""
+    """Ids of the keys to write, with or without those whose last write is a tombstone; returns their number."""
     kept = 0
     for i in range(count):
         row, batch = le32(entries + i * _ENTRY), le32(entries + i * _ENTRY + 4)
@@ -293,7 +293,7 @@ def gather(
 ):
     """Copy keys and last values into contiguous buffers, in the order of the ids.
 
-    Returns how many rows fitted; when that is none, ``needed`` says how many bytes of keys and values the first needs.
+    Returns the number of rows that fitted; if it is 0, ``needed`` has the key and value bytes of the first row.
     """
     key_at, value_at = 0, 0
     for i in range(count):
@@ -335,7 +335,7 @@ def gather(
 
 
 def key_times(entries, arena, ids, count, at, out):
-    """The big-endian int64 at a place of each key, counted from the key's end when negative."""
+    """Big-endian int64 at a position of each key, counted from the key's end when negative."""
     for i in range(count):
         key = le32(ids + i * 4)
         place = key_address(entries, arena, key) + at + (key_length(entries, key) if at < 0 else 0)

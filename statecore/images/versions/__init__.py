@@ -1,1 +1,1 @@
-"""Versioned stores: sorted records of a range, and their replay into rows; :mod:`.build` is the way in."""
+"""Versioned stores: sorted records of a range, and their replay into rows. Entry point: :mod:`.build`."""

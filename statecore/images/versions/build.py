@@ -1,27 +1,27 @@
-"""Builds versioned stores: all records of each key, replayed in offset order as ``RocksDBVersionedStore.put`` has it.
+"""Builds versioned stores: replays all records of each key in offset order, as ``RocksDBVersionedStore.put`` does.
 
-The rows of a versioned store depend on every record of a key and on when, in the stream time of the whole partition,
-each one came. So there are two steps. A range task keeps all its records, sorted by key (:class:`VersionRunBuilder`);
-one task for each partition merges the ranges key by key and replays them (:func:`build_version_runs`)::
+The rows of a versioned store depend on every record of a key and on the stream time of the whole partition at each one.
+So there are two steps. A range task keeps all its records, sorted by key (:class:`VersionRunBuilder`); one task for
+each partition merges the ranges key by key and replays them (:func:`build_version_runs`)::
 
     range 0 ── sorted records ──┐                       ┌── latest rows            one SST file
     range 1 ── sorted records ──┼── merge ── replay ────┼── rows of segment n      one SST file
     range 2 ── sorted records ──┘   by key   per key    └── rows of segment n+1    one SST file
 
-Stream time is the greatest timestamp of all records before, of this range (kept with each record) and of the ranges
-before it. What comes out is, byte for byte, what a Kafka Streams instance holds that processed the same records and was
-never restarted. That is deliberately not always what Kafka Streams itself restores:
+Stream time is the greatest timestamp of all earlier records, of this range (stored with each record) and of the ranges
+before it. The result equals, byte for byte, the store of a Kafka Streams instance that processed the same records and
+was never restarted. That deliberately differs from Kafka Streams' restore in two cases:
 
 - Its restore (``restoreBatch``) decides what is kept by the stream time at the end of each poll, so that rows depend on
-  how records fell into polls. It forgets deletes older than the history retention while it still accepts older values
-  that came late: a value put at 1, when the key was deleted at 2, is valid again from 1 to the next put, even within
-  the history retention. Here it ends at 2.
+  how records were polled. It drops deletes older than the history retention while it still accepts older values that
+  came late: a value put at 1, when the key was deleted at 2, is valid again from 1 to the next put, even within the
+  history retention. Here it ends at 2.
 - A restarted instance begins without a stream time, accepts records that an instance which kept running drops, and no
-  longer expires the segments of its former life (``LogicalKeyValueSegments.openExisting`` registers none). Nothing in a
-  changelog says when its writer was restarted.
+  longer expires the segments from before the restart (``LogicalKeyValueSegments.openExisting`` registers none). A
+  changelog does not show when its writer was restarted.
 
-Rows of segments that have expired by the final stream time are left out; ``put`` removes them before it does anything
-else, so an instance that kept running has none either.
+Rows of segments that have expired by the final stream time are left out; ``put`` removes them before anything else, so
+an instance that kept running has none either.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class VersionRunBuilder:
     """All records of an offset range, sorted by key and then by offset, within a memory budget.
 
     Args:
-        directory: where the runs are written (``records-00000.run``, ...); must exist.
-        memory_budget: bytes to hold before a run is cut. One batch always fits.
-        changelog: where the batches come from, for messages and for what the runs say.
-        store: the store's name, for what the runs say.
-        start: the offset that the first run begins at; see :class:`Run`.
+        directory: directory of the runs (``records-00000.run``, ...); must exist.
+        memory_budget: bytes to hold before a run is written. One batch always fits.
+        changelog: origin of the batches, for messages and for the runs' origin.
+        store: the store's name, for the runs' origin.
+        start: first offset of the first run; see :class:`Run`.
     """
 
     def __init__(
@@ -75,62 +75,62 @@ class VersionRunBuilder:
         self._directory = directory
         self._budget = memory_budget
         self._changelog = changelog
-        self._cuts = RunRanges(start, RunOrigin(store, StoreKind.VERSIONED_KEY_VALUE, changelog))
+        self._ranges = RunRanges(start, RunOrigin(store, StoreKind.VERSIONED_KEY_VALUE, changelog))
         self._records = self._null_keys = self._peak = 0
         self._stream_time = -1
         self._table = RecordTable()
 
     @property
     def statistics(self) -> RunStatistics:
-        """What was seen so far; ``stream_time`` is the greatest timestamp of a record with a key."""
+        """Statistics so far; ``stream_time`` is the greatest timestamp of a record with a key."""
         return RunStatistics(
             self._records, self._null_keys + self._table.null_keys, self._peak, 0, self._stream_time, 0
         )
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take a batch of the changelog's columns; batches come in offset order.
+        """Add a batch of changelog columns; batches come in offset order.
 
         The batch is held by reference for a while: its buffers must not be written to afterwards.
 
         Raises:
-            Invalid: a record cannot be one of a versioned store.
-            Capacity: the directory has no room for a run that had to be cut.
+            Invalid: a record cannot belong to a versioned store.
+            Capacity: the directory has no room for a run.
         """
         if not batch.num_rows:
             return
         if self._table.bytes_to_sort > self._budget:
-            self._cut()
+            self._write_run()
         records = checked_records(batch, self._format, self._changelog)
         times = int64_values(records.timestamps)
-        if records.keys.null_count:  # a store never sees them
+        if records.keys.null_count:  # a store skips them
             times = np.where(valid_mask(records.keys), times, -1)
         stream_times = np.maximum(np.maximum.accumulate(times), self._stream_time)
         self._stream_time = int(stream_times[-1])
         self._table.add_records(records, stream_times)
         self._records += batch.num_rows
-        self._cuts.next = last_offset(batch) + 1
+        self._ranges.next = last_offset(batch) + 1
         self._peak = max(self._peak, self._table.bytes_to_sort)
 
     def finish(self, end: int | None = None, written: Callable[[float], None] | None = None) -> list[RunFile]:
-        """Write what is left and return all runs, in offset order; none when no record has a key.
+        """Write the remaining records and return all runs, in offset order; none when no record has a key.
 
         Args:
-            end: where the last run ends, if that is not just after the last record.
-            written: told now and then which share of what is left has been written, 0 to 1. What it raises stops this.
+            end: end of the last run's range, if that is not just after the last record.
+            written: called with the share written so far, 0 to 1; an exception that it raises stops this.
 
         Raises:
             Capacity: the directory has no room.
         """
-        self._cuts.next = self._cuts.next if end is None else end
-        self._cut()
+        self._ranges.next = self._ranges.next if end is None else end
+        self._write_run()
         if written is not None:
             written(1.0)
-        return list(self._cuts.runs)
+        return list(self._ranges.runs)
 
-    def _cut(self) -> None:
+    def _write_run(self) -> None:
         if self._table.keys:
-            path = self._directory / f"records-{len(self._cuts.runs):05d}.run"
-            self._cuts.add(self._table.write(path), self._stream_time)
+            path = self._directory / f"records-{len(self._ranges.runs):05d}.run"
+            self._ranges.add(self._table.write(path), self._stream_time)
         self._null_keys += self._table.null_keys
         self._table = RecordTable()
 
@@ -142,13 +142,13 @@ def build_version_runs(
     segment_interval_ms: int,
     memory_budget: int = DEFAULT_MEMORY_BUDGET,
 ) -> list[RunFile]:
-    """Replay the records of one partition and write its rows as SST files that share no key.
+    """Replay the records of one partition and write its rows as SST files without common keys.
 
     Args:
-        directory: where the files are written; must exist.
+        directory: directory of the files; must exist.
         runs_by_range: for each offset range, in offset order: its stream time (``RunStatistics.stream_time``) and its
-            runs. Ranges without runs count too.
-        history_retention_ms: the store's history retention, which is its grace period too.
+            runs. Ranges without runs are included.
+        history_retention_ms: the store's history retention, which is also its grace period.
         segment_interval_ms: the store's segment interval (:func:`statecore.formats.segments.default_segment_interval`).
         memory_budget: bytes to use; the rows of one key always fit.
 
@@ -156,7 +156,7 @@ def build_version_runs(
         The files: rows of older segments first, the latest rows last; none when no row is left.
 
     Raises:
-        Corrupted: a file of records is missing, or not what it was when it was finished.
+        Corrupted: a file of records is missing, or has changed since it was finished.
         Capacity: no room.
         Invalid: the directory cannot be written.
     """
@@ -180,6 +180,6 @@ def build_version_runs(
 
 
 def warm() -> None:
-    """Load the kernels (compile them on the first use of an installation), so that a first batch does not wait."""
+    """Load the kernels (compiled on the first use of an installation), so that the first batch does not wait."""
     kernel.warm()
     versions_kernel.warm()

@@ -1,7 +1,6 @@
-"""The door to the kernels of versioned stores; what they do is in :mod:`statecore.images.versions.source`.
+"""Python interface of the kernels of versioned stores (:mod:`statecore.images.versions.source`).
 
-Kept as machine code on disk like those of :mod:`statecore.images.kernels.kernel`, in a file of their own: a job without
-versioned stores never loads it.
+Their machine code is in a file of its own, so that jobs without versioned stores do not load it.
 """
 
 from __future__ import annotations
@@ -15,7 +14,9 @@ from statecore.kernels.words import numbered
 
 
 class Run(NamedTuple):
-    """A run that is being replayed: where its parts lie (:mod:`statecore.images.versions.sorted_records`)."""
+    """Addresses of the parts of a run being replayed (:mod:`statecore.images.versions.sorted_records`), and its
+    position.
+    """
 
     keys: int = 0
     key_offsets: int = 0
@@ -28,9 +29,9 @@ class Run(NamedTuple):
     stream_time: int = 0
     """Stream time of the ranges before it."""
     at: int = 0
-    """The key it is at."""
+    """Index of its current key."""
     prefix: int = 0
-    """The first eight bytes of that key as a number that orders like them."""
+    """First eight bytes of that key as a number in the same order."""
 
 
 class Row(NamedTuple):
@@ -38,15 +39,15 @@ class Row(NamedTuple):
 
     segment: int = 0
     valid_to: int = 0
-    """Of its newest version."""
+    """End of its newest version."""
     valid_from: int = 0
-    """Of its oldest version."""
+    """Start of its oldest version."""
     head: int = 0
-    """Its newest version, as an index; -1 stands for none."""
+    """Index of its newest version; -1 for none."""
     tail: int = 0
-    """Its oldest version."""
+    """Index of its oldest version."""
     following: int = 0
-    """The row of the next older segment."""
+    """Index of the row of the next older segment."""
 
 
 class Node(NamedTuple):
@@ -54,11 +55,11 @@ class Node(NamedTuple):
 
     valid_from: int = 0
     address: int = 0
-    """Where its value lies."""
+    """Address of its value."""
     length: int = 0
     """Bytes of its value; -1: a tombstone."""
     older: int = 0
-    """The next older version of the same row."""
+    """Index of the next older version of the same row."""
 
 
 class Out(NamedTuple):
@@ -67,10 +68,10 @@ class Out(NamedTuple):
     segment: int = 0
     """-1: a latest value."""
     place: int = 0
-    """Where in the arena its key begins."""
+    """Position of its key in the arena."""
     key_bytes: int = 0
     value_bytes: int = 0
-    """Of its value, which follows the key."""
+    """Bytes of its value, which follows the key."""
 
 
 class State(NamedTuple):
@@ -79,21 +80,21 @@ class State(NamedTuple):
     runs: int = 0
     """Address of the runs."""
     heap: int = 0
-    """Address of the numbers of the runs that have keys left, the one with the smallest key first."""
+    """Address of the indexes of the runs with remaining keys, the one with the smallest key first."""
     heap_size: int = 0
     phase: int = 0
-    """0 between keys, 1 within a key's records, 2 with a key's rows to be finished."""
+    """0 between keys, 1 within a key's records, 2 while a key's rows are finished."""
     record: int = 0
     """Next record of the run on top of the heap."""
     key: int = 0
     """Address and length of the key being replayed."""
     key_length: int = 0
     latest_from: int = 0
-    """Its latest value: valid from when, or -1 where there is none; address; length."""
+    """Its latest value: start of validity, or -1 without one; address; length."""
     latest_address: int = 0
     latest_length: int = 0
     rows: int = 0
-    """Address of the rows' memory; how many fit; how many were ever used; the first free one; how many are free."""
+    """Row pool: address; capacity; rows ever used; first free row; number of free rows."""
     rows_room: int = 0
     rows_used: int = 0
     rows_free: int = 0
@@ -105,28 +106,28 @@ class State(NamedTuple):
     nodes_free: int = 0
     nodes_freed: int = 0
     first_row: int = 0
-    """The key's row of the newest segment, or -1."""
+    """The key's row in the newest segment, or -1."""
     retention: int = 0
     interval: int = 0
     first_live: int = 0
-    """First segment that is kept in the end."""
+    """First segment that is live at the end."""
     out: int = 0
-    """Finished rows: their address; how many fit; how many there are."""
+    """Finished rows: address; capacity; count."""
     out_room: int = 0
     out_count: int = 0
     arena: int = 0
-    """Their bytes: address, room, used."""
+    """Arena of their bytes: address, capacity, used bytes."""
     arena_room: int = 0
     arena_used: int = 0
     needed_rows: int = 0
-    """What the current key needs of both."""
+    """Rows and bytes that the current key needs."""
     needed_bytes: int = 0
 
 
 RUN, ROW, NODE, OUT, STATE = numbered(Run), numbered(Row), numbered(Node), numbered(Out), numbered(State)
 
 DONE, NEEDS_ROOM, NEEDS_POOL = 0, 1, 2
-"""Why ``replay`` came back: all keys are done; the finished rows must be taken away; its own memory must grow."""
+"""Why ``replay`` returned: all keys are done; the finished rows must be consumed; its pools must grow."""
 
 _KERNELS = KernelLibrary("statecore.images.versions.source")
 

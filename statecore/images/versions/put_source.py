@@ -1,14 +1,14 @@
-"""What ``RocksDBVersionedStore.put`` does to the versions of one key. Imported only to compile.
+"""Kernels of ``RocksDBVersionedStore.put``: changes to the versions of one key. Imported only to compile.
 
-What a key holds while it is replayed is its latest value (words of ``State``), a list of ``Row`` from the newest
-segment to the oldest, and for each of them a list of ``Node`` from the newest version to the oldest, all of it by
-index, so that memory can grow under it. Values stay where they are, in the mapped files of the runs. A row whose
-``valid_to`` equals its ``valid_from`` is *degenerate*: a lone tombstone.
+The state of a key during replay is its latest value (words of ``State``), a list of ``Row`` from the newest segment to
+the oldest, and for each of them a list of ``Node`` from the newest version to the oldest, all linked by index, so that
+memory can grow. Values stay in the mapped files of the runs. A row whose ``valid_to`` equals its ``valid_from`` is
+*degenerate*: a lone tombstone.
 
-``put`` asks in several places whether a segment is still live, and whether a row overlaps a newer one. Neither needs
-asking here. A record that is not older than stream time less the retention lies, with everything newer, in live
-segments, and grace equals history retention; so expired rows are never looked at again and may stay until memory is
-short. Overlaps come from writes that failed half-way, of which there are none.
+``put`` checks in several places whether a segment is still live, and whether a row overlaps a newer one. Neither check
+is needed here. A record that is not older than stream time minus the retention is, with everything newer, in live
+segments, and grace equals history retention; so expired rows are never accessed again and may stay until memory is
+short. Overlaps come from writes that failed halfway, which do not occur here.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disable-error-code="no-untyped-def"
@@ -28,7 +28,7 @@ NONE = -1
 
 @njit(error_model="numpy")
 def _node(state, valid_from, address, length, older):
-    """A new version; its index."""
+    """Add a version; returns its index."""
     free = get(state, STATE.nodes_free)
     if free != NONE:
         put(state, STATE.nodes_free, get(get(state, STATE.nodes) + free * _NODE, NODE.older))
@@ -46,7 +46,7 @@ def _node(state, valid_from, address, length, older):
 
 @njit(error_model="numpy")
 def _row_of(state, segment):
-    """The address of the key's row in a segment, or 0."""
+    """Address of the key's row in a segment, or 0."""
     index = get(state, STATE.first_row)
     while index != NONE:
         row = get(state, STATE.rows) + index * _ROW
@@ -61,7 +61,7 @@ def _row_of(state, segment):
 
 @njit(error_model="numpy")
 def _new_row(state, segment, valid_from, valid_to, address, length):
-    """``newSegmentValueWithRecord``, put into a segment where the key has no row."""
+    """``newSegmentValueWithRecord``, for a segment where the key has no row."""
     free = get(state, STATE.rows_free)
     rows = get(state, STATE.rows)
     if free != NONE:
@@ -90,7 +90,7 @@ def _new_row(state, segment, valid_from, valid_to, address, length):
 
 @njit(error_model="numpy")
 def drop_expired(state, first_live):
-    """Free the rows of expired segments: the end of the list."""
+    """Free the rows of expired segments, at the end of the list."""
     rows, nodes = get(state, STATE.rows), get(state, STATE.nodes)
     before, index = 0, get(state, STATE.first_row)
     while index != NONE and get(rows + index * _ROW, ROW.segment) >= first_live:
@@ -133,7 +133,7 @@ def _set_only(state, row, valid_from, address, length):
 
 @njit(error_model="numpy")
 def _insert_as_latest(state, row, valid_from, valid_to, address, length):
-    """``SegmentValue.insertAsLatest``: a gap before the version is a tombstone."""
+    """``SegmentValue.insertAsLatest``: a gap before the version becomes a tombstone."""
     end = get(row, ROW.valid_to)
     degenerate = end == get(row, ROW.valid_from)
     if end == valid_from:
@@ -142,7 +142,7 @@ def _insert_as_latest(state, row, valid_from, valid_to, address, length):
         else:
             _push(state, row, valid_from, address, length)
     else:
-        if not degenerate:  # a degenerate row is that tombstone
+        if not degenerate:  # a degenerate row already is that tombstone
             _push(state, row, end, 0, -1)
         _push(state, row, valid_from, address, length)
     put(row, ROW.valid_to, valid_to)
@@ -162,7 +162,7 @@ def _insert_as_earliest(state, row, valid_from, address, length):
 
 @njit(error_model="numpy")
 def _put_to_segment(state, row, time, address, length):
-    """``putToSegment``: the row has a version that is valid at the time."""
+    """``putToSegment``, where the row has a version that is valid at the time."""
     nodes = get(state, STATE.nodes)
     before, index = 0, get(row, ROW.head)
     while get(nodes + index * _NODE, NODE.valid_from) > time:
@@ -176,7 +176,7 @@ def _put_to_segment(state, row, time, address, length):
         put(node, NODE.length, length)
         return
     if segment != get(row, ROW.segment):
-        # The version that was valid here ends now, in an older segment: it moves there.
+        # The version that was valid here now ends in an older segment and moves there.
         older = _row_of(state, segment)
         if older:
             _insert_as_latest(state, older, valid_from, time, get(node, NODE.address), get(node, NODE.length))
@@ -204,7 +204,7 @@ def _set_latest(state, time, address, length):
 
 @njit(error_model="numpy")
 def _put_to_latest(state, time, address, length):
-    """``maybePutToLatestValueStore``, the record being newer than the latest value: that one moves into a segment."""
+    """``maybePutToLatestValueStore``, for a record newer than the latest value, which moves into a segment."""
     latest, segment = get(state, STATE.latest_from), time // get(state, STATE.interval)
     if time > latest:
         row = _row_of(state, segment)
@@ -219,7 +219,7 @@ def _put_to_latest(state, time, address, length):
 
 @njit(error_model="numpy")
 def _finish_put(state, time, address, length, found):
-    """``finishPut``: no row has a version that is valid at the time; ``found`` is where the next one begins, or -1."""
+    """``finishPut``, where no row has a version valid at the time; ``found`` is the start of the next one, or -1."""
     if found == NONE and length >= 0:
         _set_latest(state, time, address, length)
         return
@@ -228,7 +228,7 @@ def _finish_put(state, time, address, length, found):
     if found == NONE:
         if not row:
             _new_row(state, segment, time, time, 0, -1)
-        elif get(row, ROW.valid_to) != time:  # else its end is this tombstone
+        elif get(row, ROW.valid_to) != time:  # otherwise its end already is this tombstone
             _insert_as_latest(state, row, get(row, ROW.valid_to), time, 0, -1)
     elif not row:
         _new_row(state, segment, time, found, address, length)
@@ -240,7 +240,7 @@ def _finish_put(state, time, address, length, found):
 
 @njit(error_model="numpy")
 def put_record(state, time, address, length):
-    """``doPut`` of a record that is not expired: at most three new versions and one new row."""
+    """``doPut`` of a record that is not expired: adds at most three versions and one row."""
     found = get(state, STATE.latest_from)
     if found != NONE and time >= found:
         _put_to_latest(state, time, address, length)

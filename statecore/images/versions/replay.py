@@ -1,6 +1,6 @@
-"""Replays all records of a partition, key after key, within a memory budget: drives the kernel ``replay``.
+"""Replays all records of a partition, key by key, within a memory budget, with the kernel ``replay``.
 
-Records lie in mapped files. What is in memory is the versions of one key, and the arena of finished rows.
+Records are in mapped files; memory holds the versions of one key and the arena of finished rows.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from statecore.kernels.library import address_of
 
 _FIRST_POOL = 256
 _SMALLEST_ARENA = 1 << 12
-# Of the arena, in bytes for each row: a finished row is seldom smaller.
+# Bytes of the arena for each row: finished rows are seldom smaller.
 _ARENA_PER_ROW = 64
 
 
 class Rows(NamedTuple):
-    """Finished rows, in the order of their keys; those of one key from the latest to the oldest.
+    """Finished rows, ordered by key; those of one key from the latest to the oldest.
 
     Attributes:
-        described: for each row four numbers: segment id (-1: latest), place in the arena, bytes of the key (segment id
-            included), bytes of the value, which follows the key.
+        described: four numbers for each row: segment id (-1: latest), position in the arena, bytes of the key (segment
+            id included), bytes of the value, which follows the key.
         arena: the bytes.
     """
 
@@ -46,17 +46,14 @@ def replay(
     segment_interval_ms: int,
     memory_budget: int,
 ) -> Iterator[Rows]:
-    """The rows of a versioned store that has processed these records.
+    """Yield the rows of a versioned store that has processed these records, in reused buffers.
 
     Args:
         runs: in offset order: the stream time before the run's range, and its records.
-        stream_time: stream time at the end; rows in segments that have expired by then are left out.
-        history_retention_ms: history retention, which is the grace period too.
-        segment_interval_ms: time that one segment spans.
+        stream_time: final stream time; rows in segments that have expired by then are left out.
+        history_retention_ms: history retention, which is also the grace period.
+        segment_interval_ms: time span of one segment.
         memory_budget: bytes for finished rows; those of one key always fit.
-
-    Yields:
-        Rows whose buffers are used again for the next ones.
     """
     arena = np.empty(max(_SMALLEST_ARENA, memory_budget // 2), np.uint8)
     out = np.empty((len(arena) // _ARENA_PER_ROW, len(OUT)), np.int64)

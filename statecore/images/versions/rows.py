@@ -1,9 +1,8 @@
-"""Writes finished rows of a versioned store as SST files: one of the latest rows, one of each segment.
+"""Writes finished rows of a versioned store as SST files: one for the latest rows, one for each segment.
 
-Rows come in the order of their keys, which is the order of each file; the segment id in front of the key keeps the
-files apart. All files are open at once and written as rows come. Where a store has more live segments than files may
-be open, a file takes several neighbouring segments, and what it holds of one slice of keys is sorted by segment; the
-next slice then needs a file of its own.
+Rows come in key order, which is the order of each file; the segment id before the key separates the files. All files
+are open at once. Where a store has more live segments than files may be open, a file takes several neighbouring
+segments, and its rows of one slice of keys are sorted by segment; the next slice then needs a file of its own.
 """
 
 from __future__ import annotations
@@ -24,20 +23,18 @@ from statecore.images.versions import kernel
 from statecore.images.versions.replay import Rows
 
 MOST_FILES = 64
-"""Files that are open at once."""
+"""Most files open at once."""
 
 _ROWS_AT_ONCE = 4096
 _BYTES_AT_ONCE = 1 << 20
 
 
 class RowFiles:
-    """The SST files of one store being written.
-
-    A context manager: leaving it lets go of the files, finished or not.
+    """The SST files of one store being written; a context manager that closes the files.
 
     Args:
-        directory: where they are written (``latest.sst``, ``segment-<id>.sst``); must exist.
-        first_live: id of the oldest segment that rows may lie in.
+        directory: directory of the files (``latest.sst``, ``segment-<id>.sst``); must exist.
+        first_live: id of the oldest segment with rows.
         last: id of the newest.
     """
 
@@ -53,12 +50,12 @@ class RowFiles:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let go of the files."""
+        """Close the files."""
         for file in self._open.values():
             file.__exit__()
 
     def add(self, rows: Rows) -> None:
-        """Append rows; keys come in ascending order, within a call and from one to the next.
+        """Append rows; keys ascend, within a call and between calls.
 
         Raises:
             Capacity: no room for a file.
@@ -81,7 +78,7 @@ class RowFiles:
         self._slices += 1
 
     def finish(self) -> list[RunFile]:
-        """Complete all files and return them as runs, those of older segments first and the latest rows last.
+        """Finish all files and return them as runs, those of older segments first and the latest rows last.
 
         Raises:
             Capacity: no room for a file.
@@ -103,7 +100,7 @@ class RowFiles:
 
 
 def _parts(rows: Rows, order: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
-    """Rows few and small enough to stay in the cache on their way into a file."""
+    """Split rows into parts that stay in the cache while they are written."""
     ends = np.cumsum(rows.described[order, 2] + rows.described[order, 3])
     low = 0
     while low < len(order):
@@ -130,5 +127,5 @@ def _gathered(rows: Rows, part: npt.NDArray[np.int64]) -> Chunk:
         value_offsets=value_offsets,
         values=values,
     )
-    valid, timestamps = np.ones(len(part), np.uint8), np.zeros(len(part), np.int64)  # none is deleted or stamped here
+    valid, timestamps = np.ones(len(part), np.uint8), np.zeros(len(part), np.int64)  # no deletes and no timestamps here
     return Chunk(key_offsets, keys, value_offsets, values, valid, timestamps)

@@ -1,6 +1,6 @@
 """Kernels that sort the records of a run by key and then by offset. Imported only to compile.
 
-``where`` says of each record, in that order, where it lies: batch (32 bits), row (32 bits).
+``where`` has the position of each record, in that order: batch (32 bits), row (32 bits).
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disable-error-code="no-untyped-def"
@@ -26,7 +26,7 @@ def count_records(ids, rows, counts):
 
 
 def place_records(ids, rows, batch, places, out):
-    """Write where each record of a batch lies to the next place of its key."""
+    """Write the position of each record of a batch to the next slot of its key."""
     for i in range(rows):
         key = le32(ids + i * 4)
         if key != NO_KEY:
@@ -37,7 +37,7 @@ def place_records(ids, rows, batch, places, out):
 
 
 def describe_records(batches, where, count, stream, times, stream_times, places):
-    """Timestamps, stream times and places of the values of all records."""
+    """Write timestamps, stream times and value positions of all records."""
     at = 0
     for i in range(count):
         if i + _AHEAD < count:
@@ -62,7 +62,7 @@ def describe_records(batches, where, count, stream, times, stream_times, places)
 
 
 def gather_values(batches, where, places, low, high, values):
-    """Copy the values of some records one after the other; the room must be enough."""
+    """Copy the values of some records one after the other; the caller provides enough room."""
     at = 0
     for i in range(low, high):
         if i + _AHEAD < high:
@@ -89,7 +89,7 @@ def gather_values(batches, where, places, low, high, values):
 
 
 def gather_keys(entries, arena, ids, count, offsets, keys):
-    """Copy keys one after the other, in the order of the ids; the room must be enough."""
+    """Copy keys one after the other, in the order of the ids; the caller provides enough room."""
     at = 0
     for i in range(count):
         key = le32(ids + i * 4)

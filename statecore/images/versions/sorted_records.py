@@ -8,12 +8,12 @@ Numbers are little-endian int64, so that a mapped file is read in place::
     first records K + 1    the first record of each key
     timestamps    N        record timestamps in ms: validFrom
     stream times  N        greatest timestamp of the range up to and with this record
-    places        N + 1    twice the place where the value starts in ``values``, plus one for a tombstone
+    places        N + 1    twice the start of the value in ``values``, plus one for a tombstone
     keys          bytes    zeros follow up to a multiple of eight
     values        bytes    in the order of the records
 
-Offsets are not in the file: the order of a key's records is all that counts, and with its stream time each record
-carries what the records of other keys mean to it.
+Offsets are not in the file: only the order of a key's records matters, and its stream time gives each record all
+that it needs of other keys' records.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from statecore.system_errors import write_error
 
 _MAGIC = int.from_bytes(b"SCVERS01", "little")
 _HEADER_WORDS = 8
-# As for SST files: larger writes cost more system time.
+# As for SST files: larger writes take more system time.
 _WRITE_BYTES = 128 << 10
 
 Numbers = npt.NDArray[np.int64]
 
 
 class SortedRecords(NamedTuple):
-    """The parts of a file but its values; see the module for what they are."""
+    """The parts of a file without its values; see the module's docstring."""
 
     key_offsets: Numbers
     keys: npt.NDArray[np.uint8]
@@ -54,17 +54,17 @@ class SortedRecords(NamedTuple):
 
 
 class MappedRecords(NamedTuple):
-    """A file of sorted records, mapped: nothing of it is in memory of ours."""
+    """A mapped file of sorted records."""
 
     records: SortedRecords
     values: npt.NDArray[np.uint8]
 
 
 def write_records(path: Path, records: SortedRecords, values: Iterable[npt.NDArray[np.uint8]]) -> RunFile:
-    """Write a file, durable when this returns; ``values`` are taken one after the other.
+    """Write a file, durable when this returns; ``values`` are consumed one after the other.
 
     Returns:
-        The run; its digest is that of no rows, for these are no rows of a store yet.
+        The run; its digest is that of no rows, because records are not yet rows of a store.
 
     Raises:
         Capacity: no room for the file.
@@ -109,10 +109,10 @@ def write_records(path: Path, records: SortedRecords, values: Iterable[npt.NDArr
 
 
 def map_records(run: RunFile) -> MappedRecords:
-    """Map the file of a run after it was checked against the run, byte for byte.
+    """Map the file of a run after verifying size and hash.
 
     Raises:
-        Corrupted: the file is missing, or not what it was when it was finished.
+        Corrupted: the file is missing, or has changed since it was finished.
     """
     path = run.path
     if not path.is_file():
@@ -120,7 +120,7 @@ def map_records(run: RunFile) -> MappedRecords:
     if path.stat().st_size != run.file_bytes:
         raise _damaged(run, f"has {path.stat().st_size} bytes instead of {run.file_bytes}")
     if file_sha256(path) != run.sha256:
-        raise _damaged(run, "is not the file it was when it was finished (its SHA-256 differs)")
+        raise _damaged(run, "has changed since it was finished (its SHA-256 differs)")
     data = np.memmap(path, np.uint8, "r")
     _, keys, records, key_bytes, value_bytes, *_ = data[: 8 * _HEADER_WORDS].view("<i8").tolist()
     at = 8 * _HEADER_WORDS

@@ -1,7 +1,6 @@
 """Kernels of versioned stores: merge sorted runs, replay each key, write its rows. Imported only to compile.
 
-The records that kernels and callers share, a run's and the state of the replay among them, are declared in
-:mod:`statecore.images.versions.kernel`.
+:mod:`statecore.images.versions.kernel` declares the records shared with callers, such as runs and the replay's state.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disable-error-code="no-untyped-def"
@@ -65,7 +64,7 @@ def _put_short(address, number):
 
 @njit(error_model="numpy")
 def _begin_row(state, segment, value_length):
-    """Describe a finished row and write its key; the address for its value."""
+    """Describe a finished row and write its key; returns the address for its value."""
     count, used, size = get(state, STATE.out_count), get(state, STATE.arena_used), get(state, STATE.key_length)
     out = get(state, STATE.out) + count * _OUT
     put(out, OUT.segment, segment)
@@ -91,7 +90,7 @@ def _value_length(state, row):
 
 @njit(error_model="numpy")
 def _finish_key(state):
-    """Write the rows of the key that are kept; False when there is no room for them."""
+    """Write the live rows of the key; False when there is no room for them."""
     live = get(state, STATE.first_live)
     nodes = get(state, STATE.nodes)
     key_bytes = 8 + get(state, STATE.key_length)
@@ -165,7 +164,7 @@ def _set_prefix(run):
 
 @njit(error_model="numpy")
 def _comes_before(state, left, right):
-    """Whether the run `left` is to be read before `right`: by key, then by offset."""
+    """Whether the run `left` is read before `right`: by key, then by offset."""
     a, b = get(state, STATE.runs) + left * _RUN, get(state, STATE.runs) + right * _RUN
     x, y = word(a + RUN.prefix * 8), word(b + RUN.prefix * 8)
     if x != y:
@@ -191,7 +190,7 @@ def _sift_down(state, at):
 
 @njit(error_model="numpy")
 def _next_key(state):
-    """Move the run on top of the heap to its next key, or out of the heap."""
+    """Move the run on top of the heap to its next key, or remove it from the heap."""
     heap = get(state, STATE.heap)
     run = get(state, STATE.runs) + get(heap, 0) * _RUN
     put(run, RUN.at, get(run, RUN.at) + 1)
@@ -214,7 +213,7 @@ def _begin_run(state):
 
 @njit(error_model="numpy")
 def _same_key(state):
-    """Whether the run on top of the heap has records of the key being replayed."""
+    """Whether the run on top of the heap has records of the current key."""
     if get(state, STATE.heap_size) == 0:
         return False
     run = get(state, STATE.runs) + get(get(state, STATE.heap), 0) * _RUN
@@ -223,7 +222,7 @@ def _same_key(state):
 
 @njit(error_model="numpy")
 def _short_of_pool(state):
-    """Whether a put may not find room for four versions and two rows."""
+    """Whether a put might lack room for four versions and two rows."""
     return (
         get(state, STATE.nodes_room) - get(state, STATE.nodes_used) + get(state, STATE.nodes_freed) < 4
         or get(state, STATE.rows_room) - get(state, STATE.rows_used) + get(state, STATE.rows_freed) < 2
@@ -242,7 +241,7 @@ def _mostly_full(state):
 
 @njit(error_model="numpy")
 def _replay_run(state):
-    """Put the key's records in the run on top of the heap; False when memory must grow first."""
+    """Replay the key's records in the run on top of the heap; False when pools must grow first."""
     run = get(state, STATE.runs) + get(get(state, STATE.heap), 0) * _RUN
     times, stream, places, values = (
         get(run, RUN.timestamps), get(run, RUN.stream_times), get(run, RUN.places), get(run, RUN.values)
@@ -266,8 +265,8 @@ def _replay_run(state):
 
 
 def replay(state, first):
-    """Replay key after key, in key order, each one's records in offset order; see the codes for what it returns."""
-    if first:  # make the heap
+    """Replay keys in key order, each one's records in offset order; returns one of the codes."""
+    if first:  # build the heap
         size = get(state, STATE.heap_size)
         for i in range(size):
             put(get(state, STATE.heap), i, i)
@@ -306,7 +305,8 @@ def replay(state, first):
 
 
 def gather_rows(out, arena, order, count, key_offsets, keys, value_offsets, values):
-    """Copy finished rows out of the arena into contiguous buffers, in the given order; the room must be enough."""
+    """Copy finished rows from the arena into contiguous buffers, in the given order; the caller provides enough
+    room."""
     key_at, value_at = 0, 0
     for i in range(count):
         if i + _AHEAD < count:

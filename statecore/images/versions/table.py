@@ -1,4 +1,4 @@
-"""Every record of a run, sorted by key and then by offset: the memory behind ``sort_source``."""
+"""Every record of a run, sorted by key and then by offset, with the kernels of ``sort_source``."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from statecore.images.versions import kernel
 from statecore.images.versions.sorted_records import SortedRecords, write_records
 from statecore.kernels.library import address_of
 
-# Of a record, beside the batches: its place, where it goes, two times, where its value lies, its stream time.
+# Of a record, besides the batches: its position, target, two times, value position, stream time.
 _BYTES_PER_RECORD = 40
 _BYTES_AT_ONCE = 1 << 20
 
 
 class RecordTable(KeyTable):
-    """A key table that keeps every record, not only the last of each key, with the stream time it came at."""
+    """A key table that keeps every record, not only the last of each key, with its stream time."""
 
     def __init__(self) -> None:
         super().__init__(timestamps=True)
@@ -32,7 +32,7 @@ class RecordTable(KeyTable):
 
     @property
     def bytes_to_sort(self) -> int:
-        """Memory held, and what sorting the records will take."""
+        """Memory in use, plus the memory that sorting needs."""
         return self.bytes + self._records * _BYTES_PER_RECORD
 
     def add_records(self, records: Records, stream_times: npt.NDArray[np.int64]) -> None:
@@ -42,7 +42,7 @@ class RecordTable(KeyTable):
         self.add(records.keys, records.values, records.timestamps)
 
     def write(self, path: Path) -> RunFile:
-        """Write the records with a key, of which there must be one, as a file of sorted records.
+        """Write the records with a key, of which there must be at least one, as a file of sorted records.
 
         Raises:
             Capacity: no room for the file.
@@ -82,8 +82,8 @@ class RecordTable(KeyTable):
         return write_records(path, records, _values(batches, where, places))
 
     def _sorted(self, ids: npt.NDArray[np.uint32]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The first record of each key, in the order of the ids, and where each record lies."""
-        batches = [held.ids for held in self._held if held is not None]  # a table that never shrinks has them all
+        """Index of the first record of each key, in the order of the ids, and the position of each record."""
+        batches = [held.ids for held in self._held if held is not None]  # a table that never shrinks has all of them
         counts = np.zeros(self.keys, np.int64)
         for batch in batches:
             kernel.run("count_records", ids=batch, rows=len(batch), counts=counts)
@@ -99,7 +99,7 @@ class RecordTable(KeyTable):
 def _values(
     batches: npt.NDArray[np.int64], where: npt.NDArray[np.int64], places: npt.NDArray[np.int64]
 ) -> Iterator[npt.NDArray[np.uint8]]:
-    """The values in the order of the records, about a megabyte at a time."""
+    """Yield the values in the order of the records, about a megabyte at a time."""
     starts = places >> 1
     low = 0
     while low < len(where):

@@ -12,7 +12,7 @@ from statecore.changelog import samples, shapes
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import OffsetRange
 from statecore.changelog.samples import Sample, sample_of
-from statecore.changelog.shapes import PartitionShape, look_at, unseen_shapes
+from statecore.changelog.shapes import PartitionShape, sample_shapes, unsampled_shapes
 from statecore.formats.topic_partition import TopicPartition
 from tests.unit.changelog.build import Record, batch, marker
 from tests.unit.changelog.conftest import Connect
@@ -31,7 +31,7 @@ def compacted(brokers: ScriptedBrokers) -> ScriptedBrokers:
     return brokers
 
 
-looked_at = partial(look_at, worth=1000)
+looked_at = partial(sample_shapes, min_offsets=1000)
 
 
 def test_a_large_log_is_looked_at_in_a_few_places(compacted: ScriptedBrokers, connect: Connect) -> None:
@@ -40,7 +40,7 @@ def test_a_large_log_is_looked_at_in_a_few_places(compacted: ScriptedBrokers, co
     connections = compacted.open_connections()
     found = looked_at(cluster, [PartitionShape.of_offsets(SPAN)])[TP]
     older, newer = found.records[:4], found.records[4:]
-    assert len(found.records) == shapes.PLACES == len(compacted.seen(FetchRequest))
+    assert len(found.records) == shapes.SAMPLED_PLACES == len(compacted.seen(FetchRequest))
     assert sum(older) == pytest.approx(80, rel=0.2)
     assert sum(newer) == pytest.approx(800, rel=0.2)
     assert found.bytes == pytest.approx(4000 * sum(found.records), rel=0.05)
@@ -56,16 +56,16 @@ def test_of_many_large_logs_the_largest_are_looked_at() -> None:
         return dict.fromkeys(pieces, Sample(0.5, 100.0))
 
     spans = [OffsetRange("orders", number, 0, 1_000_000 + 1000 * (number * 7 % 40)) for number in range(40)]
-    found = look_at(Cluster("nowhere:1"), [PartitionShape.of_offsets(span) for span in spans], sample=seen)
+    found = sample_shapes(Cluster("nowhere:1"), [PartitionShape.of_offsets(span) for span in spans], sample=seen)
     assert set(found) == {span.topic_partition for span in sorted(spans, key=lambda span: -span.end)[:16]}
-    assert len(asked) == 16 * shapes.PLACES
+    assert len(asked) == 16 * shapes.SAMPLED_PLACES
 
 
 def test_a_small_log_is_not_looked_at(compacted: ScriptedBrokers, connect: Connect) -> None:
     small = OffsetRange("orders", 0, 0, 999)
     shape = PartitionShape(small, (999.0,), 5000.0)
-    assert unseen_shapes([small], {TP: 5000}) == {TP: shape}
-    assert unseen_shapes([small], None) == {TP: PartitionShape(small, (999.0,), 99_900.0)}
+    assert unsampled_shapes([small], {TP: 5000}) == {TP: shape}
+    assert unsampled_shapes([small], None) == {TP: PartitionShape(small, (999.0,), 99_900.0)}
     assert looked_at(connect(compacted), [shape]) == {}
     assert not compacted.seen(FetchRequest)
 

@@ -48,7 +48,7 @@ class Looks:
             workers,
             BUDGET,
             all_of_them=all_of_them,
-            look=self.look_at,
+            sample=self.look_at,
             sizes_of=self.log_sizes,
         )
 

@@ -189,13 +189,13 @@ def test_any_bytes_are_judged_as_kafka_would(data: bytes) -> None:
     [
         ("", "they end within their count"),
         ("01", "their count is -1"),
-        ("0000", "1 bytes are left behind them"),
+        ("0000", "1 bytes follow them"),
         ("0206616201", "they end within the length of value 0"),
         ("020661", "key 0 has 3 bytes and 1 are left"),
         ("0201", "the length of key 0 is -1"),
         ("02026108", "value 0 has 4 bytes and 0 are left"),
         ("808080808000", "their count has more than five bytes"),
-        ("0202610162", "1 bytes are left behind them"),
+        ("0202610162", "1 bytes follow them"),
     ],
 )
 def test_what_is_wrong_with_headers_is_said(data: str, why: str) -> None:
@@ -226,9 +226,9 @@ def test_the_first_of_several_misfits_is_named() -> None:
     [
         (b"", "does not begin with headers"),
         (b"\x01", "does not begin with headers"),
-        (b"\x00" + bytes(7), "less than 8 bytes behind its headers"),
-        (b"\x04\x00\x00" + bytes(7), "less than 8 bytes behind its headers"),
-        (b"\x04\x00\x00" + bytes(8), "malformed headers: 1 bytes are left behind them"),
+        (b"\x00" + bytes(7), "less than 8 bytes after its headers"),
+        (b"\x04\x00\x00" + bytes(7), "less than 8 bytes after its headers"),
+        (b"\x04\x00\x00" + bytes(8), "malformed headers: 1 bytes follow them"),
         (varint(5) + b"\x02\x02\xff\x02a" + bytes(8), "a header whose key is not UTF-8"),
     ],
 )

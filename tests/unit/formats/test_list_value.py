@@ -107,8 +107,8 @@ def test_any_bytes_are_judged_as_lists(value: bytes) -> None:
         ("010000000200000002017600000003", "is a list of 2 elements that ends within element 1"),
         ("010000000100000000", "is a list whose element 0 has 0 bytes"),
         ("0100000001fffffffe", "is a list whose element 0 has -2 bytes"),
-        ("01000000010000000102", "is a list whose element 0 begins with 02, which is no side of a join"),
-        ("010000000000", "is a list with 1 bytes behind it"),
+        ("01000000010000000102", "is a list whose element 0 begins with 02, which is not a side of a join"),
+        ("010000000000", "is a list with 1 bytes after it"),
     ],
 )
 def test_what_is_wrong_with_a_list_is_said(value: str, why: str) -> None:

@@ -288,7 +288,7 @@ def test_runs_in_another_order_are_another_store(tmp_path: Path) -> None:
 def test_runs_of_another_kind_or_of_other_bytes_are_refused(tmp_path: Path) -> None:
     runs = runs_of(tmp_path / "runs")
     for wrong in (replace(runs[0], kind=StoreKind.KEY_VALUE), replace(runs[0], row_version=ROW_VERSION + 1)):
-        with pytest.raises(Invalid, match="holds rows of a"):
+        with pytest.raises(Invalid, match="contains rows of a"):
             build_image(tmp_path / "image", KIND, [wrong], {CHANGELOG: 5999})
     assert not (tmp_path / "image").exists()
 

@@ -1,4 +1,4 @@
-"""Parents made right against whole logs, held against dicts, and against images of the whole log."""
+"""Bases reconciled with whole logs, compared with dicts, and with images of the whole log."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def shown(contents: Sequence[Rows]) -> dict[bytes, bytes]:
 
 
 def difference(parent: Sequence[Rows], log: Sequence[Rows]) -> Rows:
-    """What must be put above the parent, and nothing besides."""
+    """Rows needed above the base, and no others."""
     old, new = shown(parent), shown(log)
     made: Rows = {key: value for key, value in new.items() if old.get(key) != value}
     return made | dict.fromkeys(old.keys() - new.keys())
@@ -62,7 +62,7 @@ def reconciled(path: Path, parent: Sequence[Rows], log: Sequence[Rows], limits: 
 
 @st.composite
 def parents_and_logs(draw: Callable[..., Any]) -> tuple[list[Rows], list[Rows]]:
-    """Runs of a parent, and those of a log that has most of its rows, in other runs."""
+    """Runs of a base, and those of a log that has most of its rows, in other runs."""
     parent, changes = draw(HISTORIES), draw(HISTORIES)
     left: list[Rows] = [{} for _ in range(draw(st.integers(1, 3)))]
     for key, value in shown(parent).items():
@@ -356,7 +356,7 @@ def test_what_is_not_one_database_is_refused(tmp_path: Path) -> None:
     for other in (replace(log, segment=7), replace(log, store="x"), replace(log, kind=StoreKind.LIST)):
         with raises(Invalid, "run-mismatch"):
             reconciled_run(path, [one, two], [other], start=START, end=END)
-    with pytest.raises(Invalid, match="version of its rows"):
+    with pytest.raises(Invalid, match="row versions"):
         reconciled_run(path, [one, two], [replace(log, row_version=2)], start=START, end=END)
     for partition in (0, 1):
         of_global = RunOrigin("s", StoreKind.KEY_VALUE, TopicPartition("t", partition)).of(log)
@@ -382,7 +382,7 @@ def test_offsets_that_do_not_lead_from_the_parent_to_the_end_of_the_log_are_refu
 
 def test_versioned_stores_are_refused(tmp_path: Path) -> None:
     [parent], [log] = both(tmp_path, [{b"a": b"1"}], [{b"c": b"3"}])
-    with pytest.raises(Invalid, match="are no rows"):
+    with pytest.raises(Invalid, match="are not rows"):
         reconciled_run(tmp_path / "made", [parent], [replace(log, format=RunFormat.RECORDS)], start=START, end=END)
     of = [replace(run, kind=StoreKind.VERSIONED_KEY_VALUE) for run in (parent, log)]
     with pytest.raises(Invalid, match="versioned"):

@@ -94,7 +94,7 @@ def test_who_writes_a_run_from_the_disk_says_how_far_it_is_and_stops_when_it_is_
     builder = build(tmp_path / "stopped", KINDS[0], records, 100, 200_000)
     with pytest.raises(KeyError):
         builder.finish(written=stop)
-    with pytest.raises(RuntimeError, match="make another one"):
+    with pytest.raises(RuntimeError, match="create a new one"):
         builder.finish()
 
 

@@ -18,7 +18,7 @@ from statecore.images.merging import MergeLimits
 from statecore.images.model import Below, Run, RunFormat, Segmentation
 from statecore.images.read_amplification import sorted_runs
 from statecore.images.runs import Overflow, RunBuilder
-from statecore.images.runs_digest import merged_digest, overlapping, told_digest
+from statecore.images.runs_digest import known_digest, merged_digest, overlapping
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.tiers import one_of
 from tests.unit.images.changelog import Record, batch, batches, expected_rows
@@ -190,6 +190,6 @@ def test_an_image_of_windows_says_what_its_verification_finds(tmp_path: Path) ->
 def test_runs_tell_what_they_show_together_unless_two_of_them_overlap(tmp_path: Path) -> None:
     low = written(tmp_path / "low", {b"a": b"1", b"c": b"2"})
     high = written(tmp_path / "high", {b"d": b"3", b"f": None})
-    assert told_digest([]) == StoreDigest(0, 0, EMPTY)
-    assert told_digest([low, high]) == of_dict([{b"a": b"1", b"c": b"2"}, {b"d": b"3"}])
-    assert told_digest([low, high, low]) is None
+    assert known_digest([]) == StoreDigest(0, 0, EMPTY)
+    assert known_digest([low, high]) == of_dict([{b"a": b"1", b"c": b"2"}, {b"d": b"3"}])
+    assert known_digest([low, high, low]) is None

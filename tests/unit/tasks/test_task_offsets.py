@@ -343,7 +343,7 @@ def test_committing_through_the_task_leaves_the_files_alone_when_offsets_grow(tm
     assert task.files() == before
     with raises(NotFound, "store-not-found", stores=["nothing"]):
         task.offsets.commit({"inside": {INSIDE: 8}, "nothing": {}})
-    with pytest.raises(Invalid, match="-1 is no offset"):
+    with pytest.raises(Invalid, match="-1 is not an offset"):
         task.offsets.commit({"inside": {INSIDE: 8}, "beside": {BESIDE: -1}})
     with raises(Invalid, "offsets-of-unknown-partitions", store="inside", foreign=["app-beside-changelog-0"]):
         task.offsets.commit({"beside": {BESIDE: 8}, "inside": {INSIDE: 8, BESIDE: 8}})

@@ -160,7 +160,7 @@ def test_a_refusal_alone_is_said_as_it_is() -> None:
 
 
 def test_refusals_are_one_line_for_each_store_and_reason_whatever_the_partition_and_the_snapshot() -> None:
-    moved = "orders-changelog-{0} begins at 1{1}0 now, after the parent's end {1}: what lay between is gone"
+    moved = "orders-changelog-{0} begins at 1{1}0 now, after the base's end {1}: the records between are deleted"
     found = grouped([*refusals(moved, tasks=8, parents=5), *refusals("it is damaged", tasks=2)])
     named = [re.findall(r"\b0_\d\b|\d+T\d+Z|\d+ more|changelog-\d", line) for line in found]
     days = ["20261120T010203Z", "20261121T010203Z", "20261122T010203Z"]
