@@ -236,7 +236,7 @@ def test_no_task_begins_anew_and_no_record_is_lost_or_applied_twice_whatever_hap
     again = [row for row in table if row.member == "b" and row.task in had]
     assert bool(again) is ("b" in members)
     assert all(row.first > 0 for row in again)  # it was killed, and went on from its last commit
-    assert not [line for one in members.values() for line in one.lines if "made anew" in line]
+    assert not [line for one in members.values() for line in one.lines if "is rebuilt from" in line]
 
 
 @each_guarantee
@@ -319,7 +319,7 @@ def test_a_copy_goes_after_its_delay_once_another_process_keeps_the_task_and_has
     assert gone == dropped  # each was seen, and not followed, before it went
 
     def said() -> list[str]:
-        return sorted(line.split()[1] for line in list(a.lines) if "is deleted here: others have it" in line)
+        return sorted(line.split()[1] for line in list(a.lines) if "is deleted here: other processes have it" in line)
 
     wait(lambda: said() == sorted(gone), a, b)
     for one in (a, b):
