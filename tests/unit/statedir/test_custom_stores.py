@@ -251,7 +251,7 @@ def test_a_global_one_takes_over_the_file_of_an_older_release(directory):
 def test_a_plan_says_what_becomes_of_it(directory):
     plan = placed(directory, custom())
     assert plan.to_json()[0]["left_to_restore"] == ["c"]
-    assert "leave to Kafka Streams c" in plan.lines[0]
+    assert "restored by Kafka Streams c" in plan.lines[0]
     write(directory.task_path("0_0") / "c" / "rows")
     offset(directory)
     plan = placed(directory, custom())
