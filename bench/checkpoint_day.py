@@ -92,7 +92,7 @@ def steps(
     """
     shelf = ApplicationRepository.at(url, application)
     with moved_clock() as clock, Cluster(ground.to_broker.address) as cluster:
-        kept = checkpoint.Warm(shelf, cluster) if warm else None
+        kept = checkpoint.OpenConnections(shelf, cluster) if warm else None
         hour = _newest(shelf).made[:_HOUR]
         for change in changes:
             change()

@@ -4,7 +4,7 @@
 
     python -m bench.following --spec FILE --repository URL
 
-The same function makes the checkpoints (:func:`statecore.jobs.checkpoint.service.follow`), in a process that stays
+The same function makes the checkpoints (:func:`statecore.jobs.checkpoint.service.run_service`), in a process that stays
 warm; instead of waiting for the interval it waits for a line on stdin, and ends with that. Each report is a line on
 stdout. :class:`Follower` is who starts it.
 """
@@ -82,7 +82,7 @@ class Follower:
 def main() -> int:
     """Make a checkpoint, and another one whenever a line comes."""
     from statecore.jobs.checkpoint.request import CheckpointRequest
-    from statecore.jobs.checkpoint.service import follow
+    from statecore.jobs.checkpoint.service import run_service
     from statecore.jobs.processes import ProcessEngine
     from statecore.jobs.restore.report import RestoreReport
 
@@ -109,7 +109,7 @@ def main() -> int:
         print(line, file=sys.stderr, flush=True)
 
     request = CheckpointRequest(spec_path=given.spec, repository=given.repository)
-    follow(request, ProcessEngine(2), 0.0, made, say=say, sleep=sleep)
+    run_service(request, ProcessEngine(2), 0.0, made, say=say, sleep=sleep)
     return 0
 
 

@@ -10,7 +10,7 @@ from statecore.errors import Invalid
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
 
-def chosen(among: type[_Choice], given: Any, setting: str) -> _Choice:
+def enum_value(among: type[_Choice], given: Any, setting: str) -> _Choice:
     """The enum member for a setting; other text is refused, never defaulted.
 
     Raises:

@@ -100,11 +100,11 @@ class DocumentType(Generic[T]):
 
     def encode(self, value: T) -> bytes:
         """The bytes of the document of a value."""
-        return encoded(self._with_version(value))
+        return encode_json(self._with_version(value))
 
     def to_json(self, value: T) -> dict[str, Any]:
         """The document of a value, as dicts and lists."""
-        document: dict[str, Any] = parsed(self.encode(value))
+        document: dict[str, Any] = parse_json(self.encode(value))
         return document
 
     def decode(self, data: bytes) -> T:
@@ -146,7 +146,7 @@ class DocumentType(Generic[T]):
             Invalid: it is no document of this type, or of an unsupported version.
         """
         try:
-            document = parsed(data)
+            document = parse_json(data)
         except ValueError as error:
             raise self._invalid(f"it is not JSON ({error})") from error
         return Document(self.from_json(document), document)
@@ -167,7 +167,7 @@ class DocumentType(Generic[T]):
     def seal_holds(data: bytes) -> bool:
         """Whether the seal of a document is correct, in any version."""
         try:
-            document = parsed(data)
+            document = parse_json(data)
         except ValueError:
             return False
         return isinstance(document, Mapping) and document.get(_SEAL) == _seal_of(document)
@@ -194,13 +194,13 @@ class DocumentType(Generic[T]):
     @staticmethod
     def sealed(document: Mapping[str, Any]) -> Fields:
         """A document, as dicts and lists, with its current seal."""
-        return {**document, _SEAL: _seal_of(parsed(encoded(document)))}
+        return {**document, _SEAL: _seal_of(parse_json(encode_json(document)))}
 
     def _invalid(self, why: str, code: str = "document-invalid") -> Invalid:
         return Invalid(f"This {self.name} cannot be read: {why}.", code=code, action=self.action, document=self.name)
 
 
-def kept(entries: Sequence[Fields], before: Sequence[Fields], key: str) -> list[Fields]:
+def preserve_unknown(entries: Sequence[Fields], before: Sequence[Fields], key: str) -> list[Fields]:
     """Entries of a rewritten list; an unchanged entry is taken from the old list, with its unknown fields.
 
     Args:
@@ -221,7 +221,7 @@ def _covers(old: Any, new: Any) -> bool:
     return bool(old == new and isinstance(old, bool) == isinstance(new, bool))
 
 
-def encoded(document: Any) -> bytes:
+def encode_json(document: Any) -> bytes:
     """JSON of dicts, lists and scalars, one per line."""
     try:
         return msgspec.json.format(msgspec.json.encode(document, enc_hook=_text), indent=1)
@@ -237,7 +237,7 @@ def compact(document: Any) -> bytes:
         return json.dumps(document, separators=(",", ":")).encode()
 
 
-def parsed(data: bytes | str) -> Any:
+def parse_json(data: bytes | str) -> Any:
     """Parse JSON into dicts, lists and scalars.
 
     Raises:

@@ -55,7 +55,7 @@ _FILES_AT_ONCE = 16
 _waiting: ThreadPoolExecutor | None = None
 
 
-def given_path(path: AnyPath) -> Path:
+def validated_path(path: AnyPath) -> Path:
     """Validate a path from a caller, and make it absolute, so that later changes of the working directory do not
     matter.
 
@@ -78,11 +78,11 @@ def given_path(path: AnyPath) -> Path:
 
 
 @dataclass(frozen=True)
-class FileMoment:
+class FileState:
     """Identity, size and modification time of a file: as long as they are the same, so are its bytes.
 
     File system clocks tick every few milliseconds, and two writes within a tick look the same. So a file that was
-    modified just now has no ``FileMoment``.
+    modified just now has no ``FileState``.
 
     Attributes:
         device: number of its file system.
@@ -97,17 +97,17 @@ class FileMoment:
     modified: int
 
     @staticmethod
-    def of(path: Path, clock: Callable[[], int] = time.time_ns) -> FileMoment | None:
+    def of(path: Path, clock: Callable[[], int] = time.time_ns) -> FileState | None:
         """The current state of a file; ``None`` if a further write could not be told from it."""
         found = path.stat()
         if abs(clock() - found.st_mtime_ns) < _TICK_NS:
             return None
-        return FileMoment(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        return FileState(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
-def is_as_it_was(path: Path, moment: FileMoment | None) -> bool:
+def is_unmodified(path: Path, moment: FileState | None) -> bool:
     """Whether a file is known to be unmodified since a recorded state."""
-    return moment is not None and moment == FileMoment.of(path)
+    return moment is not None and moment == FileState.of(path)
 
 
 def file_sha256(path: Path) -> str:
@@ -336,7 +336,7 @@ def give_to_owner(path: Path) -> None:
         os.chown(path, above.st_uid, above.st_gid)
 
 
-def is_as_made_in(directory: Path, status: os.stat_result) -> bool:
+def has_expected_owner_and_mode(directory: Path, status: os.stat_result) -> bool:
     """Whether a file has owner, group and mode of those that this process creates in a directory for its owner.
 
     It must be readable for its group, and no more open than this process's umask allows.
@@ -405,7 +405,7 @@ def clone(source: Path, target: Path) -> bool:
     return True
 
 
-def part_from_others(path: Path) -> None:
+def break_hard_link(path: Path) -> None:
     """Replace a hard link by a file of its own; the other links are unchanged.
 
     Mode and times are kept; the file is not synced.
@@ -429,7 +429,7 @@ def is_read_only(path: Path) -> bool:
     return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 
-def holds_no_files(path: Path) -> bool:
+def is_virtual_file_system(path: Path) -> bool:
     """Whether a path is on a file system without blocks or inodes, such as ``/proc`` and ``/sys``."""
     system = os.statvfs(path)
     return system.f_blocks == 0 and system.f_files == 0

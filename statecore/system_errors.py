@@ -21,7 +21,7 @@ MEND_DISK = (
 """What to do if the disk or its file system failed."""
 
 
-class Refusal(Enum):
+class Cause(Enum):
     """Cause of a system error."""
 
     FULL = auto()
@@ -47,26 +47,26 @@ class Refusal(Enum):
 
 
 _REFUSALS = {
-    errno.ENOSPC: Refusal.FULL,
-    errno.EDQUOT: Refusal.FULL,
-    errno.EMFILE: Refusal.TOO_MANY_FILES,
-    errno.ENFILE: Refusal.TOO_MANY_FILES,
-    errno.EFBIG: Refusal.TOO_LARGE,
-    errno.EROFS: Refusal.READ_ONLY,
-    errno.EACCES: Refusal.DENIED,
-    errno.EPERM: Refusal.DENIED,
-    errno.EIO: Refusal.FAILED,
-    getattr(errno, "EUCLEAN", errno.EIO): Refusal.FAILED,  # of Linux only
+    errno.ENOSPC: Cause.FULL,
+    errno.EDQUOT: Cause.FULL,
+    errno.EMFILE: Cause.TOO_MANY_FILES,
+    errno.ENFILE: Cause.TOO_MANY_FILES,
+    errno.EFBIG: Cause.TOO_LARGE,
+    errno.EROFS: Cause.READ_ONLY,
+    errno.EACCES: Cause.DENIED,
+    errno.EPERM: Cause.DENIED,
+    errno.EIO: Cause.FAILED,
+    getattr(errno, "EUCLEAN", errno.EIO): Cause.FAILED,  # of Linux only
 }
 _TEXTS = {os.strerror(number): refusal for number, refusal in _REFUSALS.items()}
 
 
-def refusal_of(error: Exception) -> Refusal:
+def cause_of(error: Exception) -> Cause:
     """The cause of an error: by the ``errno`` of an ``OSError``, else by the system's message in its text."""
     if isinstance(error, OSError) and error.errno is not None:
-        return _REFUSALS.get(error.errno, Refusal.OTHER)
+        return _REFUSALS.get(error.errno, Cause.OTHER)
     message = str(error)
-    return next((refusal for text, refusal in _TEXTS.items() if text in message), Refusal.OTHER)
+    return next((refusal for text, refusal in _TEXTS.items() if text in message), Cause.OTHER)
 
 
 def system_error(
@@ -86,30 +86,30 @@ def system_error(
     """
     reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
     sentence = f"{what}: {reason.rstrip('.')}."
-    refusal = refusal_of(error)
-    if refusal is Refusal.FULL:
+    refusal = cause_of(error)
+    if refusal is Cause.FULL:
         return Capacity(sentence, code="no-space", action=room, **context)
-    if refusal is Refusal.TOO_MANY_FILES:
+    if refusal is Cause.TOO_MANY_FILES:
         return Capacity(
             sentence,
             code="too-many-open-files",
             action="Raise the limit of open files (ulimit -n), then run this again.",
             **context,
         )
-    if refusal is Refusal.TOO_LARGE:
+    if refusal is Cause.TOO_LARGE:
         return Capacity(
             sentence,
             code="file-too-large",
             action="Raise the file size limit (ulimit -f), or use a file system without one, then run this again.",
             **context,
         )
-    if refusal is Refusal.FAILED:
+    if refusal is Cause.FAILED:
         return Retryable(sentence, code="disk-failed", action=MEND_DISK, **context)
-    if refusal is Refusal.READ_ONLY:
+    if refusal is Cause.READ_ONLY:
         return Invalid(sentence, code="read-only-file-system", action=MOUNT_FOR_WRITING, **context)
     if isinstance(error, NotRegularFile):
         return Invalid(sentence, code="file-not-regular", action="Replace it by a regular file.", **context)
-    code = "permission-denied" if refusal is Refusal.DENIED else "system-refused"
+    code = "permission-denied" if refusal is Cause.DENIED else "system-refused"
     return Invalid(sentence, code=code, action=action, **context)
 
 

@@ -50,7 +50,7 @@ def metrics_from_environment(say: Callable[[str], None]) -> Iterator[Metrics]:
     Yields:
         The metrics of OpenTelemetry, or :data:`NO_METRICS`.
     """
-    names = wanted_exporters()
+    names = configured_exporters()
     if not names:
         yield NO_METRICS
         return
@@ -91,7 +91,7 @@ def metered_checkpoints(
             yield told, checkpoints
 
 
-def wanted_exporters() -> tuple[str, ...]:
+def configured_exporters() -> tuple[str, ...]:
     """OpenTelemetry's names of the configured metrics exporters; empty for none."""
     if _variable("OTEL_SDK_DISABLED").lower() == "true":
         return ()

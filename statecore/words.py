@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def some_of(names: Sequence[str], most: int = 12) -> str:
+def shortened_list(names: Sequence[str], most: int = 12) -> str:
     """A comma-separated list, shortened: the first names, and the number of further ones."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

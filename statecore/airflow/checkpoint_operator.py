@@ -91,7 +91,7 @@ class StatecoreCheckpointOperator(StatecoreWorkerOperator):
 
     def _publish(self, context: Context, report: Mapping[str, Any], report_file: Path) -> dict[str, Any]:
         changed = {**report, "stores": [entry for entry in report.get("stores", ()) if entry.get("records")]}
-        for store, part in reports.parts_by_store(changed).items():
+        for store, part in reports.reports_by_store(changed).items():
             self._log_lines(f"{store} of {self.application_id}", reports.table(part))
         for note in report.get("notes") or ():
             self.log.warning("%s: %s", self.application_id, note)

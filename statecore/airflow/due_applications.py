@@ -23,7 +23,7 @@ from statecore.airflow.settings import Settings
 from statecore.airflow.ui import failing_applications
 from statecore.errors import Invalid, Reason, StatecoreError
 from statecore.jobs.checkpoint.request import CheckpointRequest
-from statecore.jobs.checkpoint.schedule import DEFAULT_TICK_MS, Verdict, beside_each_other, look
+from statecore.jobs.checkpoint.schedule import DEFAULT_TICK_MS, Verdict, check_all, look
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.repository import Repository, open_repository
 from statecore.spec.model import ApplicationSpec
@@ -159,7 +159,7 @@ def _verdicts(applications: list[_Application], params: Mapping[str, Any], setti
         repository = open_repository(url)
         checks = {name: _check(repository, one, settings) for name, one in readable.items()}
         with _quiet("kafka"):
-            return found | beside_each_other(checks)
+            return found | check_all(checks)
 
 
 @contextmanager

@@ -258,7 +258,7 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         reports.check_report(report)
 
     def _publish(self, context: Context, report: Mapping[str, Any], report_file: Path) -> dict[str, Any]:
-        parts = reports.parts_by_store(report)
+        parts = reports.reports_by_store(report)
         for store, part in parts.items():
             context["ti"].xcom_push(key=PART_KEY.format(store=store), value=part)
             self._log_lines(f"{store} of {self.application_id}", reports.table(part))

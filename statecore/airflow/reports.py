@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from statecore.documents import encoded
+from statecore.documents import encode_json
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.history.report_head import ReportError as ReportError
 from statecore.jobs.history.report_head import check_report as check_report
@@ -59,7 +59,7 @@ def record_failure(path: Path, attempt: Attempt, error: Mapping[str, Any]) -> No
     attempt = Attempt.of(existing) if existing.get("started") and "error" not in existing else attempt
     with suppress(OSError):  # the error is in the task's log too
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(encoded(attempt.failed(error)))
+        path.write_bytes(encode_json(attempt.failed(error)))
 
 
 def summary(report: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def published(report: Mapping[str, Any]) -> str:
     )
 
 
-def parts_by_store(report: Mapping[str, Any], limit: int = PART_LIMIT) -> dict[str, dict[str, Any]]:
+def reports_by_store(report: Mapping[str, Any], limit: int = PART_LIMIT) -> dict[str, dict[str, Any]]:
     """The report by store: totals, and as many partitions as fit into ``limit`` bytes of JSON."""
     entries: dict[str, list[Mapping[str, Any]]] = {}
     for entry in report.get("stores", []):

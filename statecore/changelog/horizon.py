@@ -43,23 +43,23 @@ def horizon_ms(topic: TopicDescription) -> int | None:
     return delete_retention_ms(topic)
 
 
-def horizon_seen(topic: TopicDescription) -> int:
+def recorded_horizon_ms(topic: TopicDescription) -> int:
     """Current horizon of a topic in the recorded form: :data:`ENDLESS_MS` where deletes stay for ever."""
     found = horizon_ms(topic)
     return ENDLESS_MS if found is None else found
 
 
-def least_horizon_ms(seen: Iterable[int | None]) -> int | None:
+def smallest_horizon_ms(seen: Iterable[int | None]) -> int | None:
     """Smallest of some recorded horizons, in ms; ``None`` where one is unknown, or there is none."""
     known = list(seen)
     return None if None in known else min((one for one in known if one is not None), default=None)
 
 
-def stricter(
+def with_shorter_horizon(
     before: Mapping[str, TopicDescription], after: Mapping[str, TopicDescription]
 ) -> dict[str, TopicDescription]:
     """Topics that were described twice, each with the description that had the shorter horizon."""
-    return {name: min(topic, after[name], key=horizon_seen) for name, topic in before.items()}
+    return {name: min(topic, after[name], key=recorded_horizon_ms) for name, topic in before.items()}
 
 
 def delete_retention_ms(topic: TopicDescription) -> int:

@@ -36,7 +36,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from statecore.changelog.horizon import CLOCK_MARGIN_MS, ENDLESS_MS, horizon_seen, least_horizon_ms
+from statecore.changelog.horizon import CLOCK_MARGIN_MS, ENDLESS_MS, recorded_horizon_ms, smallest_horizon_ms
 from statecore.changelog.model import LogOffsets, ReadStatistics, TopicDescription
 from statecore.errors import Reason
 from statecore.formats.topic_partition import TopicPartition
@@ -174,7 +174,7 @@ def missed_deletes(
     """
     name = str(end.topic_partition)
     removed = sum(one.removed for one in statistics)
-    horizon = least_horizon_ms((end.horizon_ms, horizon_seen(topic)))
+    horizon = smallest_horizon_ms((end.horizon_ms, recorded_horizon_ms(topic)))
     if horizon == ENDLESS_MS or not removed:
         return None
     gone = f"compaction has removed {removed:,} offsets of {name} from {end.end} on, which may have been deletes"
@@ -206,7 +206,7 @@ def missed_deletes(
     margin, kept = f"{CLOCK_MARGIN_MS / 60_000:.0f} min", format_duration(horizon)
     what = f"{gone}: the tail had been read {age / 1000:,.0f} s after the base's end"
     values |= {"age_ms": age, "retention_ms": horizon}
-    now = horizon_seen(topic)
+    now = recorded_horizon_ms(topic)
     if horizon < now:
         today = "not compacted" if now == ENDLESS_MS else format_duration(now)
         return Reason(

@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     engine = engine_of(arguments)
 
     from statecore.jobs.checkpoint.run import run_checkpoint
-    from statecore.jobs.checkpoint.service import follow
+    from statecore.jobs.checkpoint.service import run_service
     from statecore.jobs.restore.report import RestoreReport
     from statecore.telemetry import metered_checkpoints
 
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         if arguments.follow:
             interval = arguments.interval or spec.checkpoint_interval_ms
             output.say(f"Checkpoint of {spec.application_id} to {request.repository} every {interval / 1000:g} s.")
-            follow(request, engine, interval / 1000, on_checkpoint, progress=progress, say=output.say)
+            run_service(request, engine, interval / 1000, on_checkpoint, progress=progress, say=output.say)
         if not request.plan_only:
             output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
         faults = fault_points_from_environment()

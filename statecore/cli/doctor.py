@@ -15,7 +15,7 @@ from statecore.cli.doctor_repair import add_repair_arguments, refuse_without_rep
 from statecore.cli.output import Output, print_line
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.diagnose.request import DiagnoseRequest
-from statecore.words import number_of, some_of
+from statecore.words import number_of, shortened_list
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -124,7 +124,7 @@ def _sentences(found: Sequence[Finding]) -> list[str]:
         return lines
     rest = list(where.values())[_MANY_SENTENCES:]
     tasks = list(dict.fromkeys(task for stores in rest for some in stores.values() for task in some))
-    more = f"and {len(rest)} more" + (f", in {some_of(tasks)}" if tasks else "") + " (--json shows all)"
+    more = f"and {len(rest)} more" + (f", in {shortened_list(tasks)}" if tasks else "") + " (--json shows all)"
     return [*lines[:_MANY_SENTENCES], more]
 
 
@@ -138,8 +138,10 @@ def _sentence(what: str, stores: dict[str, list[str]]) -> str:
         by_tasks.setdefault(tuple(tasks), []).append(store)
     subjects = []
     for tasks_of, some in by_tasks.items():
-        named = some_of([one for one in some if one])
-        subjects.append(f"{named} in {some_of(tasks_of)}" if named and tasks_of else named or some_of(tasks_of))
+        named = shortened_list([one for one in some if one])
+        subjects.append(
+            f"{named} in {shortened_list(tasks_of)}" if named and tasks_of else named or shortened_list(tasks_of)
+        )
     return f"{'; '.join(subjects)}: {what}"
 
 

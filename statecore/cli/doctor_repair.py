@@ -14,7 +14,7 @@ from statecore.cli.output import Output, print_line, result_console
 from statecore.cli.request_options import add_request_options, fields_beyond, request_of
 from statecore.jobs.diagnose.request import DiagnoseRequest
 from statecore.jobs.repair.request import RepairRequest
-from statecore.words import number_of, some_of
+from statecore.words import number_of, shortened_list
 
 if TYPE_CHECKING:
     from statecore.jobs.repair.report import RepairReport
@@ -95,12 +95,14 @@ def show(report: RepairReport, how: str = "--repair --apply") -> None:
         for step in task.steps:
             steps.setdefault((step, task.codes), []).append(task.task)
     for (step, codes), tasks in steps.items():
-        print_line(console, f"{'repaired' if done else 'would repair'} {some_of(tasks)}: {step} [{', '.join(codes)}]")
+        print_line(
+            console, f"{'repaired' if done else 'would repair'} {shortened_list(tasks)}: {step} [{', '.join(codes)}]"
+        )
     for one in report.rebuilt:
         rows = f" from {one.sources}" if one.sources and one.rows is None else ""
         rows += "" if one.rows is None else f": {one.rows:,} rows in {one.seconds:.1f} s"
         rows += f", base {', '.join(one.parents)}" if one.parents else ""
-        what = f"{', '.join(one.stores)} in {some_of(one.tasks)}"
+        what = f"{', '.join(one.stores)} in {shortened_list(one.tasks)}"
         print_line(console, f"{'rebuilt' if done else 'would rebuild'} {what}{rows} [{', '.join(one.codes)}]")
         for doubt in one.doubts if not done else ():
             print_line(console, doubt, indent=4)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from statecore.jobs.attempt import Attempt
     from statecore.jobs.fetch.report import FetchReport
-    from statecore.jobs.history.directory_changes import Changes, Try
+    from statecore.jobs.history.directory_changes import Changes, UnfinishedChange
     from statecore.jobs.history.fetches import Fetches
     from statecore.jobs.history.report_head import ReportHead
     from statecore.jobs.history.report_index import InstanceReports, ReportIndex
@@ -117,7 +117,7 @@ def _unreadable(directory: Path, error: OSError) -> StatecoreError:
 
 def _below(state_dir: Path, wanted: str | None, index: ReportIndex) -> list[Restores]:
     """Every application of a state directory, or the one that is named."""
-    from statecore.jobs.history.restores import directories, restores_of
+    from statecore.jobs.history.restores import directories, read_history
     from statecore.statedir.store_places import application_directory, applications, no_application
 
     names = [wanted] if wanted is not None else sorted({*applications(state_dir), *directories(state_dir)})
@@ -127,14 +127,16 @@ def _below(state_dir: Path, wanted: str | None, index: ReportIndex) -> list[Rest
     there = [application_directory(state_dir, name) for name in names]
     here = (socket.gethostname(), os.path.realpath(state_dir))
     return [
-        restores_of(directory, [one for one in _instances(index, directory.application_id) if one.instance[1:] == here])
+        read_history(
+            directory, [one for one in _instances(index, directory.application_id) if one.instance[1:] == here]
+        )
         for directory in there
     ]
 
 
 def _reported(wanted: str | None, index: ReportIndex) -> list[Restores]:
     """Every instance in the reports; directories on this host are inspected too."""
-    from statecore.jobs.history.restores import known_of, restores_of
+    from statecore.jobs.history.restores import from_reports, read_history
     from statecore.statedir.state_directory import StateDirectory
 
     if not index.directory.is_dir():
@@ -150,9 +152,9 @@ def _reported(wanted: str | None, index: ReportIndex) -> list[Restores]:
         here = one.instance.host == socket.gethostname() and bool(one.instance.state_dir)
         mine = here and directory.path.is_dir()
         try:
-            found.append(restores_of(directory, [one]) if mine else known_of(one))
+            found.append(read_history(directory, [one]) if mine else from_reports(one))
         except Invalid as error:  # another user's directory: its reports and the others are still shown
-            found.append(replace(known_of(one), trouble=(str(error),)))
+            found.append(replace(from_reports(one), trouble=(str(error),)))
     if not found:
         what = f" of the application {wanted}" if wanted else ""
         raise NotFound(
@@ -301,7 +303,7 @@ def _show_kept(console: Console, kept: str) -> None:
         print_line(console, f"replaced files are kept in {kept} for a week", indent=4)
 
 
-def _show_killed(console: Console, killed: Try) -> None:
+def _show_killed(console: Console, killed: UnfinishedChange) -> None:
     state = f"{killed.job} running" if killed.running else f"unfinished {killed.job}"
     print_line(console, f"{state} since {_when_of(killed.attempt.started)}{_made_by(killed.attempt)}", "bold yellow")
     if not killed.running:

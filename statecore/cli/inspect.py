@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output
 from statecore.formats.task_id import TaskId
-from statecore.words import some_of
+from statecore.words import shortened_list
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -241,7 +241,9 @@ def _lines(inspection: Inspection, of: Callable[[StoreView | Inspection], Sequen
     for store in inspection.stores:
         for one in of(store):
             where.setdefault((store.store, one), []).append(store.task)
-    return [f"{store} in {some_of(tasks)}: {one}" for (store, one), tasks in where.items()] + list(of(inspection))
+    return [f"{store} in {shortened_list(tasks)}: {one}" for (store, one), tasks in where.items()] + list(
+        of(inspection)
+    )
 
 
 def _number(things: set[str], name: str) -> str:

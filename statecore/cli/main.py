@@ -28,7 +28,7 @@ from statecore import __version__
 from statecore.cli.output import Output
 from statecore.errors import Capacity, Retryable, StatecoreError
 from statecore.extras import explained
-from statecore.system_errors import Refusal, refusal_of
+from statecore.system_errors import Cause, cause_of
 
 COMMANDS: dict[str, str] = {
     "advance": "bring the stores of a stopped application to the end of their changelogs",
@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             lacking = explained(error) if isinstance(error, ModuleNotFoundError) else None
             if lacking is not None:
                 return _refused(output, lacking)
-            if isinstance(error, OSError) and refusal_of(error) is not Refusal.OTHER:
+            if isinstance(error, OSError) and cause_of(error) is not Cause.OTHER:
                 return _refused(output, _system_refused(error, parsed.command))
             what = f"A defect of this program: {type(error).__name__}: {error}"
             action, trace = "Report it together with the trace.", traceback.format_exc()

@@ -13,7 +13,7 @@ from statecore.cli.engine_options import add_engine_options, engine_of
 from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.migrate.request import MigrateRequest
-from statecore.words import number_of, some_of
+from statecore.words import number_of, shortened_list
 
 if TYPE_CHECKING:
     from statecore.jobs.migrate.report import MigrateReport
@@ -63,7 +63,7 @@ def show(report: MigrateReport) -> None:
     columns: tuple[str, ...] = ("store", "kind", "tasks", "what is done")
     done = summary.done(report)
     cells: list[tuple[str, ...]] = [
-        (one.store or summary.BESIDE, one.kind, some_of(one.tasks), one.what or "unchanged") for one in done
+        (one.store or summary.BESIDE, one.kind, shortened_list(one.tasks), one.what or "unchanged") for one in done
     ]
     if not any(one.kind for one in done):  # leave out an empty column
         columns, cells = columns[:1] + columns[2:], [row[:1] + row[2:] for row in cells]
@@ -80,7 +80,7 @@ def show(report: MigrateReport) -> None:
         ("refused", summary.refused(report)),
     ):
         for one in remarks:
-            console.print(Text(f"{title}: {some_of(one.tasks)}: {one.what}"))
+            console.print(Text(f"{title}: {shortened_list(one.tasks)}: {one.what}"))
     changed = f"{report.changed} of {number_of(len(report.tasks), 'task')}"
     result = {
         Outcome.PLANNED: f"plan {report.plan_id}: {changed} would be migrated; nothing was changed. Add --apply to "

@@ -74,14 +74,14 @@ class Published:
 def look(url: str, wanted: str | None) -> Published:
     """List the snapshots of one application, or of all for ``None``; an unreadable repository is part of the result."""
     from statecore.repository.application_repository import ApplicationRepository
-    from statecore.repository.listing import ensure_some, list_application, list_applications
+    from statecore.repository.listing import list_application, list_applications, require_snapshots
     from statecore.repository.repository import open_repository
 
     try:
         repository = open_repository(url)
         if wanted is None:
             views = list_applications(repository)
-            return Published(repository.place.url, views, None, lambda: ensure_some(repository, views))
+            return Published(repository.place.url, views, None, lambda: require_snapshots(repository, views))
         application = ApplicationRepository(repository, wanted)
         view = list_application(application)
     except StatecoreError as error:

@@ -130,11 +130,11 @@ def _pin(arguments: argparse.Namespace, output: Output) -> int:
 def _applications(repository: Repository, output: Output) -> int:
     """Show a line for each application."""
     from statecore.cli.output import result_console
-    from statecore.repository.listing import ensure_some, list_applications
+    from statecore.repository.listing import list_applications, require_snapshots
 
     url = repository.place.url
     found = list_applications(repository)
-    ensure_some(repository, found)
+    require_snapshots(repository, found)
     code = exit_code(view.trouble for view in found if view.trouble is not None)
     output.document(
         {

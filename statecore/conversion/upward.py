@@ -45,7 +45,7 @@ from statecore.formats.position import Position, copy_position, encode_position,
 from statecore.formats.releases import CHECKPOINT_FILE, DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, Release
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
-from statecore.words import some_of
+from statecore.words import shortened_list
 
 _NAMED = 5
 
@@ -166,7 +166,7 @@ def _lost_flush(store: StoreInspection, claimed: OffsetEntries) -> Reason | None
         if one.unnamed and not one.filled and not one.has_offsets_family:
             what = (
                 f"{one.directory} has no row, though {CHECKPOINT_FILE} has its offset, and does not name "
-                f"{some_of(one.unnamed, _NAMED)}: its MANIFEST has lost its end"
+                f"{shortened_list(one.unnamed, _NAMED)}: its MANIFEST has lost its end"
             )
             return Reason(what, "database-damaged", store_path=one.directory)
     return None

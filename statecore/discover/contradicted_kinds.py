@@ -33,7 +33,7 @@ from statecore.statedir.store_on_disk import read_database
 from statecore.statedir.store_places import StorePlace
 from statecore.stores.legacy_offsets import read_offsets
 from statecore.stores.rocksdb.directory import CONFIG_FILE
-from statecore.words import some_of
+from statecore.words import shortened_list
 
 _SHOWN = 20
 _OWN_CLASS = "as of a store of the application's own class (kind custom)"
@@ -60,7 +60,7 @@ class Contradiction:
 
     def __str__(self) -> str:
         """One sentence without its full stop."""
-        return f"store {self.store} in {some_of(self.tasks, 5)}: the spec says {self.declared}, but {self.why}"
+        return f"store {self.store} in {shortened_list(self.tasks, 5)}: the spec says {self.declared}, but {self.why}"
 
 
 def contradicted(
@@ -150,12 +150,12 @@ def _why_not(store: StoreSpec, task: Path, places: Sequence[StorePlace]) -> str:
         if outside:
             return own
         if foreign or (task / store.name).is_file():
-            return f"its directory contains {some_of(foreign or [store.name], 3)}, {_OWN_CLASS}"
+            return f"its directory contains {shortened_list(foreign or [store.name], 3)}, {_OWN_CLASS}"
         return ""
     if outside and kind.manages_offsets and not _with_offset_inside(filled):
         return own
     if foreign:
-        return f"its directory contains {some_of(foreign, 3)} and no RocksDB database, {_OWN_CLASS}"
+        return f"its directory contains {shortened_list(foreign, 3)} and no RocksDB database, {_OWN_CLASS}"
     if filled and all(place.segmented is not kind.is_segmented for place in filled):
         shape = "a directory of segments" if filled[0].segmented else "one database"
         return f"{filled[0].name} is {shape}, unlike stores of that kind"

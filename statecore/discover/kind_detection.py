@@ -34,7 +34,7 @@ from statecore.errors import Corrupted, NotFound
 from statecore.formats.integers import INT64_MAX
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY
-from statecore.formats.rows.buffered import BUFFER_TIME_BYTES, parse_buffered, right_key_of
+from statecore.formats.rows.buffered import BUFFER_TIME_BYTES, correct_key, parse_buffered
 from statecore.statedir.readonly_database import Database
 from statecore.statedir.store_places import StorePlace
 
@@ -279,7 +279,7 @@ def _is_miskeyed(row: Row) -> bool:
     """Whether Kafka Streams has restored it: its value is a buffered record and its time, which is 0."""
     if row.key[:1] != b"\0" or not row.value.endswith(bytes(BUFFER_TIME_BYTES)):
         return False
-    if not _is_buffered(row._replace(key=right_key_of(row.key))):
+    if not _is_buffered(row._replace(key=correct_key(row.key))):
         return False
     try:
         parse_buffered(row.value[:-BUFFER_TIME_BYTES])

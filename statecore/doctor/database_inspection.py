@@ -19,7 +19,7 @@ from statecore.statedir.store_on_disk import DatabaseOnDisk
 from statecore.statedir.task_layout import Segment
 from statecore.stores.rocksdb.directory import data_files_in
 from statecore.stores.rocksdb.manifest_guard import lost_files
-from statecore.words import number_of, some_of
+from statecore.words import number_of, shortened_list
 
 _NOT_OF_THE_DATABASE = ("Permission denied", "Operation not permitted")
 """Texts of errors at opening that are caused by missing permissions."""
@@ -176,7 +176,7 @@ class _ByteProgress:
 def _lacks(path: Path, missing: Sequence[str]) -> str:
     only_blobs = all(name.endswith(".blob") for name in missing)
     so = "rows whose values are in them cannot be read" if only_blobs else "it cannot be opened"
-    return f"{path} lacks {some_of(missing, _NAMED)}, which its MANIFEST names: {so}."
+    return f"{path} lacks {shortened_list(missing, _NAMED)}, which its MANIFEST names: {so}."
 
 
 def _formats(path: Path, manifest: ManifestCheck | None) -> tuple[int, ...]:

@@ -68,7 +68,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.progress import NullProgress, Progress
 from statecore.spec.duration import format_duration
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
-from statecore.words import some_of
+from statecore.words import shortened_list
 
 _FETCH_BYTES = 1 << 20
 _NAMED = 5
@@ -229,7 +229,7 @@ class _Logs:
     @property
     def undecided(self) -> list[str]:
         """Undecided questions, with their stores."""
-        return [f"{what}: {some_of(stores, _NAMED)}." for what, stores in self._left.items()]
+        return [f"{what}: {shortened_list(stores, _NAMED)}." for what, stores in self._left.items()]
 
     def findings(self, store: StoreOffsets, partition: TopicPartition) -> Iterator[Finding]:
         """Findings by the log of a partition, for a store whose offset is within it."""

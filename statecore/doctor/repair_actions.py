@@ -15,7 +15,7 @@ from statecore.doctor.checks.context import CheckContext
 from statecore.doctor.finding_catalog import Repair
 from statecore.doctor.repair_plan import RepairAction
 from statecore.errors import Invalid, StatecoreError
-from statecore.filesystem import part_from_others, remove_durably
+from statecore.filesystem import break_hard_link, remove_durably
 from statecore.formats.checkpoint import encode_checkpoint
 from statecore.formats.offsets import (
     OFFSET_UNKNOWN,
@@ -164,7 +164,7 @@ def _give(copy: Path, directory: StateDirectory) -> None:
     for name, _ in unusable(directory.path, copy):
         path = directory.path / name
         if path.is_file() and path.lstat().st_nlink > 1:
-            part_from_others(path)  # the live file stays as it is until the swap
+            break_hard_link(path)  # the live file stays as it is until the swap
         directory.ownership.give(path)
 
 

@@ -15,7 +15,7 @@ from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ApplicationSpec
 from statecore.statedir.state_directory import StateDirectory
-from statecore.tasks.offset_sums import Standing, StoreSum, TaskSum, declared_stores, read_offset_sums
+from statecore.tasks.offset_sums import StoreSum, TaskDirectoryState, TaskSum, declared_stores, read_offset_sums
 
 _TIMEOUT_S = 10.0
 
@@ -59,9 +59,9 @@ class OffsetSums:
     def exit_code(self) -> int:
         """That of ``Corrupted`` if a task is damaged, of ``Invalid`` if one is foreign or unreadable; else 0."""
         standings = {one.standing for one in self.tasks}
-        if Standing.DAMAGED in standings:
+        if TaskDirectoryState.DAMAGED in standings:
             return Corrupted.exit_code
-        return Invalid.exit_code if standings & {Standing.FOREIGN, Standing.UNREADABLE} else 0
+        return Invalid.exit_code if standings & {TaskDirectoryState.FOREIGN, TaskDirectoryState.UNREADABLE} else 0
 
     def to_json(self) -> dict[str, Any]:
         """The sums as a JSON object."""

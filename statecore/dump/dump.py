@@ -30,7 +30,7 @@ from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_on_disk import DatabaseOnDisk
 from statecore.statedir.store_places import StorePlace, named_instead, store_places
 from statecore.stores.rocksdb.directory_lock import writer_of
-from statecore.tasks.partial_stores import half_deleted
+from statecore.tasks.partial_stores import why_partially_deleted
 
 MILLISECONDS = pa.timestamp("ms", tz="UTC")
 """Type of times in Parquet and tables."""
@@ -117,7 +117,7 @@ class Dump:
 
     def _refuse_half_deleted(self, place: StorePlace) -> None:
         # A process that has the store open may just be deleting an expired segment.
-        if (lost := half_deleted(place, self.segmentation)) and not any(map(writer_of, place.databases)):
+        if (lost := why_partially_deleted(place, self.segmentation)) and not any(map(writer_of, place.databases)):
             raise Corrupted(
                 f"Store {place.store} of task {place.task}: {lost}",
                 code="store-incomplete",

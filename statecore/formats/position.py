@@ -35,7 +35,7 @@ _ENTRY = struct.Struct(">iq")
 _VERSION = 0
 
 
-def seen_record(topic: Any, partition: Any, offset: Any) -> tuple[str, int, int]:
+def validated_position(topic: Any, partition: Any, offset: Any) -> tuple[str, int, int]:
     """Validate topic, partition and offset of a record that was read, and convert them to plain values.
 
     Raises:

@@ -31,7 +31,7 @@ from types import MappingProxyType
 from typing import Any
 
 from statecore.errors import Corrupted, Invalid
-from statecore.filesystem import file_hashes, file_sha256, is_as_it_was, link_or_copy, sync_file, sync_tree, tree_bytes
+from statecore.filesystem import file_hashes, file_sha256, is_unmodified, link_or_copy, sync_file, sync_tree, tree_bytes
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.segments import first_live_segment, segment_name
@@ -45,7 +45,7 @@ from statecore.images.read_amplification import runs_to_merge
 from statecore.images.run_order import check_order, runs_of_one_partition
 from statecore.images.runs_digest import known_digest, merged_digest
 from statecore.images.tables import damaged
-from statecore.stores.rocksdb.manifest_guard import forget_manifest_guard
+from statecore.stores.rocksdb.manifest_guard import remove_guard_record
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES, Durability
 
@@ -282,7 +282,7 @@ def _build_database(
         elif base is None:
             found = merged_digest(runs, files) if reads else known_digest(runs)
         store.commit(offsets)
-    forget_manifest_guard(directory)
+    remove_guard_record(directory)
     if base is not None:
         sync_tree(directory)  # a store syncs a database that it created itself
     return found
@@ -380,7 +380,7 @@ def _check_ingested(runs: Sequence[RunFile], files: Sequence[Path]) -> None:
             found=len(files),
         )
     together = zip(runs, files, strict=True)
-    unhashed = [(run, file) for run, file in together if not is_as_it_was(file, run.hashed)]
+    unhashed = [(run, file) for run, file in together if not is_unmodified(file, run.hashed)]
     hashes = file_hashes([file for _, file in unhashed])
     for (run, file), sha256 in zip(unhashed, hashes, strict=True):
         if file.stat().st_size != run.file_bytes or sha256 != run.sha256:

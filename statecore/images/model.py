@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Self
 
-from statecore.filesystem import FileMoment
+from statecore.filesystem import FileState
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 
@@ -176,7 +176,7 @@ class RunFile(Run):
     """
 
     path: Path
-    hashed: FileMoment | None = None
+    hashed: FileState | None = None
 
     @property
     def run(self) -> Run:

@@ -35,17 +35,17 @@ TaskT = TypeVar("TaskT", bound=Task)
 ResultT = TypeVar("ResultT")
 
 
-def answers(work: Callable[[TaskT], ResultT], tasks: Iterable[TaskT]) -> list[ResultT | Failure]:
+def run_tasks(work: Callable[[TaskT], ResultT], tasks: Iterable[TaskT]) -> list[ResultT | Failure]:
     """Run tasks one after the other, up to the first failure, with which the whole job fails."""
     found: list[ResultT | Failure] = []
     for task in tasks:
-        found.append(answer(work, task))
+        found.append(run_task(work, task))
         if isinstance(found[-1], Failure):
             break
     return found
 
 
-def answer(work: Callable[[TaskT], ResultT], task: TaskT) -> ResultT | Failure:
+def run_task(work: Callable[[TaskT], ResultT], task: TaskT) -> ResultT | Failure:
     """Run a task; a failure that a retry cannot help is announced to the other tasks."""
     doing = f"store {task.store!r} of task {task.task} was built in {task.where}"
     try:

@@ -20,8 +20,8 @@ from typing import ClassVar, Protocol
 
 from statecore.errors import StatecoreError
 from statecore.faults import FaultPoints
-from statecore.jobs.history.directory_changes import killed_tries
-from statecore.jobs.job import Job, Surroundings
+from statecore.jobs.history.directory_changes import unfinished_changes
+from statecore.jobs.job import Job, JobContext
 from statecore.jobs.job_files import DirectoryHome
 from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX
 from statecore.progress import NullProgress, Progress
@@ -79,7 +79,7 @@ def directory_of(request: DirectoryRequest) -> StateDirectory:
     return StateDirectory(found.state_dir, found.application_id, request.owner)
 
 
-class OnDirectory(Job, ABC):
+class DirectoryChange(Job, ABC):
     """One attempt of a job that changes an application's directory.
 
     Args:
@@ -105,7 +105,7 @@ class OnDirectory(Job, ABC):
     ) -> None:
         home = DirectoryHome(directory.work_path, directory.work_path, request.request_id)
         spec = declared or ApplicationSpec.undeclared(request.application_id)
-        around = Surroundings(spec, home, progress or NullProgress(), faults, say)
+        around = JobContext(spec, home, progress or NullProgress(), faults, say)
         super().__init__(around, request_id=request.request_id, state_dir=request.state_dir, doing=doing)
         self.directory, self.declared = directory, declared
 
@@ -137,7 +137,7 @@ class OnDirectory(Job, ABC):
 
     def has_ended_others(self) -> bool:
         """Delete attempt files of killed attempts of this job, once nothing is left to do; whether there were any."""
-        found = [one.file for one in killed_tries(self.directory.work_path) if one.job == self.called]
+        found = [one.file for one in unfinished_changes(self.directory.work_path) if one.job == self.called]
         for file in found:
             with suppress(PermissionError):
                 file.unlink(missing_ok=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from statecore.errors import Capacity, Invalid, Retryable, StatecoreError
 from statecore.filesystem import MOUNT_FOR_WRITING
-from statecore.system_errors import MEND_DISK, Refusal, refusal_of
+from statecore.system_errors import MEND_DISK, Cause, cause_of
 
 _FATAL = re.compile(r"Fatal Python error: ([A-Z][a-z]+([ -][a-z]+)*)")
 """How ``faulthandler`` names the signal that ends a process."""
@@ -19,26 +19,26 @@ _LESS_AT_ONCE = (
     "Give a smaller memory budget, or fewer tasks at once (master local[1], or --processes 1), and start again"
 )
 
-_STOPPED: dict[Refusal, tuple[type[StatecoreError], str, str, str]] = {
-    Refusal.FULL: (
+_STOPPED: dict[Cause, tuple[type[StatecoreError], str, str, str]] = {
+    Cause.FULL: (
         Capacity,
         "no-space",
         "The disk ran full while",
         "Free room there, or use a larger disk (a restore can stage on another), and start again.",
     ),
-    Refusal.READ_ONLY: (
+    Cause.READ_ONLY: (
         Invalid,
         "read-only-file-system",
         "The file system is mounted read-only, which was noticed while",
         MOUNT_FOR_WRITING,
     ),
-    Refusal.DENIED: (
+    Cause.DENIED: (
         Invalid,
         "permission-denied",
         "The system refused while",
         "Give this user the right to read and write there, or run as the user that the application runs as.",
     ),
-    Refusal.FAILED: (
+    Cause.FAILED: (
         Retryable,
         "disk-failed",
         "The disk or its file system failed while",
@@ -59,7 +59,7 @@ def as_statecore_error(error: BaseException, doing: str, **context: Any) -> Stat
     if isinstance(error, StatecoreError):
         error.context = {**context, **error.context}
         return error
-    if isinstance(error, OSError) and (stopped := _STOPPED.get(refusal_of(error))) is not None:
+    if isinstance(error, OSError) and (stopped := _STOPPED.get(cause_of(error))) is not None:
         kind, code, what, action = stopped
         said = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
         return kind(f"{what} {doing}: {said}.", code=code, action=action, **context)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from statecore.documents import encoded
+from statecore.documents import encode_json
 from statecore.errors import Invalid, StatecoreError
 from statecore.faults import FaultInjected, FaultPoints
 from statecore.jobs.attempt import Attempt
@@ -32,7 +32,7 @@ from statecore.stopwatch import Stopwatch
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class JobContext:
     """What a job gets besides its request.
 
     Attributes:
@@ -70,7 +70,7 @@ class Job:
 
     report_suffix: ClassVar[str] = REPORT_SUFFIX
 
-    def __init__(self, around: Surroundings, *, request_id: str, state_dir: str, doing: str) -> None:
+    def __init__(self, around: JobContext, *, request_id: str, state_dir: str, doing: str) -> None:
         self.spec, self.home = around.spec, around.home
         self.progress, self.faults, self.say = around.progress, around.faults, around.say
         self.doing = doing
@@ -115,7 +115,7 @@ class Job:
 
     def save(self, suffix: str, document: Mapping[str, Any]) -> None:
         """Write a document beside the plan, durably and atomically."""
-        self.home.save(suffix, encoded(document))
+        self.home.save(suffix, encode_json(document))
 
     def wait_for(
         self, workers: Workers, plan_id: str, shared: Callable[[], Path | None], kafka: Mapping[str, Any]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from statecore.documents import encoded, parsed
+from statecore.documents import encode_json, parse_json
 from statecore.errors import Invalid, StatecoreError
 from statecore.faults import FaultPoints, fault_points_from_environment
 from statecore.filesystem import NotRegularFile, write_durably
@@ -71,7 +71,7 @@ def reporting(report: Path, work: Callable[[], int]) -> int:
 def write_report(path: Path, document: Mapping[str, Any]) -> None:
     """Write a report. Raises ``StatecoreError`` if the system refuses."""
     try:
-        write_durably(path, encoded(document))
+        write_durably(path, encode_json(document))
     except OSError as error:
         raise write_error(path, error) from error
 
@@ -139,7 +139,7 @@ def say(line: str) -> None:
 
 def _parsed(text: str) -> Any:
     try:
-        return parsed(text)
+        return parse_json(text)
     except ValueError as error:
         raise Invalid(
             f"The request is not JSON: {error}.", code="request-not-json", action="Give one JSON object to --request."

@@ -11,7 +11,7 @@ import threading
 from typing import Any, NoReturn
 
 
-def end_with_the_starter() -> None:
+def exit_with_parent_process() -> None:
     """From now on exit when standard input ends; SIGTERM ends the process like ``sys.exit``."""
     signal.signal(signal.SIGTERM, _leave)  # scratch directories are removed on exit
     threading.Thread(target=_listen, name="starter", daemon=True).start()

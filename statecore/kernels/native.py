@@ -32,7 +32,7 @@ _COMPILER = "statecore.kernels.compiler"
 _engines: list[object] = []  # machine code lives as long as its engine
 _lock = threading.Lock()
 
-compiled_in_vain: set[str] = set()
+uncached_libraries: set[str] = set()
 """Libraries that this process compiled for itself alone, because no directory could cache them."""
 
 
@@ -71,7 +71,7 @@ def load(module: str) -> dict[str, Kernel]:
                 if cached is None:
                     cached = _compile(module, machine)
                     if cache.keep(*cached) is None:
-                        compiled_in_vain.add(module)
+                        uncached_libraries.add(module)
         return _link(*cached, machine.llvm)
 
 

@@ -50,7 +50,7 @@ class Blob(NamedTuple):
     checksum: Checksum | None = None
 
 
-class Patience(NamedTuple):
+class RetryPolicy(NamedTuple):
     """Retries and timeouts of requests to a server; a directory ignores them.
 
     Attributes:
@@ -62,7 +62,7 @@ class Patience(NamedTuple):
     timeout: float = 60.0
 
 
-PATIENT = Patience()
+DEFAULT_RETRIES = RetryPolicy()
 """For a job that has hours of work to lose."""
 
 

@@ -30,7 +30,7 @@ from statecore.filesystem import (
     NotRegularFile,
     clone,
     give_to_owner,
-    is_as_made_in,
+    has_expected_owner_and_mode,
     link,
     make_directories,
     open_regular,
@@ -38,15 +38,15 @@ from statecore.filesystem import (
     sync_if_readable,
 )
 from statecore.objectstore.base import Blob, Blobs, checked_name, checked_range
-from statecore.objectstore.rights import denied
-from statecore.system_errors import Refusal, refusal_of, system_error
+from statecore.objectstore.rights import permission_error
+from statecore.system_errors import Cause, cause_of, system_error
 
 _PARTIAL = "~partial"
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 _CANNOT_BE = (errno.EEXIST, errno.ENOTDIR, errno.ENOTEMPTY, errno.EISDIR, errno.ENAMETOOLONG)
 """Another blob is in the way: its name is the directory of this one, or the other way round."""
 
-_FINAL = (Refusal.FULL, Refusal.TOO_MANY_FILES, Refusal.TOO_LARGE, Refusal.READ_ONLY, Refusal.DENIED)
+_FINAL = (Cause.FULL, Cause.TOO_MANY_FILES, Cause.TOO_LARGE, Cause.READ_ONLY, Cause.DENIED)
 """Failures that a retry does not fix."""
 
 
@@ -165,7 +165,7 @@ class DirectoryBlobs(Blobs):
 
     def _may_link(self, file: Path, final: Path) -> bool:
         if self._sharing is Sharing.ROOM:
-            return is_as_made_in(final.parent, file.stat())
+            return has_expected_owner_and_mode(final.parent, file.stat())
         return self._sharing is Sharing.NAMES
 
     def _link(self, file: Path, final: Path) -> bool | None:
@@ -264,9 +264,9 @@ class DirectoryBlobs(Blobs):
                 action="Check that this is the right location.",
                 **where,
             )
-        if refusal_of(error) is Refusal.DENIED:
-            return denied(error, failed, self._root, writing=what in ("put", "deleted"), **where)
-        if isinstance(error, NotRegularFile) or error.errno in _CANNOT_BE or refusal_of(error) in _FINAL:
+        if cause_of(error) is Cause.DENIED:
+            return permission_error(error, failed, self._root, writing=what in ("put", "deleted"), **where)
+        if isinstance(error, NotRegularFile) or error.errno in _CANNOT_BE or cause_of(error) in _FINAL:
             return system_error(
                 error,
                 failed,

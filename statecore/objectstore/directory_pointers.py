@@ -21,9 +21,9 @@ from pathlib import Path
 from statecore.errors import StatecoreError
 from statecore.filesystem import AnyPath, give_to_owner, make_directories, read_regular, sync_file, sync_if_readable
 from statecore.objectstore.base import checked_name
-from statecore.objectstore.pointers import Pointed, Pointers
-from statecore.objectstore.rights import denied
-from statecore.system_errors import Refusal, refusal_of, system_error
+from statecore.objectstore.pointers import Pointers, PointerValue
+from statecore.objectstore.rights import permission_error
+from statecore.system_errors import Cause, cause_of, system_error
 
 _LOCKS, _PARTIAL = "~locks", "~partial"
 
@@ -34,7 +34,7 @@ class DirectoryPointers(Pointers):
     def __init__(self, root: AnyPath) -> None:
         self._root = Path(root)
 
-    def read(self, name: str) -> Pointed | None:
+    def read(self, name: str) -> PointerValue | None:
         """See :meth:`Pointers.read`."""
         path = self._root / checked_name(name)
         try:
@@ -43,7 +43,7 @@ class DirectoryPointers(Pointers):
             return None
         except OSError as error:
             raise self._error("read", name, error) from error
-        return Pointed(content, _version(content))
+        return PointerValue(content, _version(content))
 
     def swap(self, name: str, content: bytes, expected: str | None) -> str | None:
         """See :meth:`Pointers.swap`."""
@@ -93,8 +93,10 @@ class DirectoryPointers(Pointers):
 
     def _error(self, doing: str, name: str, error: OSError) -> StatecoreError:
         failed, where = f"The pointer {name} in {self._root} could not be {doing}", {"pointer": name}
-        if refusal_of(error) is Refusal.DENIED:
-            return denied(error, failed, self._root, writing=doing != "read", directory=str(self._root), **where)
+        if cause_of(error) is Cause.DENIED:
+            return permission_error(
+                error, failed, self._root, writing=doing != "read", directory=str(self._root), **where
+            )
         return system_error(
             error,
             failed,

@@ -21,7 +21,7 @@ from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 
-class Pointed(NamedTuple):
+class PointerValue(NamedTuple):
     """Content of a pointer, with its version."""
 
     content: bytes
@@ -32,7 +32,7 @@ class Pointers(ABC):
     """Pointers by name; names are as those of blobs. The module lists the requirements on each method."""
 
     @abstractmethod
-    def read(self, name: str) -> Pointed | None:
+    def read(self, name: str) -> PointerValue | None:
         """The current content of a pointer; ``None`` if there is none.
 
         Raises:

@@ -12,7 +12,7 @@ from typing import Any
 from statecore.errors import Invalid
 
 
-def denied(error: OSError, failed: str, root: Path, *, writing: bool, **context: Any) -> Invalid:
+def permission_error(error: OSError, failed: str, root: Path, *, writing: bool, **context: Any) -> Invalid:
     """The error to raise if the system denies this user access to a directory.
 
     Args:

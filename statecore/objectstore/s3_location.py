@@ -25,7 +25,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from statecore.errors import Invalid
 from statecore.extras import require
-from statecore.objectstore.base import PATIENT, checked_name
+from statecore.objectstore.base import DEFAULT_RETRIES, checked_name
 from statecore.objectstore.s3_waiting import RetryNotes
 
 CUSTOMER_KEY = "STATECORE_S3_CUSTOMER_KEY"
@@ -220,7 +220,9 @@ def _region_of_other_sdks() -> str | None:
     return None if "AWS_DEFAULT_REGION" in os.environ else os.environ.get("AWS_REGION")
 
 
-def make_client(location: S3Location, attempts: int = PATIENT.attempts, timeout: float = PATIENT.timeout) -> Any:
+def make_client(
+    location: S3Location, attempts: int = DEFAULT_RETRIES.attempts, timeout: float = DEFAULT_RETRIES.timeout
+) -> Any:
     """A boto3 client for a location; it is thread-safe.
 
     Args:

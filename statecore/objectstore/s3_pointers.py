@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from statecore.errors import NotFound, Retryable
 from statecore.objectstore.base import checked_name
-from statecore.objectstore.pointers import Pointed, Pointers
+from statecore.objectstore.pointers import Pointers, PointerValue
 from statecore.objectstore.s3_errors import CONFLICT, EXISTS, not_s3, status_of, was_sent_again
 from statecore.objectstore.s3_requests import TRIES, S3Requests
 
@@ -18,11 +18,11 @@ _ABSENT = 404
 class S3Pointers(S3Requests, Pointers):
     """Pointers below a prefix of a bucket; arguments as of :class:`S3Requests`."""
 
-    def read(self, name: str) -> Pointed | None:
+    def read(self, name: str) -> PointerValue | None:
         """See :meth:`Pointers.read`."""
         try:
             with self._translated("read", checked_name(name)):
-                return Pointed(*self._read(name))
+                return PointerValue(*self._read(name))
         except NotFound:
             return None
 

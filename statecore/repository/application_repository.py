@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from statecore.documents import Document
 from statecore.errors import Corrupted, Invalid, NotFound
-from statecore.objectstore.base import PATIENT, Blobs, Patience
+from statecore.objectstore.base import DEFAULT_RETRIES, Blobs, RetryPolicy
 from statecore.objectstore.pointers import Pointers
 from statecore.repository.blob_verification import each
 from statecore.repository.head import Head, ReadHead, SnapshotEntry, decoded_head
@@ -26,7 +26,7 @@ from statecore.repository.manifest import (
     Manifest,
     TaskManifest,
     TaskManifestReference,
-    checked,
+    verified_content,
 )
 from statecore.repository.repository import Repository, open_repository
 from statecore.repository.task_manifest_documents import decompress
@@ -58,7 +58,7 @@ class ApplicationRepository:
         self.names = Layout(application_id)
 
     @staticmethod
-    def at(url: str, application_id: str, patience: Patience = PATIENT) -> ApplicationRepository:
+    def at(url: str, application_id: str, patience: RetryPolicy = DEFAULT_RETRIES) -> ApplicationRepository:
         """Open the repository at a URL; ``patience`` bounds how long its server may let this process wait.
 
         Raises:
@@ -210,7 +210,7 @@ class ApplicationRepository:
             raise self._missing(f"The manifest of snapshot {entry.snapshot}", name, snapshot=entry.snapshot) from error
         what = f"The manifest of snapshot {entry.snapshot}"
         where = {"snapshot": entry.snapshot, "repository": self.url, "blob": name}
-        found = MANIFEST.read(checked(content, entry.sha256, what, self.instead, **where))
+        found = MANIFEST.read(verified_content(content, entry.sha256, what, self.instead, **where))
         self.check_own(found.value)
         return found
 
@@ -248,7 +248,7 @@ class ApplicationRepository:
                 document = content[at : at + reference.extent.bytes]
                 what = f"The task manifest of {reference.task}"
                 where: dict[str, Any] = {"task": reference.task, "repository": self.url, "blob": reference.extent.blob}
-                document = checked(document, reference.sha256, what, self.instead, **where)
+                document = verified_content(document, reference.sha256, what, self.instead, **where)
                 read = PART.read(decompress(document, what, self.instead, **where))
                 check_names(read.value, self.names.root)
                 check_structure(read.value, self.instead)

@@ -60,7 +60,7 @@ def put_bases(
     Args:
         bases: the files of each base.
         known: extents of files that need not be uploaded, by hash; already verified
-            (:func:`statecore.repository.blob_verification.lost`).
+            (:func:`statecore.repository.blob_verification.missing_files`).
         done: gets the bytes of each uploaded file, perhaps from several threads at once.
 
     Raises:

@@ -29,7 +29,7 @@ from statecore.filesystem import file_sha256
 from statecore.objectstore.base import Blob, Blobs
 from statecore.objectstore.checksum import Checksum
 from statecore.repository.manifest import Extent
-from statecore.system_errors import Refusal, refusal_of, system_error
+from statecore.system_errors import Cause, cause_of, system_error
 
 READ_BYTES = 4 << 30
 """Bytes read for one publication to verify inherited files: a few seconds of disk and hashing."""
@@ -49,14 +49,14 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Named(NamedTuple):
+class NamedFile(NamedTuple):
     """A file that a manifest names, by its hex SHA-256."""
 
     sha256: str
     extent: Extent
 
 
-def is_whole(blobs: Blobs, name: str, content: bytes | Path, size: int) -> bool:
+def is_intact(blobs: Blobs, name: str, content: bytes | Path, size: int) -> bool:
     """Whether a blob has the content it should have, as far as can be told without moving its bytes over the network.
 
     Args:
@@ -104,10 +104,10 @@ def refuse_changed(file: Path, size: int, digest: str) -> None:
     except OSError as error:
         raise _unreadable(error, file) from error
     if not is_same:
-        raise changed(file, size, digest)
+        raise file_changed(file, size, digest)
 
 
-def changed(file: Path, size: int, digest: str) -> Corrupted:
+def file_changed(file: Path, size: int, digest: str) -> Corrupted:
     """The error for a finished file that has changed."""
     return Corrupted(
         f"{file} has changed since it was finished ({size} bytes with the SHA-256 {digest}).",
@@ -118,9 +118,13 @@ def changed(file: Path, size: int, digest: str) -> Corrupted:
     )
 
 
-def lost(
-    blobs: Blobs, named: Iterable[Named], at_hand: Mapping[str, Path] | None = None, *, read: int | None = READ_BYTES
-) -> set[Named]:
+def missing_files(
+    blobs: Blobs,
+    named: Iterable[NamedFile],
+    at_hand: Mapping[str, Path] | None = None,
+    *,
+    read: int | None = READ_BYTES,
+) -> set[NamedFile]:
     """Named files that are missing or damaged in the repository.
 
     Args:
@@ -133,12 +137,12 @@ def lost(
         Corrupted: a blob and the local files differ, and it is a local file that does not match its hash.
         Invalid, Retryable: a blob could not be read.
     """
-    by_blob: dict[str, list[Named]] = {}
+    by_blob: dict[str, list[NamedFile]] = {}
     for one in sorted(set(named), key=lambda one: (one.extent.blob, one.extent.start, one.extent.bytes)):
         by_blob.setdefault(one.extent.blob, []).append(one)
     budget = _Budget(read)
 
-    def lost_in(blob: str) -> list[Named]:
+    def lost_in(blob: str) -> list[NamedFile]:
         together = by_blob[blob]
         try:
             return _lost_in_blob(blobs, blobs.head(blob), together, at_hand or {}, budget)
@@ -212,8 +216,8 @@ class _Budget:
 
 
 def _lost_in_blob(
-    blobs: Blobs, found: Blob, together: Sequence[Named], at_hand: Mapping[str, Path], budget: _Budget
-) -> list[Named]:
+    blobs: Blobs, found: Blob, together: Sequence[NamedFile], at_hand: Mapping[str, Path], budget: _Budget
+) -> list[NamedFile]:
     """Files of one blob that are missing or damaged."""
     missing = [one for one in together if one.extent.start + one.extent.bytes > found.size]
     rest = [one for one in together if one not in missing]
@@ -232,7 +236,7 @@ def _lost_in_blob(
     return missing + [one for one in rest if not _holds(path, one, at_hand.get(one.sha256))]
 
 
-def _holds(path: Path, one: Named, at_hand: Path | None) -> bool:
+def _holds(path: Path, one: NamedFile, at_hand: Path | None) -> bool:
     if at_hand is not None and one.extent.start == 0 and _is_same(path, at_hand):
         return True
     return _hash_of(path, one.extent.start, one.extent.bytes) == one.sha256
@@ -260,13 +264,13 @@ def _hash_of(path: Path, start: int, size: int) -> str | None:
             f"There is no {path}.", code="blob-not-found", action="Check which process deletes from the repository."
         ) from error
     except OSError as error:
-        if refusal_of(error) is Refusal.FAILED:
+        if cause_of(error) is Cause.FAILED:
             return None
         raise system_error(error, f"{path} could not be read", action="Give this user the right to read it.") from error
     return digest.hexdigest()
 
 
-def _checksum_of_files(files: Sequence[Named], at_hand: Mapping[str, Path], found: Blob) -> Checksum | None:
+def _checksum_of_files(files: Sequence[NamedFile], at_hand: Mapping[str, Path], found: Blob) -> Checksum | None:
     """The expected checksum of a blob made of these files; ``None`` unless all of them are local and cover it."""
     assert found.checksum is not None
     end = 0

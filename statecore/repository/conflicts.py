@@ -10,7 +10,7 @@ from statecore.errors import Fenced
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head_reader import HeadReader, HeadState
 from statecore.repository.manifest import TaskManifest, TaskManifestReference
-from statecore.repository.snapshot_composition import Cut, behind
+from statecore.repository.snapshot_composition import ReadPosition, stores_behind
 from statecore.repository.task_manifest_structure import check_consistent
 
 Rebase = Callable[[TaskManifest, TaskManifest], TaskManifest | None]
@@ -27,7 +27,7 @@ class PublicationRequest:
     tasks: Collection[str] | None
     rebase: Rebase | None
     refused: Collection[tuple[str, str]]
-    cuts: Mapping[str, Cut]
+    cuts: Mapping[str, ReadPosition]
 
     @property
     def made(self) -> set[str]:
@@ -101,7 +101,7 @@ class Conflicts:
         begun = self._begun.references.get(part.task)
         known = {} if begun is None else _identities(self._reader.parts([begun])[part.task].part)
         now = _identities(there)
-        for store, end, other in behind(part, there):
+        for store, end, other in stores_behind(part, there):
             if (part.task, store.store) in refused and known.get(store.store) == now[store.store]:
                 continue
             raise self._fenced(

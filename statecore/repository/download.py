@@ -25,7 +25,7 @@ from typing import Any
 
 from statecore.cores import usable_cores
 from statecore.errors import Corrupted
-from statecore.filesystem import FileMoment, link_or_copy, make_directories, sync_file
+from statecore.filesystem import FileState, link_or_copy, make_directories, sync_file
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import Extent
 from statecore.repository.resumable_file import ResumableFile, translated_errors
@@ -73,7 +73,7 @@ class Downloaded:
     files: int
     kept_bytes: int
     kept: int
-    hashed: Mapping[str, FileMoment | None] = field(default_factory=dict, compare=False)
+    hashed: Mapping[str, FileState | None] = field(default_factory=dict, compare=False)
 
 
 def download(
@@ -134,10 +134,10 @@ def forget_partial(directory: Path) -> None:
 
 def _fetch_all(
     app_repository: ApplicationRepository, pieces: Sequence[_Piece], directory: Path, advance: Callable[[int], None]
-) -> dict[str, FileMoment | None]:
+) -> dict[str, FileState | None]:
     """Download by several threads, file after file; after a failure no more requests are sent."""
     left = iter(pieces)
-    hashed: dict[str, FileMoment | None] = {}
+    hashed: dict[str, FileState | None] = {}
     next_lock = threading.Lock()
     stopped = threading.Event()
 
@@ -222,7 +222,7 @@ def _pieces(files: Sequence[_Incoming], piece_bytes: int) -> Iterator[_Piece]:
 
 def _fetch_piece(
     app_repository: ApplicationRepository, piece: _Piece, directory: Path
-) -> Iterator[tuple[str, FileMoment | None]]:
+) -> Iterator[tuple[str, FileState | None]]:
     """Download a piece; yield the files that are complete with it, and their state when hashed."""
     extent, first = piece.extent, piece.files[0].wanted
     content = app_repository.read(extent, first.what, **first.context) if extent.bytes else b""

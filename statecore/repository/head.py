@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from statecore.documents import Document, DocumentType, encoded, kept
+from statecore.documents import Document, DocumentType, encode_json, preserve_unknown
 from statecore.errors import Corrupted, Invalid
 from statecore.repository.manifest import VERSION
 
@@ -140,5 +140,5 @@ def encoded_head(head: Head, before: Mapping[str, Any] | None) -> bytes:
     document = HEAD.to_json(head)
     if before is not None:
         document |= HEAD.unknown(before)
-        document["snapshots"] = kept(document["snapshots"], before.get("snapshots", ()), "snapshot")
-    return encoded(HEAD.sealed(document))
+        document["snapshots"] = preserve_unknown(document["snapshots"], before.get("snapshots", ()), "snapshot")
+    return encode_json(HEAD.sealed(document))

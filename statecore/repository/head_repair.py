@@ -31,11 +31,11 @@ from hashlib import sha256
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from statecore.documents import DocumentType, parsed
+from statecore.documents import DocumentType, parse_json
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import HEAD, Head, ReadHead, SnapshotEntry, decoded_head, encoded_head
-from statecore.repository.manifest import MANIFEST, Manifest, least_known, new_bytes
+from statecore.repository.manifest import MANIFEST, Manifest, min_known, new_bytes
 from statecore.repository.repository import MARK_NAME, refuse_another_descriptor
 from statecore.repository.retention import retained_entries
 from statecore.repository.verification import AT_ONCE, Damage, Verification
@@ -310,7 +310,7 @@ def _entries(
             one.sha256,
             one.manifest.identity,
             one.manifest.made,
-            least_known(part.cut_ms for part in one.manifest.parts),
+            min_known(part.cut_ms for part in one.manifest.parts),
             one.manifest.request,
             one.manifest.origin,
             len(one.manifest.parts),
@@ -360,7 +360,7 @@ def _describe(damage: Mapping[str, Damage]) -> str:
 def _salvaged(content: bytes) -> dict[str, int]:
     """Epoch and generation from a damaged head, where readable."""
     try:
-        document = parsed(content)
+        document = parse_json(content)
     except ValueError:
         return {}
     if not isinstance(document, Mapping):
@@ -375,4 +375,4 @@ def _salvaged(content: bytes) -> dict[str, int]:
 def _refuse_other_release(kind: DocumentType[Any], content: bytes) -> None:
     """Refuse with ``Invalid`` an intact document of another version, rather than decide without it."""
     if kind.seal_holds(content):
-        kind.check_version(parsed(content))
+        kind.check_version(parse_json(content))

@@ -114,7 +114,7 @@ def _trouble_of_newest(app_repository: ApplicationRepository, head: Head) -> Sta
     return None
 
 
-def ensure_some(repository: Repository, views: Sequence[ApplicationView]) -> None:
+def require_snapshots(repository: Repository, views: Sequence[ApplicationView]) -> None:
     """Raise ``NotFound`` where a repository has neither snapshots nor anything damaged."""
     if any(view.trouble is not None or (view.head is not None and view.head.newest) for view in views):
         return

@@ -222,12 +222,12 @@ class TaskManifest:
     @property
     def cut_ms(self) -> int | None:
         """When the first of its ends was read, in ms since the epoch; ``None`` where it is unknown."""
-        return least_known(store.cut_ms for store in self.stores if not store.left_to_restore)
+        return min_known(store.cut_ms for store in self.stores if not store.left_to_restore)
 
     @property
     def horizon_ms(self) -> int | None:
         """The least time that deletes were kept in one of its changelogs then; ``None`` where it is unknown."""
-        return least_known(store.horizon_ms for store in self.stores if not store.left_to_restore)
+        return min_known(store.horizon_ms for store in self.stores if not store.left_to_restore)
 
     @property
     def identity(self) -> str:
@@ -331,7 +331,7 @@ MANIFEST = DocumentType("manifest of a snapshot", VERSION, Manifest, OTHER_RELEA
 PART = DocumentType("task manifest", VERSION, TaskManifest, OTHER_RELEASE, is_open=True)
 
 
-def checked(content: bytes, expected: str, what: str, action: str, **context: Any) -> bytes:
+def verified_content(content: bytes, expected: str, what: str, action: str, **context: Any) -> bytes:
     """Return ``content`` if it has the expected SHA-256.
 
     Args:
@@ -365,7 +365,7 @@ def new_bytes(parts: Iterable[TaskManifest], before: Iterable[TaskManifest]) -> 
     return sum(extent.bytes for digest, extent in extents_of(parts).items() if digest not in known)
 
 
-def least_known(values: Iterable[int | None]) -> int | None:
+def min_known(values: Iterable[int | None]) -> int | None:
     """The least value; ``None`` where one is unknown, or there is none."""
     known = list(values)
     return None if None in known else min((one for one in known if one is not None), default=None)

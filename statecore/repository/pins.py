@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from statecore.documents import encoded
+from statecore.documents import encode_json
 from statecore.errors import Invalid, Retryable
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import HEAD, ReadHead, SnapshotEntry
@@ -93,4 +93,4 @@ def _document(read: ReadHead, wanted: SnapshotEntry) -> bytes:
     entries = [
         {**entry, **changed} if entry["snapshot"] == wanted.snapshot else entry for entry in read.raw["snapshots"]
     ]
-    return encoded(HEAD.sealed({**read.raw, "generation": read.head.generation + 1, "snapshots": entries}))
+    return encode_json(HEAD.sealed({**read.raw, "generation": read.head.generation + 1, "snapshots": entries}))

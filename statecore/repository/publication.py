@@ -36,7 +36,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 
 from statecore import __version__
-from statecore.documents import encoded, kept
+from statecore.documents import encode_json, preserve_unknown
 from statecore.errors import Fenced, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.repository.application_repository import ApplicationRepository
@@ -49,12 +49,12 @@ from statecore.repository.manifest import (
     Manifest,
     TaskManifest,
     TaskManifestReference,
-    least_known,
+    min_known,
     new_bytes,
 )
 from statecore.repository.repository import refuse_another_descriptor
 from statecore.repository.retention import retained_entries
-from statecore.repository.snapshot_composition import Cut, SnapshotComposition, compose, task_manifest_blob
+from statecore.repository.snapshot_composition import ReadPosition, SnapshotComposition, compose, task_manifest_blob
 from statecore.repository.task_manifest_structure import check_consistent
 from statecore.repository.upload import put_whole
 from statecore.spec.model import ApplicationSpec
@@ -169,7 +169,7 @@ class Publication:
         tasks: Collection[str] | None = None,
         rebase: Rebase | None = None,
         refused: Collection[tuple[str, str]] = frozenset(),
-        cuts: Mapping[str, Cut] | None = None,
+        cuts: Mapping[str, ReadPosition] | None = None,
         hourly: bool = False,
     ) -> Published | None:
         """Publish what a job has built.
@@ -305,7 +305,7 @@ class Publication:
             sha256(content).hexdigest(),
             manifest.identity,
             manifest.made,
-            least_known(part.cut_ms for part in manifest.parts),
+            min_known(part.cut_ms for part in manifest.parts),
             self._request,
             manifest.origin,
             len(manifest.parts),
@@ -347,8 +347,8 @@ class Publication:
         document = MANIFEST.to_json(manifest)
         if current.manifest is not None:
             document |= MANIFEST.unknown(current.manifest.raw)
-            document["parts"] = kept(document["parts"], current.manifest.raw["parts"], "task")
-        return encoded(MANIFEST.sealed(document))
+            document["parts"] = preserve_unknown(document["parts"], current.manifest.raw["parts"], "task")
+        return encode_json(MANIFEST.sealed(document))
 
 
 def _hour(made: str) -> str:

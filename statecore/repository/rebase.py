@@ -55,7 +55,7 @@ class Compaction(NamedTuple):
     is_lowest: bool = False
 
 
-def advanced(mine: TaskManifest, theirs: TaskManifest, base: TaskManifest | None) -> TaskManifest | None:
+def rebase_advance(mine: TaskManifest, theirs: TaskManifest, base: TaskManifest | None) -> TaskManifest | None:
     """The task manifest to publish where other jobs may have published the task as well.
 
     Args:
@@ -78,7 +78,7 @@ def advanced(mine: TaskManifest, theirs: TaskManifest, base: TaskManifest | None
     return TaskManifest(mine.task, tuple(stores))
 
 
-def folded(compactions: Iterable[Compaction], theirs: TaskManifest) -> TaskManifest | None:
+def rebase_compaction(compactions: Iterable[Compaction], theirs: TaskManifest) -> TaskManifest | None:
     """The task manifest to publish for compactions of a task; rows and ends stay as they are.
 
     Returns:

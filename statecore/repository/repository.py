@@ -28,10 +28,10 @@ from weakref import WeakValueDictionary
 from statecore import __version__
 from statecore.documents import DocumentType
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound
-from statecore.objectstore.base import PATIENT, Blobs, Patience
+from statecore.objectstore.base import DEFAULT_RETRIES, Blobs, RetryPolicy
 from statecore.objectstore.directory import DirectoryBlobs, Sharing
 from statecore.objectstore.directory_pointers import DirectoryPointers
-from statecore.objectstore.pointers import Pointed, Pointers
+from statecore.objectstore.pointers import Pointers, PointerValue
 from statecore.objectstore.probe import probe
 from statecore.repository.repository_id_recovery import recorded_ids
 
@@ -95,7 +95,7 @@ class Repository(NamedTuple):
     mark: RepositoryDescriptor
 
 
-class Made(NamedTuple):
+class CreatedRepository(NamedTuple):
     """Result of :func:`make_repository`.
 
     Attributes:
@@ -109,7 +109,7 @@ class Made(NamedTuple):
     again: bool = False
 
 
-def open_repository(url: str, patience: Patience = PATIENT) -> Repository:
+def open_repository(url: str, patience: RetryPolicy = DEFAULT_RETRIES) -> Repository:
     """Open the repository at a URL; ``patience`` bounds how long its server may let this process wait.
 
     Raises:
@@ -148,7 +148,7 @@ def opened_blobs(url: str) -> Blobs | None:
 _opened: WeakValueDictionary[str, Blobs] = WeakValueDictionary()
 
 
-def make_repository(url: str) -> Made:
+def make_repository(url: str) -> CreatedRepository:
     """Make a repository, if there is none; where only its descriptor is missing or damaged, restore that.
 
     Raises:
@@ -159,7 +159,7 @@ def make_repository(url: str) -> Made:
     return make_repository_in(place_of(url))
 
 
-def make_repository_in(place: Place) -> Made:
+def make_repository_in(place: Place) -> CreatedRepository:
     """Make a repository in a place; see :func:`make_repository`."""
     found, _ = _usable_descriptor(place)
     if found is None:
@@ -167,7 +167,7 @@ def make_repository_in(place: Place) -> Made:
         place.probe()
         found, damaged = _usable_descriptor(place)  # another process may have made it since
     if found is not None:
-        return Made(Repository(place, found), now=False)
+        return CreatedRepository(Repository(place, found), now=False)
     recorded = _recorded_id(place)  # only after the descriptor was read: see refuse_another_descriptor
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     content = MARK.encode(RepositoryDescriptor(recorded or str(uuid.uuid4()), HASH, now, __version__))
@@ -175,7 +175,7 @@ def make_repository_in(place: Place) -> Made:
         made = place.blobs.put_if_absent(MARK_NAME, content)
     else:
         made = place.pointers.swap(MARK_NAME, content, damaged.version) is not None
-    return Made(_open(place), now=made, again=made and bool(recorded))
+    return CreatedRepository(_open(place), now=made, again=made and bool(recorded))
 
 
 def refuse_another_descriptor(repository: Repository) -> None:
@@ -250,7 +250,7 @@ def _read_descriptor(place: Place) -> RepositoryDescriptor | None:
     return _decoded(place, content)
 
 
-def _usable_descriptor(place: Place) -> tuple[RepositoryDescriptor | None, Pointed | None]:
+def _usable_descriptor(place: Place) -> tuple[RepositoryDescriptor | None, PointerValue | None]:
     """The descriptor, or the damaged document in its place; the one document that is both a blob and a pointer."""
     found = place.pointers.read(MARK_NAME)
     if found is None:
@@ -286,7 +286,7 @@ def _decoded(place: Place, content: bytes) -> RepositoryDescriptor:
     return found
 
 
-def place_of(url: str, patience: Patience = PATIENT) -> Place:
+def place_of(url: str, patience: RetryPolicy = DEFAULT_RETRIES) -> Place:
     """The place that a URL names; nothing is requested from it yet.
 
     Raises:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from statecore.documents import DocumentType, parsed
+from statecore.documents import DocumentType, parse_json
 from statecore.errors import Invalid, NotFound
 from statecore.objectstore.base import Blobs
 from statecore.objectstore.pointers import Pointers
@@ -47,5 +47,9 @@ def recorded_ids(blobs: Blobs, pointers: Pointers) -> Iterator[RecordedId]:
 
 def _recorded(kind: DocumentType[Any], name: str, content: bytes | None) -> Iterator[RecordedId]:
     """The id in a document of any version, if its seal holds."""
-    if content is not None and kind.seal_holds(content) and isinstance(found := parsed(content).get("repository"), str):
+    if (
+        content is not None
+        and kind.seal_holds(content)
+        and isinstance(found := parse_json(content).get("repository"), str)
+    ):
         yield RecordedId(found, name)

@@ -21,7 +21,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO
 
-from statecore.filesystem import FileMoment, sync_file
+from statecore.filesystem import FileState, sync_file
 from statecore.system_errors import system_error
 
 _CHUNK = 1 << 20
@@ -90,13 +90,13 @@ class ResumableFile:
         """Hex digest of what was hashed."""
         return self._digest.hexdigest()
 
-    def finish(self, final: Path) -> FileMoment | None:
+    def finish(self, final: Path) -> FileState | None:
         """Sync the file and rename it to its final name; its state then, as far as that can be told."""
         assert self._opened is not None
         with translated_errors(self._path, keeps=self._keeps):
             self._opened.close()
             sync_file(self._path)
-            moment = FileMoment.of(self._path, self._clock)
+            moment = FileState.of(self._path, self._clock)
             self._path.replace(final)
             self._opened = None
         return moment

@@ -39,7 +39,7 @@ MOST_BLOBS = 8
 """Blobs that the task manifests of a snapshot may be spread over before those in memory are put into one."""
 
 
-class Cut(NamedTuple):
+class ReadPosition(NamedTuple):
     """A time at which no record existed beyond the ends of a task.
 
     Attributes:
@@ -104,7 +104,7 @@ def compose(
     standing: Collection[str],
     whole: bool,
     tasks: Collection[str] | None,
-    cuts: Mapping[str, Cut],
+    cuts: Mapping[str, ReadPosition],
 ) -> SnapshotComposition:
     """Compose the next snapshot.
 
@@ -166,7 +166,7 @@ def task_manifest_blob(
     return blob, content, {**kept, **{one.task: one for one in placed}}
 
 
-def behind(part: TaskManifest, there: TaskManifest) -> Iterator[tuple[StoreSnapshot, ChangelogEnd, int]]:
+def stores_behind(part: TaskManifest, there: TaskManifest) -> Iterator[tuple[StoreSnapshot, ChangelogEnd, int]]:
     """Stores that end before the published ones: the store, its end, and the published end.
 
     A recreated topic begins anew; a topic of unknown id is taken for the same. A versioned store that Kafka Streams
@@ -186,7 +186,7 @@ def behind(part: TaskManifest, there: TaskManifest) -> Iterator[tuple[StoreSnaps
                 yield store, end, known.end
 
 
-def _later(reference: TaskManifestReference, cut: Cut) -> TaskManifestReference:
+def _later(reference: TaskManifestReference, cut: ReadPosition) -> TaskManifestReference:
     """The reference with a later time without further records, unless its own is later or proves more."""
     if (reference.horizon_ms is None) == (cut.horizon_ms is None):
         stays = reference.cut_ms is not None and reference.cut_ms >= cut.at_ms

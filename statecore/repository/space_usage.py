@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from statecore.repository.verification import PartKey, VerifiedSnapshot, key_of
+from statecore.repository.verification import TaskManifestKey, VerifiedSnapshot, key_of
 
 Files = Mapping[str, int]
 """Bytes of files, by hash."""
 
 
-def held_bytes(found: Sequence[VerifiedSnapshot], files: Mapping[PartKey, Files]) -> list[VerifiedSnapshot]:
+def held_bytes(found: Sequence[VerifiedSnapshot], files: Mapping[TaskManifestKey, Files]) -> list[VerifiedSnapshot]:
     """Add to each snapshot the bytes of the files that no newer one names; 0 for the newest.
 
     Args:
@@ -26,7 +26,7 @@ def held_bytes(found: Sequence[VerifiedSnapshot], files: Mapping[PartKey, Files]
         The snapshots; with ``None`` where the bytes are unknown, because this one or a newer one is damaged.
     """
     counted: set[str] = set()
-    seen: set[PartKey] = set()
+    seen: set[TaskManifestKey] = set()
     held: list[VerifiedSnapshot] = []
     is_known = True
     for number, one in enumerate(found):

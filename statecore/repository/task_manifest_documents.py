@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
-from statecore.documents import compact, kept
+from statecore.documents import compact, preserve_unknown
 from statecore.errors import Corrupted, Invalid
 from statecore.repository.manifest import PART, Extent, TaskManifest, TaskManifestReference
 
@@ -98,7 +98,7 @@ def _document(task_manifest: TaskManifest, before: Mapping[str, Any] | None, mos
     fields = PART.to_json(task_manifest)
     if before is not None:
         fields |= PART.unknown(before)
-        fields["stores"] = kept(fields["stores"], before["stores"], "store")
+        fields["stores"] = preserve_unknown(fields["stores"], before["stores"], "store")
     content = compact(fields)
     if len(content) > most:
         runs = sum(len(database.runs) for store in task_manifest.stores for database in store.databases)

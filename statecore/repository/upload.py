@@ -19,7 +19,7 @@ from pathlib import Path
 
 from statecore.errors import NotFound, Retryable
 from statecore.objectstore.base import Blobs
-from statecore.repository.blob_verification import changed, is_whole
+from statecore.repository.blob_verification import file_changed, is_intact
 from statecore.repository.layout import Layout
 from statecore.repository.manifest import Extent
 from statecore.system_errors import system_error
@@ -77,7 +77,7 @@ def put_files(
     def put_single(file: LocalFile) -> None:
         name = names.file(file.sha256)
         if _size(file) != file.bytes:
-            raise changed(file.path, file.bytes, file.sha256)
+            raise file_changed(file.path, file.bytes, file.sha256)
         put_whole(blobs, name, file.path, file.bytes)
         found[file.sha256] = Extent(name, 0, file.bytes)
         done(file.bytes)
@@ -111,7 +111,7 @@ def put_whole(blobs: Blobs, name: str, content: bytes | Path, size: int) -> None
         if blobs.put_if_absent(name, content):
             return
         with suppress(NotFound):  # of a blob that exists: it was deleted just now, or is hidden
-            if not is_whole(blobs, name, content, size):
+            if not is_intact(blobs, name, content, size):
                 blobs.replace(name, content)
             return
     raise Retryable(
@@ -146,7 +146,7 @@ def _content(file: LocalFile) -> bytes:
             error, f"{file.path} could not be read", action="Check that it can be read.", path=str(file.path)
         ) from error
     if sha256(content).hexdigest() != file.sha256:
-        raise changed(file.path, file.bytes, file.sha256)
+        raise file_changed(file.path, file.bytes, file.sha256)
     return content
 
 

@@ -37,11 +37,11 @@ class VerifiedSnapshot(NamedTuple):
     held_bytes: int | None = None
 
 
-PartKey = tuple[str, Extent]
+TaskManifestKey = tuple[str, Extent]
 """Identifies a task manifest: its hash and its extent."""
 
 
-def key_of(reference: TaskManifestReference) -> PartKey:
+def key_of(reference: TaskManifestReference) -> TaskManifestKey:
     """The key of the task manifest that a reference names."""
     return reference.sha256, reference.extent
 
@@ -68,8 +68,8 @@ class Verification:
         tolerated: tuple[type[Damage], ...] = (Corrupted, Invalid),
     ) -> None:
         self._app_repository, self._files, self._named, self._tolerated = app_repository, files, named, tolerated
-        self.named: dict[PartKey, dict[str, int]] = {}
-        self._parts: dict[PartKey, Damage | None] = {}
+        self.named: dict[TaskManifestKey, dict[str, int]] = {}
+        self._parts: dict[TaskManifestKey, Damage | None] = {}
         self._sizes: dict[str, int | None] = {}
         self._pool = ThreadPoolExecutor(AT_ONCE, "statecore-verify")
 

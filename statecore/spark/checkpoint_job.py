@@ -27,7 +27,7 @@ from statecore.jobs.engine import Engine, HandedOver, Workers
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.program import parser_of, run_command, say
 from statecore.jobs.restore.report import RestoreReport
-from statecore.jobs.starter import end_with_the_starter
+from statecore.jobs.starter import exit_with_parent_process
 from statecore.progress import Progress
 from statecore.spark.engine import SparkEngine
 from statecore.spec.model import ApplicationSpec
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None, *, checkpoint: Callable[..., An
     engine: Engine = SparkEngine(options.master)
     if options.here:
         engine = PlanOnlyEngine(engine)
-        end_with_the_starter()
+        exit_with_parent_process()
 
     def run(request: CheckpointRequest, progress: Progress, faults: FaultPoints) -> RestoreReport | RestorePlan:
         result = checkpoint(request, engine, progress, faults=faults, say=say, little=options.little)

@@ -16,7 +16,7 @@ from statecore.jobs.migrate.request import MigrateRequest
 from statecore.jobs.migrate.run import run_migrate
 from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.program import parser_of, run_command, say
-from statecore.jobs.starter import end_with_the_starter
+from statecore.jobs.starter import exit_with_parent_process
 from statecore.progress import Progress
 from statecore.spark.engine import SparkEngine
 
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None, *, migrate: Callable[..., Migra
     parser.add_argument("--here", action="store_true", help="convert with processes of this machine, without Spark")
     options = parser.parse_args(arguments)
     if options.here:
-        end_with_the_starter()
+        exit_with_parent_process()
 
     def run(request: MigrateRequest, progress: Progress, faults: FaultPoints) -> MigrateReport:
         engine = ProcessEngine() if options.here else SparkEngine(options.master)

@@ -34,7 +34,7 @@ _switched_off: set[str] = set()
 """Loggers that were switched off here, and not by the configuration."""
 
 
-def registered(conf: SparkConf, master: str, seconds: float = REGISTRATION_SECONDS) -> SparkContext:
+def start_registered(conf: SparkConf, master: str, seconds: float = REGISTRATION_SECONDS) -> SparkContext:
     """A new context, registered with a standalone master within a time limit.
 
     Raises:

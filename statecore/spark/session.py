@@ -19,7 +19,7 @@ from statecore.errors import Invalid, Retryable, StatecoreError
 from statecore.spark.executors import await_executors, executor_python
 from statecore.spark.jvm import quick_start_options
 from statecore.spark.masters import is_local, reach_master, same_master
-from statecore.spark.registration import registered, stop
+from statecore.spark.registration import start_registered, stop
 from statecore.spec.spark_settings import ELSEWHERE
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _start(name: str, master: str | None, given: Mapping[str, str]) -> SparkCont
     _complete(conf, name, submitted=submitted)
     _refuse_another_master(master, runs_on)
     reach_master(runs_on)
-    context = registered(conf, runs_on)
+    context = start_registered(conf, runs_on)
     context.pythonExec = executor_python(conf)
     return context
 

@@ -12,7 +12,7 @@ import importlib
 import sys
 import time
 
-from statecore.kernels.native import compiled_in_vain
+from statecore.kernels.native import uncached_libraries
 
 KERNELS = (
     "statecore.changelog.kernel",
@@ -30,7 +30,7 @@ def main() -> int:
     for name in KERNELS:
         importlib.import_module(name).warm()
     sys.stderr.write(f"kernels: ready in {time.monotonic() - began:.1f} s\n")
-    return 1 if compiled_in_vain else 0
+    return 1 if uncached_libraries else 0
 
 
 if __name__ == "__main__":

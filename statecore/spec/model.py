@@ -10,7 +10,7 @@ from typing import Any
 from statecore.formats.kinds import StoreKind
 from statecore.formats.task_id import TaskId
 from statecore.spec.spark_settings import SparkSettings
-from statecore.words import number_of, some_of
+from statecore.words import number_of, shortened_list
 
 NO_CHANGELOG = "none"
 """In place of a changelog's name: the application does not log the store (``withLoggingDisabled``)."""
@@ -168,10 +168,10 @@ def undecided_kinds(spec: ApplicationSpec) -> tuple[str, ...]:
     return tuple(store.name for store in every if store.kind is StoreKind.UNKNOWN and store.is_logged)
 
 
-def undecided_in_words(spec: ApplicationSpec) -> str:
+def undecided_note(spec: ApplicationSpec) -> str:
     """A sentence about the stores without a decided kind; empty if there are none."""
     names = undecided_kinds(spec)
     if not names:
         return ""
     count = number_of(len(names), "store")
-    return f"{spec.source} leaves the kind of {count} undecided (?): {some_of(names, _NAMED)}"
+    return f"{spec.source} leaves the kind of {count} undecided (?): {shortened_list(names, _NAMED)}"

@@ -38,7 +38,7 @@ from statecore.jobs.bases.base import base_end
 from statecore.jobs.fetch.report import FetchReport
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
-from statecore.objectstore.base import PATIENT, Patience
+from statecore.objectstore.base import DEFAULT_RETRIES, RetryPolicy
 from statecore.progress import NullProgress
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.repository import place_of
@@ -140,9 +140,9 @@ class Bases:
         repository: str,
         say: Callable[[str], None],
         *,
-        patience: Patience = PATIENT,
+        patience: RetryPolicy = DEFAULT_RETRIES,
         faults: FaultPoints = NO_FAULTS,
-        open_repository: Callable[[str, str, Patience], ApplicationRepository] = ApplicationRepository.at,
+        open_repository: Callable[[str, str, RetryPolicy], ApplicationRepository] = ApplicationRepository.at,
         fetch: Callable[..., FetchReport] = run_fetch,
     ) -> None:
         place_of(repository)

@@ -14,8 +14,8 @@ from statecore.changelog.model import TopicDescription
 from statecore.errors import Invalid, NotFound, StatecoreError
 from statecore.spec.derived import task_of
 from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec
-from statecore.tasks.standby_store import FollowedSpec
-from statecore.tasks.task_stores import followed_in, tasks_of
+from statecore.tasks.standby_store import StandbyStoreSpec
+from statecore.tasks.task_stores import standby_store_specs, tasks_of
 
 _ALL = "?"
 
@@ -29,7 +29,7 @@ class EligibleTasks:
         refused: why each of the others cannot be followed.
     """
 
-    stores: Mapping[str, tuple[FollowedSpec, ...]]
+    stores: Mapping[str, tuple[StandbyStoreSpec, ...]]
     refused: Mapping[str, StatecoreError]
 
     @property
@@ -58,7 +58,7 @@ def followed_tasks(spec: ApplicationSpec, cluster: Cluster) -> EligibleTasks:
     """
     restorable = [store for store in spec.stores if store.is_restorable]
     topics = _described(cluster, sorted({store.changelog for store in restorable} - {UNKNOWN_CHANGELOG}))
-    stores: dict[str, tuple[FollowedSpec, ...]] = {}
+    stores: dict[str, tuple[StandbyStoreSpec, ...]] = {}
     refused: dict[str, StatecoreError] = {}
     known = tasks_of(spec, {name: topic.partitions for name, topic in topics.items()})
     known_subtopologies = {task.rpartition("_")[0] for task in known}
@@ -67,7 +67,7 @@ def followed_tasks(spec: ApplicationSpec, cluster: Cluster) -> EligibleTasks:
     for task in (*known, *unknown_firsts):
         name = f"{task.rpartition('_')[0]}_{_ALL}" if task in unknown_firsts else task
         try:
-            of_task = followed_in(spec, task)
+            of_task = standby_store_specs(spec, task)
         except Invalid as error:
             refused[name] = error
             continue

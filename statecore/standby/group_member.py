@@ -40,7 +40,7 @@ from statecore.tasks.changelog_ends import ChangelogEnd, changelog_ends
 from statecore.tasks.offset_sums import TaskSum, offset_sum
 from statecore.tasks.standby_task import StandbyTask
 from statecore.tasks.startup_tasks import CorruptTask, StartupTasks
-from statecore.tasks.task_stores import followed_in
+from statecore.tasks.task_stores import standby_store_specs
 
 _NUMBERS = re.compile(r"[0-9][0-9,.]*")
 
@@ -288,7 +288,7 @@ class GroupMember:
     def _offsets(self, found: TaskSum) -> dict[TopicPartition, int]:
         """Offsets of a task in the followed changelogs, the ones that other members count too."""
         try:
-            followed = {store.changelog for store in followed_in(self._spec, found.task)}
+            followed = {store.changelog for store in standby_store_specs(self._spec, found.task)}
         except StatecoreError:
             return {}
         return {changelog: offset for changelog, offset in found.offsets.items() if changelog in followed}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from statecore.errors import StatecoreError
-from statecore.words import some_of
+from statecore.words import shortened_list
 
 
 class Messages:
@@ -59,4 +59,4 @@ class Messages:
 
 
 def _named(tasks: list[str]) -> str:
-    return f"Task{'' if len(tasks) == 1 else 's'} {some_of(tasks)}"
+    return f"Task{'' if len(tasks) == 1 else 's'} {shortened_list(tasks)}"

@@ -16,7 +16,7 @@ from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.job import nobody, spec_of
 from statecore.metrics import NO_METRICS, STANDBY_FAILED, Metrics
-from statecore.objectstore.base import Patience
+from statecore.objectstore.base import RetryPolicy
 from statecore.spec.model import ApplicationSpec
 from statecore.standby.assignment.model import Role
 from statecore.standby.bootstrap import Bases, sweep_bases
@@ -91,7 +91,7 @@ def run_standby(
 
         bases = None
         if request.repository is not None:
-            patience = Patience(_ATTEMPTS, request.timeout / _ATTEMPTS)
+            patience = RetryPolicy(_ATTEMPTS, request.timeout / _ATTEMPTS)
             bases = Bases(spec, directory, request.repository, say, patience=patience, faults=faults)
             bases.check_repository(stop)
         selection = None if request.group is not None else TaskSelection(request, spec, cluster, directory)

@@ -27,7 +27,7 @@ from statecore.statedir.open_stores import refuse_open_stores
 from statecore.statedir.quarantine import delete_expired, delete_quarantined, quarantine_task, quarantined
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.work_directory import CLEANED, UNOWNED
-from statecore.tasks.offset_sums import Standing, TaskSum, read_task_sum
+from statecore.tasks.offset_sums import TaskDirectoryState, TaskSum, read_task_sum
 
 CLEANUP_DELAY = "state.cleanup.delay.ms"
 """Kafka Streams' setting: how long an unowned task directory stays."""
@@ -185,7 +185,11 @@ def removable_tasks(
 
 def is_forcible(found: TaskSum) -> bool:
     """Whether ``force`` may remove a task: not another application's, nor one that may be open."""
-    return not found.is_held and found.standing not in (Standing.OPEN, Standing.UNREADABLE, Standing.FOREIGN)
+    return not found.is_held and found.standing not in (
+        TaskDirectoryState.OPEN,
+        TaskDirectoryState.UNREADABLE,
+        TaskDirectoryState.FOREIGN,
+    )
 
 
 def why_kept(
@@ -196,13 +200,15 @@ def why_kept(
     Args:
         elsewhere: the best offset sum of its task elsewhere; ``None`` if none was published.
     """
-    if found.is_held or found.standing is Standing.OPEN:
-        return found.reason if found.standing is Standing.OPEN else "Another process has one of its stores open."
-    if found.standing is Standing.UNREADABLE:
+    if found.is_held or found.standing is TaskDirectoryState.OPEN:
+        return (
+            found.reason if found.standing is TaskDirectoryState.OPEN else "Another process has one of its stores open."
+        )
+    if found.standing is TaskDirectoryState.UNREADABLE:
         return f"Whether another process has it open is unknown: {found.reason}"
-    if found.standing is Standing.EMPTY:
+    if found.standing is TaskDirectoryState.EMPTY:
         return ""
-    if found.standing is not Standing.KNOWN:
+    if found.standing is not TaskDirectoryState.KNOWN:
         return f"It cannot be compared with other copies: {found.reason}"
     unsaid = next((one for one in found.stores if one.unsaid), None)
     if unsaid is not None:

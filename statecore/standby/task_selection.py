@@ -13,7 +13,7 @@ from statecore.standby.eligible_tasks import EligibleTasks, followed_tasks, is_a
 from statecore.standby.request import StandbyRequest
 from statecore.standby.task_manager import FIRST_RETRY
 from statecore.statedir.state_directory import StateDirectory
-from statecore.words import number_of, some_of
+from statecore.words import number_of, shortened_list
 
 
 class TaskSelection:
@@ -105,7 +105,7 @@ class TaskSelection:
             return None
         return NotFound(
             f"{self._spec.application_id} has no task {', '.join(unknown)}: by the spec, and the partitions of its "
-            f"changelogs, it has {some_of(found.names)}.",
+            f"changelogs, it has {shortened_list(found.names)}.",
             code="task-not-found",
             action="Name existing tasks; nothing was changed.",
             tasks=unknown,

@@ -18,7 +18,7 @@ from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.topic_partition import TopicPartition
 from statecore.stores.rocksdb.files import check_blobs, manifest_of
 from statecore.stores.rocksdb.reading import OpenedFamilies
-from statecore.stores.rocksdb.readonly_links import opened_through_links
+from statecore.stores.rocksdb.readonly_links import open_through_links
 
 
 @dataclass(frozen=True)
@@ -100,12 +100,12 @@ def read_database_state(database: Path, *, sample: bool = False) -> DatabaseStat
     Raises:
         Corrupted: the database or its bookkeeping is damaged.
         Fenced: a writer has it open, and it cannot be read.
-        Capacity, Invalid, NotFound, Retryable: see :func:`opened_through_links`.
+        Capacity, Invalid, NotFound, Retryable: see :func:`open_through_links`.
     """
     try:
         if sample:
             check_blobs(database, database, manifest_of(database)[1].blobs.values())
-        links, (families, entries) = opened_through_links(database, lambda where: _read(database, where, sample))
+        links, (families, entries) = open_through_links(database, lambda where: _read(database, where, sample))
     except Corrupted as error:
         raise Corrupted(
             f"The database {database} cannot be opened: {error.what}",
@@ -126,7 +126,7 @@ def _read(database: Path, where: Path, sample: bool) -> tuple[frozenset[str], di
 
 def create_database(database: Path, kind: StoreKind, offsets: Mapping[TopicPartition, int]) -> None:
     """Create an empty database with these offsets. At -4 Kafka Streams restores it from the start; nothing is wiped."""
-    from statecore.stores.rocksdb.manifest_guard import forget_manifest_guard
+    from statecore.stores.rocksdb.manifest_guard import remove_guard_record
     from statecore.stores.rocksdb.store import RocksDBStore
     from statecore.stores.settings import KEEP_FILES
 
@@ -136,4 +136,4 @@ def create_database(database: Path, kind: StoreKind, offsets: Mapping[TopicParti
         store.commit(offsets)
     finally:
         store.close()
-    forget_manifest_guard(database)
+    remove_guard_record(database)

@@ -17,7 +17,7 @@ from statecore.statedir.database_state import DatabaseState
 from statecore.stores.rocksdb.directory import current_manifest, data_files_in
 from statecore.stores.rocksdb.files import check_blobs, sst_format_of
 from statecore.stores.rocksdb.options_file import families_in, newest_options
-from statecore.words import some_of
+from statecore.words import shortened_list
 
 _NAMED = 5
 
@@ -92,7 +92,7 @@ def _lost_end(
         return "it ends within the entries of one flush"
     if unnamed and OFFSETS_COLUMN_FAMILY in state.column_families and state.status is None and not state.offsets:
         return (
-            f"it has neither status nor offset, and does not name {some_of(unnamed, _NAMED)}, which RocksDB "
+            f"it has neither status nor offset, and does not name {shortened_list(unnamed, _NAMED)}, which RocksDB "
             "deletes when it opens the database"
         )
     return ""

@@ -18,7 +18,7 @@ from statecore.statedir.store_on_disk import DatabaseOnDisk, read_database
 from statecore.stores.rocksdb.db_paths import files_elsewhere
 from statecore.stores.rocksdb.errors import not_readable_here
 from statecore.stores.rocksdb.reading import OpenedFamilies
-from statecore.stores.rocksdb.readonly_links import Shadow, files_of, opened_through_links
+from statecore.stores.rocksdb.readonly_links import ReadOnlyLinks, files_of, open_through_links
 from statecore.stores.rocksdb.scan import take_rows
 
 _CHUNK_ROWS = 1 << 15
@@ -33,13 +33,13 @@ class Database:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.families: frozenset[str] = frozenset()
-        self._shadow: Shadow | None = None
+        self._shadow: ReadOnlyLinks | None = None
         self._opened: OpenedFamilies
 
     def __enter__(self) -> Database:
         """Open it. Raises ``NotFound`` if it was deleted, ``Corrupted``, and ``Invalid`` if it cannot be read here."""
         try:
-            self._shadow, self._opened = opened_through_links(
+            self._shadow, self._opened = open_through_links(
                 self.path, lambda where: OpenedFamilies(self.path, where), damage_beside_writer=True
             )
         except StatecoreError as error:

@@ -23,7 +23,7 @@ from collections.abc import Collection
 from functools import cached_property
 from pathlib import Path
 
-from statecore.filesystem import part_from_others
+from statecore.filesystem import break_hard_link
 from statecore.statedir.file_ownership import FileOwnership
 
 
@@ -50,7 +50,7 @@ class SharedFiles:
         if stat.S_ISREG(status.st_mode) and status.st_nlink > 1 and self._is_elsewhere(status):
             if self._ownership.suits(status):
                 return
-            part_from_others(path)
+            break_hard_link(path)
             self._names[_key(status)] -= 1
         self._ownership.give(path)
 

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from statecore.errors import Capacity, Fenced, Invalid, StatecoreError
-from statecore.filesystem import MOUNT_FOR_WRITING, holds_no_files, is_read_only, sync_file
+from statecore.filesystem import MOUNT_FOR_WRITING, is_read_only, is_virtual_file_system, sync_file
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL, LOCK_FILE, PLAIN_PARENT, PROCESS_FILE
 from statecore.formats.task_id import TaskId
@@ -228,7 +228,7 @@ class StateDirectory:
         if self.is_application_given():
             raise application_directory_given(self.state_dir)
         existing = _nearest_existing(self.path)
-        if existing != self.path.absolute() and holds_no_files(existing):
+        if existing != self.path.absolute() and is_virtual_file_system(existing):
             raise Invalid(
                 f"{existing} is a kernel file system, in which no directory can be created.",
                 code="state-directory-invalid",

@@ -17,9 +17,9 @@ from statecore.errors import StatecoreError
 from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.formats.releases import CHECKPOINT_FILE, PLAIN_PARENT, POSITION_SUFFIX
 from statecore.formats.rocksdb_log import DATA_SUFFIXES
-from statecore.stores.rocksdb.directory import has_database, is_begun
+from statecore.stores.rocksdb.directory import has_database, is_interrupted_creation
 from statecore.stores.rocksdb.directory_lock import writer_of
-from statecore.stores.rocksdb.interrupted_creation import holds_nothing, is_unfinished_creation
+from statecore.stores.rocksdb.interrupted_creation import is_empty, is_unfinished_creation
 from statecore.system_errors import RUN_AS_APPLICATION, system_error
 
 
@@ -159,7 +159,7 @@ def unfinished_in(store: StoreDirectory) -> list[Path]:
 def _is_unfinished(path: Path, store_directory: Path) -> bool:
     if has_database(path):
         return is_unfinished_creation(path, _other_databases(path, store_directory))
-    return is_begun(path) and writer_of(path) is None
+    return is_interrupted_creation(path) and writer_of(path) is None
 
 
 def _is_there(database: Path, store_directory: Path) -> bool:
@@ -176,7 +176,7 @@ def _other_databases(database: Path, store_directory: Path) -> Iterator[Path]:
     task = store_directory.parent.parent if store_directory.parent.name == PLAIN_PARENT else store_directory.parent
     of_task = [path for path in _databases_in(task) if path != database]
     yield from of_task
-    if (task / CHECKPOINT_FILE).exists() or not all(map(holds_nothing, of_task)):
+    if (task / CHECKPOINT_FILE).exists() or not all(map(is_empty, of_task)):
         return
     for directory in directories_in(task.parent):
         if directory != task:

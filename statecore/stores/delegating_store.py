@@ -133,7 +133,7 @@ class DelegatingStore(StateStore):
         self._store._end_transaction()
 
 
-def layer(store: StateStore, kind: type[W]) -> W | None:
+def find_wrapper(store: StateStore, kind: type[W]) -> W | None:
     """The outermost wrapper of a class around a store, or ``None``."""
     while isinstance(store, DelegatingStore):
         if isinstance(store, kind):

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from statecore.errors import Corrupted, Fenced
-from statecore.filesystem import FILE_MODE, AnyPath, given_path, write_durably
+from statecore.filesystem import FILE_MODE, AnyPath, validated_path, write_durably
 from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 from statecore.stores.in_memory import InMemoryStore
 from statecore.stores.rocksdb.errors import translate
@@ -46,7 +46,7 @@ class FileStore(InMemoryStore):
     """
 
     def __init__(self, path: AnyPath, settings: StoreSettings | None = None) -> None:
-        self._path = given_path(path)
+        self._path = validated_path(path)
         super().__init__(str(self._path), settings)
         self._lock_file: int | None = None
         self._locked_by = 0

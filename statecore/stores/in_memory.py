@@ -110,7 +110,7 @@ class InMemoryStore(WriteBufferStore):
 
 
 class MemoryInstant:
-    """One commit of rows in memory; see :class:`statecore.stores.views.Instant`."""
+    """One commit of rows in memory; see :class:`statecore.stores.views.CommittedView`."""
 
     def __init__(self, rows: RowsSnapshot, offsets: Mapping[TopicPartition, int], position: Position) -> None:
         self._rows: RowsSnapshot | None = rows

@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from threading import RLock
 
 from statecore.errors import Invalid
-from statecore.filesystem import AnyPath, given_path
+from statecore.filesystem import AnyPath, validated_path
 from statecore.formats.checkpoint import position_file, store_checkpoint_file
 from statecore.formats.offsets import OFFSET_UNKNOWN, checked_offsets
 from statecore.formats.position import Position, copy_position
@@ -75,7 +75,7 @@ class LegacyCheckpointingStore(DelegatingStore):
                 store=name,
             )
         super().__init__(store)
-        self._directory = given_path(directory)
+        self._directory = validated_path(directory)
         self._name = name
         self._changelogs = frozenset(as_topic_partition(changelog) for changelog in changelogs)
         self._exactly_once = exactly_once

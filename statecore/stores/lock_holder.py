@@ -120,9 +120,9 @@ def _open_registered(path: Path) -> tuple[_Identity, int]:
 def _is_ours(number: int, identity: _Identity) -> bool:
     """Whether this process may hold the lock of an open file."""
     try:
-        return is_held_here(number)
+        return is_held_by_this_process(number)
     except (AttributeError, OSError):  # not supported by the system or file system
-        return is_open_here(identity, besides=number)
+        return is_open_in_this_process(identity, besides=number)
 
 
 def _unseen(path: Path, error: OSError) -> StatecoreError:
@@ -146,7 +146,7 @@ def holder_of(descriptor: int) -> Holder | None:
     return Holder(process, command)
 
 
-def is_held_here(descriptor: int) -> bool:
+def is_held_by_this_process(descriptor: int) -> bool:
     """Whether this process itself holds the lock of an open file; if so, closing the descriptor releases it.
 
     A process never conflicts with its own record lock, but an open file description (``F_OFD_GETLK``) does.
@@ -170,7 +170,7 @@ def _conflicting(descriptor: int, command: int) -> int | None:
     return None if answer["type"] == fcntl.F_UNLCK else int(answer["process"])
 
 
-def is_open_here(identity: _Identity, *, besides: int) -> bool:
+def is_open_in_this_process(identity: _Identity, *, besides: int) -> bool:
     """Whether this process has a file open with another descriptor, under any name.
 
     ``identity`` is its device and inode; the descriptor ``besides`` does not count.

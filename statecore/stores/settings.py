@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from statecore.choices import chosen
+from statecore.choices import enum_value
 from statecore.errors import Invalid
 
 UNCOMMITTED_MAX_BYTES = 64 << 20
@@ -90,7 +90,7 @@ class StoreSettings:
     rocksdb_config_setter: RocksDBConfigSetter | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "durability", chosen(Durability, self.durability, "durability"))
+        object.__setattr__(self, "durability", enum_value(Durability, self.durability, "durability"))
         if self.uncommitted_max_bytes < NO_LIMIT:
             raise Invalid(
                 f"statestore.uncommitted.max.bytes cannot be {self.uncommitted_max_bytes}.",

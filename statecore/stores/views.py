@@ -22,7 +22,7 @@ class Unstaged:
 UNSTAGED: Final = Unstaged()
 
 
-class Instant(Protocol):
+class CommittedView(Protocol):
     """Committed rows, offsets and position of one commit."""
 
     def get(self, key: bytes) -> bytes | None:
@@ -44,14 +44,14 @@ class Instant(Protocol):
 class View(QueryView):
     """A view of an instant and, under READ_UNCOMMITTED, the staged rows over it."""
 
-    def __init__(self, name: str, lock: threading.RLock, instant: Instant, staged: RowsSnapshot | None) -> None:
+    def __init__(self, name: str, lock: threading.RLock, instant: CommittedView, staged: RowsSnapshot | None) -> None:
         self._name = name
         self._lock = lock
-        self.instant: Instant | None = instant
+        self.instant: CommittedView | None = instant
         """The committed rows; ``None`` after the view was closed."""
         self._staged = staged
 
-    def _open(self) -> Instant:
+    def _open(self) -> CommittedView:
         if self.instant is None:
             raise Invalid(
                 f"A view of the store at {self._name} was closed, or the store was closed during a scan.",

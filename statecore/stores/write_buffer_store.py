@@ -28,10 +28,10 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from statecore.choices import chosen
+from statecore.choices import enum_value
 from statecore.errors import Invalid
 from statecore.formats.offsets import checked_offsets
-from statecore.formats.position import Position, copy_position, merge_position, seen_record
+from statecore.formats.position import Position, copy_position, merge_position, validated_position
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
 from statecore.stores import rows as row_limits
@@ -41,7 +41,7 @@ from statecore.stores.rows import Row, check_key, check_row, check_rows
 from statecore.stores.settings import StoreSettings
 from statecore.stores.sorted_rows import SortedRows
 from statecore.stores.transaction import Running
-from statecore.stores.views import UNSTAGED, Instant, Unstaged, View
+from statecore.stores.views import UNSTAGED, CommittedView, Unstaged, View
 
 _PUT_AT_ONCE = 1024
 
@@ -89,10 +89,10 @@ class WriteBufferStore(StateStore):
         return [self._read(key) for key in keys]
 
     @abstractmethod
-    def _instant(self) -> Instant:
+    def _instant(self) -> CommittedView:
         """The current committed rows; the store is open, and no commit runs meanwhile."""
 
-    def _rows_instant(self) -> Instant:
+    def _rows_instant(self) -> CommittedView:
         """An instant that only needs cursors."""
         return self._instant()
 
@@ -321,7 +321,7 @@ class WriteBufferStore(StateStore):
         """See :meth:`StateStore.update_position`."""
         self._check_writable()
         self._before_read()
-        topic, partition, offset = seen_record(topic, partition, offset)
+        topic, partition, offset = validated_position(topic, partition, offset)
         seen = self._seen.setdefault(topic, {})
         if offset > seen.get(partition, -1):
             seen[partition] = offset
@@ -329,7 +329,7 @@ class WriteBufferStore(StateStore):
     def query_view(self, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED) -> QueryView:
         """See :meth:`StateStore.query_view`."""
         if type(isolation) is not IsolationLevel:
-            isolation = chosen(IsolationLevel, isolation, "isolation")
+            isolation = enum_value(IsolationLevel, isolation, "isolation")
         with self._lock:
             self._before_read()
             staged = None

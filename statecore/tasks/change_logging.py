@@ -23,7 +23,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.rows.values import StoredValue, decode_value
 from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 from statecore.stores.base import StateStore
-from statecore.stores.delegating_store import DelegatingStore, layer
+from statecore.stores.delegating_store import DelegatingStore, find_wrapper
 from statecore.stores.rows import check_key
 from statecore.tasks.restoration.store_kinds import check_kind, kind_of
 
@@ -295,5 +295,5 @@ class ChangeLoggingStore(DelegatingStore):
 
 def logged_store(store: StateStore) -> StateStore:
     """The store inside a :class:`ChangeLoggingStore`, which a restore writes to; the store itself without one."""
-    logging = layer(store, ChangeLoggingStore)
+    logging = find_wrapper(store, ChangeLoggingStore)
     return store if logging is None else logging.wrapped

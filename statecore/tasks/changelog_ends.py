@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.groups import committed_offsets
-from statecore.changelog.horizon import horizon_seen
+from statecore.changelog.horizon import recorded_horizon_ms
 from statecore.changelog.model import IsolationLevel, LogOffsets, TopicDescription
 from statecore.changelog.soundness import BaseEnd
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
-from statecore.tasks.standby_store import FollowedSpec
+from statecore.tasks.standby_store import StandbyStoreSpec
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ChangelogEnd:
     @property
     def horizon_ms(self) -> int | None:
         """How long deletes were kept at that time; ``None`` where the time is unknown."""
-        return None if self.asked_at_ms is None else horizon_seen(self.topic)
+        return None if self.asked_at_ms is None else recorded_horizon_ms(self.topic)
 
 
 def uptime_ms() -> int:
@@ -61,7 +61,7 @@ class LocalAges:
 
     def observe(self, now: ChangelogEnd, changelog: TopicPartition, *, is_at_end: bool) -> None:
         """Record an answer of the brokers, and whether no record was beyond the store's position then."""
-        horizon_ms, known = horizon_seen(now.topic), self._observed.get(changelog)
+        horizon_ms, known = recorded_horizon_ms(now.topic), self._observed.get(changelog)
         if is_at_end and now.here_ms is not None:
             self._observed[changelog] = now.here_ms, horizon_ms
         elif known is not None:
@@ -86,7 +86,7 @@ def isolation_of(spec: ApplicationSpec) -> IsolationLevel:
 def changelog_ends(
     cluster: Cluster,
     spec: ApplicationSpec,
-    stores: Collection[FollowedSpec],
+    stores: Collection[StandbyStoreSpec],
     epochs: Mapping[TopicPartition, int] | None = None,
 ) -> dict[TopicPartition, ChangelogEnd]:
     """Ask the brokers for the changelogs of stores, all at once.

@@ -26,11 +26,11 @@ from statecore.stores.rocksdb.directory import has_database
 from statecore.stores.rocksdb.directory_lock import fenced, writer_of
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
-from statecore.tasks.partial_stores import half_deleted, segmentation_of
+from statecore.tasks.partial_stores import segmentation_of, why_partially_deleted
 from statecore.tasks.unclean_stores import is_unclean
 
 
-def leave_versioned_empty(
+def empty_versioned_store(
     directory: StateDirectory, task: str, store: StoreSpec, changelog: TopicPartition, made: Path, now_ms: int
 ) -> None:
     """Make a versioned store empty at -4; what it had is moved aside and kept for a week.
@@ -109,7 +109,7 @@ def refuse_half_deleted(directory: StateDirectory, task: str, store: StoreSpec) 
         Invalid: this user may not read the directory.
     """
     path = directory.store_path(task, store.name, store.kind)
-    if lost := half_deleted(StoreDirectory(store.name, path, store.kind.is_segmented), segmentation_of(store)):
+    if lost := why_partially_deleted(StoreDirectory(store.name, path, store.kind.is_segmented), segmentation_of(store)):
         raise Corrupted(
             f"The store {store.name} of task {task} has no changelog, so its rows exist only here, and Kafka Streams "
             f"would delete their files: {lost}",

@@ -41,7 +41,7 @@ from statecore.statedir.store_on_disk import StoreOnDisk, read_store
 from statecore.statedir.task_layout import StoreDirectory, stores_in, unreadable
 from statecore.stores.legacy_offsets import read_offsets
 from statecore.tasks.clean_close_record import CleanCloseRecord
-from statecore.tasks.partial_stores import half_deleted, segmentation_of
+from statecore.tasks.partial_stores import segmentation_of, why_partially_deleted
 from statecore.tasks.task import Task
 
 
@@ -55,7 +55,7 @@ class Source(StrEnum):
     NOBODY = "nobody"
 
 
-class Standing(StrEnum):
+class TaskDirectoryState(StrEnum):
     """State of a task directory for a process that starts on it."""
 
     KNOWN = "known"
@@ -124,7 +124,7 @@ class TaskSum:
     """
 
     task: str
-    standing: Standing
+    standing: TaskDirectoryState
     reason: str = ""
     stores: tuple[StoreSum, ...] = ()
     databases: int = 0
@@ -133,7 +133,7 @@ class TaskSum:
     @property
     def sum(self) -> int:
         """Its offset sum. Another application's offsets count nothing."""
-        return 0 if self.standing is Standing.FOREIGN else offset_sum(one.offset for one in self.stores)
+        return 0 if self.standing is TaskDirectoryState.FOREIGN else offset_sum(one.offset for one in self.stores)
 
     @property
     def offsets(self) -> dict[TopicPartition, int]:
@@ -144,7 +144,7 @@ class TaskSum:
     @property
     def is_usable(self) -> bool:
         """Whether it is a task of this application that may be opened."""
-        return self.standing in (Standing.KNOWN, Standing.DAMAGED)
+        return self.standing in (TaskDirectoryState.KNOWN, TaskDirectoryState.DAMAGED)
 
 
 def offset_sum(offsets: Iterable[int | None]) -> int:
@@ -159,7 +159,7 @@ def open_task_sum(task: Task, application_id: str, spec: ApplicationSpec | None 
         StoreSum(names.get(at.topic, ""), at, offset if offset >= 0 else None, Source.TASK)
         for at, offset in sorted(task.offsets().items())
     ]
-    return TaskSum(task.name, Standing.KNOWN, stores=tuple(stores))
+    return TaskSum(task.name, TaskDirectoryState.KNOWN, stores=tuple(stores))
 
 
 def read_offset_sums(
@@ -201,9 +201,9 @@ def read_task_sum(directory: StateDirectory, task: str, spec: ApplicationSpec | 
     try:
         return _TaskReader(directory, task, spec).read()
     except StatecoreError as error:
-        return TaskSum(task, Standing.UNREADABLE, error.what)
+        return TaskSum(task, TaskDirectoryState.UNREADABLE, error.what)
     except OSError as error:
-        return TaskSum(task, Standing.UNREADABLE, unreadable(directory.task_path(task), error).what)
+        return TaskSum(task, TaskDirectoryState.UNREADABLE, unreadable(directory.task_path(task), error).what)
 
 
 def is_empty_task(path: Path) -> bool:
@@ -268,7 +268,7 @@ class _TaskReader:
 
     def read(self) -> TaskSum:
         if is_empty_task(self.path):
-            return TaskSum(self.task, Standing.EMPTY, "It has no store.")
+            return TaskSum(self.task, TaskDirectoryState.EMPTY, "It has no store.")
         notes = self._read_file()
         self.closed.read()
         found = stores_in(self.path)
@@ -279,16 +279,22 @@ class _TaskReader:
         if not self.declared:
             stores = self._undeclared(found, holder is not None)
         stores.sort(key=lambda one: one.store)
-        standing, reason = Standing.KNOWN, notes
+        standing, reason = TaskDirectoryState.KNOWN, notes
         broken = [one for one in stores if one.damaged]
         if undeclared:
-            standing, reason = Standing.UNDECLARED, "The spec declares no logged store on disk of its subtopology."
+            standing, reason = (
+                TaskDirectoryState.UNDECLARED,
+                "The spec declares no logged store on disk of its subtopology.",
+            )
         elif (owner := self._owner({one.store for one in found})) is not None:
-            standing, reason = Standing.FOREIGN, f"Its offsets are of {owner}."
+            standing, reason = TaskDirectoryState.FOREIGN, f"Its offsets are of {owner}."
         elif holder is not None:
-            standing, reason = Standing.OPEN, f"{holder} has its stores open; these are the offsets of the last flush."
+            standing, reason = (
+                TaskDirectoryState.OPEN,
+                f"{holder} has its stores open; these are the offsets of the last flush.",
+            )
         elif broken:
-            standing, reason = Standing.DAMAGED, broken[0].reason
+            standing, reason = TaskDirectoryState.DAMAGED, broken[0].reason
         count = sum(map(len, databases.values()))
         return TaskSum(self.task, standing, reason, tuple(stores), count, is_held=holder is not None)
 
@@ -310,7 +316,7 @@ class _TaskReader:
         place = next((one for one in found if one.name == self._place(spec)), None)
         if place is None:
             return StoreSum(spec.name, changelog, None, Source.NOBODY, reason="It has no directory.")
-        lost = half_deleted(place, segmentation_of(spec))
+        lost = why_partially_deleted(place, segmentation_of(spec))
         return self._store(place, changelog, spec.kind.manages_offsets, is_open, lost)[0]
 
     def _place(self, spec: StoreSpec) -> str:
@@ -323,7 +329,7 @@ class _TaskReader:
         for place in found:
             topic = default_changelog(self.directory.application_id, place.store, TaskId.parse(self.task).topology)
             changelog = TopicPartition(topic, self.partition or 0)
-            summed, on_disk = self._store(place, changelog, True, is_open, half_deleted(place))
+            summed, on_disk = self._store(place, changelog, True, is_open, why_partially_deleted(place))
             if on_disk is not None and on_disk.keeps_no_offset:
                 continue
             if summed.offset is None and on_disk is not None:  # another topic, such as a source topic

@@ -19,7 +19,7 @@ def segmentation_of(store: StoreSpec) -> Segmentation | None:
     return Segmentation(retention, interval)
 
 
-def half_deleted(place: StoreDirectory, segmentation: Segmentation | None = None) -> str:
+def why_partially_deleted(place: StoreDirectory, segmentation: Segmentation | None = None) -> str:
     """Why a store has rows that no database reads: data files without ``CURRENT``; empty where it has none.
 
     RocksDB writes ``CURRENT`` before the first row. An expired segment is no loss: a process was killed while it

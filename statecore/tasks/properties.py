@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from statecore.errors import Invalid
-from statecore.filesystem import AnyPath, given_path
+from statecore.filesystem import AnyPath, validated_path
 from statecore.formats.releases import PLAIN_PARENT
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
@@ -84,7 +84,7 @@ class ProcessorSettings:
         if isinstance(properties, Mapping):
             given, source = properties, "the properties"
         else:
-            given, source = load_properties(given_path(properties)), os.fspath(properties)
+            given, source = load_properties(validated_path(properties)), os.fspath(properties)
         try:
             java = translate({name: str(value) for name, value in given.items()}, source)
         except Invalid as error:  # its action is for the command line

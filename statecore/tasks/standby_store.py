@@ -47,11 +47,11 @@ from statecore.stores.legacy_offsets import read_offsets, remove_offsets, write_
 from statecore.stores.rocksdb.directory import has_database, identity_of
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import StoreSettings
-from statecore.tasks.partial_stores import half_deleted, half_expired
+from statecore.tasks.partial_stores import half_expired, why_partially_deleted
 
 
 @dataclass(frozen=True)
-class FollowedSpec:
+class StandbyStoreSpec:
     """A store that follows a changelog.
 
     Attributes:
@@ -93,7 +93,7 @@ class StandbyStore:
 
     def __init__(
         self,
-        spec: FollowedSpec,
+        spec: StandbyStoreSpec,
         task_directory: Path,
         scratch: Path,
         *,
@@ -324,7 +324,7 @@ class StandbyStore:
 
     def _refuse_half_deleted(self) -> None:
         """Refuse a partly deleted directory, which would count as empty and lose its rows silently."""
-        if lost := half_deleted(self._directory, self.spec.segmentation):
+        if lost := why_partially_deleted(self._directory, self.spec.segmentation):
             raise Corrupted(
                 lost,
                 code="database-damaged",

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.horizon import horizon_seen, stricter
+from statecore.changelog.horizon import recorded_horizon_ms, with_shorter_horizon
 from statecore.changelog.model import OffsetRange, ReadStatistics
 from statecore.changelog.reader import ChangelogReader, ReaderOptions
 from statecore.changelog.soundness import BaseEnd, missed_deletes, refusal, start_moved
@@ -439,7 +439,7 @@ class StandbyTask:
             if finished_ms is None or known.horizon_ms is None:
                 known, finished_ms = self._local_ages.with_local_age(known), self._uptime_ms()
             topics = {now.topic.name: now.topic}
-            topic = stricter(topics, self._cluster.describe_topics(topics))[now.topic.name]
+            topic = with_shorter_horizon(topics, self._cluster.describe_topics(topics))[now.topic.name]
             why = missed_deletes(known, topic, appended, finished_ms)
         if why is not None and (is_first or (moved is None and now.log.log_start == 0)):
             self._discardable.add(store.name)
@@ -452,7 +452,7 @@ class StandbyTask:
         if store.position >= now.log.last_stable and now.asked_at_ms is not None:
             read_at_ms, horizon_ms = now.asked_at_ms, now.horizon_ms
         elif horizon_ms is not None:
-            horizon_ms = min(horizon_ms, horizon_seen(now.topic))
+            horizon_ms = min(horizon_ms, recorded_horizon_ms(now.topic))
         if store.position:
             epoch = now.log.leader_epoch
             end = BaseEnd(store.changelog, now.topic.topic_id, store.position, epoch, read_at_ms, horizon_ms)

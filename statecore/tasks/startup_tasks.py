@@ -46,13 +46,13 @@ from statecore.statedir.task_layout import stores_in
 from statecore.statedir.work_directory import CORRUPT
 from statecore.tasks.clean_close_record import CleanCloseRecord
 from statecore.tasks.offset_sums import (
-    Standing,
+    TaskDirectoryState,
     TaskSum,
     declared_stores,
     open_task_sum,
     read_task_sum,
 )
-from statecore.tasks.partial_stores import half_deleted
+from statecore.tasks.partial_stores import why_partially_deleted
 from statecore.tasks.task import Task
 from statecore.tasks.unclean_stores import distrusted_of_task
 
@@ -247,12 +247,12 @@ class StartupTasks(Generic[OpenedTask]):
 
     def _start_task(self, task: str) -> None:
         found = read_task_sum(self._directory, task, self._spec)  # first: a standby would repair another's directory
-        if found.standing is Standing.EMPTY:
+        if found.standing is TaskDirectoryState.EMPTY:
             return
         self._sums[task] = found
-        if found.standing is Standing.DAMAGED:
+        if found.standing is TaskDirectoryState.DAMAGED:
             self._handle_corrupt(task, Corrupted(found.reason, code="task-damaged", action=_RESTORE_IT, task=task))
-        elif found.standing is Standing.KNOWN:
+        elif found.standing is TaskDirectoryState.KNOWN:
             fits = not self._is_full and self._databases + found.databases <= self._settings.max_open_stores
             if found.databases and fits:
                 self._open_standby(task, found.databases)
@@ -321,7 +321,7 @@ class StartupTasks(Generic[OpenedTask]):
         custom = () if self._spec is None else (one for one in self._spec.stores if one.kind is StoreKind.CUSTOM)
         logged = {one.name for one in (*declared_stores(self._spec, task), *custom) if one.is_logged}
         unlogged = [store for store in stores_in(self._directory.task_path(task)) if store.store not in logged]
-        return any(store.databases or half_deleted(store) for store in unlogged)
+        return any(store.databases or why_partially_deleted(store) for store in unlogged)
 
     def _copy_of(self, task: str) -> tuple[str | None, str]:
         try:
@@ -355,7 +355,7 @@ class StartupTasks(Generic[OpenedTask]):
                 task=task,
             )
         found = read_task_sum(self._directory, task, self._spec)  # read again: an operator may have moved it away
-        if found.standing is Standing.FOREIGN:
+        if found.standing is TaskDirectoryState.FOREIGN:
             raise Invalid(
                 f"The task directory {self._directory.task_path(task)} is not of "
                 f"{self._directory.application_id}: {found.reason}",

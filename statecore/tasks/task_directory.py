@@ -18,7 +18,7 @@ from types import MappingProxyType, TracebackType
 from typing import Self
 
 from statecore.errors import Invalid
-from statecore.filesystem import DIRECTORY_MODE, AnyPath, given_path
+from statecore.filesystem import DIRECTORY_MODE, AnyPath, validated_path
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import PLAIN_PARENT
 from statecore.formats.topic_partition import TopicPartition
@@ -112,7 +112,7 @@ def open_task_directory(
             is not a directory, or this user has no right to it. Nothing was changed.
         Fenced, Corrupted, Capacity: see :meth:`TaskOffsets.open`; the stores are closed.
     """
-    directory = given_path(directory)
+    directory = validated_path(directory)
     undeclared = [found.name for found in stores_in(directory) if found.databases and found.store not in stores]
     if undeclared and not ignore_foreign:
         raise Invalid(

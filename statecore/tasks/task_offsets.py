@@ -20,16 +20,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from statecore.choices import chosen
+from statecore.choices import enum_value
 from statecore.errors import Invalid, NotFound
-from statecore.filesystem import AnyPath, given_path
+from statecore.filesystem import AnyPath, validated_path
 from statecore.formats.checkpoint import position_file, store_checkpoint_file
 from statecore.formats.offsets import OFFSET_UNKNOWN, checked_offsets
 from statecore.formats.position import Position
 from statecore.formats.releases import CHECKPOINT_FILE, RELEASES, OffsetFiles
 from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 from statecore.stores.base import StateStore
-from statecore.stores.delegating_store import layer
+from statecore.stores.delegating_store import find_wrapper
 from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
 from statecore.stores.legacy_offsets import (
     adopt_position,
@@ -147,9 +147,9 @@ class TaskOffsets:
                     action="Wrap it in a LegacyCheckpointingStore.",
                     store=one.name,
                 )
-        self.directory = given_path(directory)
+        self.directory = validated_path(directory)
         self.stores = tuple(stores)
-        self.meant_for = chosen(MeantFor, meant_for, "meant_for")
+        self.meant_for = enum_value(MeantFor, meant_for, "meant_for")
         self._files = self.meant_for.files
         self._exactly_once = exactly_once
         self._is_global = is_global
@@ -297,7 +297,7 @@ class TaskOffsets:
         for one in self.stores:
             if not one.has_offsets or not one.store.is_open:
                 continue
-            legacy = layer(one.store, LegacyCheckpointingStore)
+            legacy = find_wrapper(one.store, LegacyCheckpointingStore)
             if legacy is not None:
                 legacy.checkpoint()
             else:
@@ -421,7 +421,7 @@ def _committed_position(store: StateStore) -> Position:
 
 
 def _in_file(one: TaskStore) -> bool:
-    return layer(one.store, LegacyCheckpointingStore) is not None
+    return find_wrapper(one.store, LegacyCheckpointingStore) is not None
 
 
 def _has_rows(store: StateStore) -> bool:

@@ -37,7 +37,7 @@ from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import RunFile
 from statecore.spec.derived import is_source, task_of
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec, undecided_in_words
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec, undecided_note
 from statecore.statedir.apply import recover
 from statecore.statedir.database_state import read_database_state
 from statecore.statedir.quarantine import delete_expired, quarantine_store
@@ -47,9 +47,9 @@ from statecore.statedir.work_directory import STALE, STANDBY
 from statecore.stores.legacy_offsets import remove_offsets, write_offsets
 from statecore.stores.settings import StoreSettings
 from statecore.tasks.clean_close_record import CleanCloseRecord
-from statecore.tasks.excluded_stores import close_unlogged, leave_versioned_empty, refuse_half_deleted
+from statecore.tasks.excluded_stores import close_unlogged, empty_versioned_store, refuse_half_deleted
 from statecore.tasks.partial_stores import segmentation_of
-from statecore.tasks.standby_store import FollowedSpec, StandbyStore, written_by_older
+from statecore.tasks.standby_store import StandbyStore, StandbyStoreSpec, written_by_older
 from statecore.tasks.store_errors import translated_errors
 from statecore.tasks.task_offsets import MeantFor
 
@@ -70,18 +70,20 @@ def tasks_of(spec: ApplicationSpec, partitions: Mapping[str, int]) -> list[str]:
     return sorted(found, key=found.__getitem__)
 
 
-def followed_in(spec: ApplicationSpec, task: str) -> tuple[FollowedSpec, ...]:
+def standby_store_specs(spec: ApplicationSpec, task: str) -> tuple[StandbyStoreSpec, ...]:
     """The stores of a task that follow changelogs.
 
     Raises:
         Invalid: the kind or the changelog of one is undecided.
     """
-    found: list[FollowedSpec] = []
+    found: list[StandbyStoreSpec] = []
     for store in _declared(spec, task):
         if not store.is_restorable or store.kind.is_versioned:
             continue
         changelog = TaskId.parse(task).partition_of(store.changelog)
-        found.append(FollowedSpec(store.name, store.kind, changelog, segmentation_of(store), is_source(spec, store)))
+        found.append(
+            StandbyStoreSpec(store.name, store.kind, changelog, segmentation_of(store), is_source(spec, store))
+        )
     return tuple(found)
 
 
@@ -90,7 +92,7 @@ def _declared(spec: ApplicationSpec, task: str) -> list[StoreSpec]:
         raise Invalid("Global stores have no task.", code="task-invalid", action="Name a task such as 0_1.", task=task)
     declared = spec.stores_of(task)
     if any(store.is_undecided for store in declared):
-        undecided = undecided_in_words(spec) or "a changelog is undecided (?)"
+        undecided = undecided_note(spec) or "a changelog is undecided (?)"
         raise Invalid(
             f"The stores of task {task} are not all known: {undecided}.",
             code="spec-undecided",
@@ -145,7 +147,7 @@ class TaskStores:
             one.name: StandbyStore(
                 one, self.path, self.scratch, exactly_once=exactly_once, settings=settings, faults=faults
             )
-            for one in followed_in(spec, task)
+            for one in standby_store_specs(spec, task)
         }
         self._versioned: dict[TopicPartition, int] = {}
         self._is_open = False
@@ -407,7 +409,7 @@ class TaskStores:
             changelog = TaskId.parse(self.name).partition_of(store.changelog)
             made = self.scratch / f"{store.name}-made"
             with translated_errors(self.name, store.name, "could not be created"):
-                leave_versioned_empty(self._directory, self.name, store, changelog, made, self._now_ms())
+                empty_versioned_store(self._directory, self.name, store, changelog, made, self._now_ms())
             self._versioned[changelog] = OFFSET_UNKNOWN
 
     def _quarantine(self, store: Path) -> None:

@@ -35,7 +35,7 @@ from typing import Any
 from statecore.errors import NotFound, Retryable
 from statecore.objectstore.base import Blob, Blobs, checked_name, checked_range
 from statecore.objectstore.checksum import Checksum
-from statecore.objectstore.pointers import Pointed, Pointers
+from statecore.objectstore.pointers import Pointers, PointerValue
 
 WRITE_FAULTS = ("refused", "conflict", "timeout", "late", "death")
 READ_FAULTS = ("refused", "flipped", "death")
@@ -270,11 +270,11 @@ class SimulatedPointers(Pointers):
     def __init__(self, network: Network) -> None:
         self._network = network
 
-    def read(self, name: str) -> Pointed | None:
+    def read(self, name: str) -> PointerValue | None:
         """See :meth:`Pointers.read`."""
         fault = self._network.read("read", checked_name(name), READ_FAULTS)
         content = self._network.storage.pointers.get(name)
-        return None if content is None else Pointed(self._network.damaged(content, fault), version_of(content))
+        return None if content is None else PointerValue(self._network.damaged(content, fault), version_of(content))
 
     def swap(self, name: str, content: bytes, expected: str | None) -> str | None:
         """See :meth:`Pointers.swap`."""

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from statecore.cli.main import main
-from statecore.documents import encoded
+from statecore.documents import encode_json
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound
 from statecore.metrics import CHECKPOINT_SUCCESS, SNAPSHOT_CUT
 from statecore.repository.head import HEAD
@@ -219,13 +219,13 @@ def test_a_snapshot_of_a_newer_version_is_left_alone(shop: Shop, capsys: pytest.
         assert code_said(capsys.readouterr().err) == "format-unsupported"
         assert everything(shop) == before
 
-    head.write_bytes(encoded(HEAD.sealed({**document, "version": 99})))
+    head.write_bytes(encode_json(HEAD.sealed({**document, "version": 99})))
     refused()
-    newer = encoded(MANIFEST.sealed({**json.loads(whole), "version": 99}))
+    newer = encode_json(MANIFEST.sealed({**json.loads(whole), "version": 99}))
     manifest.chmod(0o644)
     manifest.write_bytes(newer)
     first = {**document["snapshots"][0], "sha256": sha256(newer).hexdigest()}
-    head.write_bytes(encoded(HEAD.sealed({**document, "snapshots": [first, *document["snapshots"][1:]]})))
+    head.write_bytes(encode_json(HEAD.sealed({**document, "snapshots": [first, *document["snapshots"][1:]]})))
     refused()
     manifest.write_bytes(whole)
     head.write_bytes(good)

@@ -30,7 +30,7 @@ from statecore.standby.service import run_standby
 from statecore.statedir.state_directory import StateDirectory
 from statecore.tasks.changelog_ends import changelog_ends, isolation_of
 from statecore.tasks.standby_task import Round, StandbyTask
-from statecore.tasks.task_stores import TaskStores, followed_in, tasks_of
+from statecore.tasks.task_stores import TaskStores, standby_store_specs, tasks_of
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.command import statecore_here, statecore_killed
@@ -119,7 +119,7 @@ def test_a_corrupt_copy_is_set_aside_at_a_start_and_begins_anew_with_a_snapshot(
         declared.write_text(json.dumps(world.spec()))
         spec = parse_spec(world.spec())
         names = tasks_of(spec, dict.fromkeys(world.changelogs(), world.partitions))
-        stores = sum(len(followed_in(spec, name)) for name in names)
+        stores = sum(len(standby_store_specs(spec, name)) for name in names)
         request = StandbyRequest(
             spec_path=str(declared), state_dir=str(warm), repository=url, group=f"{world.application_id}-warm",
             session_timeout=6_000, interval=200,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from statecore.documents import DocumentType, compact, encoded, parsed
+from statecore.documents import DocumentType, compact, encode_json, parse_json
 from statecore.errors import Invalid
 from tests.harness.raising import raises
 
@@ -144,8 +144,8 @@ def test_text_that_is_no_utf_8_is_written_and_read_back() -> None:
     value = Whole(name, (), {"ü": 1.0})
     assert STRICT.decode(STRICT.encode(value)) == value
     assert STRICT.to_json(value)["title"] == name
-    for written in (encoded, compact):
-        assert parsed(written([name, "ü"])) == json.loads(written([name, "ü"])) == [name, "ü"]
+    for written in (encode_json, compact):
+        assert parse_json(written([name, "ü"])) == json.loads(written([name, "ü"])) == [name, "ü"]
 
 
 @pytest.mark.parametrize(("text", "written"), [("a b", b"a b"), (b"\xff".decode(errors="surrogateescape"), rb"\udcff")])

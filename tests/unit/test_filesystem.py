@@ -16,12 +16,12 @@ import pytest
 from statecore.filesystem import (
     DIRECTORY_MODE,
     FILE_MODE,
-    FileMoment,
+    FileState,
+    break_hard_link,
     clone,
     current_umask,
     discard_tree,
-    is_as_made_in,
-    part_from_others,
+    has_expected_owner_and_mode,
     set_modes,
     tree_bytes,
 )
@@ -86,16 +86,16 @@ def test_a_file_is_the_same_under_every_name_until_somebody_writes_to_it(tmp_pat
     long_ago = 10**18
     file = tmp_path / "file"
     file.write_bytes(b"12345")
-    assert FileMoment.of(file) is None, "a second write now may not show"
+    assert FileState.of(file) is None, "a second write now may not show"
     os.utime(file, ns=(long_ago, long_ago))
-    moment = FileMoment.of(file)
+    moment = FileState.of(file)
     (tmp_path / "link").hardlink_to(file)
-    assert FileMoment.of(tmp_path / "link") == moment is not None
+    assert FileState.of(tmp_path / "link") == moment is not None
     (tmp_path / "link").rename(tmp_path / "moved")
-    assert FileMoment.of(tmp_path / "moved") == moment
+    assert FileState.of(tmp_path / "moved") == moment
     with file.open("r+b") as opened:
         opened.write(b"x")
-    assert FileMoment.of(tmp_path / "moved") != moment
+    assert FileState.of(tmp_path / "moved") != moment
 
 
 def test_a_file_that_has_a_name_elsewhere_keeps_its_mode(tree: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_file_is_parted_from_its_other_names_and_is_as_it_was(tmp_path: Path) 
     os.utime(tmp_path / "one", ns=(1_000, 2_000))
     os.link(tmp_path / "one", tmp_path / "other")
     before = (tmp_path / "other").stat()
-    part_from_others(tmp_path / "one")
+    break_hard_link(tmp_path / "one")
     one, other = (tmp_path / "one").stat(), (tmp_path / "other").stat()
     assert (one.st_nlink, other.st_nlink, other.st_ino) == (1, 1, before.st_ino)
     assert (stat.S_IMODE(one.st_mode), one.st_mtime_ns) == (0o604, 2_000)
@@ -237,7 +237,7 @@ def test_a_file_that_there_is_no_room_to_part_stays_shared(tmp_path: Path, monke
     monkeypatch.setattr(fcntl, "ioctl", cannot)
     monkeypatch.setattr(shutil, "copyfile", refuse)
     with pytest.raises(OSError, match="No space"):
-        part_from_others(tmp_path / "one")
+        break_hard_link(tmp_path / "one")
     assert (tmp_path / "one").samefile(tmp_path / "other")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "other"]
 
@@ -263,7 +263,7 @@ def test_a_file_is_as_made_here_when_its_group_may_read_it_and_the_umask_lets_it
     (tmp_path / "file").chmod(mode)
     before = os.umask(umask)
     try:
-        assert is_as_made_in(tmp_path, (tmp_path / "file").stat()) is like
+        assert has_expected_owner_and_mode(tmp_path, (tmp_path / "file").stat()) is like
     finally:
         os.umask(before)
 
@@ -277,7 +277,7 @@ def test_a_file_is_as_made_here_when_it_has_the_owner_and_the_group_that_one_wou
         (tmp_path / "file").touch()
         (tmp_path / "file").chmod(0o640)
         os.chown(tmp_path / "file", *file)
-        return is_as_made_in(tmp_path, (tmp_path / "file").stat())
+        return has_expected_owner_and_mode(tmp_path, (tmp_path / "file").stat())
 
     assert like((0, 0), (0, 0, 0o755))
     assert like((4242, 4243), (4242, 4243, 0o755)), "what root makes is given to the owner"

@@ -9,7 +9,7 @@ import pytest
 
 from statecore.errors import Capacity, Invalid, Retryable, StatecoreError
 from statecore.filesystem import MOUNT_FOR_WRITING
-from statecore.system_errors import Refusal, refusal_of, system_error
+from statecore.system_errors import Cause, cause_of, system_error
 
 ACTION = "Name another."
 
@@ -17,24 +17,24 @@ ACTION = "Name another."
 @pytest.mark.parametrize(
     ("number", "refusal", "kind", "code", "action"),
     [
-        (errno.ENOSPC, Refusal.FULL, Capacity, "no-space", "Make room."),
-        (errno.EDQUOT, Refusal.FULL, Capacity, "no-space", "Make room."),
-        (errno.EMFILE, Refusal.TOO_MANY_FILES, Capacity, "too-many-open-files", "ulimit"),
-        (errno.ENFILE, Refusal.TOO_MANY_FILES, Capacity, "too-many-open-files", "ulimit"),
-        (errno.EFBIG, Refusal.TOO_LARGE, Capacity, "file-too-large", "ulimit -f"),
-        (errno.EROFS, Refusal.READ_ONLY, Invalid, "read-only-file-system", MOUNT_FOR_WRITING),
-        (errno.EACCES, Refusal.DENIED, Invalid, "permission-denied", ACTION),
-        (errno.EPERM, Refusal.DENIED, Invalid, "permission-denied", ACTION),
-        (errno.EIO, Refusal.FAILED, Retryable, "disk-failed", "dmesg"),
-        (errno.EISDIR, Refusal.OTHER, Invalid, "system-refused", ACTION),
+        (errno.ENOSPC, Cause.FULL, Capacity, "no-space", "Make room."),
+        (errno.EDQUOT, Cause.FULL, Capacity, "no-space", "Make room."),
+        (errno.EMFILE, Cause.TOO_MANY_FILES, Capacity, "too-many-open-files", "ulimit"),
+        (errno.ENFILE, Cause.TOO_MANY_FILES, Capacity, "too-many-open-files", "ulimit"),
+        (errno.EFBIG, Cause.TOO_LARGE, Capacity, "file-too-large", "ulimit -f"),
+        (errno.EROFS, Cause.READ_ONLY, Invalid, "read-only-file-system", MOUNT_FOR_WRITING),
+        (errno.EACCES, Cause.DENIED, Invalid, "permission-denied", ACTION),
+        (errno.EPERM, Cause.DENIED, Invalid, "permission-denied", ACTION),
+        (errno.EIO, Cause.FAILED, Retryable, "disk-failed", "dmesg"),
+        (errno.EISDIR, Cause.OTHER, Invalid, "system-refused", ACTION),
     ],
 )
 def test_kind_and_action_follow_from_why_the_system_refused(
-    number: int, refusal: Refusal, kind: type[StatecoreError], code: str, action: str
+    number: int, refusal: Cause, kind: type[StatecoreError], code: str, action: str
 ) -> None:
     said = os.strerror(number)
     for error in (OSError(number, said), Exception(f"IO error: While open a file: /d/000001.sst: {said}")):
-        assert refusal_of(error) is refusal
+        assert cause_of(error) is refusal
         found = system_error(error, "/d/file could not be written", action=ACTION, room="Make room.", file="/d/file")
         assert (type(found), found.code) == (kind, code)
         assert found.what.startswith("/d/file ")
@@ -44,5 +44,5 @@ def test_kind_and_action_follow_from_why_the_system_refused(
 
 
 def test_an_error_without_number_and_words_is_none_that_is_known() -> None:
-    assert refusal_of(OSError("broken")) is Refusal.OTHER
+    assert cause_of(OSError("broken")) is Cause.OTHER
     assert system_error(OSError("broken"), "It failed", action=ACTION).what == "It failed: broken."

@@ -15,7 +15,7 @@ from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, InMemoryMetr
 
 from statecore.metrics import NO_METRICS, RESTORE_REMAINING, RESTORED, OpenTelemetryMetrics
 from statecore.progress import NullProgress
-from statecore.telemetry import metered, metrics_from_environment, wanted_exporters
+from statecore.telemetry import configured_exporters, metered, metrics_from_environment
 from tests.harness.collector import Collector
 
 TAGS = {"application-id": "orders"}
@@ -61,7 +61,7 @@ def test_the_variables_say_which_exporters(
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert wanted_exporters() == exporters
+    assert configured_exporters() == exporters
 
 
 def test_without_them_nothing_is_imported_and_nobody_told() -> None:

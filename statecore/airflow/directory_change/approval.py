@@ -13,8 +13,8 @@ from statecore.airflow.directory_change.plans import body
 from statecore.airflow.directory_change.xcom_values import (
     Answer,
     ApprovedEntry,
-    Became,
-    NotLooked,
+    DirectoryOutcome,
+    NotVerified,
     Plans,
     ShortPlan,
     StepResult,
@@ -142,10 +142,10 @@ def outcomes(
     plans: Plans,
     answer: Answer | None,
     applied: Sequence[StepResult | None],
-    verified: Sequence[StepResult | NotLooked | None],
+    verified: Sequence[StepResult | NotVerified | None],
     refused: Sequence[str | None],
     done: str = "migrated",
-) -> list[Became]:
+) -> list[DirectoryOutcome]:
     """The outcome of each directory.
 
     Args:
@@ -176,7 +176,7 @@ def _not_planned(why: str | None) -> str:
 def _became(
     plan: ShortPlan,
     result: StepResult | None,
-    seen: StepResult | NotLooked | None,
+    seen: StepResult | NotVerified | None,
     answer: Answer | None,
     done: str,
 ) -> str:
@@ -191,7 +191,7 @@ def _became(
     return done if seen.get("looked", True) else f"{done}; not verified, because the application is running again"
 
 
-def conclude(found: Sequence[Became], log: Any) -> None:
+def conclude(found: Sequence[DirectoryOutcome], log: Any) -> None:
     """Log the outcome of each directory, and fail if one was neither changed as planned nor rejected.
 
     Raises:

@@ -17,7 +17,7 @@ from airflow.sdk import task, task_group
 
 from statecore.airflow.directory_change.approval import ANSWER_KEY, MigrationApproval
 from statecore.airflow.directory_change.migrate_operator import StatecoreMigrateOperator
-from statecore.airflow.directory_change.xcom_values import REFUSED_KEY, Became, Entry
+from statecore.airflow.directory_change.xcom_values import REFUSED_KEY, DirectoryOutcome, Entry
 from statecore.airflow.failures import refused
 
 
@@ -74,7 +74,7 @@ def approved_steps(
         apply >> verify
 
     @task(trigger_rule="all_done")
-    def outcome(directories: list[Entry] | None, ti: Any = None) -> list[Became]:
+    def outcome(directories: list[Entry] | None, ti: Any = None) -> list[DirectoryOutcome]:
         """The outcome of each directory."""
         import logging
 

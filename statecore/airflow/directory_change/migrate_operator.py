@@ -26,7 +26,7 @@ from statecore.airflow.credentials import environment
 from statecore.airflow.directory_change import verify
 from statecore.airflow.directory_change.migration_runs import SPARK
 from statecore.airflow.directory_change.plans import migration_path, reasons, short, table
-from statecore.airflow.directory_change.xcom_values import REFUSED_KEY, NotLooked, ShortPlan, StepResult
+from statecore.airflow.directory_change.xcom_values import REFUSED_KEY, NotVerified, ShortPlan, StepResult
 from statecore.airflow.failures import JobRefused, JobUnavailable, exception_for
 from statecore.airflow.hooks import checked_master
 from statecore.airflow.operators import make_room_for, request_id_of
@@ -131,7 +131,7 @@ class StatecoreMigrateOperator(StatecoreWorkerOperator):
         except JobRefused:
             if step is Step.VERIFY and self._is_in_use(report_file):
                 self.log.warning("%s is running again: the directory is not verified", self.application_id)
-                not_looked: NotLooked = {"looked": False, "map_index": context["ti"].map_index}
+                not_looked: NotVerified = {"looked": False, "map_index": context["ti"].map_index}
                 return not_looked
             raise
         report: Any = self.document.from_json(self._report(report_file))

@@ -18,7 +18,7 @@ from statecore.airflow.directory_change.xcom_values import Entry, Plans, Row, Ro
 from statecore.airflow.reports import columns
 from statecore.jobs.migrate import summary
 from statecore.jobs.migrate.report import MigrateReport
-from statecore.jobs.migrate.summary import BESIDE, Together
+from statecore.jobs.migrate.summary import BESIDE, CombinedChange
 
 ROWS = 40
 """Number of rows that are shown of a directory."""
@@ -56,7 +56,7 @@ def short(report: MigrateReport) -> ShortPlan:
         "rewritten_bytes": sum(store.rewritten_bytes for task in report.tasks for store in task.stores),
         "done": bounded([one for one in summary.done(report) if one.what]),
         "left": bounded(summary.left(report)),
-        "notes": bounded([*(Together(("all",), note) for note in report.notes), *summary.notes(report)]),
+        "notes": bounded([*(CombinedChange(("all",), note) for note in report.notes), *summary.notes(report)]),
     }
 
 
@@ -65,12 +65,12 @@ def reasons(report: MigrateReport) -> list[str]:
     return [f"{_tasks(row)}: {row['what']}" for row in map(_row, summary.refused(report))]
 
 
-def bounded(found: Sequence[Together]) -> Rows:
+def bounded(found: Sequence[CombinedChange]) -> Rows:
     """The rows that are shown."""
     return {"rows": [*map(_row, found[:ROWS])], "left_out": max(len(found) - ROWS, 0)}
 
 
-def _row(one: Together) -> Row:
+def _row(one: CombinedChange) -> Row:
     tasks = list(one.tasks[:_NAMED])
     return {"store": one.store, "kind": one.kind, "tasks": tasks, "count": len(one.tasks), "what": one.what}
 

@@ -23,7 +23,7 @@ from statecore.airflow.directory_change.xcom_values import Entry, Plans, ShortPl
 from statecore.airflow.form import params_of
 from statecore.airflow.requests import check_names
 from statecore.formats.releases import CURRENT, GLOBAL
-from statecore.jobs.migrate.summary import Together
+from statecore.jobs.migrate.summary import CombinedChange
 from statecore.jobs.recover_global.request import RecoverGlobalRequest
 from statecore.jobs.repair.report import RepairReport
 
@@ -69,17 +69,19 @@ def recovery_path(report_file: Path) -> Path:
 def short(report: RepairReport) -> RecoveryPlan:
     """A report for XCom, of bounded size."""
     rebuilt = [
-        Together(one.tasks, f"rebuilt from {one.sources}" + _rows(one.rows), store)
+        CombinedChange(one.tasks, f"rebuilt from {one.sources}" + _rows(one.rows), store)
         for one in report.rebuilt
         for store in one.stores
     ]
-    repaired = [Together((task.task,), step) for task in report.mended for step in task.steps]
-    doubts = [Together(one.tasks, f"To be reviewed: {doubt}") for one in report.rebuilt for doubt in one.doubts]
+    repaired = [CombinedChange((task.task,), step) for task in report.mended for step in task.steps]
+    doubts = [CombinedChange(one.tasks, f"To be reviewed: {doubt}") for one in report.rebuilt for doubt in one.doubts]
     starts = [
-        Together((GLOBAL,), f"{one.store}: next start without recovery: {one.start}. {' '.join(one.why)}".rstrip())
+        CombinedChange(
+            (GLOBAL,), f"{one.store}: next start without recovery: {one.start}. {' '.join(one.why)}".rstrip()
+        )
         for one in report.next_starts
     ]
-    left = [Together((str(one.get("task") or GLOBAL),), str(one["what"])) for one in report.left]
+    left = [CombinedChange((str(one.get("task") or GLOBAL),), str(one["what"])) for one in report.left]
     return {
         "application_id": report.application_id,
         "state_dir": report.state_dir,
@@ -96,7 +98,7 @@ def short(report: RepairReport) -> RecoveryPlan:
         "rewritten_bytes": 0,
         "done": bounded([*repaired, *rebuilt]),
         "left": bounded(left),
-        "notes": bounded([*doubts, *starts, *(Together((GLOBAL,), note) for note in report.notes)]),
+        "notes": bounded([*doubts, *starts, *(CombinedChange((GLOBAL,), note) for note in report.notes)]),
         "doubts": len(doubts),
     }
 

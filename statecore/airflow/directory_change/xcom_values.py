@@ -118,7 +118,7 @@ class StepResult(ShortPlan):
     findings: dict[str, int] | None
 
 
-class NotLooked(TypedDict):
+class NotVerified(TypedDict):
     """The result of ``verify`` if the application is running again.
 
     Attributes:
@@ -144,7 +144,7 @@ class Answer(TypedDict):
     at: str
 
 
-class Became(TypedDict):
+class DirectoryOutcome(TypedDict):
     """The outcome of one state directory.
 
     Attributes:

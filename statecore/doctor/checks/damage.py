@@ -9,7 +9,7 @@ from statecore.doctor.views import DatabaseView, StoreView, TaskView
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.stores.rocksdb.manifest_guard import LOST_DIRECTORY
-from statecore.words import number_of, some_of
+from statecore.words import number_of, shortened_list
 
 
 def damage(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
@@ -46,7 +46,7 @@ def _broken(store: StoreView, database: DatabaseView) -> Finding:
 def _unnamed(store: StoreView, database: DatabaseView, task: TaskView, context: CheckContext) -> Finding:
     """SST files that the MANIFEST does not name. Without offsets inside, nothing tells whether that is right."""
     files = number_of(len(database.unnamed), "SST file")
-    what = f"{database.name} has {files} that its MANIFEST does not name ({some_of([*database.unnamed], 5)})"
+    what = f"{database.name} has {files} that its MANIFEST does not name ({shortened_list([*database.unnamed], 5)})"
     if database.has_offsets_family:
         what += (
             ", as a kill in a flush or a compaction leaves them; offset and status exist, so RocksDB deletes them "

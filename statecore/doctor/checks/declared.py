@@ -10,9 +10,9 @@ from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.views import StoreView
 from statecore.spec.derived import task_of
-from statecore.spec.model import ApplicationSpec, StoreSpec, undecided_in_words, undecided_kinds
+from statecore.spec.model import ApplicationSpec, StoreSpec, undecided_kinds, undecided_note
 from statecore.statedir.store_places import StorePlace
-from statecore.words import some_of
+from statecore.words import shortened_list
 
 
 def check_kind(store: StoreView) -> list[Finding]:
@@ -38,14 +38,15 @@ def transactional(spec: ApplicationSpec, stores: Sequence[StoreView], context: C
     if spec.transactional_state_stores or not context.release.transactional_stores or not shown:
         return []
     what = (
-        f"{some_of(shown, 3)} {'has' if len(shown) == 1 else 'have'} an offset and no status, as transactional stores "
+        f"{shortened_list(shown, 3)} {'has' if len(shown) == 1 else 'have'} an offset and no "
+        "status, as transactional stores "
         f"do, and {spec.source} lacks transactional_state_stores: true"
     )
     return [Finding("transactional-undeclared", what, Severity.WARNING, evidence={"stores": shown})]
 
 
 def _undecided(spec: ApplicationSpec) -> list[Finding]:
-    text = undecided_in_words(spec)
+    text = undecided_note(spec)
     if not text:
         return []
     return [Finding("kind-undecided", text, Severity.NOTE, evidence={"stores": [*undecided_kinds(spec)]})]
@@ -63,7 +64,7 @@ def _absent(spec: ApplicationSpec, places: Sequence[StorePlace], context: CheckC
         missing = [task for task in tasks if (task, store.name) not in seen]
         what = f"{store.name} is declared and has no directory"
         for task in missing:
-            text = f"{what} in {some_of(missing, 5)}"
+            text = f"{what} in {shortened_list(missing, 5)}"
             found.append(Finding("store-absent", text, severity, task, store.name, repair=Repair.REBUILD))
         if not tasks and (store.topology, store.name) not in named:
             what += ", and none of its tasks is here"

@@ -17,7 +17,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.changelog_owner import other_owner
 from statecore.statedir.flush_times import in_words
 from statecore.statedir.offset_files import OffsetsRead
-from statecore.words import some_of
+from statecore.words import shortened_list
 
 
 def store_files(store: StoreView, task: TaskView) -> list[Finding]:
@@ -103,7 +103,7 @@ def _late(task: TaskView, stores: Sequence[StoreView], context: CheckContext) ->
         severity = Severity.WARNING
         if files:
             severity = context.severity(Severity.WARNING, Severity.LOSS)
-            named = some_of([f"{name} ({at})" for name, at in files.items()], 3)
+            named = shortened_list([f"{name} ({at})" for name, at in files.items()], 3)
             what = (
                 f"the store {store.store} in {task.task} has rows that were flushed after {CHECKPOINT_FILE} was "
                 f"written ({written}), in {named}: the application was not closed. Under exactly-once they may be of a "
@@ -239,7 +239,7 @@ def _strays(
     if not strays:
         return []
     fails = task.task == GLOBAL and not context.release.offsets_inside
-    what = f"{task.task}/{CHECKPOINT_FILE} has entries of no store in that directory: {some_of(strays, 5)}"
+    what = f"{task.task}/{CHECKPOINT_FILE} has entries of no store in that directory: {shortened_list(strays, 5)}"
     severity = Severity.WARNING
     if fails:
         what += f": Kafka Streams {context.release.name} fails at every start"

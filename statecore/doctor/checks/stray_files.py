@@ -13,7 +13,7 @@ from statecore.doctor.views import StoreView, TaskView
 from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.spec.duration import format_duration
 from statecore.statedir.state_directory import WORK_DIRECTORY
-from statecore.words import number_of, some_of
+from statecore.words import number_of, shortened_list
 
 
 def surroundings(task: TaskView, stores: Sequence[StoreView], context: CheckContext) -> list[Finding]:
@@ -37,7 +37,7 @@ def surroundings(task: TaskView, stores: Sequence[StoreView], context: CheckCont
             foreign += [f"{store.store}/{one.name}/{file}" if store.segmented else f"{store.store}/{file}"
                         for file in one.foreign]  # fmt: skip
     if foreign:
-        what = f"{name} has {number_of(len(foreign), 'file')} of other tools: {some_of(foreign, 5)}"
+        what = f"{name} has {number_of(len(foreign), 'file')} of other tools: {shortened_list(foreign, 5)}"
         evidence = {"files": foreign}
         found.append(Finding("foreign-file", what, Severity.NOTE, task.task, "", "", None, evidence, Repair.MOVE_ASIDE))
     if task.unusable:
@@ -53,7 +53,9 @@ def unread(store: StoreView) -> list[Finding]:
     """A store that is kept in files other than RocksDB's."""
     if not store.foreign:
         return []
-    what = f"has no RocksDB database, but {number_of(len(store.foreign), 'file')}: {some_of([*store.foreign], 5)}"
+    what = (
+        f"has no RocksDB database, but {number_of(len(store.foreign), 'file')}: {shortened_list([*store.foreign], 5)}"
+    )
     if store.outside:
         text = ", ".join(f"{offset:,} of {partition}" for partition, offset in sorted(store.outside.items()))
         what += f"; {store_checkpoint_file(store.store)} says {text}"
@@ -71,6 +73,6 @@ def unfinished(journal: str, left: Sequence[str]) -> list[Finding]:
         what = f"a placement was interrupted (request {journal}): {WORK_DIRECTORY} has its journal and the directories"
         return [Finding("work-unfinished", what, Severity.WARNING, evidence={"request_id": journal, "left": [*left]})]
     if left:
-        what = f"{WORK_DIRECTORY} has leftovers of interrupted jobs: {some_of([*left], 5)}"
+        what = f"{WORK_DIRECTORY} has leftovers of interrupted jobs: {shortened_list([*left], 5)}"
         return [Finding("work-unfinished", what, Severity.WARNING, evidence={"left": [*left]})]
     return []

@@ -56,7 +56,7 @@ class BufferKey(NamedTuple):
         return cls(data[9:-4], timestamp, _INT32.unpack_from(data, len(data) - 4)[0])
 
 
-def right_key_of(key: bytes) -> bytes:
+def correct_key(key: bytes) -> bytes:
     """The key that the buffer itself would have written for a row that Kafka Streams restored.
 
     The restore takes the changelog's key, which is a row's key already, for a plain window key, whose time comes before

@@ -20,7 +20,7 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import BaseFile
 from statecore.repository.upload import LocalFile
 from statecore.spec.derived import segment_interval_of
-from statecore.stores.rocksdb.files import understood
+from statecore.stores.rocksdb.files import parse_manifest
 
 _IDENTITY = "IDENTITY"
 
@@ -87,7 +87,7 @@ def _identities(entries: Mapping[int, LiveFile]) -> set[tuple[str, bytes]]:
 
 def _entries(found: Iterable[LocalFile]) -> Mapping[int, LiveFile]:
     (path,) = (file.path for file in found if file.path.name.startswith("MANIFEST-"))
-    return understood(path.parent, path.read_bytes()).files
+    return parse_manifest(path.parent, path.read_bytes()).files
 
 
 def _stored_entries(repository: ApplicationRepository, stored: Iterable[BaseFile]) -> Mapping[int, LiveFile]:

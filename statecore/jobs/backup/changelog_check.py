@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.horizon import horizon_seen, least_horizon_ms
+from statecore.changelog.horizon import recorded_horizon_ms, smallest_horizon_ms
 from statecore.changelog.markers import of_markers
 from statecore.changelog.model import LogOffsets, OffsetRange, TopicDescription
 from statecore.errors import Reason, Retryable
@@ -60,7 +60,7 @@ class Logs:
         """Delete retention after the ends of a store (task, name) at its :meth:`cut_ms`; ``None`` if unknown."""
         if self.cut_ms(store) is None:
             return None
-        return least_horizon_ms(self.horizons.get(one.topic) for one in self.ends[store])
+        return smallest_horizon_ms(self.horizons.get(one.topic) for one in self.ends[store])
 
 
 def ends_without_brokers(stores: Iterable[StoreCopy]) -> Logs:
@@ -111,7 +111,7 @@ def ends_from_brokers(
         for one in ends[_key(store)]:
             _check(store, one, refuse)
     partitions = {name: topic.partitions for name, topic in topics.items()}
-    horizons = {} if cluster_ms is None else {name: horizon_seen(topic) for name, topic in topics.items()}
+    horizons = {} if cluster_ms is None else {name: recorded_horizon_ms(topic) for name, topic in topics.items()}
     return Logs(ends, read_ms, partitions, only_markers, horizons)
 
 

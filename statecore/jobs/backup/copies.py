@@ -49,7 +49,7 @@ from statecore.stores.rocksdb.directory import current_manifest
 from statecore.stores.rocksdb.directory_lock import writer_of
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
-from statecore.tasks.partial_stores import half_deleted, segmentation_of
+from statecore.tasks.partial_stores import segmentation_of, why_partially_deleted
 
 _ROUNDS = 5
 _WRITTEN = replace(KEEP_FILES, witnessed=False)
@@ -345,7 +345,7 @@ _RECOVER = "Restore it (statecore restore --replace), or let the application rec
 
 
 def _refuse_half_deleted(store: TakenStore) -> None:
-    if lost := half_deleted(store.directory, segmentation_of(store.spec)):
+    if lost := why_partially_deleted(store.directory, segmentation_of(store.spec)):
         raise Corrupted(
             f"{store.name}: {lost}",
             code="store-incomplete",

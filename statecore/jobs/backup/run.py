@@ -56,7 +56,7 @@ from statecore.jobs.backup.task_manifests import (
     verified_of,
 )
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.job import Job, Surroundings, nobody, spec_of
+from statecore.jobs.job import Job, JobContext, nobody, spec_of
 from statecore.jobs.job_files import RepositoryHome
 from statecore.progress import NullProgress, Progress
 from statecore.repository.application_repository import ApplicationRepository
@@ -108,7 +108,7 @@ def run_backup(
         directory = application_directory(Path(request.state_dir), spec.application_id)
         repository = ApplicationRepository.at(request.repository, spec.application_id)
         home = RepositoryHome(repository, request.request_id)
-        around = Surroundings(spec, home, progress or NullProgress(), faults or NO_FAULTS, say or nobody)
+        around = JobContext(spec, home, progress or NullProgress(), faults or NO_FAULTS, say or nobody)
         return _Snapshot(request, around, directory, repository, clock).run()
     except FaultInjected:
         raise
@@ -122,7 +122,7 @@ class _Snapshot(Job):
     def __init__(
         self,
         request: BackupRequest,
-        around: Surroundings,
+        around: JobContext,
         directory: StateDirectory,
         repository: ApplicationRepository,
         clock: Callable[[], float],

@@ -58,7 +58,7 @@ def _sweep(work: Path) -> None:
                 os.close(held)
 
 
-def is_at_work(path: Path) -> bool:
+def is_in_use(path: Path) -> bool:
     """Whether a job still uses such a directory; read-only.
 
     Raises:

@@ -14,7 +14,7 @@ from statecore.jobs.backup.copies import StoreCopy
 from statecore.jobs.backup.report import StoreTaken
 from statecore.jobs.planning.plan import isolation_of
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.blob_verification import Named, lost
+from statecore.repository.blob_verification import NamedFile, missing_files
 from statecore.repository.identity import store_identity
 from statecore.repository.manifest import (
     BaseFile,
@@ -25,7 +25,7 @@ from statecore.repository.manifest import (
     TaskManifest,
     extents_of,
 )
-from statecore.repository.snapshot_composition import behind
+from statecore.repository.snapshot_composition import stores_behind
 from statecore.repository.upload import SMALL, LocalFile
 from statecore.spec.derived import retention_of, segment_interval_of, task_of
 from statecore.spec.model import ApplicationSpec
@@ -107,7 +107,7 @@ class VerifiedFiles(NamedTuple):
 
     reused: Mapping[StoreKey, tuple[StoredDatabase, ...]]
     known: Mapping[str, Extent]
-    lost_files: frozenset[Named]
+    lost_files: frozenset[NamedFile]
 
     def have_moved(self, bases: Iterable[Sequence[BaseFile]]) -> bool:
         """Whether lost files were stored elsewhere; then the newest snapshot cannot be used."""
@@ -127,11 +127,15 @@ def verified_of(
     reused = {key(copy): found for copy in copies if (found := equivalent_databases(copy, files, newest)) is not None}
     at_hand = {file.sha256: file.path for found in files.values() for those in found.values() for file in those}
     known = {digest: extent for digest, extent in extents_of(newest.parts.values()).items() if digest in at_hand}
-    reused_blobs = {of: {Named(*one) for database in found for one in database.extents} for of, found in reused.items()}
-    lost_files = lost(repository.blobs, {Named(*one) for one in known.items()}.union(*reused_blobs.values()), at_hand)
+    reused_blobs = {
+        of: {NamedFile(*one) for database in found for one in database.extents} for of, found in reused.items()
+    }
+    lost_files = missing_files(
+        repository.blobs, {NamedFile(*one) for one in known.items()}.union(*reused_blobs.values()), at_hand
+    )
     return VerifiedFiles(
         {of: found for of, found in reused.items() if not reused_blobs[of] & lost_files},
-        {digest: extent for digest, extent in known.items() if Named(digest, extent) not in lost_files},
+        {digest: extent for digest, extent in known.items() if NamedFile(digest, extent) not in lost_files},
         frozenset(lost_files),
     )
 
@@ -190,7 +194,7 @@ def refuse_older(parts: Sequence[TaskManifest], newest: Newest) -> None:
     """
     for part in parts:
         there = newest.parts.get(part.task)
-        for store, end, other in behind(part, there) if there is not None else ():
+        for store, end, other in stores_behind(part, there) if there is not None else ():
             raise Fenced(
                 f"Nothing was published: the newest snapshot has store {store.store} of task {part.task} up to "
                 f"offset {other} of {end.topic_partition}, and this directory up to {end.end}.",

@@ -24,7 +24,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Below, segment_order
 from statecore.jobs.pipeline.store_to_build import BaseDirectory
 from statecore.repository.manifest import ChangelogEnd, StoreSnapshot
-from statecore.words import some_of
+from statecore.words import shortened_list
 
 Key = tuple[str, str]
 """Task and store."""
@@ -178,8 +178,10 @@ def _line(group: Sequence[Refused]) -> str:
     tasks, bases = (tuple(dict.fromkeys(names)) for names in zip(*((o.task, o.parent) for o in group), strict=True))
     likewise = "; the others likewise" if any(one.why != first.why for one in group) else ""
     of = "task" if len(tasks) == 1 else "tasks"
-    names = some_of(bases, 3)
-    return f"Store {first.store} of {of} {some_of(tasks, 3)} is not advanced from {names}: {first.why}{likewise}."
+    names = shortened_list(bases, 3)
+    return (
+        f"Store {first.store} of {of} {shortened_list(tasks, 3)} is not advanced from {names}: {first.why}{likewise}."
+    )
 
 
 class BaseCandidates(Protocol):

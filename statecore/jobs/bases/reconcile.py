@@ -51,7 +51,7 @@ from statecore.progress import Progress
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.download import FILES, Wanted, download
 from statecore.repository.manifest import Extent, StoredDatabase, TaskManifest
-from statecore.repository.rebase import advanced
+from statecore.repository.rebase import rebase_advance
 from statecore.spec.model import ApplicationSpec
 from statecore.statedir.state_directory import ensure_room
 
@@ -164,7 +164,7 @@ def rebased(
     if below is not None:
         kept = (one for one in below.stores if is_parent(below.task, one.store, one.identity))
         below = replace(below, stores=tuple(kept))
-    return advanced(mine, theirs, below)
+    return rebase_advance(mine, theirs, below)
 
 
 class Reconciler:

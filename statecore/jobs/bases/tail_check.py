@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.horizon import least_horizon_ms, stricter
+from statecore.changelog.horizon import smallest_horizon_ms, with_shorter_horizon
 from statecore.changelog.model import TopicDescription
 from statecore.changelog.soundness import BaseEnd, missed_deletes, start_moved, truncation
 from statecore.errors import Reason
@@ -97,7 +97,7 @@ def found_unsound(
         return Unsound.of(())
     finished_ms = cluster.time_ms()
     now = cluster.describe_topics(topics)
-    return unsound(plan, bases, runs, stricter(topics, now), cluster.epoch_ends, finished_ms)
+    return unsound(plan, bases, runs, with_shorter_horizon(topics, now), cluster.epoch_ends, finished_ms)
 
 
 def truncations(
@@ -126,4 +126,4 @@ def truncations(
 def _horizon_of(end: BaseEnd, part: PartitionPlan) -> int | None:
     """Shortest recorded delete retention beyond a base's end: when it was made, and when the plan was made."""
     seen = (end.horizon_ms,) if part.horizon_ms is None else (end.horizon_ms, part.horizon_ms)
-    return least_horizon_ms(seen)
+    return smallest_horizon_ms(seen)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from statecore.jobs.bases.base import Key
 from statecore.jobs.checkpoint.plan import CheckpointPlan
 from statecore.jobs.planning.plan import PartitionPlan
-from statecore.repository.manifest import Manifest, StoreSnapshot, TaskManifestReference, least_known
+from statecore.repository.manifest import Manifest, StoreSnapshot, TaskManifestReference, min_known
 from statecore.repository.publication import Publication
-from statecore.repository.snapshot_composition import Cut
+from statecore.repository.snapshot_composition import ReadPosition
 
 _SHARE_OF_HORIZON = 4
 
@@ -28,7 +28,7 @@ class ChangedTasks:
     """
 
     tasks: frozenset[str]
-    read_positions: Mapping[str, Cut]
+    read_positions: Mapping[str, ReadPosition]
     oldest_ms: int | None
     now_ms: int
     is_lowered: bool = False
@@ -58,7 +58,7 @@ def is_aged(oldest_ms: int | None, now_ms: int, horizon_ms: int | None) -> bool:
 def oldest_cut(manifest: Manifest, tasks: Iterable[str]) -> int | None:
     """Earliest time, in ms, up to which a snapshot says some tasks are complete; ``None`` if it lacks one."""
     references = [manifest.part(task) for task in tasks]
-    return least_known(None if one is None else one.cut_ms for one in references)
+    return min_known(None if one is None else one.cut_ms for one in references)
 
 
 def changed_tasks(
@@ -99,7 +99,7 @@ def changed_tasks(
     }
     quiet -= new | lagging | unread
     oldest = None if manifest is None else oldest_cut(manifest, quiet)
-    read_positions = {task: Cut(planned.made_ms, _horizon_of(planned, task)) for task in quiet}
+    read_positions = {task: ReadPosition(planned.made_ms, _horizon_of(planned, task)) for task in quiet}
     is_lowered = manifest is not None and any(
         _is_lower(cut, manifest.part(task)) for task, cut in read_positions.items()
     )
@@ -109,10 +109,10 @@ def changed_tasks(
 def _horizon_of(planned: CheckpointPlan, task: str) -> int | None:
     """Shortest delete retention of a task's changelogs when the ends were read."""
     parts = [part for part in planned.plan.partitions if part.task == task and not part.left_to_restore]
-    return least_known(part.horizon_ms for part in parts)
+    return min_known(part.horizon_ms for part in parts)
 
 
-def _is_lower(cut: Cut, known: TaskManifestReference | None) -> bool:
+def _is_lower(cut: ReadPosition, known: TaskManifestReference | None) -> bool:
     """Whether the delete retention is shorter than a snapshot says."""
     return (
         cut.horizon_ms is not None

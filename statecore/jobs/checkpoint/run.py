@@ -42,9 +42,9 @@ from statecore.jobs.engine import Engine, Workers
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.in_progress_marker import InProgressMarker, marked_in_progress
-from statecore.jobs.job import Job, Surroundings, nobody, spec_of
+from statecore.jobs.job import Job, JobContext, nobody, spec_of
 from statecore.jobs.job_files import RepositoryHome
-from statecore.jobs.pipeline.publish import Made, task_parts
+from statecore.jobs.pipeline.publish import Made, task_manifests
 from statecore.jobs.pipeline.range_tasks import ClusterSettings
 from statecore.jobs.pipeline.run_sink import ApplicationAddress
 from statecore.jobs.pipeline.stages import publish_rows, read_runs
@@ -74,7 +74,7 @@ _READERS = (
 
 
 @dataclass(frozen=True)
-class Warm:
+class OpenConnections:
     """Connections that a service reuses for every checkpoint.
 
     Attributes:
@@ -93,7 +93,7 @@ def run_checkpoint(
     *,
     faults: FaultPoints = NO_FAULTS,
     say: Callable[[str], None] = nobody,
-    warm: Warm | None = None,
+    warm: OpenConnections | None = None,
     little: int = LITTLE,
 ) -> RestoreReport | RestorePlan:
     """Advance the newest snapshot of an application.
@@ -118,7 +118,7 @@ def run_checkpoint(
             ApplicationRepository.at(request.repository, spec.application_id) if warm is None else warm.repository
         )
         home = RepositoryHome(repository, request.request_id)
-        around = Surroundings(spec, home, progress or NullProgress(), faults, say)
+        around = JobContext(spec, home, progress or NullProgress(), faults, say)
         return _Checkpoint(request, around, repository, engine, None if warm is None else warm.cluster, little).run()
     except FaultInjected:
         raise
@@ -140,7 +140,7 @@ class _Checkpoint(Job):
     def __init__(
         self,
         request: CheckpointRequest,
-        around: Surroundings,
+        around: JobContext,
         repository: ApplicationRepository,
         engine: Engine,
         cluster: Cluster | None,
@@ -325,7 +325,7 @@ class _Checkpoint(Job):
             return None
         with self.phase("publish"):
             self.progress.phase("publish")
-            self.made = task_parts(
+            self.made = task_manifests(
                 planned.plan.of_tasks(news.tasks),
                 made,
                 {},
@@ -360,7 +360,7 @@ class _Checkpoint(Job):
         """
         request = replace(self.request, request_id=f"{self.request.request_id}-healed", decided_upon=None)
         home = RepositoryHome(self.repository, request.request_id)
-        around = Surroundings(self.spec, home, self.progress, self.faults, self.say)
+        around = JobContext(self.spec, home, self.progress, self.faults, self.say)
         job = _Checkpoint(request, around, self.repository, local_engine(self.engine), self.cluster, self.little)
         job.rebuilds_damaged = True
         snapshots = [entry.snapshot for entry in self.repository.head().snapshots]

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.groups import committed_offsets
-from statecore.changelog.horizon import ENDLESS_MS, horizon_seen, shortest_horizon_ms
+from statecore.changelog.horizon import ENDLESS_MS, recorded_horizon_ms, shortest_horizon_ms
 from statecore.changelog.model import TopicDescription
 from statecore.errors import Reason, Retryable, StatecoreError
 from statecore.formats.topic_partition import TopicPartition
@@ -37,7 +37,7 @@ from statecore.jobs.checkpoint.changed_tasks import is_aged, oldest_cut
 from statecore.jobs.checkpoint.request import DEFAULT_VERSIONED_MS
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.in_progress_marker import marker_age
-from statecore.jobs.planning.plan import consumed, end_of, is_left
+from statecore.jobs.planning.plan import consumed, end_of, is_restored_by_kafka_streams
 from statecore.jobs.planning.selection import check_partitions, select_stores
 from statecore.jobs.versioned_start import VersionedStart
 from statecore.repository.application_repository import ApplicationRepository
@@ -255,7 +255,7 @@ class _BrokerState:
             store = there.get((task, name))
             if store is None:
                 return Reason(f"store {name} of task {task} is in no snapshot", "store-new", task=task, store=name)
-            left = is_left(declared, self.versioned)
+            left = is_restored_by_kafka_streams(declared, self.versioned)
             if left != store.left_to_restore or differences(task, store, self.spec, empty=left):
                 return Reason(
                     f"the declaration of store {name} of task {task} has changed",
@@ -315,8 +315,8 @@ class _BrokerState:
         """The current delete retention of a task's changelogs if a snapshot recorded a longer one."""
         seen: dict[str, int] = {}
         for (task, _), (store, _) in self.stores.items():
-            if task in tasks and not is_left(store, self.versioned):
-                seen[task] = min(horizon_seen(self.topics[store.changelog]), seen.get(task, ENDLESS_MS))
+            if task in tasks and not is_restored_by_kafka_streams(store, self.versioned):
+                seen[task] = min(recorded_horizon_ms(self.topics[store.changelog]), seen.get(task, ENDLESS_MS))
         known = {part.task: part.horizon_ms for part in manifest.parts}
         lowered = (now for task, now in seen.items() if (then := known.get(task)) is not None and now < then)
         return min(lowered, default=None)
@@ -340,7 +340,12 @@ def _ends(
     versioned: VersionedStart,
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
     """Where a checkpoint would stop reading now, and where the logs end."""
-    read = {part for store, partitions in stores if not is_left(store, versioned) for part in partitions}
+    read = {
+        part
+        for store, partitions in stores
+        if not is_restored_by_kafka_streams(store, versioned)
+        for part in partitions
+    }
     sources = {part for store, partitions in stores if is_source(spec, store) for part in partitions} & read
     logs = cluster.log_offsets(read)
     committed = committed_offsets(cluster, spec.application_id, sources)
@@ -353,7 +358,7 @@ def _ago(then_ms: int, now_ms: int) -> str:
     return f"{max(now_ms - then_ms, 0) / 1000:,.0f} s ago"
 
 
-def beside_each_other(
+def check_all(
     looks: Mapping[str, Callable[[], Verdict]],
     *,
     at_once: int = AT_ONCE,

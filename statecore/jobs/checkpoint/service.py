@@ -21,7 +21,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.errors import Capacity, Fenced, Retryable
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.checkpoint.request import CheckpointRequest
-from statecore.jobs.checkpoint.run import Warm, run_checkpoint
+from statecore.jobs.checkpoint.run import OpenConnections, run_checkpoint
 from statecore.jobs.engine import Engine
 from statecore.jobs.in_progress_marker import marker_age
 from statecore.jobs.job import nobody, spec_of
@@ -35,7 +35,7 @@ _WAIT = 15.0
 """Seconds between two checks whether the other job has ended."""
 
 
-def follow(
+def run_service(
     request: CheckpointRequest,
     engine: Engine,
     interval: float,
@@ -71,7 +71,7 @@ def follow(
                     say(f"Another job is in progress, marked {heard:.0f} s ago. The next check is in {_WAIT:.0f} s.")
                     sleep(_WAIT)
                     continue
-                report = run(request, engine, progress, say=say, warm=Warm(repository, cluster))
+                report = run(request, engine, progress, say=say, warm=OpenConnections(repository, cluster))
             except (Retryable, Fenced, Capacity) as error:
                 progress.done("failed")
                 fresh = f" The newest checkpoint is of {last}." if last else ""

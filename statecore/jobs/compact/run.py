@@ -10,8 +10,8 @@ The phases, and why a kill at any time is harmless::
 **It is a publication like any other**, and no job waits for it. If another job has published meanwhile, each database
 is
 rebased separately: if the merged runs are still adjacent there, they are replaced, else the database is left as it is
-(:func:`statecore.repository.rebase.folded`). So a checkpoint published in between is kept, and of two concurrent
-compactions one has no effect.
+(:func:`statecore.repository.rebase.rebase_compaction`). So a checkpoint published in between is kept, and of two
+concurrent compactions one has no effect.
 
 **The rows of a store do not change**, so its known digest is carried over. If each database of a store has become one
 run,
@@ -44,7 +44,7 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.content_digests import keep_content, known_contents
 from statecore.repository.manifest import StoreSnapshot, TaskManifest
 from statecore.repository.publication import Publication, Published
-from statecore.repository.rebase import Compaction, folded
+from statecore.repository.rebase import Compaction, rebase_compaction
 from statecore.spec.model import ApplicationSpec
 
 ORIGIN = "fold"
@@ -137,7 +137,7 @@ def _published(
     """Publish the compacted tasks; ``None`` if nothing is left of them after rebasing."""
 
     def made(_: TaskManifest | None, theirs: TaskManifest) -> TaskManifest | None:
-        part = folded(merged_runs[theirs.task], theirs)
+        part = rebase_compaction(merged_runs[theirs.task], theirs)
         return part and replace(part, stores=tuple(map(_with_digest, part.stores)))
 
     mine = [part for task in merged_runs if (part := made(None, parts[task])) is not None]

@@ -16,7 +16,7 @@ from statecore.jobs.diagnose.request import DiagnoseRequest
 from statecore.jobs.diagnose.run import run_diagnose
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.program import parser_of, reporting, request_in, write_report
-from statecore.jobs.starter import end_with_the_starter
+from statecore.jobs.starter import exit_with_parent_process
 from statecore.progress import MachineProgress
 
 
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--here", action="store_true", help="end with the process that started it")
     options = parser.parse_args(arguments)
     if options.here:
-        end_with_the_starter()
+        exit_with_parent_process()
     return reporting(options.report, lambda: _run(options))
 
 

@@ -39,7 +39,7 @@ from statecore.spec.reader import parse_spec
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_offsets import Standing, known
 from statecore.statedir.store_places import application_directory, declared_at
-from statecore.words import some_of
+from statecore.words import shortened_list
 
 _NO_BROKERS = "nobody:1"
 """Placeholder for the brokers, which a snapshot does not record."""
@@ -123,7 +123,7 @@ class References:
         asked = set(request.tasks) or in_directory
         notes = []
         if lacking := sorted(in_snapshot - in_directory - set(request.tasks)):
-            notes.append(f"Not compared, because the directory lacks these tasks: {some_of(lacking, 10)}.")
+            notes.append(f"Not compared, because the directory lacks these tasks: {shortened_list(lacking, 10)}.")
         words = f"the snapshot {entry.snapshot} in {repository.url}"
         if not asked & in_snapshot:
             return Reference(temporary, words, spec, notes=tuple(notes), scratch=temporary.state_dir)
@@ -211,7 +211,7 @@ class References:
                     tails.append(f"{part} from {end} to {log.log_end}")
         if tails:
             yield (
-                f"Changelogs have records after the stores: {some_of(tails, 10)}. Rows that were overwritten or "
+                f"Changelogs have records after the stores: {shortened_list(tails, 10)}. Rows that were overwritten or "
                 "deleted there may have been compacted away before: these count as extra."
             )
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from statecore.errors import Capacity
-from statecore.filesystem import FileMoment, file_hashes, file_sha256
+from statecore.filesystem import FileState, file_hashes, file_sha256
 from statecore.formats.rocksdb_log import DATA_SUFFIXES
 from statecore.jobs.fetch.store_to_fetch import StoreToFetch
 from statecore.jobs.pipeline import staging
@@ -44,7 +44,7 @@ class FetchedFiles:
     def __init__(self, directory: StateDirectory) -> None:
         self._directory = directory
         self.path = directory.work_path / FETCHED
-        self.hashed: dict[str, FileMoment | None] = {}
+        self.hashed: dict[str, FileState | None] = {}
 
     def to_come(self, stores: Iterable[StoreToFetch], at_hand: Collection[str]) -> int:
         """Bytes to download: files of the stores that are neither downloaded nor among ``at_hand``."""
@@ -96,7 +96,7 @@ class FetchedFiles:
         found = {}
         for path in candidates:
             with suppress(OSError):  # an unreadable file is downloaded
-                moment = FileMoment.of(path)
+                moment = FileState.of(path)
                 found[sha256 := file_sha256(path)] = path
                 self.hashed[sha256] = moment
         hashes = {sha256 for of_size in wanted.values() for sha256 in of_size}
@@ -136,7 +136,7 @@ class FetchedFiles:
         """Verify files that an earlier attempt downloaded, because the disk may have damaged them since."""
         hashes = sorted({one.sha256 for one in _each_once(stores)})
         paths = [path for sha256 in hashes if (path := self.path / staging.file_name(sha256)).is_file()]
-        moments = [FileMoment.of(path) for path in paths]
+        moments = [FileState.of(path) for path in paths]
         for path, moment, sha256 in zip(paths, moments, file_hashes(paths), strict=True):
             if path.name == sha256:
                 self.hashed[sha256] = moment

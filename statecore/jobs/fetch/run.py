@@ -41,7 +41,7 @@ from statecore.jobs.fetch.select import FoundSnapshot, Snapshots
 from statecore.jobs.fetch.store_to_fetch import StoreToFetch
 from statecore.jobs.fetch.topic_check import check_topics
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.job import Job, Surroundings
+from statecore.jobs.job import Job, JobContext
 from statecore.jobs.job_files import DirectoryHome
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.image_tasks import ImageResult
@@ -123,7 +123,7 @@ def _run_fetch(
         found = snapshots.first()
         progress.done()
         home = DirectoryHome(directory.work_path, directory.work_path, request.request_id)
-        around = Surroundings(found.spec, home, progress, faults, say)
+        around = JobContext(found.spec, home, progress, faults, say)
         job = _Fetch(request, declared, snapshots, directory, around, cluster)
         if request.plan_only:
             say(directory.owner_note())
@@ -162,7 +162,7 @@ class _Fetch(Job):
         declared: ApplicationSpec | None,
         snapshots: Snapshots,
         directory: StateDirectory,
-        around: Surroundings,
+        around: JobContext,
         cluster: Callable[..., Cluster],
     ) -> None:
         super().__init__(around, request_id=request.request_id, state_dir=request.state_dir, doing=_activity(request))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from statecore.filesystem import FileMoment
+from statecore.filesystem import FileState
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.rocksdb_log import DATA_SUFFIXES
 from statecore.formats.topic_partition import TopicPartition
@@ -91,7 +91,7 @@ class StoreToFetch:
         return is_known and not self.merged_bytes and not self.snapshot.kind.is_versioned
 
     def built(
-        self, hashed: Mapping[str, FileMoment | None], content: StoreDigest | None, *, count: bool = False
+        self, hashed: Mapping[str, FileState | None], content: StoreDigest | None, *, count: bool = False
     ) -> StoreToBuild:
         """The store as input of the build stage.
 

@@ -18,7 +18,7 @@ from statecore.stores.lock_holder import Holder
 
 
 @dataclass(frozen=True)
-class Try:
+class UnfinishedChange:
     """An unfinished attempt of a migration or a repair.
 
     Attributes:
@@ -51,7 +51,7 @@ class Changes:
 
     migration: MigrateReport | None = None
     repair: RepairReport | None = None
-    unfinished: tuple[Try, ...] = ()
+    unfinished: tuple[UnfinishedChange, ...] = ()
 
     @property
     def requests(self) -> frozenset[str]:
@@ -67,7 +67,7 @@ class Changes:
         }
 
 
-def changes_of(work: Path, files: Iterable[Path], holder: Holder | None, here: str, trouble: list[str]) -> Changes:
+def read_changes(work: Path, files: Iterable[Path], holder: Holder | None, here: str, trouble: list[str]) -> Changes:
     """Read the migrations and repairs of a directory.
 
     Args:
@@ -89,10 +89,10 @@ def changes_of(work: Path, files: Iterable[Path], holder: Holder | None, here: s
             continue
         except Invalid as error:
             trouble.append(f"{file}: {error}")
-    return Changes(migration, repair, tuple(killed_tries(work, holder, here)))
+    return Changes(migration, repair, tuple(unfinished_changes(work, holder, here)))
 
 
-def killed_tries(work: Path, holder: Holder | None = None, here: str = "") -> Iterator[Try]:
+def unfinished_changes(work: Path, holder: Holder | None = None, here: str = "") -> Iterator[UnfinishedChange]:
     """Attempts of migrations and repairs without a recorded end.
 
     Args:
@@ -110,4 +110,6 @@ def killed_tries(work: Path, holder: Holder | None = None, here: str = "") -> It
         if "job" in document:
             attempt = Attempt.of(document)
             running = holder is not None and (holder.process, here) == (attempt.process, attempt.host)
-            yield Try(file, str(document["job"]), attempt, tuple(map(str, document.get("words") or ())), running)
+            yield UnfinishedChange(
+                file, str(document["job"]), attempt, tuple(map(str, document.get("words") or ())), running
+            )

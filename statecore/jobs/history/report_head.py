@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from statecore.documents import parsed
+from statecore.documents import parse_json
 from statecore.errors import Invalid
 from statecore.jobs.attempt import Attempt, utc
 from statecore.jobs.restore.report import REPORT
@@ -118,7 +118,7 @@ class RestoredPartition:
 def read_report(path: Path) -> dict[str, Any]:
     """Read the document at ``path``. Raises ``ReportError``: it does not exist or is no JSON object."""
     try:
-        document = parsed(path.read_bytes())
+        document = parse_json(path.read_bytes())
     except FileNotFoundError:
         raise ReportError(f"The job wrote no report to {path}.") from None
     except (OSError, ValueError) as cause:

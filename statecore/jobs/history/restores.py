@@ -22,9 +22,9 @@ from statecore.errors import Invalid
 from statecore.filesystem import tree_bytes
 from statecore.formats.releases import LOCK_FILE
 from statecore.jobs.attempt import Instance, utc
-from statecore.jobs.backup.scratch_dir import is_at_work
+from statecore.jobs.backup.scratch_dir import is_in_use
 from statecore.jobs.fetch.report import FETCH_SUFFIX
-from statecore.jobs.history.directory_changes import Changes, changes_of
+from statecore.jobs.history.directory_changes import Changes, read_changes
 from statecore.jobs.history.fetches import Fetches, fetches_of
 from statecore.jobs.history.report_head import (
     Outcome,
@@ -93,7 +93,7 @@ class UnfinishedRestore:
 
 
 @dataclass(frozen=True)
-class LeftBehind:
+class Leftover:
     """Something in ``.statecore`` that no finished restore needs.
 
     Attributes:
@@ -131,7 +131,7 @@ class Restores:
     attempts: tuple[ReportHead, ...]
     partitions: tuple[RestoredPartition, ...]
     unfinished: tuple[UnfinishedRestore, ...] = ()
-    left: tuple[LeftBehind, ...] = ()
+    left: tuple[Leftover, ...] = ()
     trouble: tuple[str, ...] = ()
     writer: Holder | None = None
     fetches: Fetches = field(default_factory=Fetches)
@@ -190,12 +190,12 @@ class Restores:
         }
 
 
-def known_of(reports: InstanceReports) -> Restores:
+def from_reports(reports: InstanceReports) -> Restores:
     """The history from an instance's reports only."""
     return Restores(reports.instance, False, None, reports.attempts, reports.partitions)
 
 
-def restores_of(directory: StateDirectory, reported: Iterable[InstanceReports] = ()) -> Restores:
+def read_history(directory: StateDirectory, reported: Iterable[InstanceReports] = ()) -> Restores:
     """Read the history of an application's directory, and merge the reports on it.
 
     Args:
@@ -211,7 +211,7 @@ def restores_of(directory: StateDirectory, reported: Iterable[InstanceReports] =
         files = _newest(directory.work_path / PLANS)
         finished, partitions = _finished(files, trouble)
         fetches = fetches_of([path for path in files if path.suffix == FETCH_SUFFIX][:MAX_READ], trouble)
-        changes = changes_of(directory.work_path, files[:MAX_READ], holder, socket.gethostname(), trouble)
+        changes = read_changes(directory.work_path, files[:MAX_READ], holder, socket.gethostname(), trouble)
         journal = _journal(directory.work_path, trouble)
         if journal is not None and journal.request_id in fetches.requests | changes.requests:
             journal = None  # it belongs to that fetch, migration or repair
@@ -347,7 +347,7 @@ def _count_files(directory: Path, pattern: str) -> int:
     return sum(1 for _ in directory.rglob(pattern))
 
 
-def _left(work: Path, unfinished: list[UnfinishedRestore]) -> list[LeftBehind]:
+def _left(work: Path, unfinished: list[UnfinishedRestore]) -> list[Leftover]:
     """Contents of the work directory besides plans, journal and record."""
     wanted = {one.plan_id: one.request_id for one in unfinished if one.plan_id}
     found = []
@@ -357,12 +357,12 @@ def _left(work: Path, unfinished: list[UnfinishedRestore]) -> list[LeftBehind]:
             continue
         if entry.name in wanted:
             meaning = f"built files of request {wanted[entry.name]}; a retry of it resumes with them"
-        elif known.name == SCRATCH_PREFIX and is_at_work(entry):
+        elif known.name == SCRATCH_PREFIX and is_in_use(entry):
             meaning = "hard links of a running backup"
         else:
             meaning = known.meaning
         size = entry.stat().st_size if entry.is_file() else tree_bytes(entry)
-        found.append(LeftBehind(entry.name, size, meaning))
+        found.append(Leftover(entry.name, size, meaning))
     return found
 
 

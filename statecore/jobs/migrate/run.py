@@ -32,7 +32,7 @@ from statecore.formats.releases import CHECKPOINT_FILE, RELEASES
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.attempt import Attempt, utc_now
-from statecore.jobs.directory_change import OnDirectory, declared_in, directory_of
+from statecore.jobs.directory_change import DirectoryChange, declared_in, directory_of
 from statecore.jobs.engine import Engine, Question, Workers
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.in_process import InProcessEngine
@@ -53,7 +53,7 @@ from statecore.jobs.plan_id import plan_id_of, refuse_another_plan, refuse_in_us
 from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.restore.report import PROCESSES
 from statecore.progress import Progress
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, undecided_in_words
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, undecided_note
 from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.journal_recovery import Outcome as Placed
 from statecore.statedir.state_directory import StateDirectory
@@ -112,7 +112,7 @@ def run_migrate(
         raise as_statecore_error(error, _activity(request)) from error
 
 
-class _Migration(OnDirectory):
+class _Migration(DirectoryChange):
     """One attempt of a migration."""
 
     report_suffix = MIGRATION_SUFFIX
@@ -133,7 +133,7 @@ class _Migration(OnDirectory):
         self.to = RELEASES[request.to]
 
     def words(self) -> tuple[str, ...]:
-        """See :class:`OnDirectory`."""
+        """See :class:`DirectoryChange`."""
         return "migrate", *self.request.to_words(without=("approved", "request_id"))
 
     def run(self) -> MigrateReport:
@@ -321,7 +321,7 @@ class _Migration(OnDirectory):
         )
 
     def _notes(self) -> tuple[str, ...]:
-        undecided = "" if self.declared is None else undecided_in_words(self.declared)
+        undecided = "" if self.declared is None else undecided_note(self.declared)
         if not undecided:
             return ()
         return (f"{undecided}. Their kinds are detected in the directory; declare them in the spec.",)

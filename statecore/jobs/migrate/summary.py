@@ -19,7 +19,7 @@ _NUMBER = r"(?<![\w.,-])\d+(?:,\d{3})*(?![\w-]|[.,]\d)"
 
 
 @dataclass(frozen=True)
-class Together:
+class CombinedChange:
     """A change or message shared by several tasks.
 
     Attributes:
@@ -35,7 +35,7 @@ class Together:
     kind: str = ""
 
 
-def done(report: MigrateReport) -> list[Together]:
+def done(report: MigrateReport) -> list[CombinedChange]:
     """Changes of each store and of files beside the stores; includes stores without changes."""
     stores: dict[tuple[str, str, tuple[tuple[str, bool], ...]], tuple[list[str], list[MigratedStore]]] = {}
     beside: dict[tuple[str, ...], list[str]] = {}
@@ -49,8 +49,8 @@ def done(report: MigrateReport) -> list[Together]:
         if task.steps:
             beside.setdefault(task.steps, []).append(task.task)
     return [
-        *(Together(tuple(tasks), _steps(same), name, kind) for (name, kind, _), (tasks, same) in stores.items()),
-        *(Together(tuple(tasks), "; ".join(steps)) for steps, tasks in beside.items()),
+        *(CombinedChange(tuple(tasks), _steps(same), name, kind) for (name, kind, _), (tasks, same) in stores.items()),
+        *(CombinedChange(tuple(tasks), "; ".join(steps)) for steps, tasks in beside.items()),
     ]
 
 
@@ -73,22 +73,22 @@ def _is_unknown(step: MigratedStep) -> bool:
     return any(offset < 0 for offset in step.offsets.values())
 
 
-def left(report: MigrateReport) -> list[Together]:
+def left(report: MigrateReport) -> list[CombinedChange]:
     """Why things are not changed, and what the application will do with them."""
     return _combined(report, lambda task: task.left)
 
 
-def notes(report: MigrateReport) -> list[Together]:
+def notes(report: MigrateReport) -> list[CombinedChange]:
     """Notes for the operator."""
     return _combined(report, lambda task: task.notes)
 
 
-def refused(report: MigrateReport) -> list[Together]:
+def refused(report: MigrateReport) -> list[CombinedChange]:
     """Why tasks cannot be migrated."""
     return _combined(report, lambda task: task.refused)
 
 
-def _combined(report: MigrateReport, of: Callable[[MigratedTask], Iterable[str]]) -> list[Together]:
+def _combined(report: MigrateReport, of: Callable[[MigratedTask], Iterable[str]]) -> list[CombinedChange]:
     """Combine sentences that differ only in numbers and in the partition of the task."""
     found: dict[tuple[str, ...], tuple[list[str], list[list[str]]]] = {}
     for task in report.tasks:
@@ -97,7 +97,7 @@ def _combined(report: MigrateReport, of: Callable[[MigratedTask], Iterable[str]]
             tasks, same = found.setdefault(tuple(pieces[::2]), ([], []))
             tasks.append(task.task)
             same.append(pieces)
-    return [Together(tuple(dict.fromkeys(tasks)), _common(same)) for tasks, same in found.values()]
+    return [CombinedChange(tuple(dict.fromkeys(tasks)), _common(same)) for tasks, same in found.values()]
 
 
 def _pieces(sentence: str, task: str) -> list[str]:

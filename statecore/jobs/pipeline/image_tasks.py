@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 from statecore.documents import DocumentType
 from statecore.errors import Corrupted, Invalid, NotFound
-from statecore.filesystem import file_sha256, is_as_it_was, link_or_copy, tree_bytes
+from statecore.filesystem import file_sha256, is_unmodified, link_or_copy, tree_bytes
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Image, RunFormat
-from statecore.jobs.answers import answer, answers
+from statecore.jobs.answers import run_task, run_tasks
 from statecore.jobs.engine import Failure
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.merge_tasks import SliceResult, forget_slice, joined, spent_on
@@ -99,7 +99,7 @@ def build_stores(tasks: Sequence[ImageTask]) -> list[ImageResult | Failure]:
     together = [task for task in tasks if not task.built.kind.is_versioned]
     alone = [task for task in tasks if task.built.kind.is_versioned]
     if len(together) < _IMAGES_AT_ONCE:
-        return answers(_build_store, tasks)
+        return run_tasks(_build_store, tasks)
     built: list[ImageResult | Failure] = []
     left = deque(together)
     failed = threading.Event()
@@ -110,7 +110,7 @@ def build_stores(tasks: Sequence[ImageTask]) -> list[ImageResult | Failure]:
                 task = left.popleft()
             except IndexError:  # the other thread may have taken the last
                 return
-            found = answer(_build_store, task)
+            found = run_task(_build_store, task)
             built.append(found)
             if isinstance(found, Failure):
                 failed.set()
@@ -118,7 +118,7 @@ def build_stores(tasks: Sequence[ImageTask]) -> list[ImageResult | Failure]:
     with ThreadPoolExecutor(_IMAGES_AT_ONCE, "statecore-image") as pool:
         for building in [pool.submit(build) for _ in range(_IMAGES_AT_ONCE)]:
             building.result()
-    return built if failed.is_set() else built + answers(_build_store, alone)
+    return built if failed.is_set() else built + run_tasks(_build_store, alone)
 
 
 def _build_store(task: ImageTask) -> ImageResult:
@@ -248,7 +248,7 @@ def _linked_base(directory: Path, base: BaseFiles, built: StoreToBuild, blobs: B
 
 def _check_base_file(built: StoreToBuild, path: Path, sha256: str) -> None:
     """Check that a file of a base is still what was downloaded; it is not hashed after this. Raises ``Corrupted``."""
-    if not is_as_it_was(path, built.hashed.get(sha256)) and file_sha256(path) != sha256:
+    if not is_unmodified(path, built.hashed.get(sha256)) and file_sha256(path) != sha256:
         raise Corrupted(
             f"The file {path.name} of store {built.store!r} of task {built.task} has changed since it was downloaded.",
             code="staged-file-corrupted",

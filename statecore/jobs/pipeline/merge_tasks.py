@@ -16,7 +16,7 @@ from statecore.documents import DocumentType
 from statecore.errors import Corrupted, Invalid, NotFound, Retryable
 from statecore.images.model import MergedDatabase, Run, RunFile, SliceContent
 from statecore.images.read_amplification import SLICE_BYTES, slices_of
-from statecore.jobs.answers import answers
+from statecore.jobs.answers import run_tasks
 from statecore.jobs.engine import Failure
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.staging_place import StagingPlace
@@ -135,7 +135,7 @@ def _is_local(blobs: Blobs, run: Run) -> bool:
 
 def merge_slices(tasks: Sequence[SliceTask]) -> list[SliceResult | Failure]:
     """Merge slices, except those that an earlier attempt of the plan has merged."""
-    return answers(_merge_slice, tasks)
+    return run_tasks(_merge_slice, tasks)
 
 
 def _merge_slice(task: SliceTask) -> SliceResult:

@@ -30,7 +30,7 @@ from statecore.repository.manifest import (
     StoredRun,
     StoreSnapshot,
     TaskManifest,
-    least_known,
+    min_known,
 )
 from statecore.repository.publication import Publication, Published
 from statecore.spec.model import ApplicationSpec
@@ -98,7 +98,7 @@ class SnapshotOf:
             Fenced, Corrupted, Invalid, Retryable, Capacity: see :meth:`Publication.publish`.
         """
         frozen, plan = planned.frozen, planned.published
-        parts = task_parts(
+        parts = task_manifests(
             plan,
             made,
             images,
@@ -124,7 +124,7 @@ class SnapshotOf:
         return published
 
 
-def task_parts(
+def task_manifests(
     plan: RestorePlan,
     made: Made,
     images: Mapping[Key, Image],
@@ -161,7 +161,7 @@ def task_parts(
         # A versioned store records it always, as its age, because a tail cannot advance it.
         was_all = all(part.was_all for part in parts)
         read_at_ms = cut_ms if parts[0].kind.is_versioned or was_all else None
-        horizon_ms = least_known(part.horizon_ms for part in parts) if was_all else None
+        horizon_ms = min_known(part.horizon_ms for part in parts) if was_all else None
         store = _store(plan, parts, databases, stream_time, content, spec_digest)
         store = replace(store, cut_ms=read_at_ms, horizon_ms=horizon_ms)
         tasks[key[0]].append(replace(store, advanced_from=None if below is None or base is None else base.name))

@@ -19,7 +19,7 @@ from statecore.documents import DocumentType
 from statecore.errors import Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.images.model import Below, Run, RunFile, Segmentation
-from statecore.jobs.answers import answer, answers
+from statecore.jobs.answers import run_task, run_tasks
 from statecore.jobs.engine import Failure
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.run_sink import ApplicationAddress, Publisher
@@ -138,7 +138,7 @@ def read_ranges(tasks: Sequence[RangeTask]) -> list[RangeResult | Failure]:
     progress = ReadingProgress(first.place, first.task, first.store, first.offset_range)
     batch = _Batch(cluster, first, progress)
     try:
-        return batch.finished(answers(batch.read, tasks), first)
+        return batch.finished(run_tasks(batch.read, tasks), first)
     finally:
         batch.close()
         progress.close()
@@ -170,7 +170,7 @@ class _Batch:
         """The results, after all waiting runs are published."""
         publisher = self._publisher
         if publisher is not None and publisher.waits:
-            flushed = answer(lambda _: publisher.flush(), first)
+            flushed = run_task(lambda _: publisher.flush(), first)
             if isinstance(flushed, Failure):
                 return [one for one in found if isinstance(one, Failure)] or [flushed]
         return [

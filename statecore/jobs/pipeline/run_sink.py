@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from statecore.images.model import RunFile
 from statecore.jobs.pipeline.repository_place import blobs_at
-from statecore.repository.blob_verification import Named, lost
+from statecore.repository.blob_verification import NamedFile, missing_files
 from statecore.repository.layout import Layout
 from statecore.repository.manifest import Extent
 from statecore.repository.upload import PACK_BYTES, SMALL, LocalFile, put_files
@@ -37,7 +37,7 @@ class ApplicationAddress:
 
         In a directory every byte is read; elsewhere only the length of the blobs is checked, because readers hash them.
         """
-        return not lost(blobs_at(self.url), (Named(*one) for one in runs), read=None)
+        return not missing_files(blobs_at(self.url), (NamedFile(*one) for one in runs), read=None)
 
 
 class Publisher:

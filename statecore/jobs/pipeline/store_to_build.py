@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from statecore.filesystem import FileMoment
+from statecore.filesystem import FileState
 from statecore.formats.kinds import StoreKind
 from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition
@@ -88,7 +88,7 @@ class StoreToBuild:
     segmentation: Segmentation | None = None
     bases: tuple[BaseFiles | BaseDirectory, ...] = ()
     size: int = 0
-    hashed: Mapping[str, FileMoment | None] = field(default_factory=dict)
+    hashed: Mapping[str, FileState | None] = field(default_factory=dict)
     content: StoreDigest | None = None
     is_counted: bool = True
 

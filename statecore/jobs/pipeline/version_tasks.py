@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from statecore.errors import Corrupted
 from statecore.images.model import Run, Segmentation
-from statecore.jobs.answers import answers
+from statecore.jobs.answers import run_tasks
 from statecore.jobs.engine import Failure
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.range_tasks import RangeResult, forget_range
@@ -70,7 +70,7 @@ class VersionResult:
 
 def publish_versions(tasks: Sequence[VersionTask]) -> list[VersionResult | Failure]:
     """Build and publish the rows of versioned stores."""
-    return answers(_publish, tasks)
+    return run_tasks(_publish, tasks)
 
 
 def _publish(task: VersionTask) -> VersionResult:

@@ -9,7 +9,7 @@ from statecore.jobs.planning.estimate import DiskNeed
 from statecore.statedir.state_directory import StateDirectory, ensure_room
 
 
-def doubts(directory: StateDirectory, staging_dir: str | None, disk: DiskNeed) -> list[str]:
+def disk_warnings(directory: StateDirectory, staging_dir: str | None, disk: DiskNeed) -> list[str]:
     """Warnings for disks that may have too little room.
 
     Args:
@@ -26,7 +26,7 @@ def ensured_room(directory: StateDirectory, staging_dir: str | None, disk: DiskN
     directory.ensure_room(disk.least)
     for place in _elsewhere(directory, staging_dir):
         ensure_room(place, disk.least)
-    return doubts(directory, staging_dir, disk)
+    return disk_warnings(directory, staging_dir, disk)
 
 
 def _elsewhere(directory: StateDirectory, staging_dir: str | None) -> list[Path]:

@@ -47,7 +47,8 @@ class DiskNeed:
         if not self.least or free >= self.most:
             return None
         return (
-            f"{where} has {said(free)} free, and the restore takes up to {said(self.most)} while it runs, estimated "
+            f"{where} has {format_bytes(free)} free, and the restore takes up to "
+            f"{format_bytes(self.most)} while it runs, estimated "
             "from the sizes of its changelogs. If the disk fills up, the restore stops (exit 15) and existing stores "
             "stay unchanged; then make room, or restore fewer stores or partitions at a time."
         )
@@ -106,19 +107,20 @@ def estimate_of(plan: RestorePlan, weights: Weights, disk: DiskNeed | None, memo
     if not read:
         return "Nothing is new." if disk is None and plan.partitions else "Nothing is read."
     of_reading = (
-        f"About {records:,.0f} records of {said(size)} in {sum(ranges for _, ranges in read)} ranges are read. Each "
-        f"worker holds up to {said(memory_budget)} of records (--memory-budget)."
+        f"About {records:,.0f} records of {format_bytes(size)} in "
+        f"{sum(ranges for _, ranges in read)} ranges are read. Each "
+        f"worker holds up to {format_bytes(memory_budget)} of records (--memory-budget)."
     )
     if disk is None:
         return of_reading
     return (
-        f"{of_reading} The stores take at most about {said(disk.stores)} of disk, and temporary files "
-        f"{said(disk.besides)} more while they are built. If records replace others, the stores take less, and "
+        f"{of_reading} The stores take at most about {format_bytes(disk.stores)} of disk, and temporary files "
+        f"{format_bytes(disk.besides)} more while they are built. If records replace others, the stores take less, and "
         "temporary files at most twice as much as the stores."
     )
 
 
-def said(count: float) -> str:
+def format_bytes(count: float) -> str:
     """Bytes with a binary unit."""
     for unit in _UNITS[:-1]:
         if count < 1024:

@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from statecore.changelog.horizon import horizon_seen
+from statecore.changelog.horizon import recorded_horizon_ms
 from statecore.changelog.model import IsolationLevel, LogOffsets, OffsetRange, TopicDescription
 from statecore.changelog.ranges import plan_ranges
 from statecore.changelog.shapes import PartitionShape
@@ -291,7 +291,9 @@ def make_plan(
             if base is not None and store.kind.is_versioned:
                 end = start  # inherited unchanged: a tail cannot advance it
             whole.append((store, OffsetRange(store.changelog, partition, start, end)))
-    read = {span for store, span in whole if span.start < span.end and not is_left(store, versioned)}
+    read = {
+        span for store, span in whole if span.start < span.end and not is_restored_by_kafka_streams(store, versioned)
+    }
     counts = Counter(span.topic_partition for span in read)
     alone = {span for span in read if counts[span.topic_partition] == 1}
     # Stores that share a changelog and begin at different offsets each read their own range.
@@ -310,15 +312,15 @@ def make_plan(
             start=span.start,
             end=span.end,
             log_end=offsets[span.topic_partition].log_end,
-            ranges=() if is_left(store, versioned) else tuple(sorted(ranges.get(span, ()))),
+            ranges=() if is_restored_by_kafka_streams(store, versioned) else tuple(sorted(ranges.get(span, ()))),
             retention_ms=retention_of(store),
             segment_interval_ms=segment_interval_of(store),
-            left_to_restore=is_left(store, versioned),
+            left_to_restore=is_restored_by_kafka_streams(store, versioned),
             leader_epoch=epochs.get(span.topic_partition, -1),
             log_start=offsets[span.topic_partition].log_start,
             parent=_name(bases.get((task_of(store, span.partition), store.name))),
             was_all=span.end >= log_ends.get(span.topic_partition, span.end),
-            horizon_ms=horizon_seen(topics[span.topic]) if is_timed else None,
+            horizon_ms=recorded_horizon_ms(topics[span.topic]) if is_timed else None,
         )
         for store, span in whole
     )
@@ -329,6 +331,6 @@ def _name(base: Base | None) -> str:
     return "" if base is None else base.name
 
 
-def is_left(store: StoreSpec, versioned: VersionedStart) -> bool:
+def is_restored_by_kafka_streams(store: StoreSpec, versioned: VersionedStart) -> bool:
     """Whether Kafka Streams restores a store itself, from the start."""
     return store.kind.is_versioned and versioned is VersionedStart.HISTORY

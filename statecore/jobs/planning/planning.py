@@ -35,7 +35,7 @@ from statecore.jobs.planning.plan import (
     consumed,
     end_of,
     ended,
-    is_left,
+    is_restored_by_kafka_streams,
     make_plan,
 )
 from statecore.jobs.planning.plan_request import PlanRequest
@@ -112,7 +112,9 @@ def plan_restore(
         if (kept := [part for part in parts if only((task_of(store, part), store.name))])
     }
     offsets = cluster.log_offsets(_partitions(wanted))
-    read = _partitions({store: parts for store, parts in wanted.items() if not is_left(store, request.versioned)})
+    read = _partitions(
+        {store: parts for store, parts in wanted.items() if not is_restored_by_kafka_streams(store, request.versioned)}
+    )
     deadline = clock() + request.transaction_wait
     while (open_ones := _open_transactions(spec, offsets, read, ends)) and clock() < deadline:
         sleep(POLL_INTERVAL)
@@ -180,7 +182,7 @@ def _chosen(
     stores: dict[Key, set[TopicPartition]] = defaultdict(set)
     versioned: set[Key] = set()
     for store, numbers in wanted.items():
-        if is_left(store, request.versioned) or (store.kind.is_versioned and since_ms is None):
+        if is_restored_by_kafka_streams(store, request.versioned) or (store.kind.is_versioned and since_ms is None):
             continue
         for number in numbers:
             key = task_of(store, number), store.name
@@ -331,7 +333,7 @@ def _identity(store: StoreSpec, versioned: VersionedStart) -> tuple[object, ...]
         (store.topology, store.subtopology),
         retention_of(store),
         segment_interval_of(store),
-        is_left(store, versioned),
+        is_restored_by_kafka_streams(store, versioned),
     )
 
 

@@ -15,7 +15,7 @@ from statecore.jobs.program import parser_of, run_command, say
 from statecore.jobs.recover_global.request import RecoverGlobalRequest
 from statecore.jobs.recover_global.run import run_recover_global
 from statecore.jobs.repair.report import RepairReport
-from statecore.jobs.starter import end_with_the_starter
+from statecore.jobs.starter import exit_with_parent_process
 from statecore.progress import Progress
 
 
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--here", action="store_true", help="end with the process that started it")
     options = parser.parse_args(arguments)
     if options.here:
-        end_with_the_starter()
+        exit_with_parent_process()
 
     def run(request: RecoverGlobalRequest, progress: Progress, faults: FaultPoints) -> RepairReport:
         return run_recover_global(request, ProcessEngine(), progress, faults=faults, say=say)

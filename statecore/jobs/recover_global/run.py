@@ -116,7 +116,7 @@ class _Recovery(DirectoryRepair):
         self.recovery_request, self.spec, self.stores = request, spec, stores
 
     def words(self) -> tuple[str, ...]:
-        """See :class:`statecore.jobs.directory_change.OnDirectory`."""
+        """See :class:`statecore.jobs.directory_change.DirectoryChange`."""
         return "recover-global", *self.recovery_request.to_words(without=("approved", "request_id"))
 
     def run(self) -> RepairReport:

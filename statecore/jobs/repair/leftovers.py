@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from statecore.errors import Invalid
-from statecore.jobs.history.directory_changes import killed_tries
+from statecore.jobs.history.directory_changes import unfinished_changes
 from statecore.jobs.job_files import DirectoryHome
 from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX, load_plan
 from statecore.jobs.restore.resume import frozen_plan
@@ -38,7 +38,7 @@ def discard_rebuilds(work: Path, job: str, keep: str = "") -> None:
         job: job name in the in-progress markers.
         keep: request that is being resumed; empty after all rebuilds are done.
     """
-    killed_requests = {one.attempt.request_id for one in killed_tries(work) if one.job == job} - {keep}
+    killed_requests = {one.attempt.request_id for one in unfinished_changes(work) if one.job == job} - {keep}
     for file in (work / PLANS).glob(f"*{PLAN_SUFFIX}"):
         with suppress(Invalid, OSError):
             frozen = load_plan(file)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from statecore.jobs.history.directory_changes import killed_tries
+from statecore.jobs.history.directory_changes import unfinished_changes
 from statecore.jobs.history.report_head import ReportError, read_report
 from statecore.jobs.repair.report import RebuiltStores, RepairedTask
 
@@ -40,7 +40,7 @@ def approved_marker(work: Path, job: str, approved: str, rest: Mapping[str, Any]
         approved: id of the approved plan.
         rest: marker of what would be done now.
     """
-    for one in killed_tries(work):
+    for one in unfinished_changes(work):
         if one.job != job:
             continue
         try:

@@ -33,10 +33,10 @@ from statecore.errors import Corrupted, Invalid, Retryable
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.diagnose.run import brokers_of, diagnosis
-from statecore.jobs.directory_change import OnDirectory, declared_in, directory_of
+from statecore.jobs.directory_change import DirectoryChange, declared_in, directory_of
 from statecore.jobs.engine import Engine
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.history.directory_changes import killed_tries
+from statecore.jobs.history.directory_changes import unfinished_changes
 from statecore.jobs.job import nobody
 from statecore.jobs.plan_id import plan_id_of, refuse_another_plan, refuse_in_use
 from statecore.jobs.repair.leftovers import discard_placed, discard_rebuilds
@@ -100,7 +100,7 @@ def run_repair(
         raise as_statecore_error(error, _activity(request)) from error
 
 
-class DirectoryRepair(OnDirectory):
+class DirectoryRepair(DirectoryChange):
     """One attempt of a repair; subclasses restrict the plan (:meth:`planned`)."""
 
     report_suffix = REPAIR_SUFFIX
@@ -120,7 +120,7 @@ class DirectoryRepair(OnDirectory):
         self.request, self.engine = request, engine
 
     def words(self) -> tuple[str, ...]:
-        """See :class:`OnDirectory`; the greatest age has its own option name."""
+        """See :class:`DirectoryChange`; the greatest age has its own option name."""
         age = self.request.cleanup_max_age_ms
         options = self.request.to_words(without=("approved", "request_id", "cleanup_max_age_ms"))
         return "doctor", "--repair", *options, *(() if age is None else ("--cleanup-max-age", f"{age}ms"))
@@ -130,7 +130,7 @@ class DirectoryRepair(OnDirectory):
         refuse_in_use(self.directory, "statecore doctor can diagnose it while it runs.")
         if not self.request.apply:
             return self._run()
-        tries = killed_tries(self.directory.work_path)
+        tries = unfinished_changes(self.directory.work_path)
         self.keeps_word = any(
             (one.job, one.attempt.request_id) == (self.called, self.request.request_id) for one in tries
         )

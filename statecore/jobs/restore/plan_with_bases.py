@@ -25,7 +25,7 @@ from statecore.jobs.restore.base_candidates import RestoreCandidates, cost
 from statecore.jobs.restore.placement_request import images_of
 from statecore.jobs.restore.request import CHEAPEST, HERE, RestoreRequest
 from statecore.repository.manifest import TaskManifest
-from statecore.repository.rebase import advanced
+from statecore.repository.rebase import rebase_advance
 from statecore.spec.model import ApplicationSpec
 from statecore.statedir.plan import in_the_way, would_not_open
 from statecore.statedir.state_directory import StateDirectory
@@ -62,8 +62,8 @@ class PlannedRestoreOf(PlannedTails):
         return frozenset(key for key, base in self.bases.items() if base.is_here)
 
     def rebase(self, mine: TaskManifest, theirs: TaskManifest) -> TaskManifest | None:
-        """See :func:`statecore.repository.rebase.advanced`."""
-        return advanced(mine, theirs, self.candidates.task(self.frozen.newest, mine.task))
+        """See :func:`statecore.repository.rebase.rebase_advance`."""
+        return rebase_advance(mine, theirs, self.candidates.task(self.frozen.newest, mine.task))
 
     @property
     def published(self) -> RestorePlan:

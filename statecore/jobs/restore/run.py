@@ -35,16 +35,16 @@ from statecore.jobs.bases.tail_check import found_unsound
 from statecore.jobs.engine import Engine, Workers
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.in_progress_marker import marked_in_progress
-from statecore.jobs.job import Job, Surroundings, nobody, spec_of
+from statecore.jobs.job import Job, JobContext, nobody, spec_of
 from statecore.jobs.job_files import DirectoryHome, JobHome, RepositoryHome
 from statecore.jobs.pipeline.image_tasks import ImageResult
-from statecore.jobs.pipeline.publish import Made, SnapshotOf, task_parts
+from statecore.jobs.pipeline.publish import Made, SnapshotOf, task_manifests
 from statecore.jobs.pipeline.range_tasks import ClusterSettings
 from statecore.jobs.pipeline.run_sink import ApplicationAddress
 from statecore.jobs.pipeline.stages import build_images, publish_rows, read_runs, stores_to_build
 from statecore.jobs.pipeline.staging import staged_names, staging_base
 from statecore.jobs.pipeline.staging_place import StagingPlace
-from statecore.jobs.planning.disk_estimate import doubts, ensured_room
+from statecore.jobs.planning.disk_estimate import disk_warnings, ensured_room
 from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, FROZEN_PLAN, PLAN_SUFFIX, REPORT_SUFFIX
 from statecore.jobs.planning.plan import NotedPlan, RestorePlan
 from statecore.jobs.planning.planning import covers
@@ -132,7 +132,7 @@ def _run_restore(
         progress.done()
         room = [] if directory is None else placement_notes_of(planned.plan, spec, directory, planned.here)
         if directory is not None and planned.disk is not None:
-            room += doubts(directory, request.staging_dir, planned.disk)
+            room += disk_warnings(directory, request.staging_dir, planned.disk)
         notes = [*planned.notes, *room, *([] if directory is None else [directory.owner_note()])]
         for note in notes:
             say(f"note: {note}")
@@ -144,7 +144,7 @@ def _run_restore(
         assert repository is not None  # the request has one of the two
         home: JobHome = RepositoryHome(repository, request.request_id)
         with engine.start("restore", spec) as workers:
-            around = Surroundings(spec, home, progress, faults, say)
+            around = JobContext(spec, home, progress, faults, say)
             return _Restore(request, around, None, repository, until, keeps).run(workers)
     owner_note = directory.owner_note()  # before the lock, which creates the directory whose owner is taken
     with directory.lock() if locked is None else nullcontext():
@@ -152,7 +152,7 @@ def _run_restore(
         say(owner_note)
         home = DirectoryHome(directory.work_path, staging_base(request.staging_dir, directory), request.request_id)
         with engine.start("restore", spec) as workers:
-            around = Surroundings(spec, home, progress, faults, say)
+            around = JobContext(spec, home, progress, faults, say)
             return _Restore(request, around, directory, repository, until, keeps).run(workers)
 
 
@@ -162,7 +162,7 @@ class _Restore(Job):
     def __init__(
         self,
         request: RestoreRequest,
-        around: Surroundings,
+        around: JobContext,
         directory: StateDirectory | None,
         repository: ApplicationRepository | None,
         until: Until | None,
@@ -356,7 +356,7 @@ class _Restore(Job):
         with self.phase("build"):
             if brought:
                 assert self.repository is not None  # bases that are not in the directory come from it
-                parts = task_parts(plan.of(brought), made, {}, bases=planned.bases)
+                parts = task_manifests(plan.of(brought), made, {}, bases=planned.bases)
                 directories = {key: planned.bases[key].bases for key in planned.here & brought}
                 images |= build_locally(
                     self.repository, parts, self.directory, staging, self.spec, budget, self.progress, directories

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from statecore.changelog.horizon import CLOCK_MARGIN_MS, ENDLESS_MS, horizon_seen, least_horizon_ms
+from statecore.changelog.horizon import CLOCK_MARGIN_MS, ENDLESS_MS, recorded_horizon_ms, smallest_horizon_ms
 from statecore.changelog.soundness import NO_TIME, BaseEnd, refusal
 from statecore.errors import Invalid, Reason, Retryable, StatecoreError
 from statecore.formats.kinds import StoreKind
@@ -25,12 +25,12 @@ from statecore.jobs.failures import as_statecore_error
 from statecore.spec.duration import format_duration
 from statecore.spec.model import ApplicationSpec
 from statecore.tasks.standby_log_state import StandbyLogStates
-from statecore.tasks.standby_store import FollowedSpec
+from statecore.tasks.standby_store import StandbyStoreSpec
 
 if TYPE_CHECKING:
     from statecore.tasks.changelog_ends import ChangelogEnd
 
-Ask = Callable[[Collection[FollowedSpec], Mapping[TopicPartition, int]], "Mapping[TopicPartition, ChangelogEnd]"]
+Ask = Callable[[Collection[StandbyStoreSpec], Mapping[TopicPartition, int]], "Mapping[TopicPartition, ChangelogEnd]"]
 """Reads the changelog ends of stores, and the ends of the given leader epochs."""
 
 FOLLOW = "Run statecore standby --once to update it, or to rebuild it where that is necessary; then run this again."
@@ -47,7 +47,7 @@ class Copy:
         identities: RocksDB's ids of its databases.
     """
 
-    store: FollowedSpec
+    store: StandbyStoreSpec
     position: int
     identities: frozenset[str] = frozenset()
 
@@ -56,7 +56,7 @@ def ask_brokers(application: ApplicationSpec, timeout: float) -> Ask:
     """Return an `Ask` that opens a connection to the application's brokers for each call; timeout in seconds."""
 
     def ask(
-        stores: Collection[FollowedSpec], epochs: Mapping[TopicPartition, int]
+        stores: Collection[StandbyStoreSpec], epochs: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, ChangelogEnd]:
         from statecore.changelog.cluster import Cluster
         from statecore.tasks.changelog_ends import changelog_ends
@@ -113,7 +113,7 @@ def check_changelogs(tasks: Mapping[str, tuple[Path, Sequence[Copy]]], ask: Ask)
 
 def too_old(end: BaseEnd, now: ChangelogEnd) -> Reason | None:
     """Why the tail after a copy may lack deletes; ``None`` if it cannot."""
-    horizon = least_horizon_ms((end.horizon_ms, horizon_seen(now.topic)))
+    horizon = smallest_horizon_ms((end.horizon_ms, recorded_horizon_ms(now.topic)))
     if horizon == ENDLESS_MS or end.end >= now.log.last_stable:  # compaction stops at the last stable offset
         return None
     name = str(end.topic_partition)

@@ -33,7 +33,7 @@ from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.store_places import StorePlace, store_places
 from statecore.statedir.work_directory import STANDBY
 from statecore.stores.rocksdb.directory import identities_of
-from statecore.tasks.task_stores import followed_in
+from statecore.tasks.task_stores import standby_store_specs
 
 if TYPE_CHECKING:
     from statecore.tasks.changelog_ends import ChangelogEnd
@@ -365,7 +365,7 @@ class PromotionPlanner:
         databases = {one.spec.name: one.place.databases for one in stores if one.place is not None}
         copies = [
             Copy(one, positions.get(one.name, 0), identities_of(databases.get(one.name, ())))
-            for one in followed_in(self.application, task)
+            for one in standby_store_specs(self.application, task)
             if one.name in positions or one.kind is StoreKind.GRACE_BUFFER
         ]
         return self.warm.work_path / STANDBY / task / "logs.json", copies

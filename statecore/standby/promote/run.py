@@ -30,7 +30,7 @@ from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.filesystem import tree_bytes
 from statecore.jobs.attempt import utc_now
-from statecore.jobs.directory_change import OnDirectory
+from statecore.jobs.directory_change import DirectoryChange
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.job import nobody, spec_of
 from statecore.jobs.plan_id import refuse_in_use
@@ -54,7 +54,7 @@ from statecore.statedir.state_directory import StateDirectory, free_room
 from statecore.statedir.task_layout import databases_of
 from statecore.statedir.task_swap import replaced_in
 from statecore.statedir.work_directory import STAGING_PREFIX
-from statecore.stores.rocksdb.manifest_guard import forget_manifest_guard
+from statecore.stores.rocksdb.manifest_guard import remove_guard_record
 
 
 def run_promote(
@@ -102,7 +102,7 @@ class _Named:
         self.owner, self.request_id = request.owner, request.request_id
 
 
-class _Promotion(OnDirectory):
+class _Promotion(DirectoryChange):
     """One attempt of a promotion."""
 
     report_suffix = HAND_OVER_SUFFIX
@@ -131,7 +131,7 @@ class _Promotion(OnDirectory):
         self.planner = PromotionPlanner(declared, self.warm, directory, ask, self.progress)
 
     def words(self) -> tuple[str, ...]:
-        """See :class:`OnDirectory`."""
+        """See :class:`DirectoryChange`."""
         return "hand-over", *self.request.to_words(without=("request_id",))
 
     def run(self) -> PromoteReport:
@@ -195,7 +195,7 @@ class _Promotion(OnDirectory):
             return
         link_tree(one.place.path, target, self.directory.ownership, self.progress.advance)
         for database in databases_of(target):
-            forget_manifest_guard(database)
+            remove_guard_record(database)
 
     def _placement(self, stores: Mapping[str, Sequence[WarmStore]], staging: Path | None) -> PlacementPlan:
         return plan_placement(

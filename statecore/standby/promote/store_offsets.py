@@ -24,7 +24,7 @@ from statecore.statedir.store_offsets import standing_of
 from statecore.statedir.store_on_disk import StoreOnDisk, read_store
 from statecore.statedir.store_places import StorePlace
 from statecore.stores.legacy_offsets import read_offsets
-from statecore.tasks.partial_stores import half_deleted, segmentation_of
+from statecore.tasks.partial_stores import segmentation_of, why_partially_deleted
 
 
 def closed_at(task: str, place: StorePlace, store: StoreSpec, changelog: TopicPartition) -> int:
@@ -94,7 +94,7 @@ def closed_at(task: str, place: StorePlace, store: StoreSpec, changelog: TopicPa
 
 def damage(place: StorePlace, store: StoreSpec) -> Reason | None:
     """Reason if a store of the application lacks rows that its offset covers; ``None`` otherwise."""
-    if half_deleted(place, segmentation_of(store)):
+    if why_partially_deleted(place, segmentation_of(store)):
         return Reason(f"{place.store} there is partially deleted", "store-incomplete", store=place.store)
     if read_store(place).damage is not None:
         return Reason(f"{place.store} there is damaged", "store-damaged", store=place.store)
@@ -147,7 +147,7 @@ def not_sound(place: StorePlace, kind: StoreKind, changelog: TopicPartition) -> 
 def _states(task: str, place: StorePlace, store: StoreSpec) -> list[DatabaseState]:
     """States of the databases of a standby copy."""
     try:
-        if why := half_deleted(place, segmentation_of(store)):
+        if why := why_partially_deleted(place, segmentation_of(store)):
             raise Corrupted(why, code="store-incomplete", action="")
         return [database.state for database in read_store(place).checked().databases]
     except Corrupted as error:

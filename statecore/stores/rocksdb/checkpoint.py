@@ -26,7 +26,7 @@ from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.rocksdb_log import DATA_SUFFIXES, Manifest
 from statecore.stores.rocksdb.db_paths import files_elsewhere
 from statecore.stores.rocksdb.errors import STOP_THE_OTHER, not_readable_here, translate
-from statecore.stores.rocksdb.files import check_blobs, understood
+from statecore.stores.rocksdb.files import check_blobs, parse_manifest
 
 _ATTEMPTS = 40
 # Before the second attempt; doubles with each, up to the longest. An attempt fails if this process was not scheduled
@@ -131,7 +131,7 @@ def _attempt(source: Path, target: Path, identity: str | None) -> DatabaseCheckp
     logs = {file.name: file.stat().st_size for file in source.glob("*.log") if file.stat().st_size}
     content = (source / name).read_bytes()
     _link_all(source, target)
-    manifest = understood(source, content)
+    manifest = parse_manifest(source, content)
     if manifest.group_left:
         raise _Changed
     _link_exactly(source, target, set(manifest.names))
@@ -186,7 +186,7 @@ def named_files(path: Path) -> tuple[Path, ...]:
     """
     try:
         name = (path / _CURRENT).read_text().strip()
-        manifest = understood(path, (path / name).read_bytes())
+        manifest = parse_manifest(path, (path / name).read_bytes())
         files = [path / name for name in manifest.names]
         files += [path / _CURRENT, path / name, *_small_files(path)]
         files += [file for file in path.glob("*.log") if file.stat().st_size]

@@ -133,7 +133,7 @@ def require_database(path: Path, where: Path | None = None) -> None:
         )
 
 
-def claimed(path: Path, *, create: bool, begun: bool) -> tuple[Claim, bool]:
+def claim_directory(path: Path, *, create: bool, begun: bool) -> tuple[Claim, bool]:
     """Claim the directory of a database, creating it if asked; also return whether the database must be created.
 
     Args:
@@ -186,7 +186,7 @@ def make_directory(path: Path, *, begun: bool = False) -> None:
     """
     try:
         missing = [path, *(parent for parent in path.parents if not parent.exists())]
-        if begun and is_begun(path):
+        if begun and is_interrupted_creation(path):
             missing = [path, *path.parents]  # unknown which of them the killed process had created
         else:
             path.mkdir(parents=True, mode=DIRECTORY_MODE)
@@ -194,7 +194,7 @@ def make_directory(path: Path, *, begun: bool = False) -> None:
             if os.access(made.parent, os.R_OK):
                 sync_file(made.parent)
     except FileExistsError as error:
-        if begun and (is_begun(path) or has_database(path)):  # created since it was checked
+        if begun and (is_interrupted_creation(path) or has_database(path)):  # created since it was checked
             raise Fenced(
                 f"Another process is creating a database at {path}.",
                 code="store-open",
@@ -206,7 +206,7 @@ def make_directory(path: Path, *, begun: bool = False) -> None:
         raise translate(path, "Creating", error) from error
 
 
-def is_begun(path: Path) -> bool:
+def is_interrupted_creation(path: Path) -> bool:
     """Whether the directory contains at most the files of an interrupted creation."""
     return path.is_dir() and all(_BEFORE_CURRENT.fullmatch(file.name) for file in path.iterdir())
 
@@ -402,7 +402,7 @@ def first_failure(*steps: Callable[[], None]) -> StatecoreError | None:
     return failure
 
 
-def tidy(path: Path, where: Path, *, whole: bool = False, found: frozenset[str] = frozenset()) -> None:
+def clean_up(path: Path, where: Path, *, whole: bool = False, found: frozenset[str] = frozenset()) -> None:
     """Leave a database as Kafka Streams expects it: without files of the tools, with its modes. It may still be open.
 
     Args:

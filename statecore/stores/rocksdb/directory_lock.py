@@ -25,7 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from statecore.errors import Fenced, StatecoreError
-from statecore.stores.lock_holder import Holder, guard, is_held_here, lock_holder
+from statecore.stores.lock_holder import Holder, guard, is_held_by_this_process, lock_holder
 from statecore.stores.rocksdb.errors import STOP_THE_OTHER, translate
 from statecore.stores.rocksdb.fd_paths import Descriptor
 
@@ -61,7 +61,7 @@ class _ClaimState:
         path = self.directory.path()
         with suppress(OSError):
             if path is not None:
-                is_held_here(number)
+                is_held_by_this_process(number)
                 self.following = path
 
     def may_have_database_open(self) -> bool:
@@ -71,7 +71,7 @@ class _ClaimState:
         try:
             if self._lock.number is None:
                 self._lock.open(self.following / LOCK_FILE, os.O_RDONLY)
-            if self._lock.number is not None and is_held_here(self._lock.number):
+            if self._lock.number is not None and is_held_by_this_process(self._lock.number):
                 return True  # the descriptor stays open: closing it would release the lock
         except FileNotFoundError:
             pass

@@ -62,7 +62,7 @@ def refuse_unclean(path: Path, status: int | None, doubt: tuple[str, str]) -> No
         )
 
 
-def looked_up(path: Path, family: Any, key: bytes | list[bytes]) -> Any:
+def read_row(path: Path, family: Any, key: bytes | list[bytes]) -> Any:
     """The row of a key, or of several, in a column family; ``None`` if absent.
 
     Raises:

@@ -12,7 +12,7 @@ from statecore.stores.rocksdb.directory import current_manifest
 from statecore.stores.rocksdb.errors import not_readable_here, translate
 
 
-def understood(path: Path, content: bytes) -> Manifest:
+def parse_manifest(path: Path, content: bytes) -> Manifest:
     """Parse the MANIFEST of a database.
 
     Raises:
@@ -44,7 +44,7 @@ def manifest_of(path: Path) -> tuple[str, Manifest]:
         name, data = current_manifest(path)
     except (OSError, ValueError) as error:
         raise translate(path, "Reading the MANIFEST of", error) from error
-    return name, understood(path, data)
+    return name, parse_manifest(path, data)
 
 
 def sst_formats(path: Path) -> dict[str, frozenset[int]]:

@@ -17,14 +17,14 @@ from statecore.filesystem import set_modes
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY
 from statecore.stores.rocksdb.directory import (
-    claimed,
+    claim_directory,
+    clean_up,
     close_handles,
     data_files_in,
     existing_families,
     is_older,
     open_database,
     require_database,
-    tidy,
     written_by_older,
 )
 from statecore.stores.rocksdb.directory_lock import Claim
@@ -33,7 +33,7 @@ from statecore.stores.rocksdb.manifest_guard import ManifestGuard
 from statecore.stores.rocksdb.memory import SharedMemory
 from statecore.stores.rocksdb.options import StoreOptions
 from statecore.stores.rocksdb.reading import OpenedFamilies
-from statecore.stores.rocksdb.readonly_links import Shadow, opened_through_links
+from statecore.stores.rocksdb.readonly_links import ReadOnlyLinks, open_through_links
 from statecore.stores.settings import StoreSettings
 
 
@@ -81,7 +81,7 @@ class DatabaseHandles:
         self.made = False
         self._found: frozenset[str] = frozenset()  # data files that may be linked from another database
         self._compacts = False
-        self._shadow: Shadow | None = None
+        self._shadow: ReadOnlyLinks | None = None
         self.claim: Claim | None = None  # last: garbage collection must drop native objects first
 
     def open(self, settings: StoreSettings, begin: Callable[[], None]) -> None:
@@ -99,9 +99,9 @@ class DatabaseHandles:
         self._compacts = options.automatic_compaction
         if self._read_only:
             require_database(self.path)
-            self._shadow, _ = opened_through_links(self.path, lambda where: self._open_at(where, options, begin))
+            self._shadow, _ = open_through_links(self.path, lambda where: self._open_at(where, options, begin))
             return
-        self.claim, self.made = claimed(self.path, create=self._create, begun=self._create_if_missing)
+        self.claim, self.made = claim_directory(self.path, create=self._create, begun=self._create_if_missing)
         self._open_at(self.claim.directory, options, begin)
 
     def _open_at(self, where: Path, options: StoreOptions, begin: Callable[[], None]) -> None:
@@ -132,7 +132,7 @@ class DatabaseHandles:
                     if self.database is None:
                         self.claim.check()  # a process without claims (Kafka Streams) may have opened it
                     else:
-                        tidy(self.path, where, found=self._found)
+                        clean_up(self.path, where, found=self._found)
             finally:
                 self._release()
                 self._unclaim()
@@ -140,7 +140,7 @@ class DatabaseHandles:
 
     def _refuse_older(self, where: Path) -> None:
         """Raise that the database has to be upgraded, unless it has another error, which is raised first."""
-        shadow = Shadow(where)
+        shadow = ReadOnlyLinks(where)
         try:
             OpenedFamilies(self.path, Path(shadow.name)).close()
         finally:
@@ -160,7 +160,7 @@ class DatabaseHandles:
             NotFound: it is gone.
         """
         if self.claim is not None:
-            tidy(self.path, self.claim.directory, whole=self.made, found=self._found)
+            clean_up(self.path, self.claim.directory, whole=self.made, found=self._found)
 
     def close(self) -> StatecoreError | None:
         """Release everything; return the first error."""

@@ -32,7 +32,7 @@ def is_unfinished_creation(database: Path, beside: Iterable[Path] = ()) -> bool:
         database: its directory, with ``CURRENT``.
         beside: other databases of the application; ``offsets`` is looked for there if its own files do not tell.
     """
-    families = families_of(database) if holds_nothing(database) else frozenset()
+    families = families_of(database) if is_empty(database) else frozenset()
     if not families or not families <= FAMILIES - {OFFSETS_COLUMN_FAMILY} or writer_of(database) is not None:
         return False
     if creation_ended_early(database, families):
@@ -43,10 +43,10 @@ def is_unfinished_creation(database: Path, beside: Iterable[Path] = ()) -> bool:
 
 def creation_ended_early(database: Path, families: Set[str]) -> bool:
     """Whether a database's own files show an interrupted creation; false if it has rows."""
-    return _named(database) < families and holds_nothing(database)
+    return _named(database) < families and is_empty(database)
 
 
-def holds_nothing(database: Path) -> bool:
+def is_empty(database: Path) -> bool:
     """Whether a database has neither data files nor log content, and its MANIFEST names no data file.
 
     Files that it names and that are missing are in other directories (``db_paths``), or were lost.

@@ -45,9 +45,9 @@ from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.rocksdb_log import BLOCK, Manifest, first_sequence, last_sequence, read_manifest
 from statecore.stores.rocksdb.directory import current_manifest, data_files_in
 from statecore.stores.rocksdb.errors import translate
-from statecore.stores.rocksdb.files import check_blobs, understood
+from statecore.stores.rocksdb.files import check_blobs, parse_manifest
 from statecore.stores.rocksdb.reading import OpenedFamilies
-from statecore.stores.rocksdb.readonly_links import Shadow
+from statecore.stores.rocksdb.readonly_links import ReadOnlyLinks
 from statecore.stores.rocksdb.scan import FamilyIterator, RocksDBCursor
 
 WITNESS_FILE = "statecore-witness"
@@ -303,7 +303,7 @@ def lost_files(path: Path) -> tuple[str, ...]:
         return ()
 
 
-def forget_manifest_guard(path: Path) -> None:
+def remove_guard_record(path: Path) -> None:
     """Delete this library's record from a database that is handed to Kafka Streams."""
     (path / WITNESS_FILE).unlink(missing_ok=True)
 
@@ -463,7 +463,7 @@ def _refuse_unknown(path: Path, where: Path) -> None:
     except (OSError, ValueError):
         return  # RocksDB says what is wrong
     try:
-        understood(path, content)
+        parse_manifest(path, content)
     except Invalid:
         if _outcome_of_opening(where):
             raise
@@ -471,9 +471,9 @@ def _refuse_unknown(path: Path, where: Path) -> None:
 
 def _outcome_of_opening(path: Path) -> str:
     """Describe what RocksDB would read from it, for an error; empty if it could not open it."""
-    shadow: Shadow | None = None
+    shadow: ReadOnlyLinks | None = None
     try:
-        shadow = Shadow(path)
+        shadow = ReadOnlyLinks(path)
         with OpenedFamilies(path, Path(shadow.name)) as opened:
             keys = {key for key, _ in opened.rows(OFFSETS_COLUMN_FAMILY)}
             rows = any(

@@ -29,7 +29,7 @@ from statecore.stores.rocksdb.directory import CONFIG_FILE
 from statecore.stores.rocksdb.directory_lock import LOCK_FILE, writer_of
 from statecore.stores.rocksdb.errors import STOP_THE_OTHER, translate
 from statecore.stores.rocksdb.fd_paths import Descriptor
-from statecore.system_errors import Refusal, refusal_of
+from statecore.system_errors import Cause, cause_of
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ _MAY_BE_A_WRITER = (Corrupted, Fenced, NotFound, Retryable)
 """Errors that a concurrent writer may cause for a reader, even if no file changes meanwhile."""
 
 
-class Shadow:
+class ReadOnlyLinks:
     """A temporary directory of symbolic links to the files of a database; its path is ``name``.
 
     It is removed with this object, or with the process that created it, but not by a forked child.
@@ -89,9 +89,9 @@ class Shadow:
             blob.close()
 
 
-def opened_through_links(
+def open_through_links(
     path: Path, open_there: Callable[[Path], T], *, damage_beside_writer: bool = False
-) -> tuple[Shadow, T]:
+) -> tuple[ReadOnlyLinks, T]:
     """Open a database read-only, retrying while a writer changes its files.
 
     Args:
@@ -113,7 +113,7 @@ def opened_through_links(
     for attempt in range(_ATTEMPTS):
         before, shadow = files_of(path), None
         try:
-            shadow = Shadow(path)
+            shadow = ReadOnlyLinks(path)
             return shadow, open_there(Path(shadow.name))
         except BaseException as error:
             if shadow is not None:
@@ -172,7 +172,7 @@ def _temporary_directory() -> str:
         except OSError as error:
             refused[parent] = error
     reasons = "; ".join(f"{parent}: {error.strerror or error}" for parent, error in refused.items())
-    full = any(refusal_of(error) is Refusal.FULL for error in refused.values())
+    full = any(cause_of(error) is Cause.FULL for error in refused.values())
     raise (Capacity if full else Invalid)(
         f"No temporary directory can be created ({reasons}).",
         code="no-space" if full else "temporary-directory-missing",

@@ -20,7 +20,7 @@ _ABSENT = "key not found"
 """The text of the plain ``Exception`` that rocksdict's snapshots raise for a missing key."""
 
 
-class RocksDBInstant:
+class RocksDBReadView:
     """Rows, offsets and position of the newest commit at creation; see :class:`stores.views.Instant`.
 
     Args:

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from statecore.errors import Invalid
-from statecore.filesystem import AnyPath, given_path
+from statecore.filesystem import AnyPath, validated_path
 from statecore.formats import offsets as offset_format
 from statecore.formats.kinds import StoreKind
 from statecore.formats.position import Position, decode_position
@@ -45,12 +45,12 @@ from statecore.stores.rocksdb import fork_safety as forks
 from statecore.stores.rocksdb.commit import commit_batch, status_batch, write
 from statecore.stores.rocksdb.directory import check_request, first_failure
 from statecore.stores.rocksdb.errors import translate
-from statecore.stores.rocksdb.families import check_offsets, compact_files, ingest_files, looked_up, refuse_unclean
+from statecore.stores.rocksdb.families import check_offsets, compact_files, ingest_files, read_row, refuse_unclean
 from statecore.stores.rocksdb.handles import DatabaseHandles
 from statecore.stores.rocksdb.manifest_guard import ManifestGuard
 from statecore.stores.rocksdb.memory import SharedMemory
 from statecore.stores.rocksdb.scan import ListScan, LongScan, committed_rows
-from statecore.stores.rocksdb.snapshot import RocksDBInstant
+from statecore.stores.rocksdb.snapshot import RocksDBReadView
 from statecore.stores.rows import Row, check_key
 from statecore.stores.settings import StoreSettings
 from statecore.stores.write_buffer_store import Pending, WriteBufferStore
@@ -98,7 +98,7 @@ class RocksDBStore(WriteBufferStore):
         settings: StoreSettings | None = None,
     ) -> None:
         check_request(kind, create=create, create_if_missing=create_if_missing, read_only=read_only, upgrade=upgrade)
-        self._path = given_path(path)
+        self._path = validated_path(path)
         super().__init__(str(self._path), settings or StoreSettings())
         self._kind = kind
         self._data_family = kind.data_column_family
@@ -229,7 +229,7 @@ class RocksDBStore(WriteBufferStore):
             native.append(scan.iterator)
             scan.close()
         for view in self._views:
-            if isinstance(view.instant, RocksDBInstant):
+            if isinstance(view.instant, RocksDBReadView):
                 native += view.instant.native_objects()
         self._disown_reads()
         return native + self._opened.disown()
@@ -272,7 +272,7 @@ class RocksDBStore(WriteBufferStore):
             )
 
     def _read(self, key: bytes) -> bytes | None:
-        row: bytes | None = looked_up(self._path, self._data, key)
+        row: bytes | None = read_row(self._path, self._data, key)
         return row
 
     def _forget(self, position: Position) -> None:
@@ -288,15 +288,15 @@ class RocksDBStore(WriteBufferStore):
         super()._disown_reads()
 
     def _read_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        rows: list[bytes | None] = looked_up(self._path, self._data, list(keys))
+        rows: list[bytes | None] = read_row(self._path, self._data, list(keys))
         return rows
 
-    def _instant(self) -> RocksDBInstant:
+    def _instant(self) -> RocksDBReadView:
         offsets = self._families.get(OFFSETS_COLUMN_FAMILY)
-        return RocksDBInstant(self._path, self._data, offsets, keeps=self._opened.claim)
+        return RocksDBReadView(self._path, self._data, offsets, keeps=self._opened.claim)
 
-    def _rows_instant(self) -> RocksDBInstant:
-        return RocksDBInstant(self._path, self._data, None, points=False, keeps=self._opened.claim)
+    def _rows_instant(self) -> RocksDBReadView:
+        return RocksDBReadView(self._path, self._data, None, points=False, keeps=self._opened.claim)
 
     def approximate_num_entries(self) -> int:
         """RocksDB's ``rocksdb.estimate-num-keys``, as in Kafka Streams: exact for keys written once."""
@@ -363,7 +363,7 @@ class RocksDBStore(WriteBufferStore):
         with self._lock:  # a concurrent flush would record that no rows are ahead
             self._rows_ahead = True
             self._witness.record(rows_ahead=True, durably=True)
-            return ingest_files(self._path, self._opened.where, self._data, [given_path(run) for run in runs])
+            return ingest_files(self._path, self._opened.where, self._data, [validated_path(run) for run in runs])
 
     def compact(self) -> None:
         """Compact all data into disjoint files of about 64 MB, without deletes."""
@@ -449,7 +449,7 @@ class RocksDBStore(WriteBufferStore):
         self._check_open()
         family = self._families.get(OFFSETS_COLUMN_FAMILY)
         # None: written by Kafka Streams 4.2 or older, opened read-only
-        value: bytes | None = None if family is None else looked_up(self._path, family, key)
+        value: bytes | None = None if family is None else read_row(self._path, family, key)
         return value
 
     def _write_status(self, status: int) -> None:

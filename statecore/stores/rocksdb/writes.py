@@ -17,12 +17,12 @@ from typing import Any, Self
 from statecore.errors import StatecoreError
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.stores.rocksdb import fork_safety as forks
-from statecore.stores.rocksdb.directory import close_handles, data_files_in, require_database, tidy
+from statecore.stores.rocksdb.directory import clean_up, close_handles, data_files_in, require_database
 from statecore.stores.rocksdb.directory_lock import Claim
 from statecore.stores.rocksdb.errors import translate
 from statecore.stores.rocksdb.families import compact_files, ingest_files
 from statecore.stores.rocksdb.file_limits import max_open_files, opening_threads
-from statecore.stores.rocksdb.manifest_guard import ManifestGuard, forget_manifest_guard
+from statecore.stores.rocksdb.manifest_guard import ManifestGuard, remove_guard_record
 from statecore.stores.rocksdb.options import data_options, offsets_options
 from statecore.stores.rocksdb.options_file import keep_levels
 from statecore.stores.rocksdb.scan import ListScan
@@ -166,8 +166,8 @@ class ChangedDatabase:
             closed = close_handles(self.path, self._native())
             failure = failure or closed
             if kind is None and failure is None:
-                forget_manifest_guard(self._where)
-                tidy(self.path, self._where, whole=self._durably, found=self._found)
+                remove_guard_record(self._where)
+                clean_up(self.path, self._where, whole=self._durably, found=self._found)
         finally:
             self._release()
         if kind is None and failure is not None:

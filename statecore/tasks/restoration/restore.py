@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import OffsetRange
-from statecore.choices import chosen
+from statecore.choices import enum_value
 from statecore.errors import Reason
 from statecore.extras import is_installed, require
 from statecore.formats.kinds import StoreKind
@@ -91,7 +91,7 @@ class RestoreSettings:
 
     def __post_init__(self) -> None:
         for name, among in (("isolation", IsolationLevel), ("reader", RestoreReader), ("on_stale", OnStale)):
-            object.__setattr__(self, name, chosen(among, getattr(self, name), name))
+            object.__setattr__(self, name, enum_value(among, getattr(self, name), name))
 
 
 @dataclass(frozen=True)

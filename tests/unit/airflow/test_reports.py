@@ -71,7 +71,7 @@ def test_a_report_that_is_absent_or_half_written_is_an_error(tmp_path: Path, con
 
 
 def test_parts_hold_the_totals_of_their_store_alone() -> None:
-    parts = reports.parts_by_store(report(entry("b", 1), entry("a", 0), entry("b", 0)))
+    parts = reports.reports_by_store(report(entry("b", 1), entry("a", 0), entry("b", 0)))
     assert list(parts) == ["a", "b"]
     assert parts["b"]["totals"] == {
         "records": 20, "rows": 14, "bytes": 200, "tombstones": 2, "null_keys": 0, "aborted": 4
@@ -84,7 +84,7 @@ def test_parts_hold_the_totals_of_their_store_alone() -> None:
 
 def test_a_part_stays_below_its_limit_and_its_totals_count_everything() -> None:
     whole = report(*(entry("a", partition) for partition in range(100)))
-    part = reports.parts_by_store(whole, limit=5_000)["a"]
+    part = reports.reports_by_store(whole, limit=5_000)["a"]
     assert 0 < len(part["partitions"]) < 100
     assert len(part["partitions"]) + part["partitions_left_out"] == 100
     assert len(json.dumps(part["partitions"])) <= 5_000 + 2 * 100
@@ -96,7 +96,7 @@ def test_the_digest_of_a_store_depends_on_every_partition_and_not_on_their_order
     first, second = entry("a", 0), entry("a", 1)
 
     def digest_of(*entries: dict[str, Any]) -> str:
-        return str(reports.parts_by_store(report(*entries))["a"]["digest"])
+        return str(reports.reports_by_store(report(*entries))["a"]["digest"])
 
     digest = digest_of(first, second)
     assert digest == digest_of(second, first)
@@ -112,7 +112,7 @@ def test_the_summary_names_the_stores_and_leaves_their_partitions_out() -> None:
 
 def test_a_store_that_is_left_to_kafka_streams_is_said_to_be() -> None:
     left = entry("v", 0, committed_offset=-4, records=0, rows=0, left_to_restore=True)
-    parts = reports.parts_by_store(report(entry("a", 0), left))
+    parts = reports.reports_by_store(report(entry("a", 0), left))
     assert [parts[store]["left_to_restore"] for store in ("a", "v")] == [False, True]
     assert "Kafka Streams restores" in reports.table(parts["v"])
     assert "Kafka Streams restores" not in reports.table(parts["a"])
@@ -120,7 +120,7 @@ def test_a_store_that_is_left_to_kafka_streams_is_said_to_be() -> None:
 
 def test_the_table_shows_each_partition_in_a_row() -> None:
     lines = reports.table(
-        reports.parts_by_store(report(entry("a", 0), entry("a", 1, rows=1_234_567)))["a"]
+        reports.reports_by_store(report(entry("a", 0), entry("a", 1, rows=1_234_567)))["a"]
     ).splitlines()
     assert lines[0].split() == [
         "task", "store", "partition", "records", "rows", "committed", "offset", "tail", "left", "seconds", "digest"
@@ -131,7 +131,7 @@ def test_the_table_shows_each_partition_in_a_row() -> None:
 
 def test_parts_and_summary_say_which_instance_they_are_of() -> None:
     whole = {**report(entry("a", 0)), "host": "node-1", "finished": "2026-01-01T00:00:00.000Z"}
-    part = reports.parts_by_store(whole)["a"]
+    part = reports.reports_by_store(whole)["a"]
     assert (part["host"], part["state_dir"], part["finished"]) == ("node-1", "/s", "2026-01-01T00:00:00.000Z")
     assert reports.summary(whole)["host"] == "node-1"
 

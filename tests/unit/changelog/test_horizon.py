@@ -7,11 +7,11 @@ import pytest
 from statecore.changelog.horizon import (
     ENDLESS_MS,
     horizon_ms,
-    horizon_seen,
     is_purely_compacted,
-    least_horizon_ms,
+    recorded_horizon_ms,
     shortest_horizon_ms,
-    stricter,
+    smallest_horizon_ms,
+    with_shorter_horizon,
 )
 from statecore.changelog.model import TopicDescription
 
@@ -57,17 +57,17 @@ def test_of_several_topics_the_shortest_time_counts_and_those_that_keep_deletes_
 
 
 def test_what_is_recorded_is_a_number_also_of_a_topic_that_keeps_its_deletes() -> None:
-    assert horizon_seen(topic("compact")) == HOUR
-    assert horizon_seen(topic("delete")) == ENDLESS_MS == 2**63 - 1
+    assert recorded_horizon_ms(topic("compact")) == HOUR
+    assert recorded_horizon_ms(topic("delete")) == ENDLESS_MS == 2**63 - 1
 
 
 def test_the_least_that_was_seen_counts_and_what_nobody_knows_is_not_known() -> None:
-    assert least_horizon_ms([HOUR, ENDLESS_MS, 2 * HOUR]) == HOUR
-    assert least_horizon_ms([HOUR, None]) is None
-    assert least_horizon_ms([]) is None
+    assert smallest_horizon_ms([HOUR, ENDLESS_MS, 2 * HOUR]) == HOUR
+    assert smallest_horizon_ms([HOUR, None]) is None
+    assert smallest_horizon_ms([]) is None
 
 
 def test_of_two_descriptions_of_a_topic_the_one_counts_that_keeps_deletes_for_a_shorter_time() -> None:
     low, high, never = topic("compact", 1), topic("compact,delete", HOUR), topic("delete", 1)
     for before, after in ((low, high), (high, low), (never, low), (low, never)):
-        assert stricter({"topic": before}, {"topic": after}) == {"topic": low}
+        assert with_shorter_horizon({"topic": before}, {"topic": after}) == {"topic": low}

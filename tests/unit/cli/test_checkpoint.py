@@ -24,7 +24,7 @@ from statecore.jobs.restore.plan_with_bases import RefusedPlan
 from statecore.jobs.restore.report import RestoreReport, StoreReport
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.publication import Publication, Published
-from statecore.repository.snapshot_composition import Cut
+from statecore.repository.snapshot_composition import ReadPosition
 from statecore.spec.model import ProcessingGuarantee
 from statecore.spec.reader import parse_spec
 from tests.harness.raising import code_said
@@ -216,7 +216,7 @@ def world(tmp_path: Path) -> World:
     world.snapshot()
     shelf = ApplicationRepository.at(world.url, "app")
     publication = Publication(shelf, parse_spec(world.spec), request="r", origin="checkpoint", clock=time.time)
-    assert publication.publish([], whole=False, cuts={"0_0": Cut(CUT_MS, None)}) is not None
+    assert publication.publish([], whole=False, cuts={"0_0": ReadPosition(CUT_MS, None)}) is not None
     return world
 
 

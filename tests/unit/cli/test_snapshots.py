@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from statecore.cli.main import main
-from statecore.documents import encoded, parsed
+from statecore.documents import encode_json, parse_json
 from statecore.images.model import StoreDigest
 from statecore.repository.content_digests import keep_content
 from statecore.repository.head import HEAD
@@ -313,7 +313,7 @@ def test_a_damaged_head_hides_no_other_application(run: Run, repository: Reposit
     assert trouble["code"] == "head-missing"
     assert "statecore repair head --repository" in " ".join(out.split())
     good = repository.root / repository.payments.shelf.names.head
-    head.write_bytes(encoded(HEAD.sealed({**parsed(good.read_bytes()), "version": 9})))
+    head.write_bytes(encode_json(HEAD.sealed({**parse_json(good.read_bytes()), "version": 9})))
     code, found = document(run, "snapshots", "--repository", repository.url)
     assert (code, found["applications"][0]["trouble"]["code"]) == (13, "format-unsupported")
 

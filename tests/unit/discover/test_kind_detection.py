@@ -12,7 +12,7 @@ from statecore.discover.kind_detection import KindDetection, detect_kind, famili
 from statecore.discover.kind_evidence import Evidence, conclude, is_made_by_dsl, of_name
 from statecore.errors import Corrupted
 from statecore.formats.kinds import StoreKind
-from statecore.formats.rows.buffered import BufferedRecord, BufferKey, encode_buffered, right_key_of
+from statecore.formats.rows.buffered import BufferedRecord, BufferKey, correct_key, encode_buffered
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_places import StorePlace, store_places
 from statecore.statedir.task_layout import segment_start
@@ -237,7 +237,7 @@ AWKWARD_KEYS = [b"", b"k", b"k4", b"key-4", b"12345678", b"a key of some length"
 @pytest.mark.parametrize("name", ["late-Buffer", "KSTREAM-JOIN-0000000004-Buffer"])
 def test_a_grace_buffer_that_kafka_streams_has_restored_is_one_and_its_rows_are_counted(tmp_path, name):
     right, moved = (buffered(AWKWARD_KEYS, restored=restored) for restored in (False, True))
-    assert all(right_key_of(after) == before for (before, _), (after, _) in zip(right, moved, strict=True))
+    assert all(correct_key(after) == before for (before, _), (after, _) in zip(right, moved, strict=True))
     for task, rows in (("0_0", right), ("0_1", moved), ("0_2", sorted([*right, *moved[:5]]))):
         write_database(tmp_path / f"app/{task}/{name}/{name}.0", {"default": rows})
     assert kind_of(tmp_path) is StoreKind.GRACE_BUFFER

@@ -16,8 +16,8 @@ from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.task_layout import StoreDirectory
 from statecore.stores.rocksdb.directory import data_files_in
 from statecore.stores.rocksdb.store import RocksDBStore
-from statecore.tasks.offset_sums import Standing, read_task_sum
-from statecore.tasks.partial_stores import half_deleted
+from statecore.tasks.offset_sums import TaskDirectoryState, read_task_sum
+from statecore.tasks.partial_stores import why_partially_deleted
 
 
 @pytest.fixture(params=["rocksdb/s", "s/s.0"])
@@ -41,9 +41,9 @@ def test_its_rows_in_the_log_are_missed_by_everybody(store: Path, tmp_path: Path
     assert found.exit_code == 22
     (converted,) = inspect_task("0_0", task, "app", None, Wanted(False, CURRENT.sst_format)).stores
     assert converted.broken
-    assert read_task_sum(directory, "0_0", None).standing is Standing.DAMAGED
+    assert read_task_sum(directory, "0_0", None).standing is TaskDirectoryState.DAMAGED
     segmented = store.parent.name == "s"
-    assert half_deleted(StoreDirectory("s", store.parent if segmented else store, segmented))
+    assert why_partially_deleted(StoreDirectory("s", store.parent if segmented else store, segmented))
 
 
 def test_an_empty_log_has_lost_nothing(store: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from statecore.doctor.task_lag import inspect_offset_sums
 from statecore.formats.kinds import StoreKind
 from statecore.spec.model import StoreSpec
 from statecore.statedir.database_state import create_database
-from statecore.tasks.excluded_stores import leave_versioned_empty
+from statecore.tasks.excluded_stores import empty_versioned_store
 from tests.unit.tasks.startup_tasks_world import KV, WINDOW, World, changelog, spec_of
 
 HISTORY = "history"
@@ -32,7 +32,7 @@ def world(tmp_path: Path) -> World:
 
 def test_a_copy_that_is_caught_up_lags_nothing_for_the_versioned_store_that_it_does_not_follow(world: World) -> None:
     with world.directory.lock():
-        leave_versioned_empty(
+        empty_versioned_store(
             world.directory, "0_0", VERSIONED, changelog(HISTORY), world.directory.work_path / "made", 0
         )
     sums = inspect_offset_sums(world.directory, SPEC, ends=lambda *_: ENDS)

@@ -10,7 +10,7 @@ from statecore.formats.position import (
     merge_position,
     offsets_of_position,
     position_of_offsets,
-    seen_record,
+    validated_position,
 )
 from statecore.formats.topic_partition import TopicPartition
 from tests.harness.raising import raises
@@ -72,4 +72,4 @@ def test_merging_keeps_the_greater_offset_of_each_partition() -> None:
 
 def test_a_record_that_cannot_be_is_a_value_of_the_error():
     with raises(Invalid, "offset-invalid", topic="orders", partition=1, value="-4"):
-        seen_record("orders", 1, -4)
+        validated_position("orders", 1, -4)

@@ -8,7 +8,7 @@ import pytest
 
 import statecore
 from statecore.errors import Corrupted, Invalid, NotFound
-from statecore.filesystem import FileMoment, file_sha256
+from statecore.filesystem import FileState, file_sha256
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
@@ -222,7 +222,7 @@ def hashed_long_ago(runs: list[Run]) -> list[Run]:
     """Runs whose files were hashed when they came, some time after they were written."""
     for run in runs:
         os.utime(run.path, ns=(10**18, 10**18))
-    return [replace(run, hashed=FileMoment.of(run.path)) for run in runs]
+    return [replace(run, hashed=FileState.of(run.path)) for run in runs]
 
 
 def test_a_file_that_was_hashed_as_it_came_is_not_hashed_again(tmp_path: Path) -> None:

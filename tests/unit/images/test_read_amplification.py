@@ -20,7 +20,7 @@ from statecore.images.image import build_image
 from statecore.images.model import MergedDatabase, RunFile
 from statecore.images.read_amplification import MOST_UNMERGED, rewrites, slices_to_merge
 from statecore.images.runs_digest import merged_digest
-from statecore.stores.rocksdb.manifest_guard import forget_manifest_guard
+from statecore.stores.rocksdb.manifest_guard import remove_guard_record
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from tests.unit.images.sst_files import Rows
@@ -119,7 +119,7 @@ def test_runs_without_a_common_key_are_left_unmerged_or_not_as_rocksdb_has_it(tm
             store.commit({CHANGELOG: 6})
             if level == "last level":
                 store.compact()
-        forget_manifest_guard(tmp_path / "base")
+        remove_guard_record(tmp_path / "base")
         bases = ImageBases({None: ImageBase(tmp_path / "base")}, {CHANGELOG: 7})
         runs = [replace(run, start=run.start + 7, end=run.end + 7) for run in runs]
     build_image(tmp_path / "image", KIND, runs, {CHANGELOG: runs[-1].end - 1}, bases=bases)

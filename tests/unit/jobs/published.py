@@ -36,7 +36,7 @@ from statecore.repository.repository import make_repository
 from statecore.repository.upload import LocalFile, put_files
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
-from statecore.stores.rocksdb.manifest_guard import forget_manifest_guard
+from statecore.stores.rocksdb.manifest_guard import remove_guard_record
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from tests.unit.images.changelog import Record, batches, stored_rows
@@ -232,7 +232,7 @@ class Shop:
                 copy.write_bytes(run.path.read_bytes())
                 database.ingest([copy])
             database.commit(offsets)
-        forget_manifest_guard(directory)
+        remove_guard_record(directory)
         files = [file for file in sorted(directory.iterdir()) if file.is_file() and file.name != "LOCK"]
         local = [LocalFile(file, file_sha256(file), file.stat().st_size) for file in files]
         below = tuple(

@@ -10,7 +10,7 @@ import pytest
 from statecore.errors import Capacity, Fenced, Invalid, StatecoreError
 from statecore.faults import NO_FAULTS
 from statecore.jobs.engine import Question
-from statecore.jobs.job import Job, Surroundings, spec_of
+from statecore.jobs.job import Job, JobContext, spec_of
 from statecore.jobs.job_files import DirectoryHome, JobHome, RepositoryHome
 from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFIX
 from statecore.jobs.restore.report import RanOn
@@ -71,7 +71,7 @@ HOMES = {"directory": in_directory, "repository": in_repository}
 @pytest.fixture(params=sorted(HOMES))
 def job(tmp_path: Path, said: list[str], request: pytest.FixtureRequest) -> Job:
     spec = spec_of(RestoreRequest(spec=SPEC, state_dir=str(tmp_path)))
-    around = Surroundings(spec, HOMES[request.param](tmp_path), NullProgress(), NO_FAULTS, said.append)
+    around = JobContext(spec, HOMES[request.param](tmp_path), NullProgress(), NO_FAULTS, said.append)
     return Job(around, request_id="r", state_dir=str(tmp_path), doing="nothing was done")
 
 

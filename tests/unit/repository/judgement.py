@@ -12,7 +12,7 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import HEAD, Head, SnapshotEntry
 from statecore.repository.identity import store_identity
 from statecore.repository.layout import Layout
-from statecore.repository.manifest import MANIFEST, PART, StoredRun, StoreSnapshot, TaskManifest, checked
+from statecore.repository.manifest import MANIFEST, PART, StoredRun, StoreSnapshot, TaskManifest, verified_content
 from tests.harness.simulated_store import Storage
 from tests.unit.repository.requested import Key, Request
 from tests.unit.repository.snapshots import content_of
@@ -149,7 +149,7 @@ class Judge:
         for one in read.values():
             for store in one.part.stores:
                 for digest, extent in store.extents:
-                    checked(shelf.read(extent, "A file"), digest, "A file", "Look.")
+                    verified_content(shelf.read(extent, "A file"), digest, "A file", "Look.")
 
     def _refuse_gaps(self, task: str, store: StoreSnapshot) -> None:
         """Make sure that a store has every offset once, in order, and that its runs are what their offsets say.

@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from statecore.documents import encoded, parsed
+from statecore.documents import encode_json, parse_json
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.identity import image_identity
@@ -106,10 +106,10 @@ class Publishing:
 
     def forge(self, snapshot: str, of: str, **changed: Any) -> str:
         """Put a manifest that is like another, but for some fields; its name."""
-        document = parsed(self.shelf.blobs.get(self.shelf.names.manifest(of)))
+        document = parse_json(self.shelf.blobs.get(self.shelf.names.manifest(of)))
         name = self.shelf.names.manifest(snapshot)
         forged = MANIFEST.sealed({**document, "snapshot": snapshot, **changed})
-        assert self.shelf.blobs.put_if_absent(name, encoded(forged))
+        assert self.shelf.blobs.put_if_absent(name, encode_json(forged))
         return name
 
 

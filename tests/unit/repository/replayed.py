@@ -35,7 +35,7 @@ from statecore.repository.manifest import (
     StoreSnapshot,
     TaskManifest,
 )
-from statecore.repository.rebase import Compaction, advanced, folded
+from statecore.repository.rebase import Compaction, rebase_advance, rebase_compaction
 from statecore.repository.task_manifest_structure import contradictions_in
 
 TOPIC = "orders-left-changelog"
@@ -157,7 +157,7 @@ class History:
         theirs = self.newest
         if job.kind == "fold":
             assert theirs is not None
-            done = folded(job.folds, TaskManifest(self.task, (theirs,)))
+            done = rebase_compaction(job.folds, TaskManifest(self.task, (theirs,)))
             self.met["fold: " + ("nothing" if done is None else "published")] += 1
             if done is not None:
                 self._take(done, theirs)
@@ -173,7 +173,7 @@ class History:
             self._take(TaskManifest(self.task, (mine,)), None)
             return
         try:
-            done = advanced(TaskManifest(self.task, (mine,)), TaskManifest(self.task, (theirs,)), parent)
+            done = rebase_advance(TaskManifest(self.task, (mine,)), TaskManifest(self.task, (theirs,)), parent)
         except Fenced:
             assert job.kind != "checkpoint" or ends_of(theirs) != ends_of(job.parent), "it stood upon the same offsets"
             self.met[f"{job.kind}: fenced"] += 1

@@ -43,7 +43,7 @@ from unittest.mock import patch
 
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound, Retryable
 from statecore.faults import PUBLISH_POINTS, FaultPoints
-from statecore.objectstore.pointers import Pointed
+from statecore.objectstore.pointers import PointerValue
 from statecore.repository import blob_verification as believed
 from statecore.repository.application_repository import ApplicationRepository, ReadTaskManifest
 from statecore.repository.conflicts import Rebase
@@ -51,8 +51,8 @@ from statecore.repository.head import HEAD, encoded_head
 from statecore.repository.head_repair import apply_repair, plan_repair
 from statecore.repository.manifest import MANIFEST, StoredRun, TaskManifest
 from statecore.repository.publication import Publication, Published
-from statecore.repository.rebase import Compaction, advanced, folded
-from statecore.repository.snapshot_composition import Cut
+from statecore.repository.rebase import Compaction, rebase_advance, rebase_compaction
+from statecore.repository.snapshot_composition import ReadPosition
 from tests.harness.simulated_store import (
     Death,
     Network,
@@ -108,7 +108,7 @@ class Watched(SimulatedPointers):
 
     seen: bytes | None = None
 
-    def read(self, name: str) -> Pointed | None:
+    def read(self, name: str) -> PointerValue | None:
         """See :meth:`Pointers.read`."""
         found = super().read(name)
         self.seen = self._network.storage.pointers.get(name)
@@ -436,14 +436,14 @@ class Simulation:
             whole=False,
             tasks=tasks if self.seed % 2 else None,
             rebase=self._advancing(plan),
-            cuts=dict.fromkeys(quiet, Cut(plan.cut_ms, None)),
+            cuts=dict.fromkeys(quiet, ReadPosition(plan.cut_ms, None)),
             hourly=True,
         )
 
     def _advancing(self, plan: Plan) -> Rebase:
         def rebase(mine: TaskManifest, theirs: TaskManifest) -> TaskManifest | None:
             try:
-                done = advanced(mine, theirs, plan.parents.get(mine.task))
+                done = rebase_advance(mine, theirs, plan.parents.get(mine.task))
             except Fenced:
                 self.met["rebase: fenced"] += 1
                 raise
@@ -477,11 +477,11 @@ class Simulation:
             folds.setdefault(task, []).append(Compaction(name, None, tuple(inputs), output, is_lowest=first == 0))
 
         def rebase(mine: TaskManifest, theirs: TaskManifest) -> TaskManifest | None:
-            done = folded(folds[mine.task], theirs)
+            done = rebase_compaction(folds[mine.task], theirs)
             self.met["refold: " + ("nothing" if done is None else "mine" if done == mine else "among theirs")] += 1
             return done
 
-        made = [folded(of, newest[task]) for task, of in folds.items() if task in newest]
+        made = [rebase_compaction(of, newest[task]) for task, of in folds.items() if task in newest]
         return begun.publish([part for part in made if part is not None], whole=False, rebase=rebase, hourly=True)
 
     def _swapped(self, _: str, content: bytes) -> None:

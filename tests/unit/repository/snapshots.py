@@ -15,7 +15,7 @@ from statecore.images.model import Run, RunFormat
 from statecore.objectstore.base import Blobs
 from statecore.objectstore.pointers import Pointers
 from statecore.repository.application_repository import ApplicationRepository, ReadTaskManifest
-from statecore.repository.blob_verification import Named, lost
+from statecore.repository.blob_verification import NamedFile, missing_files
 from statecore.repository.manifest import (
     BaseFile,
     ChangelogEnd,
@@ -164,8 +164,8 @@ def uploaded_runs(
     for task, stores in spans.items():
         wanted = [(store, *span) for store, its in stores.items() for span in its]
         files = [file_of(directory, content_of(task, *span, bytes_)) for span in wanted]
-        named = {Named(file.sha256, known[file.sha256]) for file in files if file.sha256 in known}
-        there = dict(named - lost(shelf.blobs, named, {file.sha256: file.path for file in files}))
+        named = {NamedFile(file.sha256, known[file.sha256]) for file in files if file.sha256 in known}
+        there = dict(named - missing_files(shelf.blobs, named, {file.sha256: file.path for file in files}))
         new = [file for file in files if file.sha256 not in there]
         where = there | dict(zip((one.sha256 for one in new), put_files(shelf.blobs, shelf.names, new), strict=True))
         runs: dict[str, list[StoredRun]] = {store: [] for store in stores}

@@ -11,7 +11,7 @@ import pytest
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.objectstore.base import Blob, Blobs
 from statecore.objectstore.directory import DirectoryBlobs
-from statecore.repository.blob_verification import Named, is_whole, lost, sizes
+from statecore.repository.blob_verification import NamedFile, is_intact, missing_files, sizes
 from statecore.repository.layout import Layout
 from statecore.repository.upload import LocalFile, put_files, put_whole
 from tests.harness.raising import raises
@@ -35,12 +35,12 @@ def directory(tmp_path: Path) -> DirectoryBlobs:
     return DirectoryBlobs(tmp_path / "blobs")
 
 
-def put(blobs: Blobs, scratch: Path, *sizes_: int) -> tuple[list[LocalFile], list[Named]]:
+def put(blobs: Blobs, scratch: Path, *sizes_: int) -> tuple[list[LocalFile], list[NamedFile]]:
     """Files, of which those are small that have less than 100 bytes."""
     chance = random.Random(0)
     files = [file_of(scratch, chance.randbytes(size)) for size in sizes_]
     return files, [
-        Named(file.sha256, extent)
+        NamedFile(file.sha256, extent)
         for file, extent in zip(files, put_files(blobs, NAMES, files, small=100), strict=True)
     ]
 
@@ -60,9 +60,9 @@ def test_what_is_there_is_not_lost_and_each_blob_is_asked_for_once(storage: Stor
     blobs = Counting(storage)
     files, named = put(blobs, tmp_path, 10, 20, 30, 40, 500, 600)
     blobs.asked.clear()
-    assert lost(blobs, named, hands(files)) == set()
+    assert missing_files(blobs, named, hands(files)) == set()
     assert blobs.asked == {"head": 3}, "a pack of four, and two large ones"
-    assert lost(blobs, []) == set()
+    assert missing_files(blobs, []) == set()
 
 
 @pytest.mark.parametrize("blob", ["packs", "files"])
@@ -80,7 +80,7 @@ def test_damage_in_a_directory_is_found(
         damaged = content[:-1] if kind == "shorter" else flipped(content, (len(content) - 1) * 8)
         change(directory, hit.extent.blob, damaged)
     expected = set(named[:3]) if (blob, kind) == ("packs", "missing") else {hit}
-    assert lost(directory, named, hands(files) if at_hand else {}) == expected
+    assert missing_files(directory, named, hands(files) if at_hand else {}) == expected
 
 
 def test_damage_where_there_are_checksums_is_found_as_far_as_all_of_a_blob_is_at_hand(
@@ -91,9 +91,9 @@ def test_damage_where_there_are_checksums_is_found_as_far_as_all_of_a_blob_is_at
     for one in (named[1], named[4]):
         content = storage.blobs[one.extent.blob][0]
         storage.blobs[one.extent.blob] = (flipped(content, 3), 0.0)
-    assert lost(blobs, named, hands(files)) == set(named), "which of a pack nobody knows"
-    assert lost(blobs, named[:4], hands(files[2:])) == set()
-    assert lost(blobs, named) == set()
+    assert missing_files(blobs, named, hands(files)) == set(named), "which of a pack nobody knows"
+    assert missing_files(blobs, named[:4], hands(files[2:])) == set()
+    assert missing_files(blobs, named) == set()
     assert "get" not in blobs.asked
 
 
@@ -105,7 +105,7 @@ def test_a_file_at_hand_that_has_changed_is_no_damage_of_the_repository(
     files, named = put(blobs, tmp_path, 10, 20, 500)
     files[at].path.write_bytes(flipped(files[at].path.read_bytes(), 3))
     with raises(Corrupted, "upload-file-changed") as caught:
-        lost(blobs, named, hands(files))
+        missing_files(blobs, named, hands(files))
     assert caught.value.context["path"] == str(files[at].path)
 
 
@@ -113,13 +113,13 @@ def test_no_more_is_read_than_may_be_and_what_is_read_is_drawn_anew(directory: D
     _, named = put(directory, tmp_path / "scratch", 500, 501, 502, 503)
     for one in named:
         change(directory, one.extent.blob, bytes(one.extent.bytes))
-    assert lost(directory, named, read=0) == set()
-    assert lost(directory, named, read=None) == set(named)
-    found = [lost(directory, named, read=600) for _ in range(100)]
+    assert missing_files(directory, named, read=0) == set()
+    assert missing_files(directory, named, read=None) == set(named)
+    found = [missing_files(directory, named, read=600) for _ in range(100)]
     assert {len(one) for one in found} == {2}, "the last may be larger than what is left"
     assert set().union(*found) == set(named)
     directory.delete(named[0].extent.blob)
-    assert lost(directory, named, read=0) == {named[0]}, "that it is there is asked of each"
+    assert missing_files(directory, named, read=0) == {named[0]}, "that it is there is asked of each"
 
 
 def test_a_second_name_of_a_file_at_hand_is_not_read_again(directory: DirectoryBlobs, tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_second_name_of_a_file_at_hand_is_not_read_again(directory: DirectoryB
     file.path.write_bytes(b"CONTENT")  # which would show, if it was read
     put_whole(directory, name, file.path, file.bytes)
     (extent,) = put_files(directory, NAMES, [file])
-    assert lost(directory, [Named(file.sha256, extent)], hands([file])) == set()
+    assert missing_files(directory, [NamedFile(file.sha256, extent)], hands([file])) == set()
 
 
 def test_a_blob_that_the_disk_has_lost_is_not_whole(directory: DirectoryBlobs, tmp_path: Path) -> None:
@@ -144,8 +144,8 @@ def test_a_blob_that_the_disk_has_lost_is_not_whole(directory: DirectoryBlobs, t
 
     failing = Failing(tmp_path / "blobs")
     failing.head = lambda name: Blob(name, 10, 0.0)  # type: ignore[method-assign]
-    assert lost(failing, [one]) == {one}
-    assert not is_whole(failing, one.extent.blob, path, 10)
+    assert missing_files(failing, [one]) == {one}
+    assert not is_intact(failing, one.extent.blob, path, 10)
 
 
 def test_a_blob_that_may_not_be_read_is_no_damage(
@@ -158,7 +158,7 @@ def test_a_blob_that_may_not_be_read_is_no_damage(
 
     monkeypatch.setattr(Path, "open", refuse)
     with raises(Invalid, "permission-denied"):
-        lost(directory, [one])
+        missing_files(directory, [one])
 
 
 def test_sizes_of_few_are_asked_for_and_those_of_many_listed(storage: Storage) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
-from statecore.documents import encoded
+from statecore.documents import encode_json
 from statecore.faults import PUBLISH_POINTS
 from statecore.images.model import Run
 from statecore.repository import content_digests as contents
@@ -135,7 +135,7 @@ def test_the_names_are_those_of_the_page() -> None:
 def test_the_seal_is_as_the_page_says() -> None:
     (formula,) = re.findall(r"Python's `(json\.dumps\(.*?\))`", PAGE)
     document = manifest.MANIFEST.sealed({"version": 0, "b": ["ü", 1], "a": None})
-    rest = {name: value for name, value in json.loads(encoded(document)).items() if name != "seal"}
+    rest = {name: value for name, value in json.loads(encode_json(document)).items() if name != "seal"}
     assert document["seal"] == sha256(eval(formula, {"json": json, "rest": rest}).encode()).hexdigest()
 
 

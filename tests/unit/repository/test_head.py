@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.documents import encoded
+from statecore.documents import encode_json
 from statecore.errors import Corrupted, Invalid
 from statecore.repository.head import HEAD, Head, SnapshotEntry, decoded_head, encoded_head
 from tests.harness.raising import raises
@@ -78,7 +78,7 @@ def test_a_head_that_broke_off_is_damaged() -> None:
 def test_a_version_that_is_not_known_is_refused_by_name_and_is_no_damage(version: int | None) -> None:
     document = HEAD.sealed({**HEAD.to_json(HEAD_OF_TWO), "version": version})
     with pytest.raises(Invalid, match=f"has version {version}, and this release supports 0"):
-        decoded_head(encoded(document), "r1", "orders", REPAIR)
+        decoded_head(encode_json(document), "r1", "orders", REPAIR)
 
 
 @pytest.mark.parametrize(("repository", "application"), [("r2", "orders"), ("r1", "payments")])

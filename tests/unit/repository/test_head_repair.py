@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from statecore.documents import encoded, parsed
+from statecore.documents import encode_json, parse_json
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound, Retryable
 from statecore.objectstore.base import Blob
 from statecore.objectstore.directory import DirectoryBlobs
@@ -149,8 +149,8 @@ def test_a_head_of_another_repository_is_made_anew(lost: Lost, tmp_path: Path) -
 
 def test_what_a_head_names_and_nobody_can_read_is_left_out(lost: Lost) -> None:
     fourth, third, second, first = lost.publish(10, 20, 30, 40)
-    document = parsed(lost.head_file.read_bytes())
-    lost.head_file.write_bytes(encoded(HEAD.sealed({**document, "more": 7})))
+    document = parse_json(lost.head_file.read_bytes())
+    lost.head_file.write_bytes(encode_json(HEAD.sealed({**document, "more": 7})))
     lost.manifest_file(fourth).unlink()
     flip(lost.manifest_file(second), 100)
     with pytest.raises(Corrupted):
@@ -160,7 +160,7 @@ def test_what_a_head_names_and_nobody_can_read_is_left_out(lost: Lost) -> None:
     assert names(plan.head) == [third, first]
     assert (plan.head.epoch, plan.head.generation) == (1, 5)
     assert codes(plan) == {fourth: "blob-missing", second: "manifest-damaged"}
-    assert parsed(lost.head_file.read_bytes())["more"] == 7, "what this release does not know of the head stays"
+    assert parse_json(lost.head_file.read_bytes())["more"] == 7, "what this release does not know of the head stays"
     lost.publish(50)
 
 
@@ -404,7 +404,7 @@ def test_a_listing_that_fails_stops_it(lost: Lost) -> None:
 def test_what_a_newer_release_wrote_is_not_taken_for_damage(lost: Lost, what: str) -> None:
     newest, _ = lost.publish(10, 20)
     file, kind = (lost.head_file, HEAD) if what == "head" else (lost.manifest_file(newest), MANIFEST)
-    file.write_bytes(encoded(kind.sealed({**parsed(file.read_bytes()), "version": 7})))  # type: ignore[attr-defined]
+    file.write_bytes(encode_json(kind.sealed({**parse_json(file.read_bytes()), "version": 7})))  # type: ignore[attr-defined]
     if what == "manifest":
         lost.head_file.unlink()
     with pytest.raises(Invalid, match="it has version 7, and this release supports 0"):

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.documents import encoded
+from statecore.documents import encode_json
 from statecore.errors import Corrupted, Invalid
 from statecore.images.model import Segmentation, StoreDigest
 from statecore.repository.manifest import (
@@ -24,8 +24,8 @@ from statecore.repository.manifest import (
     Manifest,
     StoreSnapshot,
     TaskManifest,
-    checked,
-    least_known,
+    min_known,
+    verified_content,
 )
 from tests.harness.raising import raises
 from tests.harness.simulated_store import all_flips
@@ -99,7 +99,7 @@ def test_what_a_newer_release_adds_is_read_and_stays_beside_the_value() -> None:
     document = PART.to_json(TaskManifest("0_0", (store_of("0_0", "s", (), end=5),)))
     document["more"] = 1
     document["stores"][0]["more"] = {"a": 2}
-    read = PART.read(encoded(document))
+    read = PART.read(encode_json(document))
     assert read.value == TaskManifest("0_0", (store_of("0_0", "s", (), end=5),))
     assert read.raw["more"] == 1
     assert read.raw["stores"][0]["more"] == {"a": 2}
@@ -111,17 +111,17 @@ def test_every_flipped_bit_of_a_document_whose_hash_is_known_is_found() -> None:
         MANIFEST.encode(manifest_of()),
     ):
         digest = sha256(document).hexdigest()
-        assert checked(document, digest, "It", "Look.") == document
+        assert verified_content(document, digest, "It", "Look.") == document
         for damaged in all_flips(document):
             with raises(Corrupted, "manifest-damaged"):
-                checked(damaged, digest, "It", "Look.")
+                verified_content(damaged, digest, "It", "Look.")
 
 
 def test_a_document_that_broke_off_is_found() -> None:
     document = PART.encode(TaskManifest("0_0", ()))
     for size in range(len(document)):
         with raises(Corrupted, "manifest-damaged"):
-            checked(document[:size], sha256(document).hexdigest(), "It", "Look.")
+            verified_content(document[:size], sha256(document).hexdigest(), "It", "Look.")
 
 
 @settings(deadline=None, max_examples=30)
@@ -149,7 +149,7 @@ def test_the_identity_of_a_snapshot_is_that_of_its_parts_and_not_of_where_they_l
 
 @pytest.mark.parametrize(("cuts", "first"), [([], None), ([3, 1, 2], 1), ([1, None], None), ([0], 0)])
 def test_the_first_cut_is_known_where_all_are(cuts: list[int | None], first: int | None) -> None:
-    assert least_known(cuts) == first
+    assert min_known(cuts) == first
 
 
 def test_a_store_that_is_left_to_restore_says_nothing_of_when_a_task_was_cut() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from statecore.documents import encoded
+from statecore.documents import encode_json
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound, Retryable
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import HEAD, Head, SnapshotEntry
@@ -149,7 +149,7 @@ def test_what_another_release_has_written_stays_also_beside_the_pin(
     raw: dict[str, Any] = HEAD.to_json(shelf.head())
     raw |= {"retention": {"days": 30}}
     raw["snapshots"][1]["held_by"] = "somebody"
-    storage.pointers[shelf.names.head] = encoded(HEAD.sealed(raw))
+    storage.pointers[shelf.names.head] = encode_json(HEAD.sealed(raw))
     pin(shelf, older)
     found = shelf.read_head()
     assert found is not None
@@ -185,7 +185,7 @@ def test_where_others_are_always_first_nothing_is_changed_and_that_is_said(
     def swapped() -> None:
         found = shelf.read_head()
         assert found is not None
-        storage.pointers[shelf.names.head] = encoded(
+        storage.pointers[shelf.names.head] = encode_json(
             HEAD.sealed({**found.raw, "generation": found.head.generation + 1})
         )
 

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import pytest
 
-from statecore.documents import encoded
+from statecore.documents import encode_json
 from statecore.errors import Corrupted, Fenced, Retryable
 from statecore.faults import PUBLISH_POINTS, FaultInjected, InjectedFault
 from statecore.formats.kinds import StoreKind
@@ -436,7 +436,7 @@ def test_what_nobody_here_knows_stays_where_nothing_has_changed(
         at = part["extent"]
         document = json.loads(zlib.decompress(storage.blobs[blob][0][at["start"] :][: at["bytes"]]))
         document = zlib.compress(
-            encoded(with_more({**document, "stores": [with_more(one) for one in document["stores"]]}))
+            encode_json(with_more({**document, "stores": [with_more(one) for one in document["stores"]]}))
         )
         digest = sha256(document).hexdigest()
         extent = {"blob": shelf.names.parts("new"), "start": len(content), "bytes": len(document)}
@@ -444,12 +444,12 @@ def test_what_nobody_here_knows_stays_where_nothing_has_changed(
         content += document
     storage.put(shelf.names.parts("new"), content)
     newer = with_more({**manifest.raw, "parts": parts})
-    written = encoded(MANIFEST.sealed(newer) if MANIFEST.is_sealed else newer)
+    written = encode_json(MANIFEST.sealed(newer) if MANIFEST.is_sealed else newer)
     storage.blobs[shelf.names.manifest(entry.snapshot)] = (written, 0.0)
     head = HEAD.to_json(shelf.head())
     digest = sha256(written).hexdigest()
     head["snapshots"] = [with_more({**head["snapshots"][0], "sha256": digest})]
-    storage.pointers[shelf.names.head] = encoded(HEAD.sealed(with_more(head)))
+    storage.pointers[shelf.names.head] = encode_json(HEAD.sealed(with_more(head)))
 
     publication(shelf, "second").publish(uploaded(shelf, directory, {"0_0": {"left": 100}}), whole=False)
     found = shelf.read_head()

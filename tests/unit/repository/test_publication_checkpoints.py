@@ -13,8 +13,8 @@ from statecore.errors import Fenced, StatecoreError
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import Manifest, StoredRun, TaskManifest
 from statecore.repository.publication import Publication, Published
-from statecore.repository.rebase import Compaction, advanced, folded
-from statecore.repository.snapshot_composition import MOST_BLOBS, Cut
+from statecore.repository.rebase import Compaction, rebase_advance, rebase_compaction
+from statecore.repository.snapshot_composition import MOST_BLOBS, ReadPosition
 from statecore.repository.upload import put_files
 from tests.harness.raising import raises
 from tests.harness.simulated_store import Network, Storage
@@ -72,7 +72,7 @@ def tail(
 
 
 def above(parents: dict[str, TaskManifest]) -> Callable[[TaskManifest, TaskManifest], TaskManifest | None]:
-    return lambda mine, theirs: advanced(mine, theirs, parents.get(mine.task))
+    return lambda mine, theirs: rebase_advance(mine, theirs, parents.get(mine.task))
 
 
 def checkpoint(
@@ -82,7 +82,7 @@ def checkpoint(
     job = publication(shelf, request, **options)
     parents = job.parts()
     made = [tail(shelf, directory, task, parents[task], end_of(parents[task]) + 10) for task in tasks]
-    quiet = dict.fromkeys(parents.keys() - set(tasks), Cut(int(NOW * 1000) + 5, None))
+    quiet = dict.fromkeys(parents.keys() - set(tasks), ReadPosition(int(NOW * 1000) + 5, None))
     return job.publish(made, whole=False, tasks=parents.keys(), rebase=above(parents), cuts=quiet, hourly=True)
 
 
@@ -140,10 +140,12 @@ def test_where_there_is_nothing_to_publish_nothing_is(
     job = publication(shelf, "none")
     assert job.publish([], whole=False) is None
     assert job.publish([], whole=False, tasks=ALL, cuts={}) is None
-    assert job.publish([], whole=False, cuts={"0_0": Cut(int(NOW * 1000) - 1, None)}) is None, (
+    assert job.publish([], whole=False, cuts={"0_0": ReadPosition(int(NOW * 1000) - 1, None)}) is None, (
         "it was known to be later"
     )
-    assert job.publish([], whole=False, cuts={"0_9": Cut(int(NOW * 1000) + 1, None)}) is None, "there is no such task"
+    assert job.publish([], whole=False, cuts={"0_9": ReadPosition(int(NOW * 1000) + 1, None)}) is None, (
+        "there is no such task"
+    )
     assert not asked.keys() & {"put", "swap"}
 
 
@@ -152,7 +154,7 @@ def test_a_moment_at_which_nothing_lay_behind_is_published_without_a_part(
 ) -> None:
     before, blobs = newest(shelf), set(storage.blobs)
     later = int(NOW * 1000) + 5
-    done = publication(shelf, "cut").publish([], whole=False, cuts=dict.fromkeys(ALL, Cut(later, None)))
+    done = publication(shelf, "cut").publish([], whole=False, cuts=dict.fromkeys(ALL, ReadPosition(later, None)))
     assert done is not None
     assert (done.made_tasks, done.kept_tasks, done.new_bytes) == ((), tuple(ALL), 0)
     assert {name.split("/")[2] for name in set(storage.blobs) - blobs} == {"manifests"}
@@ -168,7 +170,7 @@ def test_what_a_manifest_knows_of_a_task_stays_known_when_its_part_is_written_an
     shelf: ApplicationRepository, first: Published, directory: Path
 ) -> None:
     later = int(NOW * 1000) + 5
-    publication(shelf, "cut").publish([], whole=False, cuts={"0_0": Cut(later, None)})
+    publication(shelf, "cut").publish([], whole=False, cuts={"0_0": ReadPosition(later, None)})
     job = publication(shelf, "more")
     made = tail(shelf, directory, "0_0", job.parts()["0_0"], 60)
     made = replace(made, stores=(replace(made.stores[0], cut_ms=later + 1),))
@@ -184,12 +186,12 @@ def test_a_moment_counts_for_the_ends_that_the_job_has_seen(
     late = publication(shelf, "late")
     checkpoint(shelf, directory, "other", ["0_0"])
     later = int(NOW * 1000) + 9
-    done = late.publish([], whole=False, cuts=dict.fromkeys(ALL, Cut(later, None)))
+    done = late.publish([], whole=False, cuts=dict.fromkeys(ALL, ReadPosition(later, None)))
     assert done is not None
     cuts = {part.task: part.cut_ms for part in newest(shelf).parts}
     assert cuts["0_0"] == int(NOW * 1000), "others have published it meanwhile"
     assert cuts["0_1"] == later
-    assert publication(shelf, "again").publish([], whole=False, cuts={"0_1": Cut(later, None)}) is None
+    assert publication(shelf, "again").publish([], whole=False, cuts={"0_1": ReadPosition(later, None)}) is None
 
 
 def test_a_tail_is_published_above_a_fold_that_was_first(shelf: ApplicationRepository, directory: Path) -> None:
@@ -201,7 +203,7 @@ def test_a_tail_is_published_above_a_fold_that_was_first(shelf: ApplicationRepos
     inputs = tuple(stored.run for stored in parents["0_0"].stores[0].databases[0].runs)
     (output,) = uploaded_runs(shelf, directory, {"0_0": {"left": [(0, 100)]}})["0_0"]["left"]
     fold = Compaction("left", None, inputs, output, is_lowest=True)
-    made = folded([fold], parents["0_0"])
+    made = rebase_compaction([fold], parents["0_0"])
     assert made is not None
     assert other.publish([made], whole=False) is not None
     done = job.publish([mine], whole=False, rebase=above(parents))
@@ -212,7 +214,7 @@ def test_a_tail_is_published_above_a_fold_that_was_first(shelf: ApplicationRepos
     assert done.new_bytes == 40, "of the tail alone"
 
     late = publication(shelf, "fold-again")
-    assert late.publish([made], whole=False, rebase=lambda _, theirs: folded([fold], theirs)) is None
+    assert late.publish([made], whole=False, rebase=lambda _, theirs: rebase_compaction([fold], theirs)) is None
 
 
 def test_what_others_have_published_already_is_not_published_again(
@@ -349,7 +351,9 @@ def test_a_checkpoint_costs_four_writes_and_four_reads(
         assert done.warnings == ()
     asked.clear()
     assert (
-        publication(shelf, "cuts").publish([], whole=False, cuts=dict.fromkeys(ALL, Cut(int(NOW * 1000) + 1, None)))
+        publication(shelf, "cuts").publish(
+            [], whole=False, cuts=dict.fromkeys(ALL, ReadPosition(int(NOW * 1000) + 1, None))
+        )
         is not None
     )
     assert asked["put"] + asked["swap"] == 2

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from statecore.documents import encoded
+from statecore.documents import encode_json
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.objectstore.directory_pointers import DirectoryPointers
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.repository import (
     MARK,
     MARK_NAME,
-    Made,
+    CreatedRepository,
     make_repository,
     make_repository_in,
     open_repository,
@@ -78,7 +78,7 @@ def test_a_place_without_a_repository_is_not_found_and_stays_as_it_is(tmp_path: 
 def test_another_format_is_refused_by_name(tmp_path: Path, changed: dict[str, object], said: str) -> None:
     make_repository(url(tmp_path))
     mark = tmp_path / MARK_NAME
-    mark.write_bytes(encoded(MARK.sealed({**json.loads(mark.read_text()), **changed})))
+    mark.write_bytes(encode_json(MARK.sealed({**json.loads(mark.read_text()), **changed})))
     for ask in (open_repository, make_repository):
         with pytest.raises(Invalid, match=said) as caught:
             ask(url(tmp_path))
@@ -88,7 +88,7 @@ def test_another_format_is_refused_by_name(tmp_path: Path, changed: dict[str, ob
 def test_what_a_newer_release_adds_is_no_reason_to_refuse(tmp_path: Path) -> None:
     made, *_ = make_repository(url(tmp_path))
     mark = tmp_path / MARK_NAME
-    mark.write_bytes(encoded(MARK.sealed({**json.loads(mark.read_text()), "more": 1})))
+    mark.write_bytes(encode_json(MARK.sealed({**json.loads(mark.read_text()), "more": 1})))
     assert open_repository(url(tmp_path)).mark == made.mark
 
 
@@ -104,7 +104,7 @@ def test_every_flipped_bit_of_a_mark_is_damage_and_no_other_repository(tmp_path:
             assert open_repository(url(tmp_path)).mark == made.mark, "of white space"
 
 
-def made_while(path: Path, then: Callable[[], object]) -> Made:
+def made_while(path: Path, then: Callable[[], object]) -> CreatedRepository:
     """A repository that is made while something else happens, as the place is put to the test."""
     place = place_of(url(path))
 
@@ -121,7 +121,7 @@ def test_of_two_who_make_a_damaged_mark_at_the_same_time_both_get_that_of_the_fa
 ) -> None:
     if left is not None:
         (tmp_path / MARK_NAME).write_bytes(left)
-    faster: list[Made] = []
+    faster: list[CreatedRepository] = []
     slower = made_while(tmp_path, lambda: faster.append(make_repository(url(tmp_path))))
     assert (faster[0].now, slower.now) == (True, False)
     assert slower.repository.mark == faster[0].repository.mark == open_repository(url(tmp_path)).mark
@@ -129,7 +129,7 @@ def test_of_two_who_make_a_damaged_mark_at_the_same_time_both_get_that_of_the_fa
 
 def test_a_damaged_mark_is_replaced_by_one_of_those_who_have_read_it(tmp_path: Path) -> None:
     (tmp_path / MARK_NAME).write_bytes(b"damaged")
-    faster: list[Made] = []
+    faster: list[CreatedRepository] = []
 
     class Overtaken(DirectoryPointers):
         def swap(self, name: str, content: bytes, expected: str | None) -> str | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.documents import encoded, parsed
+from statecore.documents import encode_json, parse_json
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head_repair import plan_repair
@@ -115,9 +115,9 @@ def test_the_id_of_documents_of_a_newer_release_counts(orders: Publishing, root:
     (root / MARK_NAME).unlink()
     for path in sorted((root / "apps").rglob("*")):
         if path.is_file() and (path.name == "head" or path.suffix == ".json"):
-            document = {name: value for name, value in parsed(path.read_bytes()).items() if name != "seal"}
+            document = {name: value for name, value in parse_json(path.read_bytes()).items() if name != "seal"}
             path.unlink()
-            path.write_bytes(encoded(MANIFEST.sealed({**document, "version": 9})))
+            path.write_bytes(encode_json(MANIFEST.sealed({**document, "version": 9})))
     assert make_repository(root.as_uri()).repository.mark.id == before
 
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statecore.errors import Capacity
-from statecore.filesystem import FileMoment
+from statecore.filesystem import FileState
 from statecore.repository.resumable_file import ResumableFile
 from tests.harness.raising import raises
 
@@ -92,4 +92,4 @@ def test_what_it_was_when_it_was_finished_is_told_where_a_later_write_would_show
     assert file.take(0, memoryview(b"abc"))
     moment = file.finish(tmp_path / "final")
     assert (moment is not None) is is_told
-    assert moment == FileMoment.of(tmp_path / "final", clock)
+    assert moment == FileState.of(tmp_path / "final", clock)

@@ -19,7 +19,7 @@ from statecore.repository.listing import list_snapshots
 from statecore.repository.manifest import Manifest
 from statecore.repository.pins import pin
 from statecore.repository.space_usage import held_bytes
-from statecore.repository.verification import PartKey, VerifiedSnapshot, key_of
+from statecore.repository.verification import TaskManifestKey, VerifiedSnapshot, key_of
 from statecore.spec.model import ProcessingGuarantee
 from tests.harness.simulated_store import Storage
 from tests.unit.repository.snapshots import publication, reference_of, uploaded
@@ -31,7 +31,9 @@ SNAPSHOTS = st.lists(st.lists(st.frozensets(st.sampled_from(sorted(SIZES))), min
 """The files of each task of each snapshot, newest first."""
 
 
-def examined(number: int, tasks: list[frozenset[str]], files: dict[PartKey, dict[str, int]]) -> VerifiedSnapshot:
+def examined(
+    number: int, tasks: list[frozenset[str]], files: dict[TaskManifestKey, dict[str, int]]
+) -> VerifiedSnapshot:
     references = tuple(
         replace(reference_of(f"0_{task}", "".join(sorted(named))), cut_ms=number) for task, named in enumerate(tasks)
     )
@@ -45,7 +47,7 @@ def examined(number: int, tasks: list[frozenset[str]], files: dict[PartKey, dict
 @settings(deadline=None, max_examples=100)
 @given(SNAPSHOTS)
 def test_each_file_is_counted_once_at_the_newest_that_names_it(snapshots: list[list[frozenset[str]]]) -> None:
-    files: dict[PartKey, dict[str, int]] = {}
+    files: dict[TaskManifestKey, dict[str, int]] = {}
     found = held_bytes([examined(number, tasks, files) for number, tasks in enumerate(snapshots)], files)
     named = [frozenset[str]().union(*tasks) for tasks in snapshots]
     for number, one in enumerate(found):
@@ -58,7 +60,7 @@ def test_each_file_is_counted_once_at_the_newest_that_names_it(snapshots: list[l
 
 @pytest.mark.parametrize("lost", [True, False], ids=["its manifest", "one of its parts"])
 def test_what_is_older_than_something_damaged_is_not_guessed(lost: bool) -> None:
-    files: dict[PartKey, dict[str, int]] = {}
+    files: dict[TaskManifestKey, dict[str, int]] = {}
     found = [examined(number, [frozenset(name)], files) for number, name in enumerate("abcd")]
     found[2] = found[2]._replace(
         manifest=None if lost else found[2].manifest,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.documents import encoded
+from statecore.documents import encode_json
 from statecore.errors import Corrupted, Invalid
 from statecore.repository.manifest import PART, Extent, StoredRun, TaskManifest
 from statecore.repository.task_manifest_documents import DOCUMENT_BYTES, decompress, encode_task_manifests
@@ -133,4 +133,4 @@ def test_the_largest_document_is_written_and_read_and_a_larger_one_is_neither() 
 def test_white_space_and_the_level_mean_nothing_to_a_reader() -> None:
     part = part_of(3)
     for level in (0, 1, 9):
-        assert PART.decode(decompress(zlib.compress(encoded(PART.to_json(part)), level), "It", "Look.")) == part
+        assert PART.decode(decompress(zlib.compress(encode_json(PART.to_json(part)), level), "It", "Look.")) == part

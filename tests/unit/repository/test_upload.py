@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from statecore.errors import Corrupted, Invalid, NotFound, Retryable
 from statecore.objectstore.directory import DirectoryBlobs
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.blob_verification import Named, lost
+from statecore.repository.blob_verification import NamedFile, missing_files
 from statecore.repository.manifest import Extent
 from statecore.repository.upload import LocalFile, put_files, put_whole
 from tests.harness.raising import raises
@@ -188,7 +188,7 @@ def test_a_server_keeps_its_blob_where_the_file_on_this_machine_is_the_damaged_o
     extents = put_files(blobs, shelf.names, local)
     local[0].path.write_bytes(flipped(local[0].path.read_bytes(), 8 * (size // 2)))
     with raises(Corrupted, "upload-file-changed"):
-        lost(blobs, {Named(local[0].sha256, extents[0])}, {local[0].sha256: local[0].path})
+        missing_files(blobs, {NamedFile(local[0].sha256, extents[0])}, {local[0].sha256: local[0].path})
     with raises(Corrupted, "upload-file-changed"):
         put_files(blobs, shelf.names, local)
     check(shelf, local, extents)

@@ -54,7 +54,7 @@ def test_long_tails_want_spark_and_leave_no_error(
             pytest.fail("an engine was started")
 
     seen: list[int] = []
-    monkeypatch.setattr(checkpoint_job, "end_with_the_starter", lambda: None)
+    monkeypatch.setattr(checkpoint_job, "exit_with_parent_process", lambda: None)
     code, said = run(tmp_path, {"spec": SPEC, "repository": "file:///r"}, "--here", *arguments, checkpoint=starts)
     assert (code, "error" in said, "finished" in said) == (SPARK_WANTED, False, False)
     assert (said["application_id"], seen) == ("app", [little])

@@ -54,7 +54,7 @@ def test_who_converts_is_who_was_asked_for(
         raise Invalid("That was all.", code="test-error", action="None.")
 
     seen: list[Engine] = []
-    monkeypatch.setattr(migrate_job, "end_with_the_starter", lambda: None)
+    monkeypatch.setattr(migrate_job, "exit_with_parent_process", lambda: None)
     run(tmp_path, {"application_id": "orders", "state_dir": "/srv", "to": "4.3"}, *arguments, migrate=runs)
     (engine,) = seen
     assert isinstance(engine, kind)

@@ -35,7 +35,7 @@ class SlowContext:
 def test_a_context_that_comes_up_when_nobody_waits_any_more_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyspark, "SparkContext", SlowContext)
     with raises(Retryable, "spark-master-not-responding", master="spark://one:7077"):
-        registration.registered(None, "spark://one:7077", seconds=0.05)  # type: ignore[arg-type]
+        registration.start_registered(None, "spark://one:7077", seconds=0.05)  # type: ignore[arg-type]
     assert not SlowContext.stopped.is_set()
     SlowContext.come_up.set()
     assert SlowContext.stopped.wait(300)

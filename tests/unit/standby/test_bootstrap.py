@@ -22,7 +22,7 @@ from statecore.errors import Capacity, Fenced, Invalid, NotFound, Retryable, Sta
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints, InjectedFault
 from statecore.jobs.fetch.report import FetchReport
 from statecore.jobs.fetch.run import run_fetch
-from statecore.objectstore.base import Patience
+from statecore.objectstore.base import RetryPolicy
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.repository import make_repository
 from statecore.standby.bootstrap import KEPT_MS, Bases, sweep_bases
@@ -431,7 +431,7 @@ def test_an_object_store_that_does_not_answer_is_asked_twice_and_waited_for_as_l
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"s3://bucket/states?endpoint=http://127.0.0.1:{silent.getsockname()[1]}&region=r"
-        bases = Bases(warm.spec, warm.directory, url, warm.said.append, patience=Patience(2, 0.2))
+        bases = Bases(warm.spec, warm.directory, url, warm.said.append, patience=RetryPolicy(2, 0.2))
         fetched(bases)
         silent.setblocking(False)
         for _ in range(2):

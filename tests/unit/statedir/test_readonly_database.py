@@ -14,7 +14,7 @@ from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.statedir.readonly_database import Database
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.reading import OpenedFamilies
-from statecore.stores.rocksdb.readonly_links import opened_through_links
+from statecore.stores.rocksdb.readonly_links import open_through_links
 from tests.harness.raising import raises
 from tests.unit.doctor.stored import offsets, write_database
 
@@ -62,7 +62,7 @@ def test_files_that_go_while_it_is_opened_are_tried_again(path):
             (path / f"{len(opened):06}.sst").touch()
         return OpenedFamilies(path, where)
 
-    shadow, families = opened_through_links(path, open_there)
+    shadow, families = open_through_links(path, open_there)
     assert list(families.rows("default")) == ROWS
     families.close()
     shadow.cleanup()
@@ -79,7 +79,7 @@ def test_a_database_that_is_broken_and_quiet_is_not_tried_again(path):
         return OpenedFamilies(path, where)
 
     with raises(Corrupted, "database-damaged"):
-        opened_through_links(path, open_there)
+        open_through_links(path, open_there)
     assert len(opened) == 1
 
 
@@ -128,6 +128,6 @@ def test_a_column_family_that_is_made_while_it_is_opened_is_tried_again(path):
             raise Invalid("Column families not opened: offsets", code="test-error", action="Look again.")
         return "opened"
 
-    shadow, opened = opened_through_links(path, open_there)
+    shadow, opened = open_through_links(path, open_there)
     shadow.cleanup()
     assert (opened, len(tries)) == ("opened", 2)

@@ -233,7 +233,7 @@ def test_the_application_s_own_directory_is_no_state_directory(tmp_path):
 def test_where_nobody_can_make_a_directory_no_other_job_is_blamed(monkeypatch):
     with raises(Invalid, "state-directory-invalid", state_dir="/proc/state"):
         StateDirectory(Path("/proc/state"), "orders").check_usable()
-    monkeypatch.setattr("statecore.statedir.state_directory.holds_no_files", lambda _: False)
+    monkeypatch.setattr("statecore.statedir.state_directory.is_virtual_file_system", lambda _: False)
     with (
         raises(Invalid, "system-refused", state_dir="/proc/state/orders"),
         StateDirectory(Path("/proc/state"), "orders").lock(),

@@ -15,7 +15,7 @@ import pytest
 
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores import lock_holder
-from statecore.stores.lock_holder import Holder, is_held_here
+from statecore.stores.lock_holder import Holder, is_held_by_this_process
 from statecore.stores.lock_holder import lock_holder as ask
 from statecore.stores.rocksdb import fd_paths as descriptors
 from tests.unit.stores.interrupts import Interrupt, another_thread_may_ask, interrupted_at
@@ -56,7 +56,7 @@ def test_a_lock_of_this_process_outlives_every_question(file: Path, held: int, t
     for path in (file, tmp_path / "other", file):
         assert ask(path) == THIS
         gc.collect()
-        assert is_held_here(held)
+        assert is_held_by_this_process(held)
 
 
 def test_questions_about_a_lock_of_this_process_take_one_descriptor(file: Path, held: int) -> None:
@@ -106,7 +106,7 @@ def test_a_signal_at_any_moment_lets_go_of_no_lock(file: Path, held: int, monkey
             except Interrupt:
                 raised += 1
         gc.collect()
-        assert is_held_here(held), at
+        assert is_held_by_this_process(held), at
         assert another_thread_may_ask(), at
         if seen[0] < at:
             break
@@ -128,7 +128,7 @@ def test_where_the_kernel_does_not_answer_a_file_that_is_open_here_is_held_here(
     monkeypatch.setattr(fcntl, "fcntl", refused)
     assert ask(file) == THIS
     monkeypatch.undo()
-    assert is_held_here(held)
+    assert is_held_by_this_process(held)
     monkeypatch.setattr(fcntl, "fcntl", refused)
     other = file.with_name("other")
     other.touch()
@@ -141,7 +141,7 @@ def test_a_file_that_takes_the_place_of_a_locked_one_is_another(file: Path, held
     new.touch()
     new.replace(file)
     assert ask(file) is None
-    assert is_held_here(held)
+    assert is_held_by_this_process(held)
 
 
 def test_an_application_lock_that_is_taken_while_others_ask_is_kept(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from statecore.statedir.database_state import create_database
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.task_layout import databases_of
 from statecore.stores.legacy_offsets import write_offsets
-from statecore.stores.rocksdb.manifest_guard import forget_manifest_guard
+from statecore.stores.rocksdb.manifest_guard import remove_guard_record
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.tasks.startup_tasks import StartupTasks
 from statecore.tasks.task import Task
@@ -87,7 +87,7 @@ class World:
         with RocksDBStore(path, StoreKind.KEY_VALUE) as store:
             store._write_status(STATUS_OPEN)
             store._rows_ahead = True  # so that closing it leaves the status
-        forget_manifest_guard(path)
+        remove_guard_record(path)
 
     def write_checkpoint(self, task: str, offsets: Mapping[TopicPartition, int]) -> None:
         """``.checkpoint``."""

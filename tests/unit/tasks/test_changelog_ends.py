@@ -12,7 +12,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 from statecore.tasks.changelog_ends import changelog_ends
-from statecore.tasks.standby_store import FollowedSpec
+from statecore.tasks.standby_store import StandbyStoreSpec
 from tests.unit.changelog.consumed import GroupCoordinator
 
 CHANGELOG, SOURCE = TopicPartition("app-counts-changelog", 1), TopicPartition("in", 1)
@@ -47,8 +47,8 @@ def test_a_log_is_followed_to_what_is_stable_and_a_source_topic_to_what_was_cons
 ) -> None:
     spec = ApplicationSpec("app", "nowhere:9092", guarantee, (), ())
     stores = [
-        FollowedSpec("counts", StoreKind.KEY_VALUE, CHANGELOG),
-        FollowedSpec("table", StoreKind.KEY_VALUE, SOURCE, is_source=True),
+        StandbyStoreSpec("counts", StoreKind.KEY_VALUE, CHANGELOG),
+        StandbyStoreSpec("table", StoreKind.KEY_VALUE, SOURCE, is_source=True),
     ]
     brokers: Any = Brokers(consumed)
     epochs = {CHANGELOG: 3, SOURCE: -1, TopicPartition("other", 0): 4}

@@ -17,7 +17,7 @@ from statecore.statedir.database_state import create_database
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.tasks.offset_sums import (
     Source,
-    Standing,
+    TaskDirectoryState,
     TaskSum,
     is_empty_task,
     offset_sum,
@@ -53,7 +53,7 @@ def test_closed_stores_are_read_from_their_databases(world: World) -> None:
     world.put_segment("0_0", 0, 9)
     found = read(world)
     assert by_store(found) == {KV: (41, Source.DATABASES), WINDOW: (9, Source.DATABASES)}
-    assert (found.sum, found.standing, found.databases) == (52, Standing.KNOWN, 2)
+    assert (found.sum, found.standing, found.databases) == (52, TaskDirectoryState.KNOWN, 2)
     assert found.offsets == {changelog(KV): 41, changelog(WINDOW): 9}
 
 
@@ -103,7 +103,7 @@ def test_a_checkpoint_says_nothing_of_a_store_without_a_database(world: World) -
     (world.path("0_0") / WINDOW).mkdir()
     world.write_checkpoint("0_0", {changelog(KV): 4, changelog(WINDOW): 100})
     found = read(world)
-    assert (found.sum, found.standing) == (5, Standing.KNOWN)
+    assert (found.sum, found.standing) == (5, TaskDirectoryState.KNOWN)
     shutil.rmtree(world.path("0_0") / WINDOW)
     assert read(world).sum == 5
     assert [one.reason for one in read(world).stores] == ["", "It has no directory."]
@@ -113,7 +113,7 @@ def test_a_broken_checkpoint_is_said_and_the_databases_are_read(world: World) ->
     world.put_task("0_0", 4)
     (world.path("0_0") / ".checkpoint").write_text("0\nnonsense\n")
     found = read(world)
-    assert (found.sum, found.standing) == (10, Standing.KNOWN)
+    assert (found.sum, found.standing) == (10, TaskDirectoryState.KNOWN)
     assert "line 2" in found.reason
 
 
@@ -166,7 +166,7 @@ def test_a_store_that_somebody_has_open_is_told_as_it_was_flushed(world: World) 
     with RocksDBStore(world.path("0_0") / "rocksdb" / KV, StoreKind.KEY_VALUE):
         world.write_checkpoint("0_0", {changelog(KV): 90, changelog(WINDOW): 90})
         found = read(world)
-    assert (found.standing, found.sum) == (Standing.OPEN, 10)
+    assert (found.standing, found.sum) == (TaskDirectoryState.OPEN, 10)
     assert "open" in found.reason
 
 
@@ -188,13 +188,13 @@ def test_every_other_directory_is_an_entry_with_its_reason(world: World, monkeyp
     refusing(monkeypatch, "scandir", errno.EACCES, lambda path: path.parent.name == "0_5")
     sums = read_offset_sums(world.directory, spec_of())
     assert {task: one.standing for task, one in sums.items()} == {
-        "0_0": Standing.KNOWN,
-        "0_1": Standing.FOREIGN,
-        "0_2": Standing.EMPTY,
-        "0_3": Standing.DAMAGED,
-        "0_4": Standing.DAMAGED,
-        "0_5": Standing.UNREADABLE,
-        "7_0": Standing.UNDECLARED,
+        "0_0": TaskDirectoryState.KNOWN,
+        "0_1": TaskDirectoryState.FOREIGN,
+        "0_2": TaskDirectoryState.EMPTY,
+        "0_3": TaskDirectoryState.DAMAGED,
+        "0_4": TaskDirectoryState.DAMAGED,
+        "0_5": TaskDirectoryState.UNREADABLE,
+        "7_0": TaskDirectoryState.UNDECLARED,
     }
     assert "other" in sums["0_1"].reason
     assert sums["0_1"].sum == 0
@@ -217,16 +217,16 @@ def test_an_expired_segment_that_was_deleted_in_part_is_no_damage(world: World) 
         world.put_segment("0_0", start, 4)
     (world.path("0_0") / WINDOW / f"{WINDOW}.0" / "000009.sst").touch()
     (world.path("0_0") / WINDOW / f"{WINDOW}.0" / "CURRENT").unlink()
-    assert read_offset_sums(world.directory, spec_of())["0_0"].standing is Standing.KNOWN
-    assert read_offset_sums(world.directory)["0_0"].standing is Standing.DAMAGED
+    assert read_offset_sums(world.directory, spec_of())["0_0"].standing is TaskDirectoryState.KNOWN
+    assert read_offset_sums(world.directory)["0_0"].standing is TaskDirectoryState.DAMAGED
 
 
 def test_the_checkpoint_of_another_application_is_seen_as_such(world: World) -> None:
     world.put_plain("0_0", None)
     world.write_checkpoint("0_0", {changelog(KV, application="other"): 30})
     found = read(world)
-    assert (found.standing, found.sum) == (Standing.FOREIGN, 0)
-    assert read(world, declared=False).standing is Standing.FOREIGN
+    assert (found.standing, found.sum) == (TaskDirectoryState.FOREIGN, 0)
+    assert read(world, declared=False).standing is TaskDirectoryState.FOREIGN
 
 
 def test_without_a_spec_a_source_topic_in_the_checkpoint_counts(world: World) -> None:

@@ -10,7 +10,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.images.model import Segmentation
 from statecore.statedir.database_state import create_database
 from statecore.statedir.task_layout import stores_in
-from statecore.tasks.partial_stores import half_deleted, half_expired
+from statecore.tasks.partial_stores import half_expired, why_partially_deleted
 
 SEGMENTATION = Segmentation(retention_ms=7_200_000, interval_ms=3_600_000)
 
@@ -26,4 +26,4 @@ def test_a_segment_that_was_deleted_in_part_is_no_loss_only_where_it_has_expired
     (half / "000007.sst").write_bytes(b"rows")
     (place,) = stores_in(tmp_path / "0_0")
     assert half_expired(place, SEGMENTATION) == ([half] if is_expired else [])
-    assert (half_deleted(place, SEGMENTATION) == "") is is_expired
+    assert (why_partially_deleted(place, SEGMENTATION) == "") is is_expired

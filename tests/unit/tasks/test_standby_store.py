@@ -17,7 +17,7 @@ from statecore.statedir.database_state import create_database, read_database_sta
 from statecore.statedir.task_layout import segments_in
 from statecore.stores.legacy_offsets import read_offsets
 from statecore.stores.rocksdb.store import RocksDBStore
-from statecore.tasks.standby_store import FollowedSpec, StandbyStore
+from statecore.tasks.standby_store import StandbyStore, StandbyStoreSpec
 from tests.harness.raising import raises
 
 CHANGELOG = TopicPartition("orders-store-changelog", 0)
@@ -27,7 +27,7 @@ def store_of(tmp_path: Path, kind: StoreKind, *, exactly_once: bool = False) -> 
     segmentation = Segmentation(60_000, 60_000) if kind.is_segmented else None
     (tmp_path / "scratch").mkdir(exist_ok=True)
     (tmp_path / "0_0").mkdir(exist_ok=True)
-    spec = FollowedSpec("store", kind, CHANGELOG, segmentation)
+    spec = StandbyStoreSpec("store", kind, CHANGELOG, segmentation)
     return StandbyStore(spec, tmp_path / "0_0", tmp_path / "scratch", exactly_once=exactly_once)
 
 

@@ -14,7 +14,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.spec.model import ProcessingGuarantee
 from statecore.statedir.quarantine import quarantined
 from statecore.stores.rocksdb.store import RocksDBStore
-from statecore.tasks.offset_sums import Standing
+from statecore.tasks.offset_sums import TaskDirectoryState
 from statecore.tasks.startup_tasks import StartupSettings, StartupTasks
 from statecore.tasks.task import Task
 from tests.harness.forked import Forks
@@ -82,8 +82,8 @@ def test_directories_of_others_are_left_alone_and_reported(world: World) -> None
     tasks = StartupTasks(world.directory, spec_of(), opener(world, log))
     assert set(tasks.start()) == {"0_0"}
     assert {task: one.standing for task, one in tasks.left_alone.items()} == {
-        "7_0": Standing.UNDECLARED,
-        "0_1": Standing.FOREIGN,
+        "7_0": TaskDirectoryState.UNDECLARED,
+        "0_1": TaskDirectoryState.FOREIGN,
     }
     for task, says in (("7_0", "declares no"), ("0_1", "other"), ("9_9", "declares no"), ("../x", "not a task id")):
         with pytest.raises(Invalid, match=says):
@@ -113,7 +113,7 @@ def test_a_task_that_somebody_else_has_open_is_left_to_them(world: World) -> Non
     tasks = StartupTasks(world.directory, spec_of(), opener(world, []))
     with RocksDBStore(world.path("0_0") / "rocksdb" / KV, StoreKind.KEY_VALUE):
         assert set(tasks.start()) == {"0_1"}
-        assert tasks.left_alone["0_0"].standing is Standing.OPEN
+        assert tasks.left_alone["0_0"].standing is TaskDirectoryState.OPEN
         with pytest.raises(Fenced):
             tasks.take("0_0")
     tasks.close_rest()

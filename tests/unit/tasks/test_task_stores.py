@@ -24,7 +24,7 @@ from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.quarantine import quarantined
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.work_directory import JOURNAL, STALE
-from statecore.stores.rocksdb.manifest_guard import forget_manifest_guard
+from statecore.stores.rocksdb.manifest_guard import remove_guard_record
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.tasks.offset_sums import Source, read_task_sum
 from statecore.tasks.task_stores import TaskStores, tasks_of
@@ -42,7 +42,7 @@ def with_status(path: Path, status: int) -> None:
     with RocksDBStore(path, StoreKind.KEY_VALUE) as store:
         store._write_status(status)
         store._rows_ahead = True  # so that closing it changes no status
-    forget_manifest_guard(path)
+    remove_guard_record(path)
     assert read_database_state(path).status == status
 
 

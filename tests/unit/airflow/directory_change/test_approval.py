@@ -12,7 +12,7 @@ from statecore.airflow.directory_change import approval
 from statecore.airflow.directory_change.approval import MigrationApproval, conclude, outcomes
 from statecore.airflow.directory_change.plans import short
 from statecore.airflow.directory_change.recover_operator import RecoveryApproval
-from statecore.airflow.directory_change.xcom_values import Answer, Became, Entry, ShortPlan
+from statecore.airflow.directory_change.xcom_values import Answer, DirectoryOutcome, Entry, ShortPlan
 from statecore.airflow.failures import JobRefused
 from statecore.jobs.migrate.report import MIGRATE_REPORT
 from tests.unit.airflow.stub_migrate import report
@@ -175,7 +175,7 @@ def test_what_became_of_a_directory_is_told_from_what_its_tasks_returned() -> No
 
 def test_the_last_word_names_what_is_not_as_it_was_to_become(caplog: pytest.LogCaptureFixture) -> None:
     log = logging.getLogger("test")
-    found: list[Became] = [
+    found: list[DirectoryOutcome] = [
         {"name": f"app-{n}", "state_dir": "/srv", "outcome": word}
         for n, word in enumerate(("migrated", "rejected", "nothing to do"))
     ]
@@ -184,7 +184,7 @@ def test_the_last_word_names_what_is_not_as_it_was_to_become(caplog: pytest.LogC
     assert "app-1        /srv             rejected" in caplog.text
     with pytest.raises(JobRefused, match=r"\n  x in /srv: not planned\n"):
         conclude([*found, {"name": "x", "state_dir": "/srv", "outcome": "not planned"}], log)
-    many: list[Became] = [
+    many: list[DirectoryOutcome] = [
         {"name": f"app-{n}", "state_dir": "/srv", "outcome": "not migrated"} for n in range(approval._NAMED + 5)
     ]
     with pytest.raises(JobRefused, match="and 5 more"):

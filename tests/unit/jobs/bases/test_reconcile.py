@@ -25,7 +25,7 @@ from statecore.jobs.bases.reconcile import Reconciler, Reconciliation, divided, 
 from statecore.jobs.checkpoint.plan import CheckpointPlan
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.pipeline import staging
-from statecore.jobs.pipeline.publish import Made, task_parts
+from statecore.jobs.pipeline.publish import Made, task_manifests
 from statecore.jobs.pipeline.range_tasks import ClusterSettings, RangeResult
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
 from statecore.progress import NullProgress
@@ -164,7 +164,9 @@ class World:
     def published(self, key: tuple[str, str], made: Reconciliation) -> TaskManifest:
         """The part with a store that was made right."""
         planned = self.planned(key)
-        (part,) = task_parts(planned.frozen.plan, Made({key: made.stores[key].results}, {}), {}, bases=planned.bases)
+        (part,) = task_manifests(
+            planned.frozen.plan, Made({key: made.stores[key].results}, {}), {}, bases=planned.bases
+        )
         return part
 
     def content(self, store: StoreSnapshot) -> tuple[int, str]:

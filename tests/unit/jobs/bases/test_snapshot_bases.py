@@ -15,7 +15,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import Base, Key, Refused
 from statecore.jobs.bases.snapshot_bases import SnapshotBases
 from statecore.repository.manifest import ChangelogEnd
-from statecore.repository.snapshot_composition import Cut
+from statecore.repository.snapshot_composition import ReadPosition
 from tests.unit.repository.published import CUT_MS, STORE, TOPIC, Publishing
 
 KEY: Key = ("0_0", STORE)
@@ -109,7 +109,7 @@ def test_of_what_the_job_has_read_nothing_is_read_again(application: Application
 
 def test_a_later_moment_at_which_nothing_lay_behind_its_ends_makes_a_parent_younger(application: Application) -> None:
     application.publish(10)
-    done = application.begin().publish([], whole=False, cuts={"0_0": Cut(CUT_MS + 7, None)})
+    done = application.begin().publish([], whole=False, cuts={"0_0": ReadPosition(CUT_MS + 7, None)})
     assert done is not None
     for is_read in (True, False):
         (found,) = application.of(is_read=is_read)

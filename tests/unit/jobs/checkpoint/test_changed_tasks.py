@@ -27,12 +27,12 @@ from statecore.repository.manifest import (
     TaskManifestReference,
 )
 from statecore.repository.publication import Publication
-from statecore.repository.snapshot_composition import Cut
+from statecore.repository.snapshot_composition import ReadPosition
 from statecore.spec.model import ProcessingGuarantee
 
 HOUR = 3_600_000
 NOW = 1_700_000_000_000
-QUIET = Cut(NOW, None)
+QUIET = ReadPosition(NOW, None)
 NEWEST = "newest"
 VERSIONED = StoreKind.VERSIONED_KEY_VALUE
 
@@ -142,7 +142,7 @@ def test_of_a_task_of_which_a_store_was_not_read_nobody_says_that_nothing_lies_b
 def test_that_deletes_are_kept_for_a_shorter_time_is_worth_a_publication() -> None:
     parts = planned(horizon_ms=3 * HOUR), planned(store="other", horizon_ms=2 * HOUR)
     found = news(*parts, horizon_ms=2 * HOUR + 1)
-    assert (found.read_positions, found.is_aged(99 * HOUR)) == ({"0_0": Cut(NOW, 2 * HOUR)}, True)
+    assert (found.read_positions, found.is_aged(99 * HOUR)) == ({"0_0": ReadPosition(NOW, 2 * HOUR)}, True)
     assert not news(*parts, horizon_ms=2 * HOUR).is_aged(99 * HOUR)
     assert not news(*parts, horizon_ms=None).is_aged(99 * HOUR)
     assert news(planned(horizon_ms=1), planned(store="other")).read_positions == {"0_0": QUIET}

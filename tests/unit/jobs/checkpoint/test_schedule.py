@@ -22,7 +22,7 @@ from statecore.jobs.checkpoint.schedule import (
     FOLD,
     NO_SNAPSHOT,
     Verdict,
-    beside_each_other,
+    check_all,
     is_due,
     look,
     made_ms,
@@ -31,7 +31,7 @@ from statecore.jobs.checkpoint.schedule import (
 from statecore.jobs.compact import run as fold
 from statecore.repository.head import SnapshotEntry
 from statecore.repository.publication import Publication
-from statecore.repository.snapshot_composition import Cut
+from statecore.repository.snapshot_composition import ReadPosition
 from statecore.spec.reader import parse_spec
 from tests.unit.changelog.consumed import GroupCoordinator
 from tests.unit.jobs.backup.snapshots import World
@@ -200,7 +200,7 @@ def test_deletes_that_are_kept_for_a_shorter_time_make_an_application_due(
     publication = Publication(
         shelf, parse_spec(application.world.spec, "test"), request="q", origin="checkpoint", clock=lambda: made / 1000
     )
-    assert publication.publish([], whole=False, cuts={"0_0": Cut(made, DAY)}) is not None
+    assert publication.publish([], whole=False, cuts={"0_0": ReadPosition(made, DAY)}) is not None
     assert application.look(Brokers(10, retention_ms=retention_ms)).is_due is is_due
 
 
@@ -309,7 +309,7 @@ def test_many_applications_are_looked_at_beside_each_other_and_none_keeps_the_ot
         "defect": is_defect,
         "c": meets,
     }
-    found = beside_each_other(looks, at_once=4, patience=5.0)
+    found = check_all(looks, at_once=4, patience=5.0)
     release.set()
     assert list(found) == list(looks)
     assert [found[name].why for name in "abc"] == ["met the two others"] * 3
@@ -332,7 +332,7 @@ def test_one_after_the_other_where_only_one_is_let_in() -> None:
         under_way -= 1
         return Verdict(True, "")
 
-    found = beside_each_other({str(number): alone for number in range(5)}, at_once=1)
+    found = check_all({str(number): alone for number in range(5)}, at_once=1)
     assert [one.error for one in found.values()] == [None] * 5
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from statecore.errors import Fenced, Invalid, Retryable
 from statecore.jobs.checkpoint.request import CheckpointRequest
-from statecore.jobs.checkpoint.run import Warm
-from statecore.jobs.checkpoint.service import follow
+from statecore.jobs.checkpoint.run import OpenConnections
+from statecore.jobs.checkpoint.service import run_service
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.restore.report import RestoreReport
 from statecore.repository.application_repository import ApplicationRepository
@@ -27,7 +27,7 @@ class Service:
         self.said: list[str] = []
         self.made: list[RestoreReport] = []
 
-    def run(self, request: CheckpointRequest, *_: Any, warm: Warm, **__: Any) -> RestoreReport:
+    def run(self, request: CheckpointRequest, *_: Any, warm: OpenConnections, **__: Any) -> RestoreReport:
         self.requests.append(request.request_id)
         self.opened.append(warm.repository)
         self.began.append(self.now)
@@ -53,7 +53,7 @@ class Service:
             repository=shop.url,
             request_id="first",
         )
-        follow(
+        run_service(
             request,
             InProcessEngine(),
             interval,

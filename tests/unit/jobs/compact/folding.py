@@ -23,7 +23,7 @@ from statecore.repository.download import FILES, download
 from statecore.repository.identity import store_identity
 from statecore.repository.manifest import ChangelogEnd, StoredDatabase, StoredRun, StoreSnapshot, TaskManifest
 from statecore.repository.publication import Publication, Published
-from statecore.repository.rebase import advanced
+from statecore.repository.rebase import rebase_advance
 from statecore.repository.repository import make_repository
 from statecore.repository.upload import LocalFile, put_files
 from statecore.spec.derived import retention_of, segment_interval_of
@@ -143,7 +143,7 @@ class Farm:
             for task, stores in sorted(new.items())
         ]
         published = publication.publish(
-            parts, whole=False, rebase=lambda mine, theirs: advanced(mine, theirs, before.get(mine.task))
+            parts, whole=False, rebase=lambda mine, theirs: rebase_advance(mine, theirs, before.get(mine.task))
         )
         assert published is not None
         return published

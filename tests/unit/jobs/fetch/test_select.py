@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from statecore.documents import Document, encoded
+from statecore.documents import Document, encode_json
 from statecore.errors import Corrupted, Invalid, NotFound, Retryable, StatecoreError
 from statecore.faults import FaultPoints
 from statecore.formats.kinds import StoreKind
@@ -317,7 +317,7 @@ def test_a_format_that_is_not_known_is_refused_by_name(own_shop: Shop, state_dir
     (file,) = [head] if head.is_file() else list(head.rglob("*"))
     found = own_shop.shelf.read_head()
     assert found is not None
-    swapped = encoded(HEAD.sealed({**found.raw, "version": 9}))
+    swapped = encode_json(HEAD.sealed({**found.raw, "version": 9}))
     assert own_shop.shelf.pointers.swap(own_shop.shelf.names.head, swapped, found.version)
     assert file.exists()
     refused(Invalid, "format-unsupported", own_shop, state_dir)

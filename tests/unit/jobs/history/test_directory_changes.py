@@ -14,7 +14,7 @@ import pytest
 from statecore.cli.main import main
 from statecore.errors import StatecoreError
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints, InjectedFault
-from statecore.jobs.history.restores import Restores, restores_of
+from statecore.jobs.history.restores import Restores, read_history
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.migrate.report import Outcome
 from statecore.jobs.repair.request import RepairRequest
@@ -27,7 +27,7 @@ Info = Callable[[], str]
 
 
 def known(application: Path) -> Restores:
-    found = restores_of(StateDirectory(application.parent, application.name))
+    found = read_history(StateDirectory(application.parent, application.name))
     json.dumps(found.to_json())
     return found
 

@@ -12,7 +12,7 @@ from statecore.faults import FaultInjected, InjectedFault
 from statecore.jobs.backup.scratch_dir import scratch
 from statecore.jobs.fetch.report import FETCH_SUFFIX
 from statecore.jobs.fetch.run import run_fetch
-from statecore.jobs.history.restores import Restores, restores_of
+from statecore.jobs.history.restores import Restores, read_history
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.work_directory import JOURNAL, SCRATCH_PREFIX
 from tests.unit.jobs.fetch.fetching import fetch, request_for
@@ -20,7 +20,7 @@ from tests.unit.jobs.published import Shop
 
 
 def seen(state_dir: Path) -> Restores:
-    found = restores_of(StateDirectory(state_dir, "orders"))
+    found = read_history(StateDirectory(state_dir, "orders"))
     json.dumps(found.to_json())
     return found
 

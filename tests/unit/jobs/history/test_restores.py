@@ -14,7 +14,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.history.report_head import Outcome
 from statecore.jobs.history.report_index import ReportIndex
-from statecore.jobs.history.restores import Restores, directories, restores_of
+from statecore.jobs.history.restores import Restores, directories, read_history
 from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, IMAGES, REPORT_SUFFIX, RUNS, FrozenPlan, plan_path
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
 from statecore.spec.model import ProcessingGuarantee
@@ -65,7 +65,7 @@ class Directory:
         Journal(self.attempt(second).request_id, "placement-x", "swapping", (task,)).write(self.work)
 
     def info(self) -> Restores:
-        found = restores_of(self.directory)
+        found = read_history(self.directory)
         json.dumps(found.to_json())
         return found
 
@@ -210,17 +210,17 @@ def test_reports_elsewhere_add_the_tries_that_touched_nothing(orders: Directory,
     orders.restored(1)
     write(reports, 1, done(orders.attempt(1), entry("s", 0)))  # the same try, told twice
     write(reports, 2, failed(orders.attempt(2)))
-    found = restores_of(orders.directory, ReportIndex(reports).application("orders").instances)
+    found = read_history(orders.directory, ReportIndex(reports).application("orders").instances)
     assert [head.outcome for head in found.attempts] == [Outcome.FAILED, Outcome.RESTORED]
     assert found.later is not None
     assert found.later.error["what"] == "It runs."
     assert len(found.partitions) == 1
     write(reports, 3, orders.attempt(3).begun())
-    found = restores_of(orders.directory, ReportIndex(reports).application("orders").instances)
+    found = read_history(orders.directory, ReportIndex(reports).application("orders").instances)
     assert found.later is not None
     assert found.later.outcome is Outcome.BEGUN
     orders.restored(3)
-    found = restores_of(orders.directory, ReportIndex(reports).application("orders").instances)
+    found = read_history(orders.directory, ReportIndex(reports).application("orders").instances)
     assert found.later is None
 
 
@@ -230,7 +230,7 @@ def test_files_that_vanish_while_a_restore_is_at_work_hide_nothing(tmp_path: Pat
     one.restored(1)
     for path in (one.work / "journal.json.new", plan_path(one.work, "x").with_suffix(ATTEMPT_SUFFIX)):
         path.symlink_to(tmp_path / "nowhere")
-    found = restores_of(one.directory)
+    found = read_history(one.directory)
     assert found.last is not None
     assert found.trouble == ()
 
@@ -242,6 +242,6 @@ def test_a_plan_of_an_older_release_hides_nothing(tmp_path: Path) -> None:
     document = json.loads(plan.read_text())
     document["plan"]["version"] = 2
     plan.write_text(json.dumps(document))
-    found = restores_of(one.directory)
+    found = read_history(one.directory)
     assert found.last is not None
     assert found.unfinished == ()

@@ -30,7 +30,7 @@ def step(partition: int, offset: int) -> MigratedStep:
     return MigratedStep("added at", offsets={f"log-{partition}": offset})
 
 
-def said(found: list[summary.Together]) -> list[tuple[tuple[str, ...], str]]:
+def said(found: list[summary.CombinedChange]) -> list[tuple[tuple[str, ...], str]]:
     return [(one.tasks, one.what) for one in found]
 
 

@@ -17,7 +17,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.standby.promote.changelog_check import Ask, Copy, check_changelogs
 from statecore.tasks.changelog_ends import ChangelogEnd
 from statecore.tasks.standby_log_state import StandbyLogStates
-from statecore.tasks.standby_store import FollowedSpec
+from statecore.tasks.standby_store import StandbyStoreSpec
 from tests.harness.raising import raises
 
 DAY, MINUTE = 86_400_000, 60_000
@@ -27,8 +27,8 @@ TOTALS = TopicPartition("orders-totals-changelog", 0)
 LATE = TopicPartition("orders-late-changelog", 0)
 
 
-def spec_of(changelog: TopicPartition = TOTALS, kind: StoreKind = StoreKind.KEY_VALUE) -> FollowedSpec:
-    return FollowedSpec(changelog.topic.split("-")[1], kind, changelog, None, False)
+def spec_of(changelog: TopicPartition = TOTALS, kind: StoreKind = StoreKind.KEY_VALUE) -> StandbyStoreSpec:
+    return StandbyStoreSpec(changelog.topic.split("-")[1], kind, changelog, None, False)
 
 
 def known(
@@ -95,7 +95,7 @@ def test_a_log_that_was_truncated_below_the_copy_and_has_grown_since_is_no_tail(
 def test_the_leader_epoch_of_the_copy_is_asked_for(tmp_path: Path) -> None:
     asked: list[Mapping[TopicPartition, int]] = []
 
-    def ask(stores: Collection[FollowedSpec], epochs: Mapping[TopicPartition, int]) -> Any:
+    def ask(stores: Collection[StandbyStoreSpec], epochs: Mapping[TopicPartition, int]) -> Any:
         asked.append(epochs)
         return now()(stores, epochs)
 
@@ -167,7 +167,7 @@ def test_a_grace_buffer_with_a_tail_is_refused_because_kafka_streams_would_give_
 
 
 def test_a_task_whose_topic_is_gone_is_refused_and_the_others_are_judged(tmp_path: Path) -> None:
-    def ask(stores: Collection[FollowedSpec], epochs: Mapping[TopicPartition, int]) -> Any:
+    def ask(stores: Collection[StandbyStoreSpec], epochs: Mapping[TopicPartition, int]) -> Any:
         if any(one.changelog == LATE for one in stores):
             raise NotFound("There is no such topic.", code="test-error", action="Look.")
         return now()(stores, epochs)
@@ -186,7 +186,7 @@ def test_a_task_whose_partition_has_no_leader_is_refused_and_the_others_are_judg
 ) -> None:
     gone = TopicPartition("orders-gone-changelog", 0)
 
-    def ask(stores: Collection[FollowedSpec], epochs: Mapping[TopicPartition, int]) -> Any:
+    def ask(stores: Collection[StandbyStoreSpec], epochs: Mapping[TopicPartition, int]) -> Any:
         if any(one.changelog == gone for one in stores):
             raise NotFound("There is no such topic.", code="test-error", action="Look.")
         if any(one.changelog == LATE for one in stores):
@@ -206,7 +206,7 @@ def test_a_task_whose_partition_has_no_leader_is_refused_and_the_others_are_judg
 
 
 def test_brokers_that_do_not_answer_end_the_hand_over_and_offline_is_named(tmp_path: Path) -> None:
-    def ask(stores: Collection[FollowedSpec], epochs: Mapping[TopicPartition, int]) -> Any:
+    def ask(stores: Collection[StandbyStoreSpec], epochs: Mapping[TopicPartition, int]) -> Any:
         raise Retryable("None answers.", code="broker-unreachable", action="Start one.")
 
     with raises(Retryable, "broker-unreachable") as refused:

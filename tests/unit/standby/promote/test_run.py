@@ -28,7 +28,7 @@ from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.tasks.changelog_ends import ChangelogEnd
-from statecore.tasks.standby_store import FollowedSpec
+from statecore.tasks.standby_store import StandbyStoreSpec
 from tests.harness.raising import raises
 from tests.harness.tiers import one_of, three_of
 from tests.unit.doctor.stored import write_database
@@ -109,7 +109,7 @@ def verdicts(report: PromoteReport) -> Mapping[str, Verdict]:
 def ends(logs: Mapping[TopicPartition, int]) -> Ask:
     """Brokers whose changelogs end at these offsets."""
 
-    def ask(stores: Collection[FollowedSpec], epochs: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Any]:
+    def ask(stores: Collection[StandbyStoreSpec], epochs: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Any]:
         def end(at: TopicPartition) -> ChangelogEnd:
             log_end = logs.get(at, 0)
             topic = TopicDescription(at.topic, "a" * 32, 2, {"cleanup.policy": "compact"})

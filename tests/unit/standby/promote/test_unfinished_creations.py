@@ -32,7 +32,7 @@ from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_offsets import standing_of
 from statecore.statedir.store_places import StorePlace
 from statecore.stores.rocksdb.interrupted_creation import families_of
-from statecore.tasks.offset_sums import Standing, read_task_sum
+from statecore.tasks.offset_sums import TaskDirectoryState, read_task_sum
 from statecore.tasks.task_stores import TaskStores
 from tests.harness.creation import interrupt_creation
 from tests.harness.tiers import three_of
@@ -117,7 +117,11 @@ def test_everybody_sees_the_other_segments(world: World, families: tuple[str, ..
     assert [segment.start for segment in place.segments] == [one * INTERVAL for one in others]
 
     found = read_task_sum(world.live, TASK, world.spec)
-    assert (found.standing, found.sum, [one.disagree for one in found.stores]) == (Standing.KNOWN, 20, [False, False])
+    assert (found.standing, found.sum, [one.disagree for one in found.stores]) == (
+        TaskDirectoryState.KNOWN,
+        20,
+        [False, False],
+    )
 
     assert dict(standing_of(place, ()).offsets) == {world.changelog("clicks"): 9}
     clicks = {one.name: one for one in survey(world.live)}["clicks"]
