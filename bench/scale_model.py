@@ -25,7 +25,7 @@ import numpy as np
 from bench.sharing import Course, Hosts, Phase, simulate
 from statecore.changelog.model import OffsetRange
 from statecore.changelog.ranges import plan_ranges
-from statecore.changelog.shapes import PartitionShape
+from statecore.changelog.record_density import PartitionShape
 from statecore.images.read_amplification import slices_to_merge
 
 MICRO, MEGA, GIGA, TERA = 1e-6, 1e6, 1e9, 1e12

@@ -75,8 +75,8 @@ with DAG(
         """Check the parameters and the specs; one request for each application."""
         import logging
 
-        from statecore.airflow.reading import read_specs
         from statecore.airflow.requests import restore_requests
+        from statecore.airflow.spec_reading import read_specs
 
         return read_specs(restore_requests, context, logging.getLogger(__name__))
 

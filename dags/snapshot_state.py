@@ -79,8 +79,8 @@ with DAG(
         """Check the parameters and the specs; one request for each application."""
         import logging
 
-        from statecore.airflow.reading import read_specs
         from statecore.airflow.requests import snapshot_requests
+        from statecore.airflow.spec_reading import read_specs
 
         return read_specs(snapshot_requests, context, logging.getLogger(__name__))
 

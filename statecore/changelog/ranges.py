@@ -1,7 +1,8 @@
 """Splits partitions into offset ranges that keep workers busy and runs few. Pure functions.
 
 The cost of a range follows from its records and their bytes, not from its offsets: compaction leaves few records in the
-older part of a log. So partitions are split by their shapes (:mod:`statecore.changelog.shapes`), where these are known.
+older part of a log. So partitions are split by their shapes (:mod:`statecore.changelog.record_density`), where these
+are known.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 
 from statecore.changelog.model import OffsetRange
-from statecore.changelog.shapes import PartitionShape
+from statecore.changelog.record_density import PartitionShape
 from statecore.formats.topic_partition import TopicPartition
 
 SMALLEST_WORK = 500_000

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import OffsetRange
 from statecore.changelog.ranges import ranges_of
-from statecore.changelog.shapes import PartitionShape, sample_shapes, unsampled_shapes
+from statecore.changelog.record_density import PartitionShape, sample_shapes, unsampled_shapes
 from statecore.changelog.sizes import log_sizes
 from statecore.formats.topic_partition import TopicPartition
 

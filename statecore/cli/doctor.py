@@ -20,7 +20,7 @@ from statecore.words import number_of, shortened_list
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from statecore.doctor.doctor import Diagnosis
+    from statecore.doctor.diagnosis import Diagnosis
     from statecore.doctor.findings import Finding
 
 _MANY_SENTENCES = 4

@@ -1,7 +1,7 @@
 """Inspection of an application's state directory without changes, even while it runs.
 
 Reports unreadable databases, missing or contradictory offsets, stores that were not closed, and files that override
-offsets: the findings of :mod:`statecore.doctor.doctor` that one inspection can show.
+offsets: the findings of :mod:`statecore.doctor.diagnosis` that one inspection can show.
 """
 
 from __future__ import annotations

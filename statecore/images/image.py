@@ -39,12 +39,12 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.bases import CheckedBase, ImageBases, checked_bases, link_base, refuse_advance
 from statecore.images.digest import EMPTY, combined, digest_rows
 from statecore.images.identity import image_identity
-from statecore.images.merge import merged_file
+from statecore.images.mapped_runs import damaged
+from statecore.images.merge_writer import merged_file
 from statecore.images.model import ROW_VERSION, Image, MergedDatabase, RunFile, RunFormat, Segmentation, StoreDigest
 from statecore.images.read_amplification import runs_to_merge
 from statecore.images.run_order import check_order, runs_of_one_partition
 from statecore.images.runs_digest import known_digest, merged_digest
-from statecore.images.tables import damaged
 from statecore.stores.rocksdb.manifest_guard import remove_guard_record
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES, Durability

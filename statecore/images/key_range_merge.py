@@ -29,12 +29,12 @@ from pathlib import Path
 from statecore.errors import Corrupted
 from statecore.filesystem import file_sha256
 from statecore.images.digest import EMPTY, combined
-from statecore.images.merge import refuse_records, write_merged
-from statecore.images.merging import LIMITS, MergeLimits, MergingRuns, check_entries
+from statecore.images.mapped_runs import KeyRange, Table, damaged, index_entry, open_table
+from statecore.images.merge_reader import LIMITS, MergeLimits, MergingRuns, check_entries
+from statecore.images.merge_writer import refuse_records, write_merged
 from statecore.images.model import MergedDatabase, Run, RunFile, SliceContent, StoreDigest
 from statecore.images.read_amplification import runs_to_merge
 from statecore.images.runs_digest import added_up
-from statecore.images.tables import KeyRange, Table, damaged, index_entry, open_table
 
 _PLACES_EACH = 16
 """Index keys per slice from which the bounds are chosen; each run contributes its share."""

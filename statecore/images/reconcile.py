@@ -30,12 +30,12 @@ from statecore.images.kernels import reconcile_kernel
 from statecore.images.kernels.merged_kernel import STATE
 from statecore.images.kernels.reconcile_kernel import PENDING, Pending
 from statecore.images.key_table import Chunk
-from statecore.images.merge import refuse_records
-from statecore.images.merging import LIMITS, MergeLimits, MergingRuns, Rows
+from statecore.images.mapped_runs import open_table
+from statecore.images.merge_reader import LIMITS, MergeLimits, MergingRuns, Rows
+from statecore.images.merge_writer import refuse_records
 from statecore.images.model import RunFile
 from statecore.images.run_order import check_order
 from statecore.images.run_writer import write_run_of_any
-from statecore.images.tables import open_table
 
 
 def reconciled_run(

@@ -25,9 +25,9 @@ import numpy as np
 
 from statecore.images.digest import EMPTY, combined
 from statecore.images.kernels import kernel, merged_kernel
-from statecore.images.merging import LIMITS, MergeLimits, MergingRuns
+from statecore.images.mapped_runs import Table, open_table
+from statecore.images.merge_reader import LIMITS, MergeLimits, MergingRuns
 from statecore.images.model import Run, RunFile, StoreDigest
-from statecore.images.tables import Table, open_table
 
 
 def known_digest(runs: Sequence[Run]) -> StoreDigest | None:

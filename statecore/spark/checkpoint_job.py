@@ -24,10 +24,10 @@ from statecore.jobs.bases.planned_tails import TAKEN_UP
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.checkpoint.run import LITTLE, run_checkpoint
 from statecore.jobs.engine import Engine, HandedOver, Workers
+from statecore.jobs.orphan_guard import exit_with_parent_process
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.program import parser_of, run_command, say
 from statecore.jobs.restore.report import RestoreReport
-from statecore.jobs.starter import exit_with_parent_process
 from statecore.progress import Progress
 from statecore.spark.engine import SparkEngine
 from statecore.spec.model import ApplicationSpec

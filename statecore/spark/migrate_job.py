@@ -1,8 +1,8 @@
 """A migration as a program, for ``spark_jobs/migrate_checkpoints.py`` and for a worker that needs no Spark.
 
 With ``--here`` processes of this machine convert the tasks and Spark is not started; the parent process then holds this
-process's standard input (:mod:`statecore.jobs.starter`). Otherwise Spark's executors convert them; they need access to
-the application's directory, which is checked first.
+process's standard input (:mod:`statecore.jobs.orphan_guard`). Otherwise Spark's executors convert them; they need
+access to the application's directory, which is checked first.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from statecore.faults import FaultPoints
 from statecore.jobs.migrate.report import MigrateReport
 from statecore.jobs.migrate.request import MigrateRequest
 from statecore.jobs.migrate.run import run_migrate
+from statecore.jobs.orphan_guard import exit_with_parent_process
 from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.program import parser_of, run_command, say
-from statecore.jobs.starter import exit_with_parent_process
 from statecore.progress import Progress
 from statecore.spark.engine import SparkEngine
 

@@ -31,9 +31,9 @@ from statecore.spec.model import ApplicationSpec
 from statecore.spec.writer import spec_hash
 from statecore.standby.assignment.model import AssignmentSettings
 from statecore.standby.eligible_tasks import followed_tasks
-from statecore.standby.group import AssignmentResult, GroupSettings, TaskGroup
 from statecore.standby.request import StandbyRequest
 from statecore.standby.state_cleaner import CleaningSettings, clean_unowned, removable_tasks
+from statecore.standby.task_group import AssignmentResult, GroupSettings, TaskGroup
 from statecore.standby.task_manager import TaskManager
 from statecore.statedir.state_directory import StateDirectory
 from statecore.tasks.changelog_ends import ChangelogEnd, changelog_ends

@@ -29,7 +29,7 @@ beside an old one is as valid as two tasks that committed at different times.
 
 :func:`recover` runs first in every job. It rolls forward where the new directory is complete and the old one matches
 the journal, leaves a directory that the application has used since, and puts the old one back where the new one is not
-complete. Placement itself runs the same code (:mod:`statecore.statedir.journal_recovery`).
+complete. Placement itself runs the same code (:mod:`statecore.statedir.journal_replay`).
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ from statecore.statedir.journal import (
     read_journal,
     read_record,
 )
-from statecore.statedir.journal_recovery import JournalRecovery, Outcome
-from statecore.statedir.plan import PlacementPlan, plan_placement
-from statecore.statedir.siblings import SiblingStore, StoreImage
+from statecore.statedir.journal_replay import JournalRecovery, Outcome
+from statecore.statedir.placement_plan import PlacementPlan, plan_placement
+from statecore.statedir.placement_stores import SiblingStore, StoreImage
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.task_assembly import TaskAssembly
 from statecore.statedir.task_swap import put_in_place

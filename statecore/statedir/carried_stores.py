@@ -25,7 +25,7 @@ from statecore.formats.releases import GLOBAL
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.database_state import DatabaseState
-from statecore.statedir.siblings import SiblingStore
+from statecore.statedir.placement_stores import SiblingStore
 from statecore.statedir.state_directory import store_directory
 from statecore.statedir.store_on_disk import read_store
 from statecore.statedir.task_layout import StoreDirectory

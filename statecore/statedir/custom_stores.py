@@ -39,7 +39,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, PLAIN_PARENT, POSITION_SUFFIX
 from statecore.formats.topic_partition import TopicPartition
-from statecore.statedir.siblings import SiblingStore
+from statecore.statedir.placement_stores import SiblingStore
 from statecore.statedir.task_layout import databases_of, names_in
 from statecore.stores.legacy_offsets import read_offsets
 

@@ -18,9 +18,9 @@ from statecore.progress import Progress
 from statecore.statedir.database_state import create_database, read_database_state
 from statecore.statedir.file_trees import file_sizes, fingerprint, inode, link_tree, move
 from statecore.statedir.journal import JournalTask, PlacedStore, identity_of
-from statecore.statedir.plan import TaskPlan
+from statecore.statedir.placement_plan import TaskPlan
+from statecore.statedir.placement_stores import SiblingStore
 from statecore.statedir.shared_files import SharedFiles
-from statecore.statedir.siblings import SiblingStore
 from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.task_layout import databases_of
 from statecore.stores.legacy_offsets import read_offsets

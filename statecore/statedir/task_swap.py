@@ -30,7 +30,7 @@ from statecore.progress import Progress
 from statecore.statedir.file_ownership import user_name
 from statecore.statedir.file_trees import file_sizes, fingerprint, inode, link_in, link_tree
 from statecore.statedir.journal import MARK, SWAPPING, Journal, JournalTask, read_journal
-from statecore.statedir.journal_recovery import KEPT, JournalRecovery, Outcome
+from statecore.statedir.journal_replay import KEPT, JournalRecovery, Outcome
 from statecore.statedir.mounts import refuse_unmovable, unmovable, why_mounted
 from statecore.statedir.open_stores import refuse_open_stores
 from statecore.statedir.state_directory import StateDirectory

@@ -17,7 +17,7 @@ from statecore.faults import fault_points_from_environment
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ProcessingGuarantee
-from statecore.statedir import journal_recovery as settlement
+from statecore.statedir import journal_replay as settlement
 from statecore.statedir.apply import SiblingStore, StoreImage, apply_placement, plan_placement, recover
 from statecore.statedir.state_directory import StateDirectory
 

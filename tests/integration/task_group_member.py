@@ -16,7 +16,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.errors import StatecoreError
 from statecore.standby.assignment import leader, protocol
 from statecore.standby.assignment.model import AssignmentSettings
-from statecore.standby.group import GroupSettings, TaskGroup
+from statecore.standby.task_group import GroupSettings, TaskGroup
 
 
 def main() -> None:

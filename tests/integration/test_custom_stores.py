@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from statecore.doctor.doctor import examine
+from statecore.doctor.diagnosis import examine
 from statecore.errors import Invalid
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch

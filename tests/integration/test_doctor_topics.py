@@ -17,10 +17,10 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.reader import ChangelogReader
 from statecore.doctor.changelog_comparison import LAST_WRITE_KINDS, Comparison, Limits, compare_rows, newest_records
-from statecore.doctor.doctor_topics import TopicsInspection, inspect_topics
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.inspect import inspect
 from statecore.doctor.stored_offsets import stored_offsets
+from statecore.doctor.topic_inspection import TopicsInspection, inspect_topics
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec

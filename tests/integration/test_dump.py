@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from statecore.cli.main import main
-from statecore.doctor.doctor import examine
+from statecore.doctor.diagnosis import examine
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.inspect import inspect
 from statecore.spec.model import ProcessingGuarantee

@@ -19,7 +19,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import IsolationLevel, OffsetRange
 from statecore.changelog.ranges import split_range
 from statecore.changelog.reader import ChangelogReader, ReaderOptions
-from statecore.changelog.shapes import PartitionShape, sample_shapes
+from statecore.changelog.record_density import PartitionShape, sample_shapes
 from statecore.errors import Invalid, NotFound, Retryable
 from statecore.formats.topic_partition import TopicPartition
 from tests.harness import topics

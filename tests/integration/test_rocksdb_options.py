@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from statecore.doctor.doctor import examine
+from statecore.doctor.diagnosis import examine
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding
 from statecore.errors import NOT_READABLE_HERE, Invalid

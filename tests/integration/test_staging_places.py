@@ -17,7 +17,7 @@ from statecore.jobs.pipeline.range_tasks import ClusterSettings, RangeResult
 from statecore.jobs.pipeline.stages import build_images, read_runs, stores_to_build
 from statecore.jobs.pipeline.staging_place import DirectoryPlace, StagingPlace
 from statecore.jobs.planning.plan import RestorePlan
-from statecore.jobs.planning.planning import plan_restore
+from statecore.jobs.planning.planner import plan_restore
 from statecore.jobs.processes import ProcessEngine, ProcessWorkers
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.progress import NullProgress

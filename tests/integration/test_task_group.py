@@ -19,7 +19,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.errors import Fenced, Invalid, Retryable, StatecoreError
 from statecore.standby.assignment.model import AssignmentSettings, Role
 from statecore.standby.assignment.protocol import VERSION
-from statecore.standby.group import AssignmentResult, GroupSettings, TaskGroup
+from statecore.standby.task_group import AssignmentResult, GroupSettings, TaskGroup
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.raising import raises

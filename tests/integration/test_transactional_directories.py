@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.doctor.doctor import Diagnosis, examine
+from statecore.doctor.diagnosis import Diagnosis, examine
 from statecore.doctor.finding_catalog import Severity
 from statecore.spec.reader import parse_spec
 from statecore.statedir.state_directory import StateDirectory

@@ -97,3 +97,18 @@ def test_the_loop_of_an_active_task_is_that_of_the_example_that_runs() -> None:
         found = [line for line in example if line and not line.startswith('"""')]
         at = found.index(code[0])
         assert found[at : at + len(code)] == code
+
+
+def test_files_that_docs_and_docstrings_name_exist() -> None:
+    root = DOCS.parent
+    folders = ("statecore", "tests", "bench", "demo", "scripts", "dags", "docs")
+    tracked = [path for folder in folders for path in (root / folder).rglob("*.py")]
+    known = {path.name for path in tracked} | {"airflow_local_settings.py", "statecore_plugin.py", "restore.py"}
+    pages = [*DOCS.glob("*.md"), *root.glob("*.md"), *(root / "statecore").rglob("*.py")]
+    named = {
+        f"{page.relative_to(root)}: {name}"
+        for page in pages
+        for name in re.findall(r"`([\w/]+\.py)\b", page.read_text())
+        if name.rpartition("/")[2] not in known
+    }
+    assert named == set()

@@ -55,7 +55,13 @@ BASE = (
     *("errors", "isolation", "metrics", "telemetry", "progress", "faults"),
     *("formats.checkpoint", "formats.kinds", "formats.offsets", "formats.position", "formats.segments"),
     *("changelog.client", "changelog.cluster", "changelog.groups", "changelog.model", "changelog.sockets"),
-    *("doctor.doctor", "doctor.inspect", "jobs.history.restores", "jobs.history.report_index", "jobs.restore.request"),
+    *(
+        "doctor.diagnosis",
+        "doctor.inspect",
+        "jobs.history.restores",
+        "jobs.history.report_index",
+        "jobs.restore.request",
+    ),
 )
 
 

@@ -11,7 +11,7 @@ from statecore.changelog.model import TopicDescription
 from statecore.jobs.bases.base import Base, Key, Refused
 from statecore.jobs.planning.frozen_plan import FrozenPlan
 from statecore.jobs.planning.plan import RestorePlan
-from statecore.jobs.planning.planning import why_stale
+from statecore.jobs.planning.planner import why_stale
 
 TAKEN_UP = "The plan of an earlier attempt of this request was resumed."
 

@@ -16,7 +16,7 @@ from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.job_files import JobHome
 from statecore.jobs.planning.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
 from statecore.jobs.planning.plan import RestorePlan
-from statecore.jobs.planning.planning import check_unchanged, covers, plan_restore
+from statecore.jobs.planning.planner import check_unchanged, covers, plan_restore
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import TaskManifest
 from statecore.repository.publication import Publication
@@ -84,7 +84,7 @@ def plan_checkpoint(
         parallelism: batches that the engine works on at once.
 
     Raises:
-        Invalid, NotFound, Retryable, Corrupted: as :func:`statecore.jobs.planning.planning.plan_restore`; or the
+        Invalid, NotFound, Retryable, Corrupted: as :func:`statecore.jobs.planning.planner.plan_restore`; or the
             repository
             cannot be read.
     """

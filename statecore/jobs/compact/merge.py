@@ -18,7 +18,7 @@ from pathlib import Path
 from statecore.cores import usable_cores
 from statecore.errors import Corrupted, Invalid
 from statecore.faults import FaultPoints
-from statecore.images.merge import merge_runs
+from statecore.images.merge_writer import merge_runs
 from statecore.images.model import RunFile
 from statecore.jobs.compact.plan import Merge
 from statecore.jobs.pipeline.run_sink import ApplicationAddress, Publisher

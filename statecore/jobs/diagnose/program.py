@@ -1,7 +1,7 @@
 """The diagnosis as a program: a request as JSON in, a report or an error as JSON out.
 
 It has no engine, so it never runs through ``spark-submit``; with ``--here`` it ends when its starter closes standard
-input (:mod:`statecore.jobs.starter`).
+input (:mod:`statecore.jobs.orphan_guard`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from statecore.jobs.attempt import Attempt
 from statecore.jobs.diagnose.request import DiagnoseRequest
 from statecore.jobs.diagnose.run import run_diagnose
 from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.orphan_guard import exit_with_parent_process
 from statecore.jobs.program import parser_of, reporting, request_in, write_report
-from statecore.jobs.starter import exit_with_parent_process
 from statecore.progress import MachineProgress
 
 

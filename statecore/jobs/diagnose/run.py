@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from statecore.doctor.doctor import Diagnosis, examine
+from statecore.doctor.diagnosis import Diagnosis, examine
 from statecore.errors import StatecoreError
 from statecore.formats.releases import RELEASES
 from statecore.jobs.diagnose.request import DiagnoseRequest
@@ -23,7 +23,7 @@ from statecore.statedir.store_places import (
 )
 
 if TYPE_CHECKING:
-    from statecore.doctor.doctor_topics import Brokers
+    from statecore.doctor.topic_inspection import Brokers
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def brokers_of(
     servers = request.bootstrap_servers or (spec.bootstrap_servers if spec else None)
     if not servers or request.offline:
         return None
-    from statecore.doctor.doctor_topics import Brokers
+    from statecore.doctor.topic_inspection import Brokers
 
     return Brokers(servers, spec, request.processing_guarantee, patient=patient, progress=progress)
 
@@ -96,7 +96,7 @@ def diagnosis(
 ) -> Diagnosis:
     """Diagnose one directory; ``is_locked`` if the caller holds its lock.
 
-    Raises like :func:`statecore.doctor.doctor.examine`.
+    Raises like :func:`statecore.doctor.diagnosis.examine`.
     """
     return examine(
         directory,

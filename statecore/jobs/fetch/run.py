@@ -55,7 +55,7 @@ from statecore.repository.download import Downloaded
 from statecore.spec.model import ApplicationSpec
 from statecore.statedir.apply import PlacementPlan, StoreImage, apply_placement, plan_placement, recover
 from statecore.statedir.file_ownership import parse_owner
-from statecore.statedir.plan import would_not_open
+from statecore.statedir.placement_plan import would_not_open
 from statecore.statedir.state_directory import StateDirectory
 
 _SMALL = 64 << 20

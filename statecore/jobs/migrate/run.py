@@ -55,7 +55,7 @@ from statecore.jobs.restore.report import PROCESSES
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, undecided_note
 from statecore.statedir.file_trees import fingerprint
-from statecore.statedir.journal_recovery import Outcome as Placed
+from statecore.statedir.journal_replay import Outcome as Placed
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_places import guarantee_of, store_places
 from statecore.statedir.task_swap import TaskSwap

@@ -19,11 +19,11 @@ from statecore.documents import DocumentType
 from statecore.errors import Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.images.model import Below, Run, RunFile, Segmentation
-from statecore.jobs.answers import run_task, run_tasks
 from statecore.jobs.engine import Failure
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.run_sink import ApplicationAddress, Publisher
 from statecore.jobs.pipeline.staging_place import ReadingProgress, StagingPlace
+from statecore.jobs.worker_answers import run_task, run_tasks
 from statecore.objectstore.base import Blobs
 from statecore.repository.manifest import Extent
 from statecore.stopwatch import Stopwatch

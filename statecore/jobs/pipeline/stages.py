@@ -28,7 +28,7 @@ from statecore.jobs.pipeline.staging_place import StagingPlace
 from statecore.jobs.pipeline.store_to_build import AppliedRuns, StoreToBuild
 from statecore.jobs.pipeline.version_tasks import VersionResult, VersionTask, publish_versions
 from statecore.jobs.planning.plan import RestorePlan
-from statecore.jobs.planning.planning import by_size
+from statecore.jobs.planning.planner import by_size
 from statecore.progress import Progress
 
 POLL_INTERVAL = 0.5

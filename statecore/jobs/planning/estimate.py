@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from statecore.changelog.shapes import PartitionShape
+from statecore.changelog.record_density import PartitionShape
 from statecore.changelog.weighing import Weights
 from statecore.images.read_amplification import MOST_UNMERGED
 from statecore.jobs.planning.plan import RestorePlan

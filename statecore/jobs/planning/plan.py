@@ -33,7 +33,7 @@ from typing import Any
 from statecore.changelog.horizon import recorded_horizon_ms
 from statecore.changelog.model import IsolationLevel, LogOffsets, OffsetRange, TopicDescription
 from statecore.changelog.ranges import plan_ranges
-from statecore.changelog.shapes import PartitionShape
+from statecore.changelog.record_density import PartitionShape
 from statecore.documents import DocumentType
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN

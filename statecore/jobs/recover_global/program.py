@@ -1,7 +1,7 @@
 """The recovery of global stores as a program: a request as JSON in, a report or an error as JSON out.
 
 Local processes rebuild the stores; with ``--here`` it ends when its starter closes standard input
-(:mod:`statecore.jobs.starter`).
+(:mod:`statecore.jobs.orphan_guard`).
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import sys
 from collections.abc import Sequence
 
 from statecore.faults import FaultPoints
+from statecore.jobs.orphan_guard import exit_with_parent_process
 from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.program import parser_of, run_command, say
 from statecore.jobs.recover_global.request import RecoverGlobalRequest
 from statecore.jobs.recover_global.run import run_recover_global
 from statecore.jobs.repair.report import RepairReport
-from statecore.jobs.starter import exit_with_parent_process
 from statecore.progress import Progress
 
 

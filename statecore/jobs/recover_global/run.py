@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from statecore.doctor.doctor import Diagnosis, InspectedDirectory
+from statecore.doctor.diagnosis import Diagnosis, InspectedDirectory
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.global_store_outcome import NextStart, Start, next_starts

@@ -23,7 +23,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from statecore.doctor.checks.context import CheckContext
-from statecore.doctor.doctor import Diagnosis
+from statecore.doctor.diagnosis import Diagnosis
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.global_store_outcome import NextStart
@@ -55,7 +55,7 @@ from statecore.jobs.restore.run import run_restore
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 from statecore.statedir.file_trees import fingerprint
-from statecore.statedir.journal_recovery import Outcome as Placed
+from statecore.statedir.journal_replay import Outcome as Placed
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.task_swap import TaskSwap, replaced_in
 

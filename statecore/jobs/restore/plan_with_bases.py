@@ -19,7 +19,7 @@ from statecore.jobs.planning.estimate import DiskNeed
 from statecore.jobs.planning.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.planning.plan_warnings import notes_of
-from statecore.jobs.planning.planning import check_unchanged, covers, plan_restore
+from statecore.jobs.planning.planner import check_unchanged, covers, plan_restore
 from statecore.jobs.planning.selection import select_stores, unadvanceable_stores
 from statecore.jobs.restore.base_candidates import RestoreCandidates, cost
 from statecore.jobs.restore.placement_request import images_of
@@ -27,7 +27,7 @@ from statecore.jobs.restore.request import CHEAPEST, HERE, RestoreRequest
 from statecore.repository.manifest import TaskManifest
 from statecore.repository.rebase import rebase_advance
 from statecore.spec.model import ApplicationSpec
-from statecore.statedir.plan import in_the_way, would_not_open
+from statecore.statedir.placement_plan import in_the_way, would_not_open
 from statecore.statedir.state_directory import StateDirectory
 
 
@@ -89,7 +89,7 @@ def new_plan(
         until: limits stores and end offsets; ``None`` for the ends of the logs.
 
     Raises:
-        Invalid: see :func:`statecore.jobs.planning.planning.plan_restore`; or stores of the state directory were to be
+        Invalid: see :func:`statecore.jobs.planning.planner.plan_restore`; or stores of the state directory were to be
             advanced and cannot be.
         NotFound, Retryable: likewise.
     """

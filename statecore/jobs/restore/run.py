@@ -47,7 +47,7 @@ from statecore.jobs.pipeline.staging_place import StagingPlace
 from statecore.jobs.planning.disk_estimate import disk_warnings, ensured_room
 from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, FROZEN_PLAN, PLAN_SUFFIX, REPORT_SUFFIX
 from statecore.jobs.planning.plan import NotedPlan, RestorePlan
-from statecore.jobs.planning.planning import covers
+from statecore.jobs.planning.planner import covers
 from statecore.jobs.restore.base_candidates import RestoreCandidates
 from statecore.jobs.restore.local_build import build_locally
 from statecore.jobs.restore.placement_request import placement_notes_of, placement_of

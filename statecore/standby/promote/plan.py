@@ -28,7 +28,7 @@ from statecore.standby.promote.store_offsets import closed_at, damage, live_offs
 from statecore.statedir.apply import SiblingStore, StoreImage
 from statecore.statedir.custom_stores import CustomStores
 from statecore.statedir.open_stores import refuse_open_stores
-from statecore.statedir.plan import placement_notes, refusals
+from statecore.statedir.placement_plan import placement_notes, refusals
 from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.store_places import StorePlace, store_places
 from statecore.statedir.work_directory import STANDBY

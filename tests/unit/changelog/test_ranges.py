@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from statecore.changelog.model import OffsetRange
 from statecore.changelog.ranges import plan_ranges, split_range
-from statecore.changelog.shapes import PartitionShape
+from statecore.changelog.record_density import PartitionShape
 
 
 @given(

@@ -9,7 +9,7 @@ import pytest
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import OffsetRange
 from statecore.changelog.ranges import ranges_of
-from statecore.changelog.shapes import PartitionShape
+from statecore.changelog.record_density import PartitionShape
 from statecore.changelog.weighing import Weights, weigh
 from statecore.formats.topic_partition import TopicPartition
 

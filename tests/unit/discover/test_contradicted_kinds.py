@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from statecore.discover.contradicted_kinds import contradicted, contradictions_in
-from statecore.doctor.doctor import examine
+from statecore.doctor.diagnosis import examine
 from statecore.doctor.finding_catalog import Severity
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from statecore.conversion.inspection import Wanted, inspect_task
-from statecore.doctor.doctor import examine
+from statecore.doctor.diagnosis import examine
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import CURRENT
 from statecore.formats.topic_partition import TopicPartition

@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from statecore.doctor.doctor import examine
+from statecore.doctor.diagnosis import examine
 from statecore.doctor.inspect import inspect
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind

@@ -24,7 +24,7 @@ from statecore.stores.rocksdb.manifest_guard import remove_guard_record
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from tests.unit.images.sst_files import Rows
-from tests.unit.images.test_merge import runs_of
+from tests.unit.images.test_merge_writer import runs_of
 
 CHANGELOG = TopicPartition("app-store-changelog", 0)
 KIND = StoreKind.KEY_VALUE

@@ -22,15 +22,15 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import digest_of
 from statecore.images.image import build_image
-from statecore.images.merging import LIMITS, MergeLimits
-from statecore.images.merging import Rows as Buffers
+from statecore.images.merge_reader import LIMITS, MergeLimits
+from statecore.images.merge_reader import Rows as Buffers
 from statecore.images.model import Below, RunFile, RunFormat, RunOrigin, Segmentation
 from statecore.images.reconcile import DifferingRuns, reconciled_run
 from statecore.images.runs import RunBuilder
 from tests.harness.raising import raises
 from tests.unit.images import test_segments_campaign as segments
 from tests.unit.images.sst_files import Rows, written
-from tests.unit.images.test_merge import entries, last_writes, runs_of
+from tests.unit.images.test_merge_writer import entries, last_writes, runs_of
 from tests.unit.images.test_runs_digest import KEYS, VALUES
 
 START, END = 1000, 2000

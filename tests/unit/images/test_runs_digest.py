@@ -14,7 +14,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import EMPTY, StoreDigest, digest_of, digest_rows
 from statecore.images.image import SegmentedRuns, build_image, verify_image
-from statecore.images.merging import MergeLimits
+from statecore.images.merge_reader import MergeLimits
 from statecore.images.model import Below, Run, RunFormat, Segmentation
 from statecore.images.read_amplification import sorted_runs
 from statecore.images.runs import Overflow, RunBuilder

@@ -18,7 +18,7 @@ from statecore.jobs.pipeline.merge_tasks import SliceResult, SliceTask, merge_sl
 
 if TYPE_CHECKING:
     from statecore.images.key_table import Chunk
-    from statecore.images.merging import MergingRuns
+    from statecore.images.merge_reader import MergingRuns
 
 PATIENCE = 60.0
 
@@ -65,8 +65,8 @@ def die(batch: Sequence[int]) -> list[int | Failure]:
 
 def merge_and_die(batch: Sequence[SliceTask]) -> list[SliceResult | Failure]:
     """Merge slices, and be killed when some rows of the first one that is not merged yet are written."""
-    from statecore.images import merge
-    from statecore.images.merging import MergeLimits
+    from statecore.images import merge_writer as merge
+    from statecore.images.merge_reader import MergeLimits
 
     def some(merging: MergingRuns, keep_tombstones: bool) -> Iterator[Chunk]:
         merging.limits = MergeLimits(rows=64)

@@ -24,8 +24,11 @@ from statecore.changelog.decoder import RangeDecoder
 from statecore.changelog.model import OffsetRange
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.row_format import Records
-from statecore.images import digest, key_table, merge, merging, reconcile, runs_digest, spill, sst, tables
+from statecore.images import digest, key_table, reconcile, runs_digest, spill, sst
 from statecore.images import key_range_merge as slices
+from statecore.images import mapped_runs as tables
+from statecore.images import merge_reader as merging
+from statecore.images import merge_writer as merge
 from statecore.images import row_batches as packed_records
 from statecore.images.kernels import addresses, kernel, merged_kernel, reconcile_kernel
 from statecore.images.key_table import Columns, KeyTable

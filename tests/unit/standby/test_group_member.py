@@ -16,9 +16,9 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.reader import parse_spec
 from statecore.standby.assignment.model import Role
-from statecore.standby.group import AssignmentResult, GroupSettings
 from statecore.standby.group_member import GroupMember
 from statecore.standby.request import StandbyRequest
+from statecore.standby.task_group import AssignmentResult, GroupSettings
 from statecore.standby.task_manager import StorePosition
 from statecore.statedir.database_state import create_database
 from statecore.statedir.quarantine import Quarantined, quarantined

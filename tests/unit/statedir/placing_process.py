@@ -20,7 +20,7 @@ from pathlib import Path
 from statecore.faults import VARIABLE, fault_points_from_environment
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ProcessingGuarantee
-from statecore.statedir import journal_recovery as settlement
+from statecore.statedir import journal_replay as settlement
 from statecore.statedir.apply import apply_placement, plan_placement, recover
 from statecore.statedir.state_directory import StateDirectory
 from tests.unit.statedir.support import (

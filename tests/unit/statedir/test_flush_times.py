@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.doctor.doctor import examine
+from statecore.doctor.diagnosis import examine
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.repair_plan import plan_repairs
 from statecore.formats.kinds import StoreKind

@@ -20,8 +20,8 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.statedir.application_lock import LOCK_FILE
 from statecore.statedir.apply import apply_placement, plan_placement, recover
 from statecore.statedir.file_trees import file_sizes, fingerprint
-from statecore.statedir.plan import in_the_way, refusals
-from statecore.statedir.siblings import SiblingStore, StoreImage
+from statecore.statedir.placement_plan import in_the_way, refusals
+from statecore.statedir.placement_stores import SiblingStore, StoreImage
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.task_swap import replaced_in
 from statecore.stores.rocksdb.store import RocksDBStore

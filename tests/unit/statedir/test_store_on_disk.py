@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.doctor.doctor import examine
+from statecore.doctor.diagnosis import examine
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY

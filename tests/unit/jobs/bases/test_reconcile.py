@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from statecore.changelog.model import ReadStatistics, TopicDescription
-from statecore.changelog.shapes import PartitionShape
+from statecore.changelog.record_density import PartitionShape
 from statecore.changelog.weighing import Weights
 from statecore.errors import Capacity, Fenced
 from statecore.faults import NO_FAULTS

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.doctor.doctor_topics import inspect_topics
+from statecore.doctor.topic_inspection import inspect_topics
 from statecore.errors import Invalid, NotFound, Retryable
 from statecore.jobs.diagnose.request import DiagnoseRequest
 from statecore.jobs.diagnose.run import run_diagnose

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from statecore.changelog.model import OffsetRange
-from statecore.changelog.shapes import PartitionShape
+from statecore.changelog.record_density import PartitionShape
 from statecore.changelog.weighing import Weights
 from statecore.formats.kinds import StoreKind
 from statecore.images.model import Below

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from statecore.discover.survey import survey
-from statecore.doctor.doctor import examine
+from statecore.doctor.diagnosis import examine
 from statecore.doctor.inspect import inspect
 from statecore.errors import Invalid
 from statecore.formats.checkpoint import encode_checkpoint

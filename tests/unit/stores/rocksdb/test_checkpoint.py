@@ -18,7 +18,8 @@ from rocksdict import Options, Rdict, WriteBatch, WriteOptions
 from statecore.errors import Fenced, Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.stores.rocksdb.checkpoint import named_files, take_checkpoint, understood
+from statecore.stores.rocksdb.checkpoint import named_files, take_checkpoint
+from statecore.stores.rocksdb.files import parse_manifest
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.raising import raises
 
@@ -168,7 +169,7 @@ def test_half_a_group_of_edits_is_no_moment(tmp_path: Path) -> None:
     database.close()
     manifest = path / (path / "CURRENT").read_text().strip()
     whole = manifest.read_bytes()
-    half = next(end for end in range(len(whole)) if understood(path, whole[:end]).group_left)
+    half = next(end for end in range(len(whole)) if parse_manifest(path, whole[:end]).group_left)
     manifest.write_bytes(whole[:half])
     sizes = iter((half, len(whole)))
 
@@ -177,7 +178,7 @@ def test_half_a_group_of_edits_is_no_moment(tmp_path: Path) -> None:
 
     moment = take_checkpoint(path, tmp_path / "copy", sleep=meanwhile)
     assert next(sizes, None) is None
-    assert moment.manifest == understood(path, whole)
+    assert moment.manifest == parse_manifest(path, whole)
 
 
 def test_a_file_that_may_not_be_linked_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,8 +201,8 @@ def test_a_manifest_says_how_much_of_a_group_is_to_come(written: Path, tmp_path:
             break
         moment = take_checkpoint(written, tmp_path / f"copy-{number}")
     content = next(moment.path.glob("MANIFEST-*")).read_bytes()
-    ends = {understood(written, content[:size]).whole_bytes for size in range(len(content) + 1)} - {0}
-    left = [understood(written, content[:end]).group_left for end in sorted(ends)]
+    ends = {parse_manifest(written, content[:size]).whole_bytes for size in range(len(content) + 1)} - {0}
+    left = [parse_manifest(written, content[:end]).group_left for end in sorted(ends)]
     assert 1 in left, "two families are flushed by a group of two"
     assert left[-1] == 0
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.doctor.doctor import examine
+from statecore.doctor.diagnosis import examine
 from statecore.doctor.finding_catalog import CATALOGUE, Severity
 from statecore.formats.rocksdb_log import read_manifest
 from statecore.statedir.state_directory import StateDirectory

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import rocksdict
 
-from statecore.doctor.doctor import examine
+from statecore.doctor.diagnosis import examine
 from statecore.doctor.finding_catalog import Severity
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind

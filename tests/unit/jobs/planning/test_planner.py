@@ -18,7 +18,7 @@ from statecore.errors import Invalid, NotFound, Retryable
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.planning.frozen_plan import FROZEN_PLAN, FrozenPlan, load_plan, sweep_plans
 from statecore.jobs.planning.plan import VersionedStart
-from statecore.jobs.planning.planning import PlannedRestore, covers, plan_restore, why_stale
+from statecore.jobs.planning.planner import PlannedRestore, covers, plan_restore, why_stale
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec

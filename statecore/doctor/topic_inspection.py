@@ -88,7 +88,7 @@ class TopicsInspection(NamedTuple):
 
 
 class Brokers:
-    """Asks the brokers about an inspected directory, for :func:`statecore.doctor.doctor.examine`.
+    """Asks the brokers about an inspected directory, for :func:`statecore.doctor.diagnosis.examine`.
 
     Args:
         bootstrap_servers: ``host:port``, several with commas.

@@ -57,7 +57,7 @@ from statecore.statedir.file_ownership import unwritable
 from statecore.statedir.journal import PlacedStore, read_record
 from statecore.statedir.mounts import mount_in
 from statecore.statedir.open_stores import refuse_open_stores
-from statecore.statedir.siblings import SiblingStore, StoreImage
+from statecore.statedir.placement_stores import SiblingStore, StoreImage
 from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.task_layout import names_in, store_of, stores_in
 from statecore.stores.legacy_offsets import read_offsets

@@ -8,11 +8,12 @@ from functools import partial
 import pytest
 from kafka.protocol.consumer.fetch import FetchRequest
 
-from statecore.changelog import samples, shapes
+from statecore.changelog import record_density as shapes
+from statecore.changelog import samples
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import OffsetRange
+from statecore.changelog.record_density import PartitionShape, sample_shapes, unsampled_shapes
 from statecore.changelog.samples import Sample, sample_of
-from statecore.changelog.shapes import PartitionShape, sample_shapes, unsampled_shapes
 from statecore.formats.topic_partition import TopicPartition
 from tests.unit.changelog.build import Record, batch, marker
 from tests.unit.changelog.conftest import Connect

@@ -13,8 +13,8 @@ from typing import Any
 from statecore.changelog.cluster import Cluster
 from statecore.standby.assignment.leader import assign, decide
 from statecore.standby.assignment.model import Assignment, AssignmentSettings
-from statecore.standby.group import GroupSettings, TaskGroup
 from statecore.standby.kafka_group import NOT_IN_THE_GROUP
+from statecore.standby.task_group import GroupSettings, TaskGroup
 
 
 class Coordinator:

@@ -16,11 +16,11 @@ from kafka.coordinator.consumer import ConsumerCoordinator
 
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid, Retryable
-from statecore.standby import group as group_module
+from statecore.standby import task_group as group_module
 from statecore.standby.assignment.leader import Decision
 from statecore.standby.assignment.model import Role
 from statecore.standby.assignment.protocol import KEEP, MemberAssignment, encode_assignment
-from statecore.standby.group import GroupSettings, TaskGroup
+from statecore.standby.task_group import GroupSettings, TaskGroup
 
 
 def test_the_private_parts_of_kafka_python_are_those_of_the_pinned_release() -> None:

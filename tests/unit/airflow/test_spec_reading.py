@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from statecore.airflow.failures import JobRefused
-from statecore.airflow.reading import read_specs
 from statecore.airflow.requests import restore_requests
+from statecore.airflow.spec_reading import read_specs
 from statecore.airflow.ui import failing_applications as refusals
 from statecore.jobs.history.report_index import ReportIndex
 from tests.unit.airflow.stub import spec

@@ -20,7 +20,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.groups import committed_offsets
 from statecore.changelog.horizon import CLOCK_MARGIN_MS, delete_retention_ms
 from statecore.changelog.model import LogOffsets, OffsetRange, TopicDescription
-from statecore.changelog.shapes import PartitionShape
+from statecore.changelog.record_density import PartitionShape
 from statecore.changelog.soundness import NO_TIME
 from statecore.changelog.weighing import Weights, weigh
 from statecore.errors import Invalid, NotFound

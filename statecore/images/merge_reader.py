@@ -19,8 +19,8 @@ from statecore.images.digest import SEEDS
 from statecore.images.kernels import merged_kernel
 from statecore.images.kernels.merged_kernel import CURSOR, DAMAGE, DAMAGED, MORE, NEEDS_ROOM, STATE, Cursor, State
 from statecore.images.key_table import Chunk
+from statecore.images.mapped_runs import KeyRange, Table, damaged, first_block, index_entry
 from statecore.images.model import RunFile
-from statecore.images.tables import KeyRange, Table, damaged, first_block, index_entry
 from statecore.kernels.library import address_of
 
 _ALL = KeyRange()
@@ -100,7 +100,7 @@ class MergingRuns:
 
     Args:
         runs: the runs in the order they were applied.
-        tables: their files, from :func:`statecore.images.tables.open_table`.
+        tables: their files, from :func:`statecore.images.mapped_runs.open_table`.
         keys: range of the rows to read; only blocks that may contain such keys are read.
         limits: buffer sizes and work per kernel call.
 

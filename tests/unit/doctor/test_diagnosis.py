@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from statecore.doctor.doctor import examine
+from statecore.doctor.diagnosis import examine
 from statecore.doctor.finding_catalog import CATALOGUE, Repair, Severity
 from statecore.errors import NotFound
 from statecore.formats.kinds import StoreKind

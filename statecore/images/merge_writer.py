@@ -19,11 +19,11 @@ from pathlib import Path
 
 from statecore.errors import Invalid
 from statecore.images.key_table import Chunk
-from statecore.images.merging import LIMITS, MergeLimits, MergingRuns, Rows
+from statecore.images.mapped_runs import open_table
+from statecore.images.merge_reader import LIMITS, MergeLimits, MergingRuns, Rows
 from statecore.images.model import Run, RunFile, RunFormat
 from statecore.images.run_order import check_order
 from statecore.images.run_writer import write_run_of_any
-from statecore.images.tables import open_table
 
 
 def merge_runs(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from statecore.doctor.doctor import examine
+from statecore.doctor.diagnosis import examine
 from statecore.doctor.finding_catalog import Severity
 from statecore.formats.releases import CURRENT, RELEASES
 from statecore.spec.model import ProcessingGuarantee
