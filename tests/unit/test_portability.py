@@ -55,12 +55,12 @@ for name in names:
     except BaseException as error:
         failed[name] = f"{type(error).__name__}: {error}"
 
-from statecore.system_errors import refusal_of
+from statecore.system_errors import cause_of
 from statecore.statedir.file_trees import exchange
 from statecore.jobs import failures
 print(json.dumps({
     "failed": failed,
-    "full": [refusal_of(OSError(number, "no")).name for number in (errno.ENOSPC, errno.EDQUOT)],
+    "full": [cause_of(OSError(number, "no")).name for number in (errno.ENOSPC, errno.EDQUOT)],
     "exchanged": exchange(pathlib.Path("a"), pathlib.Path("b")),
     "damaged": type(failures.as_statecore_error(OSError(errno.EIO, "no"), "it ran")).__name__,
 }))

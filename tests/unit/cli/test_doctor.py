@@ -104,7 +104,7 @@ def test_a_scan_says_how_far_it_is(run, tmp_path):
     store(tmp_path, "0_0", rows=2000)
     code, out, err = run("--scan")
     assert (code, "--scan" in out) == (0, False)
-    assert err.startswith("look: ")
+    assert err.startswith("inspect: ")
     assert "bytes" in err
 
 

@@ -207,7 +207,7 @@ class TestVerification:
     def test_a_database_that_is_gone(self, task: Task) -> None:
         plan = task.convert("4.3")
         (task.path / "rocksdb" / "plain" / "CURRENT").unlink()
-        with pytest.raises(Corrupted, match="plain is gone"):
+        with pytest.raises(Corrupted, match="plain is missing"):
             verify_conversion(plan, task.path)
 
 

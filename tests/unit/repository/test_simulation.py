@@ -150,8 +150,8 @@ _OWN, _SWAP = Publication._published_by_request, SimulatedPointers.swap
         ("statecore.repository.publication.put_whole", _taking_no_answer_for_yes),
         ("statecore.repository.upload.put_whole", _taking_no_answer_for_yes),
         ("tests.harness.simulated_store.SimulatedPointers.swap", _blind),
-        ("statecore.repository.upload.is_whole", _by_size),
-        ("tests.unit.repository.snapshots.lost", _believing),
+        ("statecore.repository.upload.is_intact", _by_size),
+        ("tests.unit.repository.snapshots.missing_files", _believing),
     ],
 )
 def test_the_simulation_finds_defects(

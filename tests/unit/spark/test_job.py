@@ -41,7 +41,7 @@ def run(tmp_path: Path, request: str, **instead: Any) -> tuple[int, dict[str, An
 @pytest.mark.parametrize(
     ("request_text", "kind", "words"),
     [
-        ("{", "Invalid", "no JSON"),
+        ("{", "Invalid", "not JSON"),
         ("[]", "Invalid", "not a JSON object"),
         ('{"state_dir": "/s", "spec_path": "/nowhere/stores.yaml"}', "NotFound", "/nowhere/stores.yaml"),
         ('{"state_dir": "/s", "spec": {"application_id": "app"}}', "Invalid", "bootstrap_servers"),

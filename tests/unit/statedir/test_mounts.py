@@ -68,7 +68,7 @@ def test_a_mount_of_the_same_file_system_within_the_application_is_refused_befor
     before = seen(directory)
     with mounts.bound(directory.path / place), raises(Invalid, "mount-in-the-way") as caught:
         exchanged(directory)
-    assert f"app/{place} is a mount" in str(caught.value)
+    assert f"app/{place} is a separate mount" in str(caught.value)
     assert seen(directory) == before
     assert leftovers(directory) == set()
     exchanged(directory)

@@ -89,9 +89,9 @@ def test_what_is_no_partition_is_refused_before_anything_changes(store: StateSto
             lambda: store.committed_offset(foreign),
             lambda: view.committed_offset(foreign),
         ):
-            with pytest.raises(Invalid, match=r"partition") as raised:
+            with pytest.raises(Invalid) as raised:
                 asked()
-            assert "TopicPartition" in str(raised.value) or "Kafka allows" in str(raised.value)
+            assert raised.value.code == "partition-invalid"
     with store.query_view() as view:
         assert (view.get(b"a"), view.committed_offset(OTHER)) == (b"1", None)
     assert store.get(b"a") == b"new"
@@ -195,14 +195,14 @@ class TestTasks:
     @pytest.mark.parametrize("foreign", [tuple(CHANGELOG), "app-store-changelog-0"])
     def test_anything_else_is_refused(self, tmp_path: Path, foreign: Any) -> None:
         store = RecordedStore(tmp_path / "rows", manages_offsets=True)
-        with pytest.raises(Invalid, match="no partition"):
+        with pytest.raises(Invalid, match="Error code: partition-invalid"):
             TaskStore("s", store, (foreign,))
         beside = RecordedStore(tmp_path / "beside", manages_offsets=False)
-        with pytest.raises(Invalid, match="no partition"):
+        with pytest.raises(Invalid, match="Error code: partition-invalid"):
             LegacyCheckpointingStore(beside, tmp_path, "s", [foreign], exactly_once=False)
         task = TaskOffsets(tmp_path, [TaskStore("s", store, (CHANGELOG,))], exactly_once=False)
         task.open()
-        with pytest.raises(Invalid, match="no partition"):
+        with pytest.raises(Invalid, match="Error code: partition-invalid"):
             task.commit({"s": {OTHER: 1, foreign: 2}})
         assert task.known_offsets() == {}
         task.close()

@@ -168,7 +168,7 @@ def test_a_damaged_part_is_refused_aloud_and_an_older_snapshot_or_another_task_i
     refused, other = found.of(KEY)
     assert isinstance(refused, Refused)
     assert refused.parent == newest
-    assert "The part of task 0_0" in refused.why
+    assert "The task manifest of 0_0" in refused.why
     assert isinstance(other, Base)
     assert other.name == older
     assert names(list(found.of(("0_1", STORE)))) == [newest, older]

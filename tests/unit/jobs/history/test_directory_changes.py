@@ -76,7 +76,7 @@ def test_a_migration_that_is_killed_is_gone_on_with_by_the_command_that_info_say
     said = info()
     assert "unfinished migration since " in said
     assert "restore --spec" not in said
-    words = shlex.split(line_after(said, "go on with: statecore "))
+    words = shlex.split(line_after(said, "resume it with: statecore "))
     assert words == [
         "migrate",
         "--application-id",
@@ -153,7 +153,7 @@ def test_a_repair_that_is_killed_is_gone_on_with_by_the_command_that_info_says(
     assert killed.job == "repair"
     said = info()
     assert "unfinished repair since " in said
-    words = shlex.split(line_after(said, "go on with: statecore "))
+    words = shlex.split(line_after(said, "resume it with: statecore "))
     assert words[:2] == ["doctor", "--repair"]
     assert words[-2:] == ["--cleanup-max-age", "86400000ms"]
     assert "--apply" in words
@@ -179,4 +179,4 @@ def test_what_an_older_release_left_of_a_placement_is_not_called_a_restore(appli
         file.unlink()
     said = info()
     assert "unfinished placement" in said
-    assert "go on with" not in said
+    assert "resume it with" not in said

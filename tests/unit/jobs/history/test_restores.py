@@ -190,7 +190,7 @@ def test_leftovers_are_named_with_their_size(orders: Directory) -> None:
     assert [(left.name, left.bytes, left.meaning.split()[0]) for left in orders.info().left] == [
         ("0123456789abcdef", 30, "staging"),
         ("placement-1", 10, "staging"),
-        ("replaced", 25, "what"),
+        ("replaced", 25, "task"),
         ("set-aside", 20, "old"),
     ]
 

@@ -145,7 +145,7 @@ def test_a_mount_within_the_directory_is_refused_in_the_plan(tmp_path: Path, pla
     with mounts.bound(application / place):
         plan = migrated(application, TargetRelease.V4_3, apply=False)
         assert plan.outcome is Outcome.REFUSED
-        assert [why.partition(" is a mount")[0] for why in plan.refused] == [f"1_1: {application / place}"]
+        assert [why.partition(" is a separate mount")[0] for why in plan.refused] == [f"1_1: {application / place}"]
         with raises(Invalid, "migration-refused") as caught:
             migrated(application, TargetRelease.V4_3)
         assert [problem["task"] for problem in caught.value.context["problems"]] == ["1_1"]

@@ -147,7 +147,7 @@ def test_a_directory_that_ends_elsewhere_is_refused(tmp_path: Path, live: Path, 
     before = states(live)
     error = refused(task)
     assert isinstance(error, Invalid)
-    assert f"says offset {offset}" in error.what
+    assert f"has offset {offset}" in error.what
     assert "offset 299" in error.what
     assert states(live) == before
     assert not image_path(task).exists()

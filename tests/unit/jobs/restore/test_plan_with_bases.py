@@ -110,7 +110,7 @@ def test_while_somebody_works_in_the_directory_the_plan_says_so_and_is_not_refus
         assert check_plan(planned(), asked(replace=True), directory) == (use,)
     assert f"process {os.getpid()}" in use
     assert "[state-directory-in-use]" in use
-    assert "0_0 holds the store" in note
+    assert "0_0 contains the store" in note
 
 
 def test_a_directory_that_the_job_would_refuse_refuses_the_plan_and_stays_as_it_is(tmp_path: Path) -> None:
