@@ -136,9 +136,9 @@ def test_what_a_spec_changes_between_two_checkpoints_is_read_whole_and_nothing_e
     shop.write()
     shop.checkpoint()
     shop.stores["plain"] = {"kind": "timestamped-key-value"}
-    changed("kind is key-value there", "plain")
+    changed("kind is key-value in the snapshot", "plain")
     shop.stores["clicks"] = {**CLICKS, "retention": "20m", "segment_interval": "5m"}
-    changed("retention is 10m there", "clicks")
+    changed("retention is 10m in the snapshot", "clicks")
     shop.stores["clicks"] = {**CLICKS, "segment_interval": "5m"}
     shop.write(30)
     assert {advanced for advanced, _, _ in upon(shop.checkpoint()).values()} == {True}, "a shorter one does no harm"

@@ -132,7 +132,7 @@ def test_stores_whose_deletes_are_gone_are_made_right_and_others_rebuilt_with_th
         assert after[key].advanced_from == first.snapshot
         (said,) = about(report, f"of task {key[0]} was compared")
         assert f" {rows:,} rows and {deletes:,} deletes" in said
-    for store, why in (("clicks", "compact,delete"), ("names", f"the {shop.partitions} partitions of")):
+    for store, why in (("clicks", "compact,delete"), ("names", f"built from {shop.partitions} partitions of")):
         tasks = sorted({task for task, name in parents if name == store})
         of = f"task{'s' if len(tasks) > 1 else ''} {', '.join(tasks)}"
         (said,) = about(report, f"Store {store} of {of} is not advanced from {first.snapshot}")
@@ -288,7 +288,7 @@ def test_a_parent_that_is_damaged_is_found_and_its_store_rebuilt(shop: Compacted
     report = shop.reconcile(stores=("plain",))
     assert parents_of(report) == {("0_0", "plain"): first.snapshot, ("0_1", "plain"): ""}
     (said,) = about(report, "Store plain of task 0_1 is not advanced from")
-    assert "not what was written" in said
+    assert "differs from that recorded" in said
     assert len(about(report, "was compared with its")) == 1
     assert shop.only_plain(shop.fetched()) == shop.only_plain(shop.restored())
 

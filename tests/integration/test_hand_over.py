@@ -141,7 +141,7 @@ def test_kafka_streams_restores_only_what_lies_behind_the_copy_that_was_handed_o
     code, report = handing.hand_over("--apply")
 
     assert (code, {one["verdict"] for one in report["tasks"]}) == (0, {"taken"})
-    said = "is made empty" if how == "killed" else "restores versioned-key-value from the start"
+    said = "is created empty" if how == "killed" else "restores versioned-key-value from the start"
     noted = [one["task"] for one in report["tasks"] if any(said in note for note in one["notes"])]
     assert noted == [one["task"] for one in report["tasks"] if "key-value" in one["stores"]]  # of the same tasks
     assert len(noted) == world.partitions

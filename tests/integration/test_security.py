@@ -190,7 +190,7 @@ def test_a_certificate_of_another_host_is_refused_unless_that_is_not_checked(sec
 
 def test_the_wrong_protocol_for_a_port_is_told(secured: SecuredBroker) -> None:
     broker = secured.broker
-    refused(broker.address("TLS"), {}, TLS, "port speaks TLS")
+    refused(broker.address("TLS"), {}, TLS, "port uses TLS")
     refused(broker.address("TLS"), secured.settings("SASL"), DENIED)
     # A broker that closes the connection may also be one that is starting behind a proxy: that passes.
     refused(broker.bootstrap_servers, secured.settings("TLS"), "broker-unreachable", "TLS handshake", Retryable)

@@ -43,7 +43,7 @@ IMPATIENT = """
 import sys
 from statecore.cli.main import main
 from statecore.spark import registration
-registration.registered.__defaults__ = (2.0,)
+registration.start_registered.__defaults__ = (2.0,)
 sys.exit(main())
 """
 
