@@ -71,7 +71,10 @@ FOLLOW_CHANGELOGS = {
     "statecore.tasks.restoration.columnar_records",
     *(f"statecore.global_stores.{name}" for name in ("context", "databases", "manager", "reader", "store")),
     *(f"statecore.standby.assignment.{name}" for name in ("assignor", "balance", "leader")),
-    *(f"statecore.standby.{name}" for name in ("task_group", "group_member", "service", "task_manager", "task_selection")),
+    *(
+        f"statecore.standby.{name}"
+        for name in ("task_group", "group_member", "service", "task_manager", "task_selection")
+    ),
 }
 """The modules of these packages that need the pipeline: by what they do, or by what they stand on."""
 
