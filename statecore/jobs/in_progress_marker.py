@@ -10,8 +10,7 @@ meanwhile::
 
 It is advisory: the schedule leaves an application with a recent marker alone
 (:mod:`statecore.jobs.checkpoint.schedule`), because a second checkpoint would read the same. Its content is constant;
-the
-time is that of the blob.
+the time is that of the blob.
 """
 
 from __future__ import annotations
@@ -63,8 +62,7 @@ def marked_in_progress(
     """Write the marker while a long job runs inside. A failed write is ignored.
 
     A job that hands over to another process (:class:`statecore.jobs.engine.HandedOver`) leaves the marker, and that
-    process
-    deletes it at its end, however short it was (:meth:`InProgressMarker.delete_at_end`).
+    process deletes it at its end, however short it was (:meth:`InProgressMarker.delete_at_end`).
 
     Args:
         at_once: whether the job is known to take long.

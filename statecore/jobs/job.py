@@ -1,8 +1,7 @@
 """Common steps of jobs: record the attempt, time the phases, wait for the workers.
 
 A job is a subclass of :class:`Job` with its own steps (:mod:`statecore.jobs.restore.run`). With a state directory it
-runs
-under the application's lock, and its files are there; else they are in the repository
+runs under the application's lock, and its files are there; else they are in the repository
 (:mod:`statecore.jobs.job_files`).
 """
 
@@ -123,8 +122,7 @@ class Job:
         """The phases ``start`` and ``check``: wait for the workers, and check that all of them can take part.
 
         A new plan that is refused here is deleted; a resumed one stays, because a refusal for the engine's settings or
-        hosts does
-        not concern what was read.
+        hosts does not concern what was read.
 
         Args:
             workers: the engine's.
@@ -157,8 +155,7 @@ class Job:
         """After the last step: delete the staging, save the report, and sweep old files.
 
         The work is done by then, so a report that cannot be written is no failure. The staging goes first, because that
-        makes
-        room on a full disk.
+        makes room on a full disk.
         """
         self.home.discard(plan_id)
         with suppress(OSError, StatecoreError):

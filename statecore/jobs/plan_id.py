@@ -1,8 +1,7 @@
 """Approval of plans that change the directory of a closed application.
 
 Nothing is stored between plan and approval: the id of a plan is a hash of its actions and of the state of the
-directories
-it is based on, so an approval covers exactly that.
+directories it is based on, so an approval covers exactly that.
 """
 
 from __future__ import annotations

@@ -2,15 +2,13 @@
 
 Workers are fresh interpreters (:mod:`statecore.jobs.worker`), never forks: a process forked from one that has used
 RocksDB hangs at its first flush. They start at once and load what tasks need while the driver plans. Each gets one
-batch
-at a time over a pipe::
+batch at a time over a pipe::
 
     driver ── pickled (function, batch) ──▶ worker          8 bytes of length before each message, big-endian
            ◀── pickled answers ────────────
 
 A worker ends when its pipe does, also in the middle of a task, so a killed driver leaves none behind. The signal that
-ends
-a worker tells the cause: SIGKILL by the system means lack of memory, and a crash in machine code leaves a trace of
+ends a worker tells the cause: SIGKILL by the system means lack of memory, and a crash in machine code leaves a trace of
 Python's ``faulthandler`` (:func:`statecore.jobs.failures.worker_died`).
 """
 

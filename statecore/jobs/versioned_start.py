@@ -10,8 +10,7 @@ class VersionedStart(StrEnum):
 
     Kafka Streams 4.3.1 registers the segments of a versioned store only while it writes to them
     (``LogicalKeyValueSegments.openExisting`` does nothing). Without a restore by Kafka Streams only the latest values
-    are
-    found, and no history, although the rows are on disk.
+    are found, and no history, although the rows are on disk.
     """
 
     HISTORY = "history"

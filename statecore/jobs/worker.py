@@ -1,8 +1,7 @@
 """One worker process of :mod:`statecore.jobs.processes`: ``python -m statecore.jobs.worker TRACE MODULE...``.
 
 It loads the modules and their kernels, then runs batches until its pipe ends. ``TRACE`` is the file for the Python
-frames
-of a crash in machine code.
+frames of a crash in machine code.
 """
 
 from __future__ import annotations

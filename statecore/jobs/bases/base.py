@@ -2,8 +2,7 @@
 
 With a base a job reads ``[base end, end)``. Whether that gives the current store is decided by topics and offsets
 (:mod:`statecore.changelog.soundness`): partly before the tail is read, partly after. A refused base is reported with
-the
-reason, and the next candidate is tried. Without any the whole log is read, and the operator is told::
+the reason, and the next candidate is tried. Without any the whole log is read, and the operator is told::
 
     state directory ──┐
     newest snapshot ──┼──▶ the first that is sound ──▶ its runs and files stay, the tail is appended
@@ -256,8 +255,7 @@ def choose(
         ends: where the read of each stops.
         epoch_ends: asks where leader epochs end in the current logs (:meth:`Cluster.epoch_ends`).
         cost: cost of continuing from a base, or from nothing. With it all candidates up to the first snapshot are
-            checked,
-            and the cheapest is taken, which may be none.
+            checked, and the cheapest is taken, which may be none.
     """
     bases: dict[Key, Base] = {}
     refused: list[Refused] = []

@@ -144,8 +144,7 @@ def rebased(
     """Rebase a task that another job may have published as well; see :func:`advanced`.
 
     A reconciled store is valid only above the runs that it was compared with. Above other runs it counts as rebuilt,
-    with all
-    its runs its own.
+    with all its runs its own.
 
     Args:
         mine: what this job has made.

@@ -48,8 +48,7 @@ def unsound(
     Args:
         topics: the changelogs, with the shortest delete retention they had since the plan was made.
         epoch_ends: asks where leader epochs end in the current logs: a log truncated below the plan's end may have
-            other
-            records there.
+            other records there.
         finished_ms: broker time when all had been read, in ms since the epoch; ``None`` if unknown.
     """
     truncated = truncations(plan, bases, epoch_ends)

@@ -85,8 +85,7 @@ def plan_checkpoint(
 
     Raises:
         Invalid, NotFound, Retryable, Corrupted: as :func:`statecore.jobs.planning.planner.plan_restore`; or the
-            repository
-            cannot be read.
+            repository cannot be read.
     """
     candidates = SnapshotBases(repository, spec, publication.entries, publication.newest, publication.parts(), refused)
     why: tuple[str, ...] = ()

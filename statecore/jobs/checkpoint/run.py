@@ -11,8 +11,7 @@ The phases, and why a kill at any time is harmless::
     compact   if there are many runs (statecore.jobs.compact.run)        a publication of its own
 
 Older runs and the files below them are neither read nor moved. If nothing is new, only the time up to which the
-snapshot
-is known to be complete is published now and then: its age decides whether deletes may be missing.
+snapshot is known to be complete is published now and then: its age decides whether deletes may be missing.
 
 A small tail is read by this process itself, which is faster than starting an engine; the runs are the same.
 """

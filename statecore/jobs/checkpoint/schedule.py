@@ -73,8 +73,7 @@ class Verdict:
         why: the reason, with its code and values.
         error: why the check failed; ``None`` if it did not.
         upon: the last snapshot that is no compaction, or :data:`NO_SNAPSHOT`, at the time of the check; a checkpoint
-            that
-            begins much later finds out by it that another job was faster. ``None`` if the check failed.
+            that begins much later finds out by it that another job was faster. ``None`` if the check failed.
     """
 
     is_due: bool
@@ -126,8 +125,7 @@ def made_ms(entries: Sequence[SnapshotEntry], interval_ms: int = DEFAULT_CHECKPO
     """When the newest snapshot that is no compaction was made: when its ends were read, else when it was published.
 
     If the two times are further apart than an interval, some unchanged task could not be confirmed; if they are the
-    wrong way
-    round, the publishing machine's clock differs from the brokers'. Then the time of publication counts.
+    wrong way round, the publishing machine's clock differs from the brokers'. Then the time of publication counts.
 
     Args:
         entries: the valid snapshots, newest first.

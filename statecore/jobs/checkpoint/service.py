@@ -2,12 +2,9 @@
 
 The interval is counted from when the ends of the changelogs were read, so neither a long checkpoint nor a failed one
 delays the next. Transient errors (brokers or store away, a conflicting publication, a full disk) are reported and
-retried
-under the same request id, so that finished work is reused; other errors end the service, because an operator has to
-act.
-While another job has set the in-progress marker (:mod:`statecore.jobs.in_progress_marker`) the service waits, because
-the
-work of one of the two would be lost.
+retried under the same request id, so that finished work is reused; other errors end the service, because an operator
+has to act. While another job has set the in-progress marker (:mod:`statecore.jobs.in_progress_marker`) the service
+waits, because the work of one of the two would be lost.
 """
 
 from __future__ import annotations

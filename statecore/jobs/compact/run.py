@@ -8,14 +8,12 @@ The phases, and why a kill at any time is harmless::
     publish   task manifests, manifest, head          a snapshot of its own, with the same rows and ends
 
 **It is a publication like any other**, and no job waits for it. If another job has published meanwhile, each database
-is
-rebased separately: if the merged runs are still adjacent there, they are replaced, else the database is left as it is
-(:func:`statecore.repository.rebase.rebase_compaction`). So a checkpoint published in between is kept, and of two
+is rebased separately: if the merged runs are still adjacent there, they are replaced, else the database is left as it
+is (:func:`statecore.repository.rebase.rebase_compaction`). So a checkpoint published in between is kept, and of two
 concurrent compactions one has no effect.
 
 **The rows of a store do not change**, so its known digest is carried over. If each database of a store has become one
-run,
-the runs give the digest, and no row has to be read.
+run, the runs give the digest, and no row has to be read.
 """
 
 from __future__ import annotations
@@ -73,8 +71,7 @@ def run_compact(
     Args:
         plan_only: only report what would be merged.
         asks_contents: look up the digests of compacted stores that the snapshot lacks, one request each. Not needed
-            right
-            after the snapshot was published, because no job can have computed them.
+            right after the snapshot was published, because no job can have computed them.
         settings: when runs are merged.
         batch_bytes: bytes of runs that are downloaded at one time.
         scratch: directory for files while they are merged; ``None`` for ``TMPDIR``.
@@ -83,8 +80,7 @@ def run_compact(
     Raises:
         NotFound: the application has no snapshot.
         Corrupted, Invalid, Retryable, Capacity, Fenced: see :class:`Publication` and :class:`Merger`. Damaged runs are
-            a
-            finding, not an error.
+            a finding, not an error.
     """
     began = time.monotonic()
     progress = progress or NullProgress()

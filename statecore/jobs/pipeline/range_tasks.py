@@ -98,8 +98,7 @@ class RangeResult:
         runs: in offset order.
         seconds: wall time of the task.
         phases: that time by stage: ``fetch`` (network, brokers), ``decode`` (CRC, decompression, columns), ``collect``
-            (last
-            write per key), ``write`` (sort, SST).
+            (last write per key), ``write`` (sort, SST).
         cpu: CPU seconds of each of them.
         stream_time: greatest time of a row in ms if rows expire, tombstones and dropped rows included; else -1.
         expired: rows that were not written because they had expired by that time.

@@ -194,8 +194,7 @@ def build_images(
         stores: what is built, and of what.
         place: where the input files are.
         directory: ``<staging>/<plan id>``, where the images are built: on a file system that all workers share with
-            this
-            host, because databases are moved from there by rename.
+            this host, because databases are moved from there by rename.
         memory_budget: bytes of records a task may hold.
         progress: receives the slices merged so far, if there are any, and then the images done so far.
         slice_bytes: bytes of runs per slice.
@@ -271,10 +270,8 @@ def batched(tasks: Sequence[TaskT], sizes: Sequence[int], parallelism: int) -> l
     """Group tasks into batches, in their order: a large task alone, small ones together.
 
     With Spark a batch costs tens of milliseconds, and a connection to the brokers as much again; reading a hundred
-    records
-    takes one. There are several batches per worker, so that no worker is idle at the end. A single worker gets all
-    small
-    tasks at once, and their runs share one pack.
+    records takes one. There are several batches per worker, so that no worker is idle at the end. A single worker gets
+    all small tasks at once, and their runs share one pack.
 
     Args:
         tasks: what is to be done.

@@ -19,8 +19,7 @@ directory::
 
 An attempt at an image works in its own directory and publishes it by one rename, ``result.json`` inside it. So what
 exists under a final name is a finished result, unless the disk damaged it: a retry checks it, discards an incomplete
-one
-and rebuilds it. An image is never deleted under its final name: the driver may be moving it at that time.
+one and rebuilds it. An image is never deleted under its final name: the driver may be moving it at that time.
 
 If runs are kept in a directory, their blobs are in this same one, so that a run is linked into images, not copied.
 """
@@ -218,8 +217,7 @@ def staging_base(staging_dir: str | None, directory: StateDirectory) -> Path:
     """Where plans are staged: the state directory, or a directory per host and state directory below ``staging_dir``.
 
     Several hosts, whose locks are independent, may share ``staging_dir``, and the same plan on two of them is likely
-    (the
-    application is stopped, its topics do not grow).
+    (the application is stopped, its topics do not grow).
     """
     if not staging_dir:
         return directory.work_path

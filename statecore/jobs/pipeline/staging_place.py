@@ -46,10 +46,8 @@ class StagingPlace(ABC):
     """Place for the blobs of one plan, and for the temporary files of its tasks.
 
     Cost: every :attr:`interval` seconds each batch that is being read takes three requests (``put`` and ``delete`` of
-    its
-    progress, ``head`` of the failure marker), and the driver one ``list`` of as many names as batches were begun. A
-    range
-    adds two when it begins: ``head`` of each marker.
+    its progress, ``head`` of the failure marker), and the driver one ``list`` of as many names as batches were begun. A
+    range adds two when it begins: ``head`` of each marker.
     """
 
     interval: ClassVar[float] = 10.0
@@ -202,8 +200,7 @@ class PassingPlace(DirectoryPlace):
     """A temporary directory of one job, without retries or images.
 
     So published runs are not kept here, and nothing is synced: for a hundred small store partitions that is most of the
-    time
-    of a checkpoint.
+    time of a checkpoint.
     """
 
     keeps_runs: ClassVar[bool] = False

@@ -1,8 +1,7 @@
 """Input of stage two: a store of one task, and the runs and bases it is built of.
 
 Restores and fetches differ only in where the runs were made. Bases are snapshots of directories that Kafka Streams
-wrote,
-or such directories themselves.
+wrote, or such directories themselves.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ class AppliedRuns:
         runs: in the order they are applied.
         stream_time: greatest time of a row seen there in ms if rows expire; else -1.
         result: the blob that names these runs, deleted with them if one is damaged, so that they are not reused;
-            ``None`` if
-            there is none.
+            ``None`` if there is none.
     """
 
     runs: tuple[Run, ...]

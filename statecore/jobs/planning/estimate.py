@@ -58,12 +58,9 @@ def disk_need(plan: RestorePlan, weights: Weights, workers: int, memory_budget: 
     """Disk space that a plan needs.
 
     All that is read becomes runs, and runs are linked into images. Two kinds of temporary files follow one another. A
-    range
-    that exceeds memory has scratch files of at most the bytes read (:mod:`statecore.images.external_key_table`), one
-    such
-    range per worker at a time. Then many runs of an image are merged, and merged files and records of versioned stores
-    stay
-    until the restore ends. A range of a segmented kind that exceeds memory may become many runs.
+    range that exceeds memory has scratch files of at most the bytes read (:mod:`statecore.images.external_key_table`),
+    one such range per worker at a time. Then many runs of an image are merged, and merged files and records of
+    versioned stores stay until the restore ends. A range of a segmented kind that exceeds memory may become many runs.
 
     Args:
         weights: estimated sizes of its partitions.

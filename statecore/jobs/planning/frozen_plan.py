@@ -52,12 +52,10 @@ class FrozenPlan:
         newest: the newest snapshot at that time; empty if there was none, or the repository was not read.
         refused: bases that are not used, and why.
         is_part: whether requested store partitions are missing, because the state directory has not got them, or has
-            them
-            at the end already.
+            them at the end already.
         left_out: stores that are missing altogether for that reason.
         words: command and options that repeat the request, without spec, state directory and request id; empty if not
-            to be
-            shown.
+            to be shown.
         read_at_ms: when the end offsets were read, in ms since the epoch, by the brokers' clock; ``None`` if unknown.
     """
 

@@ -2,8 +2,7 @@
 
 A plan is a pure value, written before the first record is read, so that a retry reads the same offset ranges and builds
 the same rows (same digest) although the topics grow. Its id is a digest of everything that decides the result, and
-names
-the staging directory, where a retry finds what an earlier attempt finished.
+names the staging directory, where a retry finds what an earlier attempt finished.
 
 End offsets per ``processing.guarantee`` (Kafka Streams, ``StoreChangelogReader.prepareChangelogs``)::
 
@@ -67,8 +66,7 @@ class PartitionPlan:
         parent: name of the base (:attr:`statecore.jobs.bases.base.Base.name`); empty if the whole log is read.
         was_all: whether nothing lay beyond ``end`` when the plan was made that compaction could have touched. An open
             transaction does not count, because the cleaner stops at the last stable offset; a record of a source topic
-            that
-            the application had not processed yet does.
+            that the application had not processed yet does.
         horizon_ms: delete retention of the topic when the plan was made, as a snapshot records it
             (:attr:`statecore.repository.manifest.StoreSnapshot.horizon_ms`).
     """
@@ -233,8 +231,7 @@ def consumed(seen: LogOffsets, committed: int | None) -> LogOffsets:
     """A source topic up to the committed offset; records beyond are input still to be processed.
 
     If all consumed records are gone, the end is 0: an offset before the log start makes Kafka Streams treat the store
-    as
-    corrupted.
+    as corrupted.
     """
     end = committed if committed is not None and committed >= seen.log_start else 0
     return replace(seen, last_stable=min(seen.last_stable, end), log_end=min(seen.log_end, end))

@@ -129,8 +129,7 @@ def contradictions(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan) -
     """Notes on stores whose changelog is configured like that of another kind.
 
     A note only: a topic's configuration can be changed, and then the spec is right. Source topics are configured by
-    others
-    and tell nothing.
+    others and tell nothing.
     """
     own = {
         store.name: store.changelog

@@ -1,11 +1,9 @@
 """Plan a restore: query the cluster, check every precondition, and decide when a frozen plan is stale.
 
 A plan (its file: ``statecore/jobs/planning/frozen_plan.py``) becomes stale (:func:`why_stale`). Once the changelogs
-have
-grown, deletes beyond the plan's ends are compacted away after ``delete.retention.ms``, and a store rebuilt up to those
-ends would keep deleted keys. When a log's start has passed an end, the application cannot continue from there and,
-under
-exactly-once, would wipe the task.
+have grown, deletes beyond the plan's ends are compacted away after ``delete.retention.ms``, and a store rebuilt up to
+those ends would keep deleted keys. When a log's start has passed an end, the application cannot continue from there
+and, under exactly-once, would wipe the task.
 """
 
 from __future__ import annotations

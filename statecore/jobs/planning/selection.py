@@ -39,8 +39,8 @@ def select_stores(
     """The declared stores to restore: those named, or all that can be.
 
     Left out unless named: in-memory stores (not on disk), stores that the application does not log, global stores
-    filled by a
-    processor, and, if only some partitions are wanted, all global stores. Left out always: stores of custom classes.
+    filled by a processor, and, if only some partitions are wanted, all global stores. Left out always: stores of custom
+    classes.
 
     Raises:
         NotFound: a name the spec does not declare.

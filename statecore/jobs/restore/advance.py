@@ -1,8 +1,7 @@
 """Advance: bring the stores of a stopped application's directory to the end of their changelogs.
 
 It is a restore with the directory itself as base (:mod:`statecore.jobs.restore.run`): existing files are linked, and
-one
-run is added above them. Stores that cannot be advanced are refused by name before anything is changed. Versioned,
+one run is added above them. Stores that cannot be advanced are refused by name before anything is changed. Versioned,
 in-memory and unlogged stores stay as they are.
 """
 

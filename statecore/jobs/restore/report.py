@@ -1,8 +1,7 @@
 """Report of a restore, one entry per store partition: the job's result for people, Airflow and tests.
 
 A report is one JSON document. It is written to the path given to the job and, after a successful restore, beside the
-plan
-in the application's directory (``statecore/jobs/planning/frozen_plan.py``). Every report names its attempt
+plan in the application's directory (``statecore/jobs/planning/frozen_plan.py``). Every report names its attempt
 (``statecore/jobs/attempt.py``); the rest depends on how the attempt ended::
 
     {"version": 2, <the attempt>}                                        it began; its end is unknown
@@ -51,14 +50,11 @@ class StoreReport:
         max_timestamp: the greatest record timestamp seen, in ms; -1 without a record.
         offsets: content of the ``offsets`` family, by ``<topic>-<partition>``.
         stream_time: decides the expiry of rows, in ms: the greatest window start, session end or (versioned stores)
-            record
-            timestamp in the changelog, tombstones and dropped rows included. It is not on disk. -1 for stores whose
-            rows do
-            not expire, and without a record.
+            record timestamp in the changelog, tombstones and dropped rows included. It is not on disk. -1 for stores
+            whose rows do not expire, and without a record.
         segments: number of segment databases; 0 without segments.
         expired: rows and deletes left out because their segment has expired at the stream time (an index row counts,
-            and so
-            does a key met again in another range): a statistic, not a sum to reconcile.
+            and so does a key met again in another range): a statistic, not a sum to reconcile.
         left_to_restore: nothing was read (``start`` and ``end`` say what there was), the image is empty, and Kafka
             Streams
             restores the store itself.
@@ -133,8 +129,7 @@ class RestoreReport:
         placed: false if an earlier attempt of the same request had placed the stores.
         placement: id of the attempt that placed them.
         work: seconds of all tasks, summed by stage: ``fetch`` (network, brokers), ``decode`` (CRC, decompression,
-            columns),
-            ``collect`` (last write per key), ``write`` (sort, SST), ``image`` (merge, ingest, commit).
+            columns), ``collect`` (last write per key), ``write`` (sort, SST), ``image`` (merge, ingest, commit).
         cpu: CPU seconds of each of these, and of ``place``, which the job's own process does.
         request_id: like ``host`` to ``started``, of the attempt.
         finished: when its stores were in place; empty while they are being placed.

@@ -1,8 +1,7 @@
 """Request of a restore: a frozen value made by the command line, Airflow, or a test.
 
 Fields that several jobs share are in groups (mixins); a job's request combines the groups it needs. Each field is
-declared
-once (:mod:`statecore.jobs.fields`), and its ``help`` is its documentation.
+declared once (:mod:`statecore.jobs.fields`), and its ``help`` is its documentation.
 """
 
 from __future__ import annotations

@@ -90,8 +90,7 @@ def run_restore(
 
     Raises:
         Invalid, NotFound, Fenced, Capacity, Retryable: nothing was replaced. With ``request.plan_only``, a plan that
-            would
-            be refused raises :class:`statecore.jobs.restore.plan_with_bases.RefusedPlan`.
+            would be refused raises :class:`statecore.jobs.restore.plan_with_bases.RefusedPlan`.
         Corrupted: data on its way into the stores was damaged; nothing was replaced.
         StatecoreError: a defect of this program.
     """
