@@ -11,11 +11,7 @@ _Choice = TypeVar("_Choice", bound=StrEnum)
 
 
 def enum_value(among: type[_Choice], given: Any, setting: str) -> _Choice:
-    """The enum member for a setting; other text is refused, never defaulted.
-
-    Raises:
-        Invalid: it is none of them.
-    """
+    """The enum member for a setting; other text is refused, never defaulted."""
     try:
         return among(given)
     except ValueError as error:

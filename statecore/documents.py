@@ -99,7 +99,6 @@ class DocumentType(Generic[T]):
     lift: Callable[[Fields], Fields] = _unchanged
 
     def encode(self, value: T) -> bytes:
-        """The bytes of the document of a value."""
         return encode_json(self._with_version(value))
 
     def to_json(self, value: T) -> dict[str, Any]:
@@ -108,19 +107,11 @@ class DocumentType(Generic[T]):
         return document
 
     def decode(self, data: bytes) -> T:
-        """Read a value.
-
-        Raises:
-            Invalid: it is no document of this type, or of an unsupported version.
-        """
+        """Read a value."""
         return self.read(data).value
 
     def from_json(self, document: Any) -> T:
-        """Read a value from parsed JSON.
-
-        Raises:
-            Invalid: it is no document of this type, or of an unsupported version.
-        """
+        """Read a value from parsed JSON."""
         version = self.check_version(document)
         fields_read = {name: value for name, value in document.items() if name != "version"}
         seal = fields_read.pop(_SEAL, None) if self.is_sealed else None
@@ -140,11 +131,7 @@ class DocumentType(Generic[T]):
         return value
 
     def read(self, data: bytes) -> Document[T]:
-        """Read a value together with its document.
-
-        Raises:
-            Invalid: it is no document of this type, or of an unsupported version.
-        """
+        """Read a value together with its document."""
         try:
             document = parse_json(data)
         except ValueError as error:
@@ -173,11 +160,7 @@ class DocumentType(Generic[T]):
         return isinstance(document, Mapping) and document.get(_SEAL) == _seal_of(document)
 
     def check_version(self, document: Any) -> int:
-        """The version of parsed JSON.
-
-        Raises:
-            Invalid: it is no object, or of an unsupported version.
-        """
+        """The version of parsed JSON."""
         if not isinstance(document, Mapping):
             raise self._invalid("it is not a JSON object")
         version = document.get("version", self.unversioned)
@@ -201,13 +184,7 @@ class DocumentType(Generic[T]):
 
 
 def preserve_unknown(entries: Sequence[Fields], before: Sequence[Fields], key: str) -> list[Fields]:
-    """Entries of a rewritten list; an unchanged entry is taken from the old list, with its unknown fields.
-
-    Args:
-        entries: the new entries.
-        before: the entries of the old document.
-        key: the field that identifies an entry.
-    """
+    """Entries of a rewritten list; an unchanged entry is taken from the old list, with its unknown fields."""
     known = {entry.get(key): entry for entry in before}
     return [old if _covers(old := known.get(entry[key]), entry) else entry for entry in entries]  # type: ignore[misc]
 
@@ -238,11 +215,7 @@ def compact(document: Any) -> bytes:
 
 
 def parse_json(data: bytes | str) -> Any:
-    """Parse JSON into dicts, lists and scalars.
-
-    Raises:
-        ValueError: it is malformed.
-    """
+    """Parse JSON into dicts, lists and scalars."""
     try:
         return msgspec.json.decode(data)
     except msgspec.DecodeError as error:

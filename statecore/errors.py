@@ -146,13 +146,7 @@ def kind_and_code(said: Mapping[str, Any]) -> str:
 
 
 class Reason(str):
-    """Why something is refused, or not done: a sentence that has a code and its values, as an error has them.
-
-    Args:
-        what: the sentence.
-        code: the stable name of the reason.
-        context: the same names and values as fields, for machines.
-    """
+    """Why something is refused, or not done: a sentence that has a code and its values, as an error has them."""
 
     code: str
     context: dict[str, Any]
@@ -169,10 +163,6 @@ class Reason(str):
 
 
 def worst_of(codes: Iterable[int]) -> int:
-    """The exit code for several things that were looked at: damage before what could not be looked at, 0 without any.
-
-    Args:
-        codes: the exit code of each.
-    """
+    """The exit code for several things that were looked at: damage before what could not be looked at, 0 without any."""
     found = set(codes)
     return Corrupted.exit_code if Corrupted.exit_code in found else max(found, default=0)

@@ -228,13 +228,7 @@ NO_FAULTS = FaultPoints()
 
 
 class InjectedFault(FaultPoints):
-    """Dies, or raises, the n-th time one point is reached.
-
-    Args:
-        point: a name of :data:`FAULT_POINTS`.
-        action: ``kill`` (SIGKILL to this process) or ``raise`` (:class:`FaultInjected`).
-        nth: which time counts, from 1.
-    """
+    """Dies, or raises, the n-th time one point is reached."""
 
     def __init__(self, point: str, action: str = "raise", nth: int = 1) -> None:
         super().reach(point)
@@ -257,11 +251,7 @@ class InjectedFault(FaultPoints):
 
 
 def fault_points_from_environment(environ: Mapping[str, str] = os.environ) -> FaultPoints:
-    """The fault points that the environment asks for; :data:`NO_FAULTS` without ``STATECORE_FAULT``.
-
-    Raises:
-        Invalid: the variable is not ``<point>:kill|raise[:n]`` with a registered point.
-    """
+    """The fault points that the environment asks for; :data:`NO_FAULTS` without ``STATECORE_FAULT``."""
     wanted = environ.get(VARIABLE, "")
     if not wanted:
         return NO_FAULTS

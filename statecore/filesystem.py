@@ -58,9 +58,6 @@ _waiting: ThreadPoolExecutor | None = None
 def validated_path(path: AnyPath) -> Path:
     """Validate a path from a caller, and make it absolute, so that later changes of the working directory do not
     matter.
-
-    Raises:
-        Invalid: it is no path, or not UTF-8, which RocksDB requires.
     """
     try:
         text = os.fspath(path)
@@ -137,12 +134,7 @@ class NotRegularFile(OSError):
 
 
 def open_regular(path: AnyPath) -> BinaryIO:
-    """Open a file for reading without ever blocking.
-
-    Raises:
-        NotRegularFile: it is a pipe, a socket or a device.
-        OSError: it cannot be opened; ``IsADirectoryError`` for a directory.
-    """
+    """Open a file for reading without ever blocking."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -369,9 +361,6 @@ def link(source: Path, target: Path) -> bool:
 
     Returns:
         ``False`` if the file system does not allow it; nothing was created.
-
-    Raises:
-        FileExistsError: ``target`` exists.
     """
     try:
         os.link(source, target)
@@ -387,9 +376,6 @@ def clone(source: Path, target: Path) -> bool:
 
     Returns:
         ``False`` if the file system cannot; nothing was created.
-
-    Raises:
-        FileExistsError: ``target`` exists.
     """
     with source.open("rb") as given, target.open("xb") as made:
         try:

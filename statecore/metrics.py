@@ -354,12 +354,7 @@ class CheckpointMetrics:
         return not isinstance(self._metrics, NullMetrics)
 
     def succeeded(self, cut: float | None) -> None:
-        """Record a successful checkpoint.
-
-        Args:
-            cut: the time up to which the newest snapshot is known to be complete, in seconds since the epoch; ``None``
-                if unknown: then it is no longer exported.
-        """
+        """Record a successful checkpoint."""
         self._set(CHECKPOINT_SUCCESS, self._clock())
         self._set(SNAPSHOT_CUT, cut)
 

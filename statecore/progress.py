@@ -113,12 +113,7 @@ class _Stepwise(ABC):
 
 
 class TerminalProgress(_Stepwise):
-    """Progress lines for a person.
-
-    Args:
-        stream: by default stderr.
-        interval: minimum seconds between two updates; by default 0.1 on a terminal and 10 elsewhere.
-    """
+    """Progress lines for a person."""
 
     def __init__(self, stream: TextIO | None = None, *, clock: Clock = time.monotonic, interval: float | None = None):
         self._stream = stream if stream is not None else sys.stderr

@@ -74,12 +74,6 @@ def system_error(
 ) -> StatecoreError:
     """The library's error for a system error.
 
-    Args:
-        what: what failed, as the beginning of a sentence: "/d/file could not be written".
-        action: what to do, for causes without a standard action.
-        room: what to do if there is no space.
-        context: fields of the error, for machines.
-
     Returns:
         ``Capacity`` if there is no space or no descriptor, or a file may not grow; ``Retryable`` if the disk failed,
             because another host may have a working one; else ``Invalid``.

@@ -103,12 +103,7 @@ def configured_exporters() -> tuple[str, ...]:
 
 
 def _provider(names: tuple[str, ...]) -> tuple[MeterProvider, Callable[[float], object]]:
-    """A meter provider for these exporters, and a function that ends its use within the given milliseconds.
-
-    Raises:
-        ImportError: a package is missing.
-        ValueError: a variable has an invalid value.
-    """
+    """A meter provider for these exporters, and a function that ends its use within the given milliseconds."""
     from opentelemetry import metrics
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.resources import Resource

@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 def announce(context: Context, report: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]]) -> Collection[str]:
     """Add the events of a report's stores to those that Airflow sends when the task succeeds.
 
-    Args:
-        context: the task's context; its task has ``STORES`` among its inlets and outlets.
-        report: the job's report.
-        parts: the report by store.
-
     Returns:
         The stores whose events were added; none that an earlier try has sent for this placement.
     """

@@ -104,13 +104,7 @@ class StatecoreCheckpointOperator(StatecoreWorkerOperator):
 
 
 def forget_old(file: Path, prefix: str, kept: int) -> None:
-    """Delete the oldest reports of a Dag; errors of the file system are ignored.
-
-    Args:
-        file: any report of the directory.
-        prefix: start of the file names.
-        kept: number of newest reports to keep.
-    """
+    """Delete the oldest reports of a Dag; errors of the file system are ignored."""
     with suppress(OSError):
         found = [(one.stat().st_mtime, one) for one in file.parent.glob("*.json") if one.name.startswith(prefix)]
         for _, one in sorted(found)[: max(len(found) - kept, 0)]:

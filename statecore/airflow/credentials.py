@@ -34,17 +34,7 @@ PREFIX = "kafka_"
 
 
 def kafka_environment(application_id: str, named: str | None, site: str | None) -> dict[str, str]:
-    """The environment variables with an application's Kafka credentials; empty without a connection.
-
-    Args:
-        application_id: the application.
-        named: the connection that its spec names; ``None`` for none.
-        site: the connection of ``STATECORE_KAFKA_CONN``; ``None`` if unset.
-
-    Raises:
-        NotFound: a connection that the spec or the site names does not exist.
-        Invalid: a connection cannot be parsed.
-    """
+    """The environment variables with an application's Kafka credentials; empty without a connection."""
     if named:
         return _variables(_required(named, f"The spec of {application_id}", application_id))
     own = _connection(f"{PREFIX}{application_id}", application_id)
@@ -56,16 +46,7 @@ def kafka_environment(application_id: str, named: str | None, site: str | None) 
 
 
 def aws_environment(conn_id: str | None, application_id: str) -> dict[str, str]:
-    """The environment variables with the credentials of the object store; empty without a connection.
-
-    Args:
-        conn_id: the connection of ``STATECORE_AWS_CONN``; ``None`` if unset.
-        application_id: for messages.
-
-    Raises:
-        NotFound: the connection does not exist.
-        Invalid: it cannot be parsed, is of another type, or its extra has fields without an environment variable.
-    """
+    """The environment variables with the credentials of the object store; empty without a connection."""
     if not conn_id:
         return {}
     connection = _connection(conn_id, application_id)

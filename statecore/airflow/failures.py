@@ -69,13 +69,7 @@ class Log(Protocol):
 def exception_for(
     error: Mapping[str, Any], retry_on: Collection[str] = RETRIED_KINDS, log: Log | None = None
 ) -> AirflowException:
-    """The exception for a job's error.
-
-    Args:
-        error: ``StatecoreError.to_json()`` as read from the report.
-        retry_on: kinds of error that are retried.
-        log: gets the message line by line, because Airflow logs an exception's message as one line.
-    """
+    """The exception for a job's error."""
     kind = str(error.get("error", "unknown"))
     message = describe(error)
     if log is not None:

@@ -40,13 +40,7 @@ def params_of(
 
 
 def object_schema(request: type[Request], names: Collection[str], needed: Collection[str]) -> dict[str, Any]:
-    """The JSON schema of an object that has some fields of a request.
-
-    Args:
-        request: the request's dataclass.
-        names: fields of the object.
-        needed: required fields.
-    """
+    """The JSON schema of an object that has some fields of a request."""
     declared = declared_fields(request)
     fields = {
         name: {**declared[name].said.value.schema(), "description": _description(declared[name], needed=True)}
@@ -123,9 +117,6 @@ def fields_of(request: type[Request], params: Mapping[str, Any]) -> dict[str, An
     """The fields that a run's parameters set, as JSON of the request.
 
     Empty and false values are left out, except for lists, where an empty list means all.
-
-    Raises:
-        Invalid: a parameter is not well-formed.
     """
     fields = {}
     for declared in _fields(request):

@@ -54,11 +54,7 @@ class ProgressHook(SparkSubmitHook):
 
 
 def checked_master(conn_id: str) -> str:
-    """The Spark master of a connection, as the hook will resolve it.
-
-    Raises:
-        Invalid: the connection does not exist, cannot be parsed, or names no Spark master.
-    """
+    """The Spark master of a connection, as the hook will resolve it."""
     example = EXAMPLE.format(name=conn_id.upper())
     try:
         connection = BaseHook.get_connection(conn_id)

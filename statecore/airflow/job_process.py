@@ -43,10 +43,6 @@ class JobProcess:
     def wait(self, on_progress: Callable[[dict[str, Any]], None], on_line: Callable[[str], None]) -> int:
         """Pass on the output until the process exits, and return its exit code.
 
-        Args:
-            on_progress: called with each progress line.
-            on_line: called with every other line.
-
         Returns:
             The exit code; negative if a signal ended the process.
         """

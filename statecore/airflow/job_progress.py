@@ -34,11 +34,6 @@ class ProgressRecorder:
 
     The store survives retries and holds the progress of the latest try. If it cannot be written the job continues, and
     the log says so once.
-
-    Args:
-        context: the task's context.
-        log: the task's log.
-        clock: monotonic seconds.
     """
 
     def __init__(self, context: Context, log: Any, clock: Callable[[], float] = time.monotonic) -> None:

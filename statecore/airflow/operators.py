@@ -381,12 +381,7 @@ def request_argument(request: Mapping[str, Any], request_id: str) -> str:
 
 
 def make_room_for(report_file: Path) -> None:
-    """Create the report's directory and remove the report of an earlier try.
-
-    Raises:
-        Invalid: permission is denied.
-        Capacity: there is no space left.
-    """
+    """Create the report's directory and remove the report of an earlier try."""
     try:
         report_file.parent.mkdir(parents=True, exist_ok=True)
         report_file.unlink(missing_ok=True)

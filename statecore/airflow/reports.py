@@ -44,11 +44,6 @@ def record_failure(path: Path, attempt: Attempt, error: Mapping[str, Any]) -> No
     """Write a failure that the job itself did not report, so that no older success hides it.
 
     A report of restored stores is kept; from a report that a job began, its attempt (user, host) is kept.
-
-    Args:
-        path: path of the job's report.
-        attempt: the attempt, as far as this task knows it.
-        error: ``StatecoreError.to_json()``.
     """
     try:
         existing = read_report(path)

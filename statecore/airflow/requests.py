@@ -121,18 +121,7 @@ def check_names(
     others: Collection[str] = (),
     of: str = "applications",
 ) -> None:
-    """Refuse unknown parameters: Airflow accepts any, and a misspelt ``stores`` would mean all stores.
-
-    Args:
-        params: the parameters of a run.
-        request: the request whose fields the form shows.
-        without: fields that the form does not show.
-        others: further parameters of the form.
-        of: the parameter that names applications or directories.
-
-    Raises:
-        Invalid: a parameter is unknown.
-    """
+    """Refuse unknown parameters: Airflow accepts any, and a misspelt ``stores`` would mean all stores."""
     settings = {field.name for field in fields(SparkSettings)} - {"conf"}
     known = {of, "spark_conf", *settings, *form_names(request, without), *others}
     if unknown := sorted(set(params) - known):
@@ -145,11 +134,7 @@ def check_names(
 
 
 def check_paths(request: Mapping[str, Any]) -> None:
-    """Refuse relative paths: a worker would resolve them against its own directory, mostly Airflow's home.
-
-    Raises:
-        Invalid: a path of the request is relative.
-    """
+    """Refuse relative paths: a worker would resolve them against its own directory, mostly Airflow's home."""
     for name, declared in declared_fields(RestoreRequest).items():
         path, hint = request.get(name), declared.said.value.hint()
         if isinstance(declared.said.value, FilePath) and path and not Path(path).is_absolute():
@@ -198,16 +183,7 @@ def _spec_of(named: str) -> tuple[str, ApplicationSpec]:
 
 
 def spec_of_named(named: str, environ: Mapping[str, str] | None = None) -> ApplicationSpec:
-    """The spec of an item of ``applications``.
-
-    Args:
-        named: the item.
-        environ: variables for ``${NAME}``; ``None`` to leave them unresolved.
-
-    Raises:
-        Invalid: the spec is not valid, or its path is relative.
-        NotFound: the file does not exist.
-    """
+    """The spec of an item of ``applications``."""
     # Imported here, because Dag files that import this module are parsed often and read no spec.
     from statecore.spec.reader import load_spec, read_spec
 

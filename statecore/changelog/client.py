@@ -29,13 +29,7 @@ def reason(error: BaseException) -> str:
 
 
 class BrokerClient:
-    """Sends requests to brokers; a context manager that connects on first use.
-
-    Args:
-        bootstrap_servers: ``host:port``, several separated by commas.
-        kafka: further settings by kafka-python's names.
-        timeout: seconds for each call.
-    """
+    """Sends requests to brokers; a context manager that connects on first use."""
 
     def __init__(self, bootstrap_servers: str, kafka: Mapping[str, Any], *, timeout: float) -> None:
         self.bootstrap_servers = bootstrap_servers
@@ -156,13 +150,7 @@ class BrokerClient:
             )
 
     async def ask(self, nodes: Callable[[], Sequence[Any]], request: Callable[[], Any], deadline: float) -> Any:
-        """Send a request to the first broker that answers, and retry until the deadline.
-
-        Args:
-            nodes: brokers to try, best first; called again in each round.
-            request: makes the message; a message keeps the version of one broker, so each attempt needs a new one.
-            deadline: ``time.monotonic()`` at which to give up.
-        """
+        """Send a request to the first broker that answers, and retry until the deadline."""
         import kafka.errors as errors
 
         pause = 0.05

@@ -44,9 +44,6 @@ class Scratch:
     """A growing buffer of decompressed batches, one after the other.
 
     Growing moves the bytes, so callers keep positions and take addresses only after the last batch.
-
-    Args:
-        size: initial bytes; pages that are not written to cost no memory.
     """
 
     def __init__(self, size: int = 32 << 20) -> None:
@@ -64,15 +61,7 @@ class Scratch:
         self.used = 0
 
     def append(self, codec: int, data: memoryview) -> int:
-        """Decompress one batch at the end of the buffer, and return the position after it (``used``).
-
-        Args:
-            codec: number of a :class:`Codec`; need not be valid.
-            data: its compressed records.
-
-        Raises:
-            DecompressionFailed: the bytes are not valid for the codec, or exceed `LARGEST_BATCH`.
-        """
+        """Decompress one batch at the end of the buffer, and return the position after it (``used``)."""
         if codec == Codec.SNAPPY:
             return self._append_snappy(data)
         if codec == Codec.LZ4 and data[:5] == _LZ4_PLAIN:

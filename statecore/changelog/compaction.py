@@ -30,17 +30,7 @@ def why_not_compacted(topic: TopicDescription) -> str:
 
 
 def check_compacted(topic: TopicDescription, store: str, *, accept: bool, how_to_accept: str) -> None:
-    """Refuse to build a global store from a topic that loses rows.
-
-    Args:
-        topic: description of the store's topic.
-        store: name of the store.
-        accept: whether the user has accepted missing rows.
-        how_to_accept: the option or setting that accepts them.
-
-    Raises:
-        Invalid: the topic deletes last records of keys, and the user has not accepted that.
-    """
+    """Refuse to build a global store from a topic that loses rows."""
     why = why_not_compacted(topic)
     if why and not accept:
         raise Invalid(

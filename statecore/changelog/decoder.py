@@ -42,14 +42,7 @@ _EPOCH_BACK = 49  # from the leader epoch to the first record
 
 
 class RangeDecoder:
-    """Decodes the responses of one range, in order, and counts records.
-
-    Args:
-        whole: the range; records outside it are not delivered.
-        isolation: whether batches of aborted transactions are dropped.
-        headers: whether the headers' bytes are delivered too.
-        decoded_bytes: approximate decompressed bytes of one record batch.
-    """
+    """Decodes the responses of one range, in order, and counts records."""
 
     def __init__(
         self,
@@ -77,17 +70,8 @@ class RangeDecoder:
     def scan(self, data: npt.NDArray[np.uint8], position: int, aborted: npt.NDArray[np.int64] = NO_ABORTED) -> int:
         """Read the batch headers of a response.
 
-        Args:
-            data: its record data; used until `batches` is exhausted.
-            position: the offset that was fetched.
-            aborted: its aborted transactions, rows ``(producer id, first offset)``.
-
         Returns:
             The offset to fetch next, at most the range's end; `position` itself where the data has no whole batch.
-
-        Raises:
-            Corrupted: a header is malformed.
-            Invalid: a batch in message format 0 or 1.
         """
         if len(aborted) > 1:
             aborted = np.ascontiguousarray(aborted[np.argsort(aborted[:, 1], kind="stable")])
@@ -111,11 +95,7 @@ class RangeDecoder:
         return found.position
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Verify, decompress and decode the scanned batches; usually one record batch, none if no rows remain.
-
-        Raises:
-            Corrupted: a checksum, compressed data or a record is malformed.
-        """
+        """Verify, decompress and decode the scanned batches; usually one record batch, none if no rows remain."""
         found = self._scan
         if found is None:
             return

@@ -49,17 +49,7 @@ _SILENCE = 30.0  # seconds; a hanging leader is given up early enough to find th
 
 
 class PartitionFetcher:
-    """Fetches one partition from its leader.
-
-    Args:
-        cluster: where the leader is looked up.
-        tp: the partition.
-        committed: read up to the last stable offset.
-        fetch_bytes: bytes of record data per request.
-        max_wait: seconds a broker may wait for data.
-        stall_timeout: seconds without progress after which transient errors are no longer retried.
-        topic_id: the id the topic must have (32 hex digits); None accepts its current id.
-    """
+    """Fetches one partition from its leader."""
 
     def __init__(
         self,
@@ -88,15 +78,7 @@ class PartitionFetcher:
         self._deadline: float | None = None
 
     def fetch(self, offset: int) -> Fetched:
-        """Response from `offset` on: records, or none yet, or ``OFFSET_OUT_OF_RANGE``.
-
-        Raises:
-            Retryable: no progress within the stall timeout.
-            NotFound: the topic or partition does not exist any more.
-            Invalid: the topic was deleted and created again, its log was truncated below the read position, or this
-                client may not read it.
-            Corrupted: the broker reports damage in its log.
-        """
+        """Response from `offset` on: records, or none yet, or ``OFFSET_OUT_OF_RANGE``."""
         if self._deadline is None:
             self._deadline = time.monotonic() + self._stall_timeout
         while True:
@@ -131,21 +113,13 @@ class PartitionFetcher:
             self._stale = True
 
     def progress(self, epoch: int = -1) -> None:
-        """Restart the stall timeout: the position advanced.
-
-        Args:
-            epoch: leader epoch of the last batch before the new position, -1 if none was read there.
-        """
+        """Restart the stall timeout: the position advanced."""
         self._deadline = None
         self._pause = _FIRST_PAUSE
         self._last_epoch = epoch
 
     def wait(self, offset: int, why: Reason) -> None:
-        """Pause before another attempt.
-
-        Raises:
-            Retryable: the deadline is reached; `why` is its reason.
-        """
+        """Pause before another attempt."""
         if self.overdue(self._pause):
             self._give_up(offset, why)
         time.sleep(self._pause)

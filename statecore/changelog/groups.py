@@ -90,11 +90,6 @@ async def ask_coordinator(
 
     Runs under `Cluster.run`, after broker addresses have been fetched.
 
-    Args:
-        request: makes the message.
-        code_of: the error code in a response, 0 for none.
-        deadline: ``time.monotonic()`` at which to give up.
-
     Returns:
         Error code and response; the response is ``None`` if finding the coordinator failed.
     """

@@ -195,15 +195,7 @@ class Scanner:
         committed: bool,
         aborted: Int64Array,
     ) -> Scan:
-        """Read the headers of all whole batches in `data`.
-
-        Args:
-            data: the record data of a Fetch response.
-            position: the offset that was fetched; records before it are not counted.
-            end: first offset after the range; the scan stops at a batch that begins there or later.
-            committed: drop the batches of aborted transactions.
-            aborted: rows ``(producer id, first offset)`` in order of first offset.
-        """
+        """Read the headers of all whole batches in `data`."""
         most = len(data) // 61 + 1
         if len(self._meta) < most:
             self._meta = np.empty((most, len(BATCH)), np.int64)
@@ -231,18 +223,7 @@ class Scanner:
 def decode(
     meta: Int64Array, places: Int64Array, *, start: int, end: int, rows: int, size: int, headers: bool
 ) -> Columns:
-    """Decode the records of some batches.
-
-    Args:
-        meta: the batches, rows of a `Scan.meta`.
-        places: ``(address of the first record, address after the last)`` of each batch, decompressed, in memory that
-            the caller keeps alive.
-        start: first offset to deliver.
-        end: first offset not to deliver.
-        rows: sum of the counts of the batches to decode.
-        size: sum of their decompressed bytes, less than 2 GiB.
-        headers: deliver the headers' bytes too.
-    """
+    """Decode the records of some batches."""
     # Untouched memory is not backed by pages, so allocating the worst case costs nothing.
     bits = (rows + 7) // 8
     key_ends = np.empty(rows + 1, np.int32)

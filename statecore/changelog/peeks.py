@@ -66,10 +66,6 @@ def peek(
 ) -> dict[OffsetRange, T]:
     """Peek at log ranges, a few in parallel.
 
-    Args:
-        pieces: ranges to peek at.
-        convert: converts the record data of a range; ``None`` where the data does not suffice.
-
     Returns:
         The converted values, without ranges that could not be read within :data:`TIMEOUT_SECONDS` or the cluster's
         timeout.

@@ -33,12 +33,6 @@ def split_range(
 ) -> list[OffsetRange]:
     """Split a range into contiguous ranges of equal size.
 
-    Args:
-        whole: the range to split.
-        parts: most ranges.
-        smallest: fewest offsets of a range; limits the number of parts.
-        shape: distribution of its records; without it all ranges have equally many offsets.
-
     Returns:
         Ranges in offset order that cover `whole` exactly; one range where it is empty or too small to split.
     """
@@ -66,14 +60,6 @@ def plan_ranges(
 
     No range is much larger than an equal share of all work among the workers: with at least as many even partitions as
     workers nothing is split, one large partition is split for all workers.
-
-    Args:
-        partitions: one range a partition; empty ones are kept (they become empty runs).
-        workers: number of parallel tasks.
-        shapes: known shapes; other partitions are estimated by their offsets.
-        memory_budget: bytes of records that a task may hold; ``None`` for no limit.
-        most: most ranges of one partition.
-        smallest: least work of a range.
 
     Returns:
         All ranges, largest first (so that the last tasks to start are short), equal ones in the given order.

@@ -61,12 +61,7 @@ class PartitionShape:
 
     @staticmethod
     def of_offsets(span: OffsetRange, log_bytes: int | None = None) -> PartitionShape:
-        """Shape of a range that was not sampled: a record at each offset, all of one size.
-
-        Args:
-            span: the range.
-            log_bytes: stored bytes of the log; ``None`` where unknown.
-        """
+        """Shape of a range that was not sampled: a record at each offset, all of one size."""
         offsets = max(0, span.end - span.start)
         return PartitionShape(
             span, (float(offsets),), float(offsets * BYTES_PER_RECORD_COST if log_bytes is None else log_bytes)
@@ -93,11 +88,6 @@ def sample_shapes(
     """Sample the large ones of some partitions.
 
     Partitions that cannot be read now are left out; the read itself reports the error.
-
-    Args:
-        shapes: estimated shapes; the largest are sampled first, up to a limit.
-        min_offsets: fewest offsets of a sampled partition.
-        sample: samples the start of log ranges.
     """
     large = [shape for shape in shapes if shape.span.end - shape.span.start >= min_offsets]
     large = sorted(large, key=lambda shape: -shape.work)[:_MOST_SAMPLED]

@@ -33,12 +33,7 @@ def samples(cluster: Cluster, pieces: Sequence[OffsetRange]) -> dict[OffsetRange
 
 
 def sample_of(records: bytes, piece: OffsetRange) -> Sample | None:
-    """Sample of the batches of one response; ``None`` where it has none.
-
-    Args:
-        records: record data of the response.
-        piece: the range from the requested offset on.
-    """
+    """Sample of the batches of one response; ``None`` where it has none."""
     all_batches = list(batches_of(records))
     batches = [batch for batch in all_batches if batch.first < piece.end]
     if not batches:

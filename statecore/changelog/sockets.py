@@ -90,11 +90,6 @@ class ConnectionManager(KafkaConnectionManager):
 async def connect_apart(manager: KafkaConnectionManager, broker: Any, timeout_at: float) -> KafkaConnection:
     """Open a separate connection to a broker; the manager's own stay in use for metadata.
 
-    Args:
-        manager: source of settings, event loop and broker API versions.
-        broker: the broker, from the manager's metadata.
-        timeout_at: ``time.monotonic()`` at which to give up.
-
     Returns:
         The connection; an error of connecting is in its ``init_future``.
     """

@@ -69,14 +69,7 @@ class BaseEnd:
 
 
 def refusal(end: BaseEnd, topic: TopicDescription, log: LogOffsets, epoch_end: int | None) -> Reason | None:
-    """Why no tail can be appended to a base now, or ``None``; called before the tail is read.
-
-    Args:
-        end: end of the base.
-        topic: current description of its topic.
-        log: current offsets of its partition.
-        epoch_end: current end of its leader epoch in the log; ``None`` where the brokers do not report it.
-    """
+    """Why no tail can be appended to a base now, or ``None``; called before the tail is read."""
     name = str(end.topic_partition)
     known = [topic_id for topic_id in (end.topic_id, topic.topic_id) if topic_id.strip("0")]
     if len(set(known)) > 1:
@@ -122,11 +115,6 @@ def truncation(end: BaseEnd, epoch_end: int | None, *, called: str = "the base's
 
     For the ends of a plan, after everything up to them was read, it detects a truncation between the plan and the read:
     the tail is then of another log than the base, although each by itself is whole.
-
-    Args:
-        end: end of a base, or of a plan.
-        epoch_end: current end of its leader epoch in the log; ``None`` where the brokers do not report it.
-        called: name of the end in the message.
     """
     if epoch_end is None or epoch_end >= end.end:
         return None
@@ -142,12 +130,7 @@ def truncation(end: BaseEnd, epoch_end: int | None, *, called: str = "the base's
 
 
 def start_moved(end: BaseEnd, statistics: Sequence[ReadStatistics]) -> Reason | None:
-    """Why a tail is incomplete because the log start moved during the read, or ``None`` where it did not.
-
-    Args:
-        end: end of the base.
-        statistics: statistics of all ranges, each read to its end.
-    """
+    """Why a tail is incomplete because the log start moved during the read, or ``None`` where it did not."""
     moved = [one.log_start_moved_to for one in statistics if one.log_start_moved_to is not None]
     if not moved:
         return None
@@ -164,14 +147,7 @@ def start_moved(end: BaseEnd, statistics: Sequence[ReadStatistics]) -> Reason | 
 def missed_deletes(
     end: BaseEnd, topic: TopicDescription, statistics: Sequence[ReadStatistics], finished_ms: int | None
 ) -> Reason | None:
-    """Why deletes may be missing in a tail, or ``None`` where none can be.
-
-    Args:
-        end: end of the base.
-        topic: its topic, now or before the tail was read, whichever had the shorter horizon.
-        statistics: statistics of all ranges of the tail, each read to its end; none where the tail is empty.
-        finished_ms: time after the last read, in ms since the epoch; ``None`` where the cluster did not report it.
-    """
+    """Why deletes may be missing in a tail, or ``None`` where none can be."""
     name = str(end.topic_partition)
     removed = sum(one.removed for one in statistics)
     horizon = smallest_horizon_ms((end.horizon_ms, recorded_horizon_ms(topic)))

@@ -165,13 +165,7 @@ class StreamsGroup:
 
 
 def streams_group(cluster: Cluster, group: str) -> StreamsGroup:
-    """Describe a streams group; ``group`` is the ``application.id``.
-
-    Raises:
-        NotFound: the streams group does not exist (:data:`NO_STREAMS_GROUP`).
-        Invalid: this client may not describe the group or a topic of its topology, or the response is not understood.
-        Retryable: the coordinator did not answer in time.
-    """
+    """Describe a streams group; ``group`` is the ``application.id``."""
     cluster.brokers()  # fetches their addresses
     return cluster.run(_ask, cluster, group, cluster.deadline())
 

@@ -44,14 +44,6 @@ def weigh(
 ) -> Weights:
     """Estimate the sizes of partitions.
 
-    Args:
-        spans: one range a partition, as far as it is to be read.
-        workers: number of parallel tasks.
-        memory_budget: bytes of records that a task may hold.
-        all_of_them: also sample large partitions that are not split, for an estimate of all.
-        sample: samples partitions.
-        sizes_of: fetches the stored bytes of their logs.
-
     Returns:
         Their weights. Partitions that were not sampled (too many, small or not split) are assumed to be like the
         sampled ones of their topic.

@@ -67,15 +67,7 @@ class Fetched:
 
 
 class Wire:
-    """A connected, authenticated socket to one broker that speaks Fetch.
-
-    Args:
-        sock: the socket, ready for requests.
-        version: the Fetch version.
-        node: broker id.
-        where: ``host:port``.
-        client_id: name of this client in the broker's log and quotas.
-    """
+    """A connected, authenticated socket to one broker that speaks Fetch."""
 
     def __init__(self, sock: socket.socket, version: int, node: int, where: str, client_id: str) -> None:
         self.node = node
@@ -91,12 +83,7 @@ class Wire:
 
     @classmethod
     def connect(cls, client: BrokerClient, node: int, where: str, deadline: float) -> Wire:
-        """Connect to a broker of the cluster's metadata.
-
-        Raises:
-            WireError: the broker could not be reached or did not answer.
-            Invalid: the broker rejected this client.
-        """
+        """Connect to a broker of the cluster's metadata."""
         return client.run(_connect, client, node, where, deadline)
 
     def close(self) -> None:
@@ -116,19 +103,7 @@ class Wire:
         max_bytes: int,
         max_wait: float,
     ) -> None:
-        """Send a Fetch request for one partition.
-
-        Args:
-            tp: the partition.
-            topic_id: the topic's id, used from version 13 on.
-            offset: first offset to read.
-            epoch: the known leader epoch, -1 for none.
-            last_epoch: the leader epoch of the batch before `offset`, with which the leader checks whether its log
-                is the one that was read so far (version 12 on); -1 for nothing read.
-            committed: read up to the last stable offset and get the aborted transactions.
-            max_bytes: bytes of records to return; the first batch comes whole even if it is larger (KIP-74).
-            max_wait: seconds the broker may wait for data.
-        """
+        """Send a Fetch request for one partition."""
         from kafka.protocol.consumer.fetch import FetchRequest
 
         partition = FetchRequest.FetchTopic.FetchPartition(
@@ -160,14 +135,7 @@ class Wire:
             raise WireError(str(error) or type(error).__name__) from error
 
     def receive(self, timeout: float) -> Fetched:
-        """Receive the response to the last request.
-
-        Args:
-            timeout: seconds without a byte after which the broker counts as silent.
-
-        Raises:
-            WireError: the connection was closed or stayed silent, or the bytes are not a Fetch response.
-        """
+        """Receive the response to the last request."""
         try:
             self._socket.settimeout(timeout)
             self._fill(memoryview(self._size))
@@ -215,15 +183,7 @@ async def _connect(client: BrokerClient, node: int, where: str, deadline: float)
 
 
 def parse_response(data: npt.NDArray[np.uint8], version: int, correlation: int) -> Fetched:
-    """Parse a Fetch response for one partition.
-
-    Args:
-        data: the response after its length field.
-        correlation: the correlation id of the request.
-
-    Raises:
-        ValueError: it is malformed, or responds to another request.
-    """
+    """Parse a Fetch response for one partition."""
     at = _Cursor(data, flexible=version >= 12)
     if at.number(">i") != correlation:
         raise ValueError("the response to another request")

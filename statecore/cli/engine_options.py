@@ -15,13 +15,7 @@ if TYPE_CHECKING:
 
 
 def add_engine_options(parser: argparse.ArgumentParser, default: str = "spark", who: str = "engine of the job") -> None:
-    """Declare the options in an argument group of their own.
-
-    Args:
-        parser: the command's parser.
-        default: engine without ``--engine``.
-        who: what the engine does, for the help.
-    """
+    """Declare the options in an argument group of their own."""
     engine = parser.add_argument_group("engine")
     engine.add_argument(
         "--engine",
@@ -47,11 +41,7 @@ def engine_options_given(arguments: argparse.Namespace) -> list[str]:
 
 
 def engine_of(arguments: argparse.Namespace) -> Engine:
-    """The chosen engine. A request with ``plan_only`` does not need the Spark packages.
-
-    Raises:
-        Invalid: an option of the other engine was given, or packages are missing.
-    """
+    """The chosen engine. A request with ``plan_only`` does not need the Spark packages."""
     conf = properties(arguments.spark_conf)
     if (arguments.engine or arguments.default_engine) == "processes":
         if arguments.master or conf:

@@ -97,9 +97,6 @@ class Command(Protocol):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line.
 
-    Args:
-        arguments: the words after ``statecore``; ``None`` for this process's own.
-
     Returns:
         The exit code. A wrong command line raises ``SystemExit`` with code 2, as in argparse.
     """

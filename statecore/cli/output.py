@@ -28,11 +28,7 @@ LOG_WIDTH = 200
 
 
 class Output:
-    """The output of one command; a context manager.
-
-    Args:
-        json: print one JSON document instead of text.
-    """
+    """The output of one command; a context manager."""
 
     def __init__(self, *, json: bool) -> None:
         self.json = json
@@ -141,17 +137,7 @@ def print_table(
     spare: Sequence[str] = (),
     indent: int = 0,
 ) -> None:
-    """Print rows as a table whose numbers are never wrapped, however narrow the console is.
-
-    Args:
-        console: the console.
-        title: its heading; empty for none.
-        columns: names of the columns.
-        rows: their cells.
-        left: columns of words, which may be wrapped; the others are numbers.
-        spare: columns that are left out if there is no room, in this order.
-        indent: spaces before each line.
-    """
+    """Print rows as a table whose numbers are never wrapped, however narrow the console is."""
     from rich import box
     from rich.padding import Padding
     from rich.table import Table

@@ -14,12 +14,7 @@ from statecore.spec.model import NO_CHANGELOG
 
 
 def ask_on(answers: TextIO, say: Callable[[str], None]) -> Callable[[Sequence[OpenStore]], Answers]:
-    """A function that asks for every open store, after it has listed all of them.
-
-    Args:
-        answers: source of answers, one per line; an empty line or the end leaves a store undecided.
-        say: prints a line.
-    """
+    """A function that asks for every open store, after it has listed all of them."""
 
     def asked(question: str, check: Callable[[str], object]) -> str:
         while True:

@@ -34,12 +34,7 @@ class Published:
         return 0 if self.error is None else self.error.exit_code
 
     def ensure_some(self) -> None:
-        """Check that there is something to show.
-
-        Raises:
-            NotFound: there is no snapshot.
-            StatecoreError: the repository could not be read.
-        """
+        """Check that there is something to show."""
         if self.error is not None:
             raise self.error
         self.ensure()

@@ -22,12 +22,6 @@ def add_request_options(
     """Declare an option for each field of a request, grouped by section.
 
     In the parsed arguments each has the field's name; the value is ``None`` if the option was not given.
-
-    Args:
-        parser: the command's parser.
-        request: the request.
-        beyond: another request, whose fields have options already.
-        heading: one argument group for all options; ``None`` for one per section.
     """
     headings: dict[str | None, Any] = {None: parser}
     for declared in fields_beyond(request, beyond):
@@ -45,11 +39,7 @@ def add_request_options(
 
 
 def request_of(request: type[RequestT], arguments: argparse.Namespace) -> RequestT:
-    """The request of a command line.
-
-    Raises:
-        Invalid: values are well-formed but not valid.
-    """
+    """The request of a command line."""
     given = {declared.name: (declared, getattr(arguments, declared.name)) for declared in _fields(request)}
     return request(
         **{

@@ -45,14 +45,7 @@ def run_and_show(
     kind: type[RequestT],
     job: Callable[[], Callable[..., RestoreReport | RestorePlan]],
 ) -> int:
-    """Run or plan a job that places stores in a state directory, and show its report.
-
-    Args:
-        arguments: the command line.
-        output: shows the report.
-        kind: class of the request.
-        job: imports and returns the job's function.
-    """
+    """Run or plan a job that places stores in a state directory, and show its report."""
     from statecore.faults import fault_points_from_environment
     from statecore.spec.reader import load_spec
 

@@ -82,11 +82,7 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
 
 
 class RoundLines:
-    """Lines of rounds, with the rate and the remaining time where they are known.
-
-    Args:
-        clock: monotonic seconds.
-    """
+    """Lines of rounds, with the rate and the remaining time where they are known."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock

@@ -43,16 +43,6 @@ def convert(plan: TaskConversion, path: Path, faults: FaultPoints = NO_FAULTS, *
 
     On return the copy is durable; modes are unchanged, and new files have owner and modes of the files beside them.
     Files that the plan moves are deleted from it.
-
-    Args:
-        plan: the plan for the copied directory; not a refused one.
-        run_bytes: bytes of rows per SST file.
-
-    Raises:
-        Corrupted: a database cannot be read.
-        Capacity: the disk is full.
-        Fenced: a process has a database open.
-        StatecoreError: a system resource was not available. The copy is unusable after any of these.
     """
     if plan.refused:
         raise ValueError(f"{plan.task} was refused and cannot be converted")

@@ -40,13 +40,7 @@ class FlushOrder:
 def check_flush_order(
     seen: TaskInspection, claimed: OffsetEntries, exactly_once: bool | None, to: Release
 ) -> FlushOrder:
-    """Decide whether the ``.checkpoint`` of a task is trusted.
-
-    Args:
-        claimed: the entries of the file by store.
-        exactly_once: the guarantee; ``None`` if unknown.
-        to: the release that will open it.
-    """
+    """Decide whether the ``.checkpoint`` of a task is trusted."""
     stores = [store for store in seen.stores if _goes_by_it(store, claimed)]
     late = {name: at for store in stores for name, at in store.flushes.late.items()}
     if not late:

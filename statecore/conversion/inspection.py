@@ -173,25 +173,13 @@ class TaskInspection:
 
     @property
     def is_global(self) -> bool:
-        """Whether it is ``global/``."""
         return self.task == GLOBAL
 
 
 def inspect_task(
     task: str, path: Path, application_id: str, spec: ApplicationSpec | None, wanted: Wanted
 ) -> TaskInspection:
-    """Inspect a task's directory.
-
-    Args:
-        task: ``0_1``, ``__north__/0_1`` or ``global``.
-        path: the directory, at any place.
-        wanted: how thoroughly.
-
-    Raises:
-        Invalid: this user may not read the directory.
-        Fenced: a process writes to a database.
-        Capacity, Retryable: a system resource was not available.
-    """
+    """Inspect a task's directory."""
     checkpoint, written_ns = None, 0
     broken: Reason | None = None
     found = stores_in(path)
@@ -260,12 +248,7 @@ def _known(offsets: Mapping[TopicPartition, int]) -> Position:
 
 
 def inspect_database(database: Path, path: Path) -> DatabaseInspection | None:
-    """Inspect one database of a task's directory (``path``); ``None`` if it was deleted.
-
-    Raises:
-        Corrupted: it cannot be read, or its MANIFEST is incomplete.
-        StatecoreError: see :func:`inspect_task`.
-    """
+    """Inspect one database of a task's directory (``path``); ``None`` if it was deleted."""
     if not has_database(database):
         return None
     try:

@@ -26,7 +26,6 @@ class OffsetEntries:
     unclaimed: Offsets
 
     def of(self, store: StoreInspection) -> Offsets:
-        """The entries of a store."""
         return self.by_store.get(store.store, {})
 
 

@@ -28,20 +28,6 @@ def plan_conversion(
     All rows are read of stores with headers, and of those whose SST files have to be rewritten; of others a few. Each
     store is inspected separately, so a partially converted directory is continued, and one of the target release has
     nothing to do.
-
-    Args:
-        task: ``0_1``, ``__north__/0_1`` or ``global``.
-        path: its directory; no process may write to it meanwhile.
-        to: the target release.
-        application_id: prefix of the names of changelogs.
-        spec: declares kinds, changelogs and guarantee; without it names and rows decide.
-        exactly_once: the guarantee; ``None`` for that of the spec, and without one the stricter.
-        lose_headers: move rows to a release without headers although they lose them; else that is refused.
-
-    Raises:
-        Invalid: this user may not read the directory, or the spec is of another application.
-        Fenced: a process writes to a database.
-        Capacity, Retryable: a system resource was not available.
     """
     check_application(spec, application_id)
     if exactly_once is None and spec is not None:

@@ -88,14 +88,7 @@ class Counted(NamedTuple):
 
 
 def moved(keys: pa.Array, values: pa.Array, source: StoreKind, target: StoreKind) -> Moved:
-    """Convert rows of a kind with headers to its counterpart. Raises ``Corrupted`` if a row lacks headers.
-
-    Args:
-        keys: row keys, binary without nulls.
-        values: row values, likewise.
-        source: their kind.
-        target: one of :data:`COUNTERPARTS` of that.
-    """
+    """Convert rows of a kind with headers to its counterpart. Raises ``Corrupted`` if a row lacks headers."""
     if source is StoreKind.HEADERS_EMIT_FINAL_SESSION:
         return Moved(keys, values.cast(pa.large_binary()), 0, 0)
     index = _index_rows(keys, values) if source in _WINDOWS_WITH_INDEX else np.zeros(len(keys), bool)

@@ -53,13 +53,7 @@ _NAMED = 5
 def upward(
     seen: TaskInspection, to: Release, exactly_once: bool | None = None, *, transactional: bool | None = None
 ) -> TaskConversion:
-    """Plan the conversion of a task's directory to a release with offsets inside.
-
-    Args:
-        to: the release.
-        exactly_once: the guarantee; ``None`` if unknown, so that what depends on it is refused.
-        transactional: whether the application declares transactional state stores; ``None`` without a declaration.
-    """
+    """Plan the conversion of a task's directory to a release with offsets inside."""
     made = _plan_upward(seen, to, exactly_once)
     if not to.transactional_stores or transactional is False or exactly_once is False or seen.is_global:
         return made

@@ -53,16 +53,7 @@ NO_ANSWERS = Answers()
 
 
 def kind_of(text: str, store: str = "", among: Sequence[StoreKind] = ()) -> StoreKind:
-    """The kind named by a person.
-
-    Args:
-        text: the text as typed.
-        store: the store, for the message.
-        among: possible kinds of this store, besides ``in-memory`` and ``custom``; empty for all kinds.
-
-    Raises:
-        Invalid: there is no such kind, or the store cannot be of it.
-    """
+    """The kind named by a person."""
     known = [str(kind) for kind in StoreKind if kind is not StoreKind.UNKNOWN]
     if text not in known:
         near = difflib.get_close_matches(text, known, n=1)

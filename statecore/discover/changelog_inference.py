@@ -44,14 +44,7 @@ class Changelog(NamedTuple):
 def changelog_of(
     store: str, usual: str, existing: Collection[str], found: FoundStore | None, subtopology: Subtopology | None
 ) -> Changelog:
-    """Infer the changelog of a store.
-
-    Args:
-        usual: the default topic by the store's name.
-        existing: the topics that exist.
-        found: its directory, if there is one.
-        subtopology: its subtopology, if there is a description.
-    """
+    """Infer the changelog of a store."""
     if found is not None:
         named = sorted(topic for topic in found.topics if topic in existing)
         if len(named) == 1:

@@ -59,15 +59,7 @@ class Sample(NamedTuple):
 
 
 def sample(cluster: Cluster, topic: TopicDescription, reader: ChangelogReader | None = None) -> Sample:
-    """Sample the newest and oldest records of some partitions of a changelog.
-
-    Args:
-        reader: reads its records; without one a reader of small fetches.
-
-    Raises:
-        Retryable: no broker answered.
-        Corrupted: a record batch is damaged.
-    """
+    """Sample the newest and oldest records of some partitions of a changelog."""
     left, suppressed, count = BUILT, False, 0
     reader = reader or ChangelogReader(cluster, ReaderOptions(fetch_bytes=_BYTES, decoded_bytes=_BYTES))
     for batch in _batches(cluster, topic, reader):

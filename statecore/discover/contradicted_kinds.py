@@ -71,13 +71,7 @@ def contradicted(
     *,
     by_rows: bool = True,
 ) -> Invalid | None:
-    """The error for tasks with stores that contradict the spec; ``None`` if there are none.
-
-    Args:
-        tasks: the tasks, also ``global``.
-        but: stores, by task and name, for which a person has confirmed the spec.
-        by_rows: compare rows with the kind, besides layout and column families.
-    """
+    """The error for tasks with stores that contradict the spec; ``None`` if there are none."""
     found = contradictions_in(directory, spec, tasks, but, by_rows=by_rows)
     if not found:
         return None

@@ -60,30 +60,7 @@ def discover(
     ask: Callable[[Sequence[OpenStore]], Answers] | None = None,
     reader: ChangelogReader | None = None,
 ) -> Discovery:
-    """Find the stores of an application.
-
-    Args:
-        application_id: its ``application.id``.
-        state_dir: Kafka Streams' ``state.dir`` on this machine.
-        topology_text: output of ``Topology.describe()``.
-        topology_source: origin of the text, for error messages.
-        group: the brokers' description of its group; ignored if there is a text. One of ``state_dir``, text and group
-            is needed.
-        processing_guarantee: the application's; ``None`` checks whether its changelogs end with commit markers.
-        transactional_state_stores: the application's ``enable.transactional.statestores``, if known; a directory may
-            show it, too.
-        kafka_declared: client settings for the spec, ``${NAME}`` unexpanded.
-        dsl_store_format: the application's ``dsl.store.format``, ``DEFAULT`` or ``HEADERS``; ``None`` if unknown.
-        answers: answers given beforehand.
-        ask: called once for everything that is still open.
-        reader: reads records of changelogs; without one readers are created.
-
-    Raises:
-        Invalid: no source was given, the text is no description, or the group's topology does not name a store; an
-            answer contradicts the evidence.
-        NotFound: the sources name no store, or the cluster has nothing of the application.
-        Retryable: no broker answered.
-    """
+    """Find the stores of an application."""
     if state_dir is None and topology_text is None and group is None:
         raise Invalid(
             "Neither a topology nor a state directory was given; topics alone do not show subtopology numbers.",

@@ -40,15 +40,7 @@ class GroupTopology:
 
 
 def topology_of(group: StreamsGroup, *, required: bool) -> GroupTopology:
-    """The brokers' topology of a group.
-
-    Args:
-        required: whether there is no other source. If not, the configured topology, which lacks stores, is ignored.
-
-    Raises:
-        NotFound: there is none.
-        Invalid: the configured topology does not name a store.
-    """
+    """The brokers' topology of a group."""
     name, epoch = group.group_id, group.topology_epoch
     if group.description is not None:
         remark = f"The topology is the description that the brokers keep of the group {name} (topology epoch {epoch})."

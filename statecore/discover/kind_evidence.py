@@ -109,12 +109,7 @@ class Conclusion(NamedTuple):
 
 
 def conclude(evidence: Sequence[Evidence], *, by_dsl: bool = False) -> Conclusion:
-    """Conclude the kind from all evidence, applied in order.
-
-    Args:
-        evidence: the most reliable first.
-        by_dsl: whether the DSL chose the store's class (:func:`is_made_by_dsl`).
-    """
+    """Conclude the kind from all evidence, applied in order."""
     left, remarks = _combine(evidence)
     default = left
     if by_dsl or left == JOIN_WINDOWS:

@@ -52,18 +52,7 @@ def decide(
     given: StoreKind | None = None,
     dsl_store_format: str | None = None,
 ) -> Decision:
-    """Decide the kind and times of a store.
-
-    Args:
-        topic: its changelog, if that exists.
-        sample: reads records of a changelog; called if nothing else decides.
-        notes: receives guesses and open questions.
-        given: the kind that a person gave.
-        dsl_store_format: the application's ``dsl.store.format``, if known.
-
-    Raises:
-        Invalid: an answer contradicts the evidence.
-    """
+    """Decide the kind and times of a store."""
     changelog = draft.changelog.topic
     store = StoreSpec(
         draft.name,

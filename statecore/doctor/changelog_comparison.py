@@ -110,12 +110,7 @@ class Later(NamedTuple):
 
 
 class Limits:
-    """Limits of reading logs.
-
-    Args:
-        until: ``time.monotonic()`` after which nothing more is read.
-        most_bytes: bytes of one read.
-    """
+    """Limits of reading logs."""
 
     def __init__(self, until: float, most_bytes: int = _BYTES) -> None:
         self.until, self.most_bytes = until, most_bytes
@@ -133,18 +128,7 @@ class Limits:
 def newest_records(
     reader: ChangelogReader, partition: TopicPartition, start: int, end: int, limits: Limits, keys: int = KEYS
 ) -> Newest | None:
-    """The last records of the newest keys of ``[start, end)``; ``None`` if that exceeds the limits.
-
-    Args:
-        start: the log's start.
-        end: the first offset that the store does not have.
-        keys: number of keys.
-
-    Raises:
-        Retryable: no broker answered.
-        Invalid: the log now ends before ``end``.
-        Corrupted: a record batch is damaged.
-    """
+    """The last records of the newest keys of ``[start, end)``; ``None`` if that exceeds the limits."""
     found = None
     for span in _SPANS:
         begin = max(start, end - span)
@@ -199,17 +183,7 @@ def _newest_of(batches: Sequence[pa.RecordBatch], keys: int, *, whole: bool) -> 
 
 
 def compare_rows(kind: StoreKind, databases: Sequence[DatabasePlace], newest: Newest) -> dict[bytes, Comparison]:
-    """Compare the rows of a store with the last records of their keys.
-
-    Args:
-        kind: one of :data:`LAST_WRITE_KINDS`.
-        databases: its databases.
-        newest: the last records before its offset.
-
-    Raises:
-        NotFound: a database was deleted meanwhile.
-        Corrupted: a database cannot be read.
-    """
+    """Compare the rows of a store with the last records of their keys."""
     rows_of = row_format(kind)
     keys = pa.array([one.key for one in newest.written], pa.binary())
     records = Records(
@@ -285,13 +259,7 @@ def _value(kind: StoreKind, row: bytes) -> bytes:
 
 
 def proof(newest: Newest, shown: Mapping[bytes, Comparison], later: Later) -> list[Written]:
-    """The records that prove that a store belongs to another log; empty if nothing is proven.
-
-    Args:
-        newest: the last records before its offset.
-        shown: the result for each key.
-        later: the records behind the offset.
-    """
+    """The records that prove that a store belongs to another log; empty if nothing is proven."""
     counts_by_result = Counter(shown.values())
     if counts_by_result[Comparison.SAME] or counts_by_result[Comparison.EXPLAINED]:
         return []

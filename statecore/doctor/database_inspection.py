@@ -47,12 +47,7 @@ class Depth:
 def inspect_database(
     segment: Segment, interval: int | None, depth: Depth, tick: Tick | None = None
 ) -> DatabaseView | None:
-    """Inspect a database; ``None`` if it was deleted meanwhile, as expired segments are.
-
-    Args:
-        segment: its directory, and the start of its segment.
-        interval: length of the segment in ms, if known.
-    """
+    """Inspect a database; ``None`` if it was deleted meanwhile, as expired segments are."""
     path, start = segment.path, segment.start
     end = start + interval if start is not None and interval is not None else None
     size = tree_bytes(path)
@@ -80,11 +75,7 @@ def inspect_database(
 
 
 def without_current(path: Path, files: int) -> DatabaseView:
-    """The view of a directory that lost ``CURRENT``, over whose rows RocksDB would create an empty database.
-
-    Args:
-        files: number of its data files.
-    """
+    """The view of a directory that lost ``CURRENT``, over whose rows RocksDB would create an empty database."""
     of_rows = number_of(files, "file")
     broken = f"{path} has {of_rows} of rows and no CURRENT: the application would create an empty database there."
     return DatabaseView(

@@ -125,24 +125,6 @@ def examine(
     progress: Progress | None = None,
     is_locked: bool = False,
 ) -> Diagnosis:
-    """Examine an application's directory.
-
-    Args:
-        spec: declares kinds, changelogs and the guarantee.
-        guarantee: the application's, if there is no spec.
-        tasks: only these tasks; empty for all. A restriction leaves out findings of the whole application.
-        stores: only these stores; empty for all, likewise.
-        scan: read every row of every database and verify its checksum.
-        release: release of Kafka Streams that will open the directory; ``None`` for the current one.
-        cleanup_max_age_ms: the application's ``state.cleanup.dir.max.age.ms``, if it sets one.
-        topics: asks the brokers.
-        progress: receives the bytes of inspected databases.
-        is_locked: whether the caller holds the application's lock, so that no other process works there.
-
-    Raises:
-        NotFound: a named task or store does not exist.
-        Invalid: the directory may not be read, or the spec has another guarantee.
-    """
     guarantee = guarantee_of(spec, guarantee)
     depth = Depth(count=scan, formats=release is not None)
     reading = read_inspection(

@@ -54,11 +54,7 @@ _OFTEN = {
 
 
 def next_starts(stores: Collection[str], findings: Iterable[Finding]) -> tuple[NextStart, ...]:
-    """Outcome of the next start for each of some global stores.
-
-    Args:
-        findings: all findings, also of other stores.
-    """
+    """Outcome of the next start for each of some global stores."""
     of_globals = [one for one in findings if not one.task or one.task == GLOBAL]
     return tuple(_next_start(store, [one for one in of_globals if _is_of(one, store)]) for store in stores)
 

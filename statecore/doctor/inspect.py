@@ -25,18 +25,6 @@ def inspect(
     stores: Sequence[str] = (),
     estimate: bool = False,
 ) -> Inspection:
-    """Inspect an application's directory.
-
-    Args:
-        spec: declares kinds; differences are findings.
-        tasks: only these tasks; empty for all.
-        stores: only these stores; empty for all.
-        estimate: use RocksDB's estimate of the numbers of rows instead of counting, which reads everything.
-
-    Raises:
-        NotFound: a named task or store does not exist.
-        Invalid: the directory may not be read.
-    """
     reading = read_inspection(directory, spec=spec, tasks=tasks, stores=stores, depth=Depth(count=not estimate))
     guarantee = None if spec is None else spec.processing_guarantee
     context = CheckContext(

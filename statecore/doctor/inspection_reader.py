@@ -87,20 +87,6 @@ def read_inspection(
     progress: Progress | None = None,
     is_locked: bool = False,
 ) -> InspectionReader:
-    """Read an application's directory.
-
-    Args:
-        spec: declares kinds.
-        tasks: only these tasks; empty for all.
-        stores: only these stores; empty for all.
-        depth: how thoroughly databases are inspected.
-        progress: receives the bytes of inspected databases.
-        is_locked: whether the caller holds the application's lock, so that no other process works there.
-
-    Raises:
-        NotFound: a named task or store does not exist.
-        Invalid: the directory may not be read.
-    """
     every = store_places(directory)
     emptied = [GLOBAL] if directory.global_path.is_dir() else []  # its files may name missing stores
     check_named("task", tasks, {*emptied, *(place.task for place in every)}, directory)

@@ -39,18 +39,7 @@ from statecore.stores.rocksdb.writes import ChangedDatabase
 
 
 def repair(copy: Path, mendings: Sequence[RepairAction], context: CheckContext, directory: StateDirectory) -> None:
-    """Execute all repairs of one task.
-
-    Args:
-        copy: the copy of the task's directory.
-        mendings: the repairs.
-        context: the application, its guarantee and its spec.
-        directory: the application's state directory, whose owner gets the files of the copy.
-
-    Raises:
-        Invalid: the finding no longer applies, or a repair is impossible.
-        StatecoreError: a database could not be changed; the copy is unusable.
-    """
+    """Execute all repairs of one task."""
     for one in mendings:
         if one.repair is Repair.GIVE:
             _give(copy, directory)

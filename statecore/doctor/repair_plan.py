@@ -91,11 +91,7 @@ class RepairPlan:
 
 
 def plan_repairs(findings: Iterable[Finding], stores: Sequence[StoreView], *, rebuilds: bool = True) -> RepairPlan:
-    """Plan the repairs for the findings of one application.
-
-    Args:
-        rebuilds: whether stores can be rebuilt, which needs a spec; if not, all findings of such stores are left.
-    """
+    """Plan the repairs for the findings of one application."""
     views = {(view.task, view.store): view for view in stores}
     every = without_older(findings, stores)
     rebuilt = {(one.task, one.store) for one in every if one.repair is Repair.REBUILD and one.store and one.task}

@@ -45,12 +45,7 @@ _IN_FRONT: Mapping[StoreKind, Mapping[str, bytes]] = MappingProxyType(
 
 
 def layers(kind: StoreKind, families: Iterable[str]) -> tuple[str, ...]:
-    """The families that are compared separately: that of the kind, or all if the kind is unknown.
-
-    Args:
-        kind: the store's kind, or ``?``.
-        families: families of the databases.
-    """
+    """The families that are compared separately: that of the kind, or all if the kind is unknown."""
     if kind.can_be_built:
         return (kind.data_column_family,)
     return tuple(sorted(set(families) - {OFFSETS_COLUMN_FAMILY}))
@@ -74,16 +69,7 @@ def check_families(database: Database, kind: StoreKind) -> None:
 
 
 def current_rows(database: Database, kind: StoreKind, layer: str) -> Iterator[Chunk]:
-    """Rows in key order, some megabytes at a time.
-
-    Args:
-        kind: the store's kind, or ``?``.
-        layer: one of :func:`layers`.
-
-    Raises:
-        Corrupted: a block cannot be read.
-        Invalid: an older family has rows, and how Kafka Streams reads them is not known.
-    """
+    """Rows in key order, some megabytes at a time."""
     newest = database.chunks(layer)
     if not kind.can_be_built:
         return newest

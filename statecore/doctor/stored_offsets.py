@@ -78,7 +78,6 @@ class StoreOffsets:
 
     @property
     def is_global(self) -> bool:
-        """Whether it is a global store."""
         return self.task == GLOBAL
 
     @property

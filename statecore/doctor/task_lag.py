@@ -103,17 +103,7 @@ def inspect_offset_sums(
     tasks: Sequence[str] = (),
     ends: Callable[[ApplicationSpec, Set[TopicPartition]], Mapping[TopicPartition, int]] | None = None,
 ) -> OffsetSums:
-    """Read the offset sums of a directory's tasks; with a spec also the ends of their changelogs, if brokers answer.
-
-    Args:
-        spec: the declaration, with the brokers.
-        tasks: only these; empty for all.
-        ends: returns the ends of changelogs; without it the brokers are asked.
-
-    Raises:
-        NotFound: a named task has no directory.
-        Invalid: the directory may not be read.
-    """
+    """Read the offset sums of a directory's tasks; with a spec also the ends of their changelogs, if brokers answer."""
     every = directory.task_directories()
     check_named("task", tasks, set(every), directory)
     sums = read_offset_sums(directory, spec, tasks=[one for one in every if not tasks or one in tasks])

@@ -65,12 +65,7 @@ def finding(
 def findings_of_offsets(
     stores: Sequence[StoreOffsets], answers: BrokerAnswers, guarantee: ProcessingGuarantee | None = None
 ) -> list[Finding]:
-    """Findings by the offsets alone, store by store.
-
-    Args:
-        answers: the brokers' answers; a topic missing there does not exist.
-        guarantee: the application's; ``None`` counts as the worse one.
-    """
+    """Findings by the offsets alone, store by store."""
     return [found for store in stores for found in _of_store(store, answers, guarantee)]
 
 
@@ -190,13 +185,7 @@ def _ahead(
 
 
 def by_the_file(found: Sequence[Finding], alone: Sequence[StoreOffsets], of_alone: Sequence[Finding]) -> list[Finding]:
-    """The same findings, except that a ``.checkpoint`` overruling a sound store is repaired by moving it aside.
-
-    Args:
-        found: findings with the offsets that Kafka Streams uses.
-        alone: the overruled stores, as they would be without the file.
-        of_alone: findings of these.
-    """
+    """The same findings, except that a ``.checkpoint`` overruling a sound store is repaired by moving it aside."""
     own = {(one.task, one.store, part): offset for one in alone for part, offset in one.offsets.items()}
     sound = {(one.task, one.store, part) for one in alone for part in one.known}
     wrong = {(one.task, one.store, one.partition) for one in of_alone}

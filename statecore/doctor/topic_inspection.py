@@ -88,15 +88,7 @@ class TopicsInspection(NamedTuple):
 
 
 class Brokers:
-    """Asks the brokers about an inspected directory, for :func:`statecore.doctor.diagnosis.examine`.
-
-    Args:
-        bootstrap_servers: ``host:port``, several with commas.
-        spec: the declaration with client settings; ``None`` without one.
-        guarantee: the application's, if there is no spec.
-        patient: report an error of the brokers with the findings instead of raising it.
-        progress: receives the phase, which may last as long as the client's time-out.
-    """
+    """Asks the brokers about an inspected directory, for :func:`statecore.doctor.diagnosis.examine`."""
 
     def __init__(
         self,
@@ -139,24 +131,7 @@ def inspect_topics(
     patience: float = 60.0,
     clock: Callable[[], float] = time.time,
 ) -> TopicsInspection:
-    """Compare the offsets of a directory with the topics.
-
-    Args:
-        inspection: an inspection made before this call.
-        bootstrap_servers: ``host:port``, several with commas.
-        kafka: more client settings by kafka-python's names.
-        spec: the declaration; without one the topics are those that the stores name.
-        guarantee: the application's, if there is no spec; ``None`` if unknown.
-        timeout: seconds that one request may take.
-        patience: seconds for reading logs; questions left after that are undecided.
-        clock: seconds since the epoch.
-
-    Raises:
-        Retryable: no broker answered in time, or a log cannot be read now.
-        Invalid: the brokers refuse this client, or a log was truncated meanwhile.
-        NotFound: a topic was deleted between two requests.
-        Corrupted: a record batch is damaged.
-    """
+    """Compare the offsets of a directory with the topics."""
     stores = stored_offsets(inspection, spec)
     guarantee = guarantee if spec is None else spec.processing_guarantee
     with Cluster(bootstrap_servers, kafka, timeout=timeout) as cluster:
@@ -183,15 +158,7 @@ def _compare(stores: Sequence[StoreOffsets], logs: _Logs) -> list[Finding]:
 
 
 def ask(cluster: Cluster, application_id: str, stores: Sequence[StoreOffsets]) -> BrokerAnswers:
-    """Ask the brokers about all topics that some stores name.
-
-    Args:
-        application_id: the application, which is its consumer group's name.
-
-    Raises:
-        Retryable: no broker answered in time.
-        Invalid: this client may not describe a topic or the group.
-    """
+    """Ask the brokers about all topics that some stores name."""
     topics = _described(cluster, {partition.topic for store in stores for partition in store.partitions})
     asked = asked_partitions(stores, topics)
     logs = cluster.log_offsets(asked)

@@ -48,11 +48,7 @@ class Deserialiser:
 
 
 def deserialiser(name: str, what: str) -> Deserialiser:
-    """The deserializer of a name: one of :data:`NAMES`, or ``module:function``. Raises ``Invalid``.
-
-    Args:
-        what: "key" or "value", for messages.
-    """
+    """The deserializer of a name: one of :data:`NAMES`, or ``module:function``. Raises ``Invalid``."""
     if name in NUMBERS:
         layout, kind = NUMBERS[name], pa.from_numpy_dtype(np.dtype(NUMBERS[name]).newbyteorder("="))
         return Deserialiser(name, kind, lambda array: _numbers(array, layout, kind, name, what))

@@ -88,12 +88,7 @@ class Dump:
         return self._finished(row_format(self.kind).decode(nothing, nothing), self.places[0]).schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Decoded rows in non-empty batches; segments that expire meanwhile are skipped.
-
-        Raises:
-            Corrupted: a database has lost rows or cannot be read, or its rows are not of the kind.
-            Invalid: its column families are not those of the kind, or the deserializers do not fit.
-        """
+        """Decoded rows in non-empty batches; segments that expire meanwhile are skipped."""
         schema = self.schema
         for place in self.places:
             self._refuse_half_deleted(place)
@@ -239,12 +234,7 @@ def find_store(directory: StateDirectory, store: str, tasks: Sequence[str]) -> t
 
 
 def kind_of(places: Sequence[StorePlace], given: StoreKind | None, spec: ApplicationSpec | None) -> StoreKind:
-    """The kind to read a store as: the given one, else the spec's, else the detected one.
-
-    Raises:
-        Invalid: it is undecided, or no kind with rows on disk.
-        Corrupted: a database cannot be read.
-    """
+    """The kind to read a store as: the given one, else the spec's, else the detected one."""
     first = places[0]
     kind, source = given, "--kind"
     if kind is None and spec is not None:

@@ -83,10 +83,6 @@ def whole_file(path: Path, *, overwrite: bool) -> Iterator[IO[bytes]]:
     """A file that appears under its name only when it is complete.
 
     An existing non-file, such as ``/dev/stdout`` or a pipe, is written to and never replaced.
-
-    Raises:
-        Invalid: the file exists and must not be overwritten, or cannot be written.
-        Capacity: the file system is full.
     """
     if path.exists() and not overwrite:
         raise Invalid(

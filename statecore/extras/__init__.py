@@ -54,11 +54,7 @@ def is_installed(extra: str) -> bool:
 
 
 def require(extra: str) -> None:
-    """Go on only where the packages of an extra are there; none of them is imported.
-
-    Raises:
-        MissingExtra: the extra is not installed.
-    """
+    """Go on only where the packages of an extra are there; none of them is imported."""
     missing = _missing(extra)
     if missing:
         raise MissingExtra(extra, *missing)

@@ -48,11 +48,7 @@ def position_file(store: str) -> str:
 
 
 def encode_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """Encode offsets, ordered by topic and partition. Kafka Streams deletes the file instead of writing an empty one.
-
-    Raises:
-        Invalid: a negative offset other than -4, a number that does not fit, or a topic name Kafka does not allow.
-    """
+    """Encode offsets, ordered by topic and partition. Kafka Streams deletes the file instead of writing an empty one."""
     lines = [str(_VERSION), str(len(offsets))]
     for (topic, partition), offset in sorted(offsets.items()):
         if not is_topic_name(topic) or not 0 <= partition <= INT32_MAX:
@@ -69,9 +65,6 @@ def decode_checkpoint(data: bytes, source: str) -> dict[TopicPartition, int]:
     Args:
         data: the whole file.
         source: its name, for messages.
-
-    Raises:
-        Corrupted: the file is not in this format; the message names the line.
     """
     if len(data) > MAX_BYTES:
         raise too_large(len(data), source)

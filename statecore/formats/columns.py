@@ -182,9 +182,6 @@ def require(kind: StoreKind, broken: Mask, why: str) -> None:
         kind: the store's kind.
         broken: mask of the malformed rows.
         why: what is wrong with them, as the end of a sentence: "has a key without a sequence".
-
-    Raises:
-        Corrupted: a row is malformed; the first is named.
     """
     row = first_of(broken)
     if row is not None:
@@ -192,11 +189,7 @@ def require(kind: StoreKind, broken: Mask, why: str) -> None:
 
 
 def require_length(kind: StoreKind, column: pa.Array, least: int, what: str) -> None:
-    """Refuse database keys or values (``what``) with fewer than ``least`` bytes; nulls are skipped.
-
-    Raises:
-        Corrupted: one is too short; the first is named.
-    """
+    """Refuse database keys or values (``what``) with fewer than ``least`` bytes; nulls are skipped."""
     lengths = np.diff(binary_parts(column)[0])
     short = lengths < least
     if column.null_count:

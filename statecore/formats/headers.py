@@ -155,9 +155,6 @@ def take_off_headers(rows: pa.Array, kind: StoreKind, *, rest: int) -> tuple[pa.
 
     Returns:
         Headers (:data:`HEADERS_TYPE`) and the rest (large binary), both null where the row is null.
-
-    Raises:
-        Corrupted: a row has no headers, malformed ones, or less than ``rest`` bytes after them.
     """
     offsets, data = binary_parts(rows)
     missing = ~valid_mask(rows)
@@ -183,9 +180,6 @@ def without_headers(rows: pa.Array, kind: StoreKind, *, rest: int, bare: Mask | 
 
     Returns:
         The rest of each row (large binary), and which rows had headers.
-
-    Raises:
-        Corrupted: a row has no headers, or less than ``rest`` bytes after them.
     """
     if not len(rows):
         return slices(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64)), np.zeros(0, bool)
@@ -332,9 +326,6 @@ def headers_column(data: Bytes, rounds: list[HeaderRound], missing: Mask, kind: 
         rounds: every row's first header, then every row's second, and so on.
         missing: rows that are null; other rows have no headers unless a round names them.
         kind: the store's kind, for the message.
-
-    Raises:
-        Corrupted: a key is not UTF-8.
     """
     parts = [np.concatenate(columns) for columns in zip(*rounds, strict=True)] or [np.empty(0, np.int64)] * 5
     order = np.argsort(parts[0], kind="stable")

@@ -51,11 +51,7 @@ def put_on_timestamps(values: pa.Array, timestamps: pa.Array) -> pa.Array:
 
 
 def take_off_timestamps(rows: pa.Array, kind: StoreKind) -> tuple[pa.Array, pa.Array]:
-    """Split row values into values (large binary) and timestamps (ms), both null where the row is null.
-
-    Raises:
-        Corrupted: a row is shorter than a timestamp.
-    """
+    """Split row values into values (large binary) and timestamps (ms), both null where the row is null."""
     require_length(kind, rows, TIMESTAMP_BYTES, "value")
     missing = ~valid_mask(rows) if rows.null_count else None
     return cut(rows, front=TIMESTAMP_BYTES), int64_array(int64_at(rows, 0), missing)

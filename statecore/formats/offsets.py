@@ -50,10 +50,6 @@ def checked_offsets(offsets: Mapping[Any, Any]) -> dict[TopicPartition, int | No
 
     Args:
         offsets: offset by partition, ``None`` to delete one; :func:`as_topic_partition` says what a partition is.
-
-    Raises:
-        Invalid: a key is not a partition, two keys name one partition with different offsets, or an offset is neither
-            -4 nor an int64 of at least 0.
     """
     if type(offsets) is not dict and not isinstance(offsets, Mapping):
         raise Invalid(

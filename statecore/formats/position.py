@@ -36,11 +36,7 @@ _VERSION = 0
 
 
 def validated_position(topic: Any, partition: Any, offset: Any) -> tuple[str, int, int]:
-    """Validate topic, partition and offset of a record that was read, and convert them to plain values.
-
-    Raises:
-        Invalid: the topic, partition or offset cannot exist in Kafka.
-    """
+    """Validate topic, partition and offset of a record that was read, and convert them to plain values."""
     named = as_topic_partition(TopicPartition(topic, partition))
     number = whole_number(offset)
     if number is None or not 0 <= number <= INT64_MAX:
@@ -67,11 +63,7 @@ def encode_position(position: Mapping[str, Mapping[int, int]]) -> bytes:
 
 
 def decode_position(data: bytes) -> Position:
-    """Decode a position; trailing zero bytes are padding.
-
-    Raises:
-        Corrupted: another version, lengths that do not fit, or anything but zeros after the end.
-    """
+    """Decode a position; trailing zero bytes are padding."""
     if not data or data[0] != _VERSION:
         raise _corrupted(data, "its version is not 0")
     position: Position = {}

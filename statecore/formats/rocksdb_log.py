@@ -152,12 +152,7 @@ class _Fragment:
 
 
 def read_manifest(data: bytes) -> Manifest:
-    """Parse a MANIFEST.
-
-    Raises:
-        FilesElsewhere: it names files in other directories.
-        ValueError: it has unknown content.
-    """
+    """Parse a MANIFEST."""
     version = _Version()
     last_sequence = whole = 0
     for end, record in _records(data):
@@ -175,9 +170,6 @@ def first_sequence(log: bytes) -> int | None:
 
     Args:
         log: the first block of the WAL.
-
-    Raises:
-        ValueError: it has unknown content.
     """
     for fragment in _fragments(log):
         begins = fragment.kind in (_FULL, _FIRST) and fragment.end - fragment.start >= _BATCH.size
@@ -192,9 +184,6 @@ def last_sequence(blocks: Iterable[bytes]) -> int | None:
 
     Args:
         blocks: its blocks of 32 KiB, the last one first.
-
-    Raises:
-        ValueError: it has unknown content.
     """
     ended = False  # whether the record that begins in an earlier fragment is whole
     for block in blocks:

@@ -104,9 +104,6 @@ class RowFormat:
         Args:
             keys: row keys, binary or large binary without nulls.
             values: row values. A null (a delete) stays null; list stores have none.
-
-        Raises:
-            Corrupted: a row is malformed for this kind.
         """
         columns = {**self.key_columns(keys), **self.value_columns(values)}
         return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))

@@ -32,9 +32,6 @@ def sst_format_version(end: bytes) -> int:
 
     Args:
         end: its last :data:`FOOTER_BYTES` bytes or more, or the whole file if it is shorter.
-
-    Raises:
-        ValueError: they are not the end of a block-based table.
     """
     if len(end) >= FOOTER_BYTES:
         version, magic = _END.unpack_from(end, len(end) - _END.size)

@@ -34,7 +34,6 @@ class TaskId:
 
     @classmethod
     def match(cls, name: str) -> TaskId | None:
-        """Task with this name; ``None`` if the name is not a task's."""
         if name == GLOBAL:
             return GLOBAL_TASK
         found = _NAME.fullmatch(name)

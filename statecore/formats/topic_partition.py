@@ -30,9 +30,6 @@ def as_topic_partition(given: Any) -> TopicPartition:
 
     It must have a ``topic`` that is text and a ``partition`` that is an integer (NumPy's too). A plain tuple is
     refused, although it equals a :class:`TopicPartition`, because the meaning of its values is unknown.
-
-    Raises:
-        Invalid: Kafka cannot have such a partition.
     """
     if type(given) is TopicPartition and type(given.partition) is int and type(given.topic) is str:
         named = given

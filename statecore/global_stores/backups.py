@@ -28,28 +28,14 @@ _SWEEP_MS = 3_600_000
 
 
 class GlobalBackups:
-    """Backups of the global stores of a directory.
-
-    Args:
-        directory: the application's state directory, locked.
-        now: seconds since 1970.
-        faults: fault points of tests.
-    """
+    """Backups of the global stores of a directory."""
 
     def __init__(self, directory: StateDirectory, now: Callable[[], float], faults: FaultPoints) -> None:
         self._directory, self._now, self._faults = directory, now, faults
         self._swept_ms: int | None = None
 
     def add(self, path: Path, live: Path) -> None:
-        """Move the directory of a store that was set aside and is rebuilt into the backups.
-
-        Args:
-            path: the directory set aside.
-            live: the store's path in ``global/``.
-
-        Raises:
-            StatecoreError: the system refused it; the directory is at its old or new path.
-        """
+        """Move the directory of a store that was set aside and is rebuilt into the backups."""
         self._faults.reach("global.before-kept")
         kept = quarantine_store(self._directory, GLOBAL, path, STALE, self._now_ms(), place=live)
         self._faults.reach("global.after-kept")

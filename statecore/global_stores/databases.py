@@ -35,13 +35,6 @@ Offsets = Mapping[TopicPartition, int]
 class GlobalDatabases:
     """The databases of one global store. One thread changes them; any thread may ask for a view.
 
-    Args:
-        table: the store.
-        directory: the application's state directory, locked.
-        settings: how it is kept.
-        backups: backups of former rows.
-        faults: fault points of tests.
-
     Attributes:
         serving: held while the serving database changes.
         live: the open database in its place; ``None`` while there is none.
@@ -91,11 +84,6 @@ class GlobalDatabases:
 
         Returns:
             The offsets of its topic, by partition; and why it cannot be used, where that is so.
-
-        Raises:
-            Invalid: it is of another kind, of an older release, or of another topic, or this user has no right to it.
-            Fenced: another process has it open.
-            Capacity, Retryable: resources did not suffice, or the disk failed.
         """
         self._paths.clear()
         if not self._paths.live.exists():
@@ -152,11 +140,7 @@ class GlobalDatabases:
         self._building = store
 
     def write(self, runs: Sequence[Path], offsets: Offsets) -> None:
-        """Commit rows and next offsets atomically, to the database being built or else to the live one.
-
-        Raises:
-            StatecoreError: as :meth:`RocksDBStore.ingest` and :meth:`RocksDBStore.commit`.
-        """
+        """Commit rows and next offsets atomically, to the database being built or else to the live one."""
         if self._building is not None:
             self._write(self._building, runs, offsets)
             return
@@ -172,12 +156,7 @@ class GlobalDatabases:
         self._faults.reach("global.after-commit")
 
     def finish(self, expected: Offsets) -> None:
-        """Verify the built database and close it; it is complete then, and not yet in its place.
-
-        Raises:
-            Corrupted: it is not what was written.
-            StatecoreError: it could not be closed, and counts as not built.
-        """
+        """Verify the built database and close it; it is complete then, and not yet in its place."""
         built = self._building
         if built is None:
             return
@@ -199,16 +178,7 @@ class GlobalDatabases:
         self._building, self._is_built = None, True
 
     def put_in_place(self, remember: Callable[[str], None]) -> None:
-        """Move the built database to its place and open it; after a failure a repeated call continues.
-
-        Args:
-            remember: called with RocksDB's identity of the database before it is in its place: after a kill, no earlier
-                database is validated by it.
-
-        Raises:
-            Corrupted, NotFound: what is in its place cannot be used.
-            StatecoreError: the system refused it; what was built is kept.
-        """
+        """Move the built database to its place and open it; after a failure a repeated call continues."""
         if self._is_built:
             remember(self._paths.identity_of_built())
             self._paths.place()
@@ -224,11 +194,7 @@ class GlobalDatabases:
             raise AssertionError(f"the global store {self._table.name} has no database")
 
     def withdraw(self, *, trusted: bool) -> None:
-        """Stop serving the live store, and drop what is half built; :meth:`set_aside` follows.
-
-        Args:
-            trusted: whether its rows are intact, so that they serve stale queries.
-        """
+        """Stop serving the live store, and drop what is half built; :meth:`set_aside` follows."""
         with self.serving:
             live, self.live = self.live, None
             if live is not None:
@@ -243,11 +209,7 @@ class GlobalDatabases:
             _close(building)
 
     def set_aside(self, *, trusted: bool) -> None:
-        """Move the directory in the store's place away.
-
-        Raises:
-            StatecoreError: the system refused it.
-        """
+        """Move the directory in the store's place away."""
         if self._paths.live.exists():
             self._may_be_set_aside = True
             self._paths.set_aside(trusted=trusted)
@@ -286,9 +248,6 @@ class GlobalDatabases:
 
     def close(self, *, valid: bool) -> list[StatecoreError]:
         """Close everything; views end. What is built and not in its place is deleted, and is built again.
-
-        Args:
-            valid: whether the live store is complete, so that what was set aside is not needed.
 
         Returns:
             What could not be done; the rest was.

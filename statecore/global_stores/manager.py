@@ -48,21 +48,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class GlobalStores:
-    """The global stores of a process that holds the application's lock; a context manager.
-
-    Args:
-        directory: the application's state directory, locked by :meth:`StateDirectory.lock` for as long as this is open.
-        tables: the stores.
-        cluster: the cluster with their topics. It is used by the polling thread, so it should not be shared.
-        settings: how they are kept.
-        listener: called for every change of a store's state, in order, when the call that made it (:meth:`open`,
-            :meth:`poll`, :meth:`close`) has released all locks, on that call's thread. It may call everything here,
-            :meth:`close` too; its exceptions are logged. The state may have changed again by then.
-        metrics: gets state, lag, restored records, recoveries and retries.
-        faults: fault points of tests.
-        clock: seconds, monotonic.
-        now: seconds since 1970, for keeping former rows for a week.
-    """
+    """The global stores of a process that holds the application's lock; a context manager."""
 
     def __init__(
         self,
@@ -113,14 +99,7 @@ class GlobalStores:
         return self._stores
 
     def open(self) -> None:
-        """Open what is on the disk, and ask once for the topics; brokers that do not answer are asked by later polls.
-
-        Raises:
-            Fenced: the lock is not held, or another process has a store open.
-            Invalid: an older release of Kafka Streams wrote the directory, a topic is not compacted and that was not
-                accepted, a store is of another kind, or there are no rights. All is closed again.
-            Capacity: the disk is full.
-        """
+        """Open what is on the disk, and ask once for the topics; brokers that do not answer are asked by later polls."""
         if self._stores or self._closed:
             raise Invalid(
                 "Global stores are opened once.", code="stores-opened-already", action="Make another GlobalStores."
@@ -171,11 +150,7 @@ class GlobalStores:
             self._listener_queue.deliver()
 
     def start(self) -> None:
-        """Poll on a thread of its own until :meth:`close`; opens the stores first where that was not done.
-
-        Raises:
-            StatecoreError: as :meth:`open`.
-        """
+        """Poll on a thread of its own until :meth:`close`; opens the stores first where that was not done."""
         if not self._stores:
             self.open()
         with self._starting:
@@ -185,10 +160,6 @@ class GlobalStores:
 
     def wait(self, state: GlobalState = GlobalState.RUNNING, timeout: float | None = None) -> bool:
         """Wait for a state of all stores, or ``ERROR`` or ``CLOSED``; where a thread polls.
-
-        Args:
-            state: the state.
-            timeout: seconds.
 
         Returns:
             Whether it is the one waited for.
@@ -202,17 +173,6 @@ class GlobalStores:
         """A view of a store at its last commit, for any thread; close it afterwards.
 
         A view stays readable while the store is set aside and rebuilt.
-
-        Args:
-            store: its name.
-            stale: also while it is not ``RUNNING``: the former rows, complete and old, never those of a half-built
-                store. ``GlobalView.stale`` tells whether it was so.
-
-        Raises:
-            NotFound: there is no such store.
-            Retryable: it is being restored, and stale rows were not requested or do not exist.
-            Invalid: it is not open.
-            StatecoreError: in ``ERROR``: what it cannot recover from.
         """
         found = self._stores.get(store)
         if found is None:
@@ -232,11 +192,7 @@ class GlobalStores:
         return found.query_view(stale=stale)
 
     def close(self) -> None:
-        """Stop the thread and close all stores; Kafka Streams continues from the directory.
-
-        Raises:
-            StatecoreError: a store could not be closed; the others were.
-        """
+        """Stop the thread and close all stores; Kafka Streams continues from the directory."""
         with self._starting:
             self._stop.set()
             thread, self._thread = self._thread, None

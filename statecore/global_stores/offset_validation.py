@@ -27,13 +27,7 @@ class Invalidity:
 def why_invalid(
     positions: Mapping[int, int], logs: Mapping[int, LogOffsets], epoch_ends: Mapping[int, int | None] = {}
 ) -> Invalidity | None:
-    """Why the store must be rebuilt; ``None`` where every position is within its log.
-
-    Args:
-        positions: the next offset to read, by partition.
-        logs: the logs, by partition of the topic.
-        epoch_ends: by partition, where the leader epoch under which the position was reached ends now, as far as asked.
-    """
+    """Why the store must be rebuilt; ``None`` where every position is within its log."""
     for partition, position in sorted(positions.items()):
         log = logs.get(partition)
         if log is None:

@@ -44,13 +44,7 @@ class GlobalPaths:
         """Directory of runs."""
 
     def clear(self) -> None:
-        """Delete what is half built, and create the directories for a build.
-
-        Raises:
-            Invalid: there is no right to it.
-            Capacity: the disk is full.
-            Retryable: what is half built cannot be deleted.
-        """
+        """Delete what is half built, and create the directories for a build."""
         self._check_locked()
         discard_tree(self.new)
         discard_tree(self.runs)

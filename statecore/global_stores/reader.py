@@ -22,13 +22,6 @@ from statecore.images.runs import RunBuilder
 class TopicEnds:
     """Offsets of a topic's logs at one time, and the ends of leader epochs that were known before.
 
-    Args:
-        cluster: the cluster.
-        topic: the topic.
-        partitions: number of partitions.
-        epochs: by partition, the leader epoch known before.
-        exactly_once: whether open transactions end what can be read.
-
     Attributes:
         logs: by partition.
         ends: by partition, the offset before which all can be read.
@@ -70,19 +63,8 @@ class Round:
     def read(self, spans: list[OffsetRange], topic_id: str, *, first: bool) -> list[Path]:
         """Read ranges of partitions.
 
-        Args:
-            spans: one non-empty range a partition.
-            topic_id: the topic's id.
-            first: whether these are the first rows of the store: then deletes have nothing to hide.
-
         Returns:
             The files, at most one; none where no row is left.
-
-        Raises:
-            LogStartMoved: the log's start moved into a range, so records were lost.
-            UnusableRecord: a record does not fit the kind.
-            Retryable, Invalid, NotFound, Corrupted: see :meth:`ChangelogReader.read` and :class:`RunBuilder`.
-            Capacity: the disk is full.
         """
         for left in self._directory.iterdir():
             left.unlink()

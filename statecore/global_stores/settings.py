@@ -105,13 +105,6 @@ class GlobalSettings:
     def from_properties(cls, properties: Mapping[str, object], *, accept_uncompacted: bool = False) -> Self:
         """The settings under Kafka Streams' names: ``processing.guarantee``, ``poll.ms``, ``retry.backoff.ms`` and
         ``retry.backoff.max.ms``; others are ignored.
-
-        Args:
-            properties: names and values (texts or numbers).
-            accept_uncompacted: see the class; Kafka Streams has no property for it.
-
-        Raises:
-            Invalid: a value is malformed.
         """
         text = str(properties.get("processing.guarantee", ProcessingGuarantee.AT_LEAST_ONCE.value)).strip()
         try:

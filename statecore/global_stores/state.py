@@ -110,9 +110,6 @@ class StateMachine:
 
         Returns:
             Whether it is another than before.
-
-        Raises:
-            ValueError: the transition is not allowed.
         """
         with self._lock:
             before = self._state

@@ -87,13 +87,7 @@ class GlobalStore:
         return {TopicPartition(self.table.topic, at): offset for at, offset in self._positions.items()}
 
     def open(self) -> None:
-        """Open what is on the disk, without asking brokers.
-
-        Raises:
-            Invalid: it is of another kind, of an older release, or this user has no right to it.
-            Fenced: another process has it open.
-            Capacity: the disk is full.
-        """
+        """Open what is on the disk, without asking brokers."""
         stored, self._pending = self._databases.open()
         if self._databases.live is not None:
             self._pending = why_unknown(stored)
@@ -111,11 +105,7 @@ class GlobalStore:
         ]
 
     def check_topic(self) -> None:
-        """Ask for the topic, to refuse an unsuitable one at once; brokers that do not answer are asked later.
-
-        Raises:
-            Invalid: the topic is not compacted, or this client may not read it.
-        """
+        """Ask for the topic, to refuse an unsuitable one at once; brokers that do not answer are asked later."""
         try:
             self._describe()
         except (Retryable, NotFound) as error:
@@ -180,11 +170,7 @@ class GlobalStore:
         )
 
     def close(self) -> None:
-        """Close everything; views end. Idempotent.
-
-        Raises:
-            StatecoreError: a store could not be closed; the others were.
-        """
+        """Close everything; views end. Idempotent."""
         with self._databases.serving:
             is_valid = self.state is GlobalState.RUNNING
             self._machine.to(GlobalState.CLOSED)

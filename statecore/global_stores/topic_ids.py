@@ -62,11 +62,7 @@ class RememberedTopics:
         return known.topic_id
 
     def remember(self, store: str, topic: str, topic_id: str, database: str) -> None:
-        """Save the topic of a store's database, in place of any other of that store.
-
-        Raises:
-            Capacity, Invalid, Retryable: it cannot be written.
-        """
+        """Save the topic of a store's database, in place of any other of that store."""
         built_of = _BuiltOf(topic, topic_id, database)
         if self._stores.get(store) == built_of and not self.unreadable:
             return

@@ -102,20 +102,7 @@ class CheckedBase:
 def checked_bases(
     bases: ImageBases, kind: StoreKind, partitions: Sequence[TopicPartition]
 ) -> dict[int | None, CheckedBase]:
-    """Check every base without changing it.
-
-    Args:
-        bases: the bases of the image.
-        kind: the store's kind.
-        partitions: the changelog partitions whose offsets the image will have.
-
-    Raises:
-        Invalid: a base is of another kind or release, has rows in an older family, was not closed cleanly, or does not
-            end where the runs begin.
-        NotFound: there is no database.
-        Corrupted: one is damaged.
-        Fenced, Retryable, Capacity: see :meth:`RocksDBStore.open`.
-    """
+    """Check every base without changing it."""
     if not kind.is_segmented and not bases.databases:
         raise ValueError("a base has at least one database")
     if any((segment is not None) != kind.is_segmented for segment in bases.databases):
@@ -176,11 +163,7 @@ def _state(path: Path) -> dict[str, str]:
 
 
 def base_identity(path: Path) -> str:
-    """Identity of a closed database from its files; see the module's docstring.
-
-    Raises:
-        Invalid: its MANIFEST is not understood, or this user may not read it.
-    """
+    """Identity of a closed database from its files; see the module's docstring."""
     return f"rocksdb:{_files_identity(path, manifest_of(path)[1])}"
 
 
@@ -198,17 +181,7 @@ def _files_identity(path: Path, manifest: Manifest) -> str:
 
 
 def link_base(base: CheckedBase, target: Path) -> None:
-    """Make a copy of a base: hard links of its SST and blob files (copies on another file system), copies of the rest.
-
-    Args:
-        base: from :func:`checked_bases`.
-        target: must not exist.
-
-    Raises:
-        Invalid: the target exists, or this user may not read a file.
-        Fenced: a process has opened the base since it was checked.
-        Capacity: no room.
-    """
+    """Make a copy of a base: hard links of its SST and blob files (copies on another file system), copies of the rest."""
     make_directory(target)
     try:
         for file in base.files:

@@ -65,13 +65,7 @@ FOLD = CompactionSettings()
 
 
 def is_due(sizes: Sequence[int], *, base: int = 0, settings: CompactionSettings = FOLD) -> bool:
-    """Whether a database alone makes a compaction due.
-
-    Args:
-        sizes: bytes of its runs, in the order they are applied.
-        base: bytes of RocksDB's own files below them.
-        settings: the thresholds.
-    """
+    """Whether a database alone makes a compaction due."""
     if len(sizes) - _old(sizes, base, settings) >= settings.due:
         return True
     return len(sizes) >= settings.runs and _rewrites_all(sizes, base, settings)
@@ -79,11 +73,6 @@ def is_due(sizes: Sequence[int], *, base: int = 0, settings: CompactionSettings 
 
 def slices_to_compact(sizes: Sequence[int], *, base: int = 0, settings: CompactionSettings = FOLD) -> list[slice]:
     """Runs of a database to merge, where a compaction runs anyway.
-
-    Args:
-        sizes: bytes of its runs, in the order they are applied.
-        base: bytes of RocksDB's own files below them.
-        settings: the thresholds.
 
     Returns:
         Disjoint slices of two or more neighbours, in order; none where nothing is merged.

@@ -52,15 +52,7 @@ class Digest:
         values: npt.NDArray[np.uint8],
         valid: npt.NDArray[np.uint8] | None = None,
     ) -> None:
-        """Add rows from contiguous buffers; a zero in ``valid`` marks a delete, counted but not hashed.
-
-        Args:
-            key_offsets: start of each key in ``keys``, and end of the last one.
-            keys: bytes of all keys.
-            value_offsets: the same for the values; a delete has length zero.
-            values: bytes of all values.
-            valid: one byte per row; ``None`` without deletes.
-        """
+        """Add rows from contiguous buffers; a zero in ``valid`` marks a delete, counted but not hashed."""
         count = len(key_offsets) - 1
         kernel.run(
             "add_rows",
@@ -96,17 +88,7 @@ def combined(one: StoreDigest, other: StoreDigest) -> StoreDigest:
 
 
 def digest_store(path: Path, kind: StoreKind) -> StoreDigest:
-    """Digest of the database at ``path``, by a read-only scan.
-
-    Args:
-        path: the database directory, not open for writing anywhere.
-        kind: the store's kind; determines the column family.
-
-    Raises:
-        NotFound: there is no database at ``path``.
-        Corrupted: a block cannot be read (the scan never ends early without an error).
-        Invalid: the database is not of this kind.
-    """
+    """Digest of the database at ``path``, by a read-only scan."""
     from statecore.stores.rocksdb.store import RocksDBStore
     from statecore.stores.settings import KEEP_FILES
 

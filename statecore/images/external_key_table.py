@@ -41,18 +41,7 @@ _MOST_WRITTEN = 3
 
 
 class ExternalKeyTable:
-    """Key ranges on disk.
-
-    Args:
-        directory: directory of the scratch files; must exist.
-        budget: bytes of memory.
-        table: the keys so far; they are taken over, and the table is no longer needed.
-        new_table: makes an empty table.
-
-    Raises:
-        Capacity: the directory has no room.
-        Invalid: a file cannot be created.
-    """
+    """Key ranges on disk."""
 
     def __init__(self, directory: Path, budget: int, table: KeyTable, new_table: Callable[[], KeyTable]) -> None:
         self._budget = self._check_at = budget
@@ -85,13 +74,7 @@ class ExternalKeyTable:
         return self._spill.file_bytes
 
     def add(self, columns: Columns) -> None:
-        """Add records; those without a key are skipped.
-
-        Raises:
-            Capacity: the disk is full.
-            Invalid: a file cannot be written.
-            Retryable: the data read back differs from the data written.
-        """
+        """Add records; those without a key are skipped."""
         self._spill.add(columns)
         rows = len(columns.keys)
         places = self._chance.integers(0, max(1, rows), self._chance.binomial(rows, 1 / self._every))
@@ -100,13 +83,7 @@ class ExternalKeyTable:
             self._bound_files()
 
     def tables(self) -> Iterator[KeyTable]:
-        """Yield tables of last writes, one key range after the other in key order, and drop what was yielded.
-
-        Raises:
-            Capacity: the disk is full, and a range has to be divided.
-            Invalid: a file cannot be written.
-            Retryable: the data read back differs from the data written.
-        """
+        """Yield tables of last writes, one key range after the other in key order, and drop what was yielded."""
         while self._spill.ranges:
             if self._is_large(0):
                 if self._divide(0):

@@ -25,14 +25,7 @@ def image_identity(
     databases: Mapping[int | None, tuple[str | None, Sequence[Run]]],
     offsets: Mapping[TopicPartition, int],
 ) -> str:
-    """The identity of an image, 64 hex digits.
-
-    Args:
-        kind: the store's kind.
-        databases: by segment (``None`` without segments) the identity of the base, if any
-            (:func:`statecore.images.bases.base_identity`), and the runs above it, in the order they are applied.
-        offsets: offsets of the image, by changelog partition.
-    """
+    """The identity of an image, 64 hex digits."""
     document = {
         "version": _VERSION,
         "kind": kind.value,

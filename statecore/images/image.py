@@ -102,31 +102,9 @@ def build_image(
     The directory is not valid before: build it under a temporary name, then move it. Run files are left in place, and
     no byte or inode of a base is changed.
 
-    Args:
-        directory: the store's directory; must not exist.
-        kind: the store's kind.
-        runs: the runs in the order they are applied; none makes an empty store, or leaves the bases unchanged.
-        offsets: by changelog partition the last applied offset (a global store: the next one), or -4
-            (``OFFSET_UNKNOWN``).
-        segmented: how the store is divided by time; required where the kind has segments.
-        bases: the databases below the runs.
-        merged: by segment (``None`` without segments) the databases whose runs were merged before, slice by slice
-            (:mod:`statecore.images.key_range_merge`); runs of other databases, and those on a base, are merged here.
-        content: the content of the image, if already known: no row is read for it.
-        counts: whether rows are read for the content, where runs overlap and do not have it.
-
     Returns:
         The image. Its content is unknown where it was not given and one of its databases has a base, or ``counts`` is
         false; see :func:`verify_image`.
-
-    Raises:
-        Invalid: the directory exists, an offset is invalid, runs are out of order, a base is unfit
-            (:func:`checked_bases`), or stores of this kind cannot be advanced.
-        Corrupted: a run has changed since it was finished (the half-built directory is left for inspection), or a base
-            is damaged.
-        NotFound: a base does not exist.
-        Fenced: a process has a base open.
-        Capacity: no room.
     """
     _check_offsets(offsets)
     _check_runs(kind, runs, offsets, bases)
@@ -314,19 +292,8 @@ def verify_image(
 ) -> Image:
     """Read every row of an image, without changing a byte of it.
 
-    Args:
-        path: the store's directory.
-        kind: the store's kind.
-        changelogs: the partitions whose offset every database of it must have.
-        identity: identity of the image, if known; the files do not contain it.
-
     Returns:
         The image, with its content.
-
-    Raises:
-        NotFound: there is no database at the path.
-        Corrupted: a block cannot be read, an offset is missing, or segments have different offsets.
-        Invalid: a database is of another kind.
     """
     databases = [path] if not kind.is_segmented else sorted(one for one in path.iterdir() if one.is_dir())
     found, offsets = StoreDigest(0, 0, EMPTY), dict[TopicPartition, int]()

@@ -45,20 +45,8 @@ def merge_slice(
 ) -> tuple[SliceContent, list[RunFile]]:
     """Merge and digest one slice of a database without a base.
 
-    Args:
-        directory: directory of the new files; must exist.
-        runs: all runs of the database, in the order they are applied.
-        part: index of the slice, from 0.
-        parts: number of slices, from :func:`statecore.images.read_amplification.slices_of`.
-        limits: buffer sizes and work per kernel call.
-
     Returns:
         The slice's content, and the files written for it.
-
-    Raises:
-        Corrupted: a run has changed since it was finished.
-        Invalid: runs contain records instead of rows.
-        Capacity: no room for a file.
     """
     refuse_records(runs)
     groups = runs_to_merge(runs)
@@ -93,11 +81,7 @@ def merge_slice(
 
 
 def key_ranges(runs: Sequence[RunFile], tables: Sequence[Table], parts: int) -> list[KeyRange]:
-    """Split all keys into at most ``parts`` ranges with about the same run bytes in each.
-
-    Raises:
-        Corrupted: an index cannot be read.
-    """
+    """Split all keys into at most ``parts`` ranges with about the same run bytes in each."""
     wanted = max(_PLACES_EACH, _PLACES_EACH * parts // len(runs))
     samples = sorted(sample for run, table in zip(runs, tables, strict=True) for sample in _samples(run, table, wanted))
     sums = list(accumulate(size for _, size in samples))
@@ -140,16 +124,7 @@ def _replaced(
 def join_slices(
     runs: Sequence[RunFile], slices: Sequence[SliceContent], at_hand: Callable[[Run], RunFile]
 ) -> MergedDatabase:
-    """Combine all slices of a database into the inputs of its image.
-
-    Args:
-        runs: all runs of the database, in the order they are applied.
-        slices: all of its slices, in order.
-        at_hand: finds the file of a merged run.
-
-    Raises:
-        Corrupted: the slices do not have each entry of the runs exactly once.
-    """
+    """Combine all slices of a database into the inputs of its image."""
     check_entries(runs, [sum(counts) for counts in zip(*(one.entries for one in slices), strict=True)])
     groups = runs_to_merge(runs)
     made = [

@@ -328,13 +328,7 @@ class KeyTable:
         return found
 
     def gather(self, ids: npt.NDArray[np.uint32], *, rows_at_once: int, bytes_at_once: int) -> Iterator[Chunk]:
-        """Yield keys and last values in the order of ``ids`` as chunks with buffers of their own.
-
-        Args:
-            ids: ids of keys, as :meth:`in_key_order` returns them.
-            rows_at_once: most rows of a chunk.
-            bytes_at_once: most bytes of keys, and of values, of a chunk; a single larger row is a chunk of its own.
-        """
+        """Yield keys and last values in the order of ``ids`` as chunks with buffers of their own."""
         batches = self._batches()
         needed = np.array(Needed(), np.int64)
         key_room = value_room = bytes_at_once

@@ -55,11 +55,7 @@ class IndexEntry(NamedTuple):
 
 
 def open_table(run: RunFile, path: Path) -> Table:
-    """Map the file of a run and find its index.
-
-    Raises:
-        Corrupted: it was not written by the columnar writer, or its index is damaged.
-    """
+    """Map the file of a run and find its index."""
     if path.stat().st_size < _FOOTER_BYTES:
         raise damaged(run, "is too short for an SST file")
     data = np.memmap(path, np.uint8, "r")

@@ -96,17 +96,7 @@ class Rows(NamedTuple):
 
 
 class MergingRuns:
-    """Reads runs together, from their first rows on.
-
-    Args:
-        runs: the runs in the order they were applied.
-        tables: their files, from :func:`statecore.images.mapped_runs.open_table`.
-        keys: range of the rows to read; only blocks that may contain such keys are read.
-        limits: buffer sizes and work per kernel call.
-
-    Raises:
-        Corrupted: a run is malformed.
-    """
+    """Reads runs together, from their first rows on."""
 
     def __init__(
         self, runs: Sequence[RunFile], tables: Sequence[Table], keys: KeyRange = _ALL, limits: MergeLimits = LIMITS
@@ -150,11 +140,7 @@ class MergingRuns:
         return cursor.key_length, cursor.value_length
 
     def add_up(self) -> bool:
-        """Digest the next rows into ``state``; returns whether there are more.
-
-        Raises:
-            Corrupted: a run is malformed, or its number of entries is wrong.
-        """
+        """Digest the next rows into ``state``; returns whether there are more."""
         return self._more and self._call_and_check_end(
             lambda: merged_kernel.run(
                 "merge",
@@ -171,9 +157,6 @@ class MergingRuns:
         """Copy the next ``state.taken`` live rows into buffers; returns whether there are more.
 
         Nothing is taken where the next row alone is larger than the buffers.
-
-        Raises:
-            Corrupted: as :meth:`add_up`.
         """
         self._state[STATE.taken] = 0
         return self._more and self._call_and_check_end(
@@ -217,11 +200,7 @@ class MergingRuns:
 
 
 def check_entries(runs: Sequence[RunFile], entries: Sequence[int]) -> None:
-    """Check that the runs were read completely; ``entries`` are the entries read of each.
-
-    Raises:
-        Corrupted: a run has another number of entries.
-    """
+    """Check that the runs were read completely; ``entries`` are the entries read of each."""
     for run, found in zip(runs, entries, strict=True):
         if found != run.rows + run.deletes:
             raise damaged(run, f"has {found} entries instead of {run.rows + run.deletes}")

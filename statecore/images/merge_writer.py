@@ -31,22 +31,8 @@ def merge_runs(
 ) -> RunFile | None:
     """Merge runs of one database into one run.
 
-    Args:
-        path: the file to write.
-        runs: at least one, in the order they are applied, without gaps in the runs of the database (:class:`Run` says
-            what can be detected of that). Their files have been compared with their hashes.
-        keep_tombstones: write deletes. They may be dropped only where the oldest run of the database is among these and
-            it has no base.
-        limits: buffer sizes and work per kernel call.
-
     Returns:
         The run, with the offsets of all; ``None`` when no row is left.
-
-    Raises:
-        Invalid: the runs are out of order, of several segments, contain records instead of rows, or their keys exceed
-            one file.
-        Corrupted: a run does not match its description.
-        Capacity: no room for the file.
     """
     if not runs:
         raise Invalid("A merge needs at least one run.", code="runs-missing", action="Name the runs of a database.")

@@ -185,7 +185,6 @@ class RunFile(Run):
 
     @staticmethod
     def of(run: Run, path: Path) -> RunFile:
-        """The run with the path of its file."""
         return RunFile(**{item.name: getattr(run, item.name) for item in fields(Run)}, path=path)
 
 

@@ -40,10 +40,6 @@ def slices_to_merge(sizes: Sequence[int], base: Sequence[int] = ()) -> list[slic
     become one. The merge has as few bytes as possible, and the older of equal choices, because deletes can be dropped
     where the oldest run is included.
 
-    Args:
-        sizes: bytes of the sorted runs that may be merged, in the order they are applied.
-        base: bytes of the sorted runs below, oldest first.
-
     Returns:
         Disjoint slices of two or more, in order; none where nothing has to be merged.
     """
@@ -56,24 +52,14 @@ def slices_to_merge(sizes: Sequence[int], base: Sequence[int] = ()) -> list[slic
 
 
 def runs_to_merge(runs: Sequence[Run], base: Sequence[int] | None = None) -> list[slice]:
-    """Runs of a database to merge before it is opened, as by :func:`slices_to_merge`.
-
-    Args:
-        runs: in the order they are applied.
-        base: bytes of the sorted runs below, oldest first; ``None`` without a base.
-    """
+    """Runs of a database to merge before it is opened, as by :func:`slices_to_merge`."""
     layers = sorted_runs(runs, on_base=base is not None)
     sizes = [sum(run.file_bytes for run in runs[layer]) for layer in layers]
     return [slice(layers[of][0].start, layers[of][-1].stop) for of in slices_to_merge(sizes, base or ())]
 
 
 def slices_of(runs: Sequence[Run], slice_bytes: int = SLICE_BYTES) -> int:
-    """Number of slices that the keys of a database are divided into; 1 where slices are not worth it.
-
-    Args:
-        runs: all runs of the database, in the order they are applied.
-        slice_bytes: bytes of runs that are worth a slice.
-    """
+    """Number of slices that the keys of a database are divided into; 1 where slices are not worth it."""
     if len(sorted_runs(runs)) < 2:  # nothing to merge or to digest
         return 1
     return max(1, sum(run.file_bytes for run in runs) // slice_bytes)
@@ -90,12 +76,7 @@ def rewrites(sizes: Sequence[int]) -> bool:
 
 
 def sorted_runs(runs: Sequence[Run], *, on_base: bool = False) -> list[slice]:
-    """Group runs, in the order they are applied, into RocksDB's sorted runs.
-
-    Args:
-        on_base: whether there is a base. Its files may be in RocksDB's first level, where each file is a sorted run of
-            its own, and so is then every run above it.
-    """
+    """Group runs, in the order they are applied, into RocksDB's sorted runs."""
     if on_base:
         return [slice(number, number + 1) for number in range(len(runs))]
     found: list[slice] = []

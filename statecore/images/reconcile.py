@@ -49,23 +49,8 @@ def reconciled_run(
 ) -> RunFile | None:
     """Write the run that, applied above the base, gives the content of the whole log.
 
-    Args:
-        path: the file to write.
-        base: all runs of the database in the base, in the order they are applied, with no RocksDB database below.
-        log: all runs of the same database from the whole log, from its start to ``end``, likewise. The files of both
-            have been compared with their hashes.
-        start: end of the base.
-        end: end of the read of the log.
-        limits: buffer sizes and work per kernel call.
-
     Returns:
         The run, of the offsets from ``start`` to ``end``; ``None`` where both have the same content.
-
-    Raises:
-        Invalid: the runs are out of order, of several databases, beyond the offsets, or of a versioned store; or the
-            keys exceed one file.
-        Corrupted: a run does not match its description.
-        Capacity: no room for the file.
     """
     runs = [*base, *log]
     if not runs:
@@ -123,11 +108,7 @@ class DifferingRuns(MergingRuns):
         return max(0, int(self._state[STATE.last_length])), int(self._pending[PENDING.value_length])
 
     def differ(self, rows: Rows) -> bool:
-        """Copy the next ``state.taken`` rows of the difference into buffers; returns whether there may be more.
-
-        Raises:
-            Corrupted: a run is malformed, or its number of entries is wrong.
-        """
+        """Copy the next ``state.taken`` rows of the difference into buffers; returns whether there may be more."""
         self._state[STATE.taken] = 0
         return self._more and self._call_and_check_end(
             lambda: reconcile_kernel.run(

@@ -12,16 +12,7 @@ from statecore.formats.topic_partition import TopicPartition
 
 
 def checked_records(batch: pa.RecordBatch, form: RowFormat, changelog: TopicPartition | None) -> Records:
-    """Records of a batch, after checking that they can belong to a store of the format.
-
-    Args:
-        batch: columns ``key``, ``value``, ``offset``, ``timestamp``, and ``headers`` where the format needs them.
-        form: the store's row format.
-        changelog: origin of the batch, for the message.
-
-    Raises:
-        Invalid: a record cannot belong to a store of this kind; topic, partition, offset and kind are named.
-    """
+    """Records of a batch, after checking that they can belong to a store of the format."""
     records = Records(
         batch.column("key"),
         batch.column("value"),

@@ -81,7 +81,6 @@ def _buffers(rows: int, key_bytes: int, value_bytes: int) -> Chunk:
 
 
 def packed_row(columns: Columns, row: int) -> npt.NDArray[np.uint8]:
-    """Pack one row."""
     key, value = columns.keys[row].as_py(), columns.values[row].as_py()
     header = _RECORD.pack(len(key), PACKED_DELETE if value is None else len(value), columns.timestamps[row].as_py())
     return np.frombuffer(header + key + (value or b""), np.uint8)

@@ -35,12 +35,7 @@ def check_order(runs: Sequence[Run]) -> None:
 
 
 def runs_of_one_partition(runs: Sequence[R], *, several: bool) -> list[list[R]]:
-    """Runs of each database and, in a global store, of each partition, as far as the runs name theirs.
-
-    Args:
-        runs: the runs of a store.
-        several: whether the store has several partitions.
-    """
+    """Runs of each database and, in a global store, of each partition, as far as the runs name theirs."""
     groups: dict[object, list[R]] = {}
     for run in runs:
         if not several:

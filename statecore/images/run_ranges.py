@@ -10,10 +10,6 @@ from statecore.images.model import RunFile, RunOrigin
 class RunRanges:
     """Tracks how far a builder has read, and the end of its last run in each database; :class:`Run` explains ranges.
 
-    Args:
-        start: first offset of the builder.
-        origin: store and changelog of the rows.
-
     Attributes:
         next: offset after the last record read.
         runs: runs written so far, in the order they are applied.
@@ -31,12 +27,7 @@ class RunRanges:
         return segment in self._ends
 
     def add(self, run: RunFile, stream_time: int) -> None:
-        """Add a run with everything read since the previous run of its database.
-
-        Args:
-            run: the run, with its segment where the store has some.
-            stream_time: greatest time so far in ms; -1 without one.
-        """
+        """Add a run with everything read since the previous run of its database."""
         start = self._ends.get(run.segment, self._start)
         ranged = replace(run, start=start, end=self.next, stream_time=stream_time)
         self.runs.append(self._origin.of(ranged))

@@ -33,12 +33,7 @@ class RunWriter:
         self._writer.__exit__(*error)
 
     def add(self, chunk: Chunk) -> None:
-        """Append rows with stored values; keys ascend from chunk to chunk.
-
-        Raises:
-            Capacity: no room for the file.
-            Invalid: the directory cannot be written, or the keys exceed one file.
-        """
+        """Append rows with stored values; keys ascend from chunk to chunk."""
         digest = self._digest
         if not digest.rows and not digest.deletes:
             self._first = chunk.keys[: chunk.key_offsets[1]].tobytes()
@@ -67,12 +62,7 @@ class RunWriter:
 
 
 def write_run(path: Path, chunks: Iterable[Chunk]) -> RunFile:
-    """Write rows in key order, with stored values, as one SST file, durable when this returns.
-
-    Raises:
-        Capacity: no room for the file.
-        Invalid: the directory cannot be written, or the keys exceed one file.
-    """
+    """Write rows in key order, with stored values, as one SST file, durable when this returns."""
     with RunWriter(path) as writer:
         for chunk in chunks:
             writer.add(chunk)

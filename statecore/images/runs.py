@@ -76,26 +76,7 @@ class Overflow(StrEnum):
 
 
 class RunBuilder:
-    """Last write per key, in key order, within a memory budget.
-
-    Args:
-        kind: the store's kind; determines the row format.
-        directory: directory of the runs (``run-00000.sst``, ...); must exist.
-        memory_budget: bytes to hold before overwritten values are dropped, and then records are written to disk. One
-            batch always fits.
-        below: databases that may have older rows. There deletes are written; elsewhere only after an earlier run of
-            this builder in the same database.
-        segmentation: how the rows are divided by time; required where the kind has segments.
-        changelog: origin of the batches, for messages and for the runs' origin.
-        store: the store's name, for the runs' origin.
-        start: first offset of the first runs; see :class:`Run`.
-        stream_time: greatest time in ms before that offset; -1 without one.
-        overflow: what to do when the keys exceed the budget.
-
-    Raises:
-        Invalid: there is no row format for this kind, or its rows depend on more than the last write (versioned
-            stores).
-    """
+    """Last write per key, in key order, within a memory budget."""
 
     def __init__(
         self,
@@ -151,11 +132,6 @@ class RunBuilder:
         """Apply a batch of changelog columns; batches come in offset order.
 
         The batch is held by reference for a while: its buffers must not be written to afterwards.
-
-        Raises:
-            Invalid: a record cannot belong to a store of this kind, or the directory cannot be written.
-            Capacity: the directory has no room for the records that exceed the budget.
-            Retryable: the data read back from disk differs from the data written.
         """
         with self._fail_once():
             self._add(batch)
@@ -179,17 +155,7 @@ class RunBuilder:
         self._peak = max(self._peak, self._table.bytes if self._spilled is None else self._spilled.memory)
 
     def finish(self, end: int | None = None, written: Callable[[float], None] | None = None) -> list[RunFile]:
-        """Write the remaining rows and return all runs, in the order they must be applied; none when no row survived.
-
-        Args:
-            end: end of the last runs' range, if that is not just after the last record.
-            written: called now and then with the share written so far, 0 to 1; an exception that it raises stops this.
-
-        Raises:
-            Capacity: the directory has no room.
-            Invalid: the directory cannot be written, or the keys exceed one file.
-            Retryable: the data read back from disk differs from the data written.
-        """
+        """Write the remaining rows and return all runs, in the order they must be applied; none when no row survived."""
         with self._fail_once():
             self._ranges.next = self._ranges.next if end is None else end
             self._write_runs(written)

@@ -38,16 +38,7 @@ def known_digest(runs: Sequence[Run]) -> StoreDigest | None:
 
 
 def merged_digest(runs: Sequence[RunFile], files: Sequence[Path], limits: MergeLimits = LIMITS) -> StoreDigest:
-    """Content of a database of exactly these runs.
-
-    Args:
-        runs: the runs in the order they were applied.
-        files: their files in that order, already verified by their SHA-256.
-        limits: work per kernel call.
-
-    Raises:
-        Corrupted: a run is malformed.
-    """
+    """Content of a database of exactly these runs."""
     groups = overlapping(runs)
     tables: dict[int, Table] = {}
     for number in (number for group in groups if len(group) > 1 for number in group):

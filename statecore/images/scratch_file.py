@@ -25,16 +25,7 @@ _BLOCKS_AT_ONCE = 256
 
 
 class ScratchFile:
-    """Blocks on disk.
-
-    Args:
-        directory: directory of the file; must exist.
-        block: bytes of a block.
-
-    Raises:
-        Capacity: the directory has no room.
-        Invalid: the file cannot be created.
-    """
+    """Blocks on disk."""
 
     def __init__(self, directory: Path, block: int) -> None:
         self._directory = directory
@@ -53,12 +44,7 @@ class ScratchFile:
         return len(self._checksums) * self._block
 
     def write(self, blocks: Sequence[memoryview]) -> list[int]:
-        """Write blocks; returns their numbers.
-
-        Raises:
-            Capacity: no room.
-            Invalid: the file cannot be written.
-        """
+        """Write blocks; returns their numbers."""
         reused = min(len(self._free), len(blocks))
         numbers = [self._free.pop() for _ in range(reused)]
         for number, data in zip(numbers, blocks, strict=False):
@@ -83,11 +69,7 @@ class ScratchFile:
             raise write_error(self._directory, error) from error
 
     def take(self, numbers: Sequence[int], into: memoryview) -> None:
-        """Read blocks into a buffer, one after the other, and free them.
-
-        Raises:
-            Retryable: a block cannot be read, or differs from what was written.
-        """
+        """Read blocks into a buffer, one after the other, and free them."""
         block, at = self._block, 0
         for number in numbers:
             data = into[at : at + block]

@@ -104,15 +104,8 @@ class _Bounds:
 class Spill:
     """Records divided by key range; initially there is one range.
 
-    Args:
-        directory: directory of the scratch files; must exist.
-        block: bytes of their blocks.
-
     Attributes:
         buffer: bytes of memory per range.
-
-    Raises:
-        Capacity, Invalid: as :class:`ScratchFile`.
     """
 
     def __init__(self, directory: Path, block: int) -> None:
@@ -146,16 +139,7 @@ class Spill:
         return sum(file.size for file in self._files)
 
     def divide(self, number: int, firsts: Sequence[bytes]) -> None:
-        """Split a range, and distribute its records.
-
-        Args:
-            number: index of the range.
-            firsts: first keys of the new ranges, ascending, within that range.
-
-        Raises:
-            Capacity, Invalid: as :meth:`ScratchFile.write`.
-            Retryable: a block differs from what was written.
-        """
+        """Split a range, and distribute its records."""
         pieces = self._pieces(number, _READ_AT_ONCE)
         at, fresh = number + 1, not self.file_bytes
         self._ranges[at:at] = [Range(first, self._ranges[number].file) for first in firsts]
@@ -168,12 +152,7 @@ class Spill:
         _each_whole(pieces, self._repack)
 
     def squeeze(self, number: int, size: int) -> None:
-        """Drop overwritten records of a range within pieces of ``size`` bytes.
-
-        Raises:
-            Capacity, Invalid: as :meth:`ScratchFile.write`.
-            Retryable: a block differs from what was written.
-        """
+        """Drop overwritten records of a range within pieces of ``size`` bytes."""
 
         def squeezed(data: npt.NDArray[np.uint8]) -> int:
             end = whole_records(data)
@@ -218,11 +197,7 @@ class Spill:
         self._fill = np.delete(self._fill, np.s_[number : number + count])
 
     def add(self, columns: Columns) -> None:
-        """Add records; those without a key are skipped.
-
-        Raises:
-            Capacity, Invalid: as :meth:`ScratchFile.write`.
-        """
+        """Add records; those without a key are skipped."""
         rows = len(columns.keys)
         if not rows:
             return
@@ -270,11 +245,7 @@ class Spill:
             self._write_buffers()
 
     def take(self, number: int) -> npt.NDArray[np.uint8]:
-        """Remove and return the records of a range, packed, oldest first, in a buffer that the next call reuses.
-
-        Raises:
-            Retryable: a block differs from what was written.
-        """
+        """Remove and return the records of a range, packed, oldest first, in a buffer that the next call reuses."""
         blocks, rest = self._emptied(number)
         written = len(blocks) * self._block
         size = written + len(rest)
@@ -285,12 +256,7 @@ class Spill:
         return self._taken[:size]
 
     def move(self, number: int, to: int) -> None:
-        """Append the records of a range to another one.
-
-        Raises:
-            Capacity, Invalid: as :meth:`ScratchFile.write`.
-            Retryable: a block differs from what was written.
-        """
+        """Append the records of a range to another one."""
         for piece in self._pieces(number, _READ_AT_ONCE):
             self.put(to, piece)
 

@@ -66,15 +66,7 @@ _MOST_INDEX_BYTES = 0xFFFFFFFF  # positions in a block have 32 bits
 
 
 class ColumnarSstWriter:
-    """An SST file being written; keys must be ascending and distinct. A context manager that closes the file.
-
-    Args:
-        path: the file. An existing one is unlinked, not overwritten: it may be another name of an ingested file.
-        most_index_bytes: largest size of its index.
-
-    Raises:
-        Invalid: the file cannot be created.
-    """
+    """An SST file being written; keys must be ascending and distinct. A context manager that closes the file."""
 
     def __init__(self, path: Path, *, most_index_bytes: int = _MOST_INDEX_BYTES) -> None:
         self._most_index_bytes = most_index_bytes
@@ -112,12 +104,7 @@ class ColumnarSstWriter:
         values: npt.NDArray[np.uint8],
         valid: npt.NDArray[np.uint8] | None,
     ) -> None:
-        """Append rows; a zero in ``valid`` marks a delete. Rows of different calls share no block.
-
-        Raises:
-            Capacity: no room for the file.
-            Invalid: the file cannot be written, or its index would exceed RocksDB's limit.
-        """
+        """Append rows; a zero in ``valid`` marks a delete. Rows of different calls share no block."""
         rows = len(key_offsets) - 1
         key_bytes = int(key_offsets[-1] - key_offsets[0])
         value_bytes = int(value_offsets[-1] - value_offsets[0])
@@ -161,12 +148,7 @@ class ColumnarSstWriter:
         self._value_bytes += value_bytes
 
     def finish(self) -> str:
-        """Finish the file and return its SHA-256, hex. At least one row must have been added.
-
-        Raises:
-            Capacity: no room for the file.
-            Invalid: the file cannot be written.
-        """
+        """Finish the file and return its SHA-256, hex. At least one row must have been added."""
         handle = _varint(self._last_block, self._last_block_bytes)
         last = self._last_key.tobytes()
         self._index_blocks(b"\0" + _varint(len(last)) + last + handle, np.zeros(1, np.uint32))

@@ -104,12 +104,7 @@ class Attempt:
         return {"version": REPORT_VERSION, **asdict(self)}
 
     def failed(self, error: Mapping[str, Any], phase: str = "") -> dict[str, Any]:
-        """The report of an attempt that failed just now.
-
-        Args:
-            error: ``StatecoreError.to_json()``.
-            phase: the phase it had reached, if any.
-        """
+        """The report of an attempt that failed just now."""
         return {**self.begun(), "finished": utc_now(), **({"phase": phase} if phase else {}), **error}
 
     @staticmethod

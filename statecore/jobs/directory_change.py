@@ -57,35 +57,20 @@ class DirectoryRequest(Protocol):
 
 
 def declared_in(request: DirectoryRequest) -> ApplicationSpec | None:
-    """The application's spec, if the request names one.
-
-    Raises:
-        NotFound: there is no such file.
-        Invalid: it is no spec, or that of another application.
-    """
+    """The application's spec, if the request names one."""
     spec = load_spec(Path(request.spec_path)) if request.spec_path is not None else None
     check_application(spec, request.application_id)
     return spec
 
 
 def directory_of(request: DirectoryRequest) -> StateDirectory:
-    """The application's existing directory.
-
-    Raises:
-        NotFound: it does not exist.
-        Invalid: the state directory is none, or cannot be read.
-    """
+    """The application's existing directory."""
     found = application_directory(Path(request.state_dir), request.application_id)
     return StateDirectory(found.state_dir, found.application_id, request.owner)
 
 
 class DirectoryChange(Job, ABC):
     """One attempt of a job that changes an application's directory.
-
-    Args:
-        directory: the application's.
-        declared: its spec, if given.
-        doing: see :class:`Job`.
 
     Attributes:
         called: name of the job.
@@ -123,14 +108,7 @@ class DirectoryChange(Job, ABC):
                 yield
 
     def begin_changes(self, more: Mapping[str, object] | None = None) -> None:
-        """Write the attempt file, so that a killed attempt can be resumed.
-
-        Args:
-            more: further fields for it.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Write the attempt file, so that a killed attempt can be resumed."""
         fields = {**self.attempt.begun(), "job": self.called, "words": list(self.words()), **(more or {})}
         self.save(ATTEMPT_SUFFIX, fields)
         self.directory.give_to_owner()  # the resuming process may be the owner's, and has to delete it

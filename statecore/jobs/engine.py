@@ -62,14 +62,7 @@ class Question:
     def of(
         directory: Path | None, bootstrap_servers: str, brokers: Sequence[str], kafka: Mapping[str, Any]
     ) -> Question:
-        """The question of a job that reads changelogs.
-
-        Args:
-            directory: its staging directory, if its workers have to share it.
-            bootstrap_servers: ``host:port[,...]``.
-            brokers: advertised addresses, ``host:port`` each.
-            kafka: client settings; with a proxy no address is checked.
-        """
+        """The question of a job that reads changelogs."""
         files = tuple(str(kafka[name]) for name in _FILES if kafka.get(name))
         if kafka.get("proxy_url"):
             return Question(directory, (), (), files)

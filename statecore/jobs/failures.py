@@ -49,13 +49,7 @@ _STOPPED: dict[Cause, tuple[type[StatecoreError], str, str, str]] = {
 
 
 def as_statecore_error(error: BaseException, doing: str, **context: Any) -> StatecoreError:
-    """The error to show an operator for an exception.
-
-    Args:
-        error: what was raised.
-        doing: what was being done, to follow "while": ``store 'x' of task 0_0 was built in /d``.
-        context: names as fields, for machines.
-    """
+    """The error to show an operator for an exception."""
     if isinstance(error, StatecoreError):
         error.context = {**context, **error.context}
         return error
@@ -82,14 +76,7 @@ def as_statecore_error(error: BaseException, doing: str, **context: Any) -> Stat
 def worker_died(
     doing: str, *, number: int | None = None, left: str = "", worker: str = "A worker process"
 ) -> StatecoreError:
-    """The error for a process that died in the middle of a task, on any engine.
-
-    Args:
-        doing: what was being done, to follow "while".
-        number: the signal that ended it, 0 or less if it exited by itself; ``None`` if unknown.
-        left: output of ``faulthandler``. SIGKILL leaves none.
-        worker: name of the process, for messages.
-    """
+    """The error for a process that died in the middle of a task, on any engine."""
     crash = _FATAL.search(left)
     if number in (signal.SIGKILL, signal.SIGTERM) or (number is None and crash is None):
         return Capacity(

@@ -151,9 +151,6 @@ class Request:
         Absent and null fields take their defaults. Numbers may be text, because templates render them so; nothing else
         is
         converted: a ``replace`` of ``"false"`` must not replace anything.
-
-        Raises:
-            Invalid: no JSON object, an unknown field, one of the wrong type, or a missing one.
         """
         declared = declared_fields(cls)
         if not isinstance(document, dict):

@@ -45,11 +45,7 @@ def _load(modules: tuple[str, ...]) -> None:
 
 
 class InProcessWorkers:
-    """This process as the only worker.
-
-    Args:
-        loading: thread that loads modules; work begins after it has ended.
-    """
+    """This process as the only worker."""
 
     def __init__(self, loading: threading.Thread) -> None:
         self._loading = loading

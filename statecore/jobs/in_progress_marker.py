@@ -63,11 +63,6 @@ def marked_in_progress(
 
     A job that hands over to another process (:class:`statecore.jobs.engine.HandedOver`) leaves the marker, and that
     process deletes it at its end, however short it was (:meth:`InProgressMarker.delete_at_end`).
-
-    Args:
-        at_once: whether the job is known to take long.
-        first: seconds until the first write.
-        again: seconds between two writes.
     """
     name = repository.names.under_way
     ended, marker = threading.Event(), InProgressMarker()
@@ -104,14 +99,7 @@ def marked_in_progress(
 
 
 def marker_age(repository: ApplicationRepository, now: float) -> float | None:
-    """Age in seconds of an application's in-progress marker; ``None`` if there is none, or it is too old.
-
-    Args:
-        now: seconds since the epoch.
-
-    Raises:
-        Invalid, Retryable: the repository cannot be read.
-    """
+    """Age in seconds of an application's in-progress marker; ``None`` if there is none, or it is too old."""
     try:
         age_s = now - repository.blobs.head(repository.names.under_way).modified
     except NotFound:

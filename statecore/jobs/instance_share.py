@@ -55,11 +55,6 @@ def share(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The tasks of one process without a group.
 
-    Args:
-        tasks: every task there is.
-        instance: whose share; ``None`` for all.
-        named: only these; empty for all.
-
     Returns:
         The tasks, and those that were named and do not exist, both in order.
     """

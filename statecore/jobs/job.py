@@ -48,12 +48,6 @@ class JobContext:
 class Job:
     """One attempt of a request that freezes a plan.
 
-    Args:
-        around: application, files, and callbacks.
-        request_id: the request; a retry under it finds the plan.
-        state_dir: Kafka Streams' ``state.dir``, as the request names it; empty without one.
-        doing: what is being done, to follow "while" in an error: ``stores were restored in /d``.
-
     Attributes:
         report_suffix: of the report's file.
         home: where plan, report and attempt file are kept.
@@ -123,11 +117,6 @@ class Job:
 
         A new plan that is refused here is deleted; a resumed one stays, because a refusal for the engine's settings or
         hosts does not concern what was read.
-
-        Args:
-            workers: the engine's.
-            shared: gives the directory that the workers must share with this process; called after they have started.
-            kafka: the client settings with which they will read.
         """
         with nullcontext() if self.is_resumed else self.discarding_invalid(plan_id):
             with self.phase("start"):
@@ -168,12 +157,7 @@ def nobody(line: str) -> None:
 
 
 def spec_of(request: OfSpec) -> ApplicationSpec:
-    """The spec that a request names or contains.
-
-    Raises:
-        Invalid: it is no spec, or cannot be read.
-        NotFound: there is no file at its path.
-    """
+    """The spec that a request names or contains."""
     if request.spec is not None:
         return parse_spec(request.spec, request.spec_source)
     return load_spec(Path(request.spec_path or ""))

@@ -51,12 +51,7 @@ class JobHome(ABC):
 
 
 class DirectoryHome(JobHome):
-    """Job files in an application's directory.
-
-    Args:
-        work_path: the application's ``.statecore``, locked.
-        staging: the directory below which plans are staged.
-    """
+    """Job files in an application's directory."""
 
     def __init__(self, work_path: Path, staging: Path, request_id: str) -> None:
         self._work, self._plan = work_path, plan_path(work_path, request_id)
@@ -156,11 +151,7 @@ def discard_staging(repository: ApplicationRepository, plan_id: str) -> None:
 
 
 def sweep_stagings(repository: ApplicationRepository, now: float) -> None:
-    """Delete stagings without activity for a day, as far as possible; plans in progress report every few seconds.
-
-    Args:
-        now: seconds since the epoch.
-    """
+    """Delete stagings without activity for a day, as far as possible; plans in progress report every few seconds."""
     newest: dict[str, float] = {}
     names: dict[str, list[str]] = {}
     with suppress(StatecoreError):
@@ -175,11 +166,7 @@ def sweep_stagings(repository: ApplicationRepository, now: float) -> None:
 
 
 def sweep_requests(repository: ApplicationRepository, now: float) -> None:
-    """Delete files of requests that were not retried for a week, as far as possible.
-
-    Args:
-        now: seconds since the epoch.
-    """
+    """Delete files of requests that were not retried for a week, as far as possible."""
     with suppress(StatecoreError):
         for blob in list(repository.blobs.list(repository.names.requests)):
             if now - blob.modified > _KEPT_REQUESTS_SECONDS:

@@ -16,11 +16,6 @@ from statecore.statedir.state_directory import StateDirectory
 
 
 def plan_id_of(said: Mapping[str, Any]) -> str:
-    """The id of a plan.
-
-    Args:
-        said: its actions, and the fingerprints of the directories it is based on, as for JSON.
-    """
     return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
@@ -37,15 +32,7 @@ def refuse_another_plan(directory: StateDirectory, approved: str, plan_id: str) 
 
 
 def refuse_in_use(directory: StateDirectory, instead: str = "") -> None:
-    """Refuse a directory that is in use, for a job that only reads and does not take its lock.
-
-    Args:
-        directory: the directory.
-        instead: what can be done while the application runs, as a sentence.
-
-    Raises:
-        Fenced: a process uses it.
-    """
+    """Refuse a directory that is in use, for a job that only reads and does not take its lock."""
     holder = directory.in_use_by()
     if holder is not None:
         raise Fenced(

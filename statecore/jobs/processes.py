@@ -49,9 +49,6 @@ class ProcessEngine:
     Attributes:
         processes: how many; ``None`` for one per usable core. Each may take the memory budget of the job.
         preloaded: modules that each of them loads while the driver plans.
-
-    Raises:
-        Invalid: fewer than one.
     """
 
     processes: int | None = None
@@ -86,13 +83,7 @@ def local_engine(engine: Engine) -> Engine:
 
 
 class ProcessWorkers:
-    """Local worker processes, until they are closed.
-
-    Args:
-        count: how many.
-        traces: a directory for crash traces.
-        preloaded: modules that each loads at once.
-    """
+    """Local worker processes, until they are closed."""
 
     def __init__(self, count: int, traces: Path, preloaded: Sequence[str]) -> None:
         self._workers: list[_Worker] = []
@@ -182,11 +173,7 @@ class _Worker:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def ask(self, work: Callable[[Sequence[Any]], list[Any]], batch: Sequence[Any], doing: str) -> list[Any]:
-        """Run a batch.
-
-        Raises:
-            Capacity, Retryable, StatecoreError: the process died; see :func:`worker_died`.
-        """
+        """Run a batch."""
         to, back = self._process.stdin, self._process.stdout
         assert to is not None
         assert back is not None

@@ -39,11 +39,7 @@ class Run(Protocol):
 
 
 def parser_of(program: str, description: str, request: str) -> argparse.ArgumentParser:
-    """The arguments that all of these programs take.
-
-    Args:
-        request: the name of its request's class.
-    """
+    """The arguments that all of these programs take."""
     parser = argparse.ArgumentParser(prog=program, description=description)
     parser.add_argument("--request", required=True, help=f"a {request} as JSON")
     parser.add_argument("--report", required=True, type=Path, help="file for the report, or for the error")
@@ -53,9 +49,6 @@ def parser_of(program: str, description: str, request: str) -> argparse.Argument
 
 def reporting(report: Path, work: Callable[[], int]) -> int:
     """Run a program that writes a report, after checking that the report can be written.
-
-    Args:
-        work: does the work, and writes the report with :func:`write_report`.
 
     Returns:
         The exit code of the work; if the report cannot be written, that of the error, which goes to stderr only.
@@ -91,11 +84,6 @@ def _check_report(path: Path) -> None:
 
 def run_command(options: argparse.Namespace, kind: type[Request], run: Run) -> int:
     """Run a job.
-
-    Args:
-        options: parsed by :func:`parser_of`.
-        kind: the request's class.
-        run: runs the request.
 
     Returns:
         The exit code: 0, or that of the error's kind. Report or error is in the file named by ``--report``.

@@ -41,12 +41,7 @@ def check_instance(_: str, instance: str) -> None:
 
 
 def only_tasks(otherwise: str, *, global_too: bool = True) -> Mapping[str, Any]:
-    """Declaration of ``tasks``.
-
-    Args:
-        otherwise: which tasks are meant if none is named.
-        global_too: whether the global stores may be named as a task.
-    """
+    """Declaration of ``tasks``."""
     return declare(
         Several(Text("TASK")),
         title="Tasks",

@@ -25,9 +25,6 @@ def compile_kernels(module: str, machine: Any) -> tuple[dict[str, tuple[str, tup
 
     Returns:
         Symbol and parameter names of each kernel, and the object file.
-
-    Raises:
-        ImportError: a kernel needs Numba's runtime.
     """
     source = importlib.import_module(module)
     table: dict[str, tuple[str, tuple[str, ...]]] = {}

@@ -21,11 +21,7 @@ _NAME = re.compile(r"(\w+)(?:\s+as\s+\w+)?\s*(?:,|\)|$|#[^\n]*)", re.MULTILINE)
 
 
 def source_file(module: str) -> Path:
-    """The file of a module, without importing it.
-
-    Raises:
-        ImportError: it has none, as in a zip archive; Numba could not compile it either.
-    """
+    """The file of a module, without importing it."""
     spec = util.find_spec(module)
     if spec is None or spec.origin is None:
         raise ImportError(f"kernel module {module} has no source file")

@@ -44,11 +44,7 @@ class KernelLibrary:
         self._kernels: dict[str, native.Kernel] = {}
 
     def warm(self) -> None:
-        """Load the kernels, compiling them first if no usable machine code is cached. Cheap if already loaded.
-
-        Raises:
-            Invalid: they cannot be compiled or loaded on this machine.
-        """
+        """Load the kernels, compiling them first if no usable machine code is cached. Cheap if already loaded."""
         if not self._kernels:
             self._kernels.update(native.load(self.source))
 
@@ -64,10 +60,6 @@ class KernelLibrary:
         Args:
             arguments: numbers, contiguous arrays (passed as addresses; they live until the call returns), or ``None``
                 (address 0).
-
-        Raises:
-            TypeError: wrong parameters.
-            ValueError: an array is not contiguous.
         """
         self.warm()
         kernel = self._kernels[name]

@@ -57,9 +57,6 @@ def load(module: str) -> dict[str, Kernel]:
     """Load the kernels of a source module, compiling and caching them first if necessary.
 
     The source module is imported only to compile.
-
-    Raises:
-        Invalid: this CPU is not supported, or Numba or llvmlite cannot be used.
     """
     with _lock:
         machine = _this_machine()

@@ -78,10 +78,6 @@ class Blobs(ABC):
 
         Returns:
             Whether it was put; ``False`` if a blob of that name exists, whatever it contains.
-
-        Raises:
-            NotFound: there is no such file.
-            Invalid, Capacity, Retryable: see the module; nothing was put.
         """
 
     def replace(self, name: str, content: bytes | Path) -> None:
@@ -90,30 +86,17 @@ class Blobs(ABC):
         Of several concurrent calls any may be the last, so all MUST have the same bytes: only a blob named by its hash
         may be replaced. Readers see the old blob or the new one; only an implementation that cannot do that shows none
         for a moment.
-
-        Raises:
-            NotFound: there is no such file.
-            Invalid, Capacity, Retryable: see the module.
         """
         while not self.put_if_absent(name, content):
             self.delete(name)
 
     @abstractmethod
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
-        """The bytes of a blob from ``start`` to before ``end``, or to its end; fewer if it is shorter.
-
-        Raises:
-            NotFound: there is no such blob.
-            Invalid: ``start`` is negative, or ``end`` before it.
-        """
+        """The bytes of a blob from ``start`` to before ``end``, or to its end; fewer if it is shorter."""
 
     @abstractmethod
     def head(self, name: str) -> Blob:
-        """Metadata of one blob, with its checksum.
-
-        Raises:
-            NotFound: there is no such blob.
-        """
+        """Metadata of one blob, with its checksum."""
 
     @abstractmethod
     def list(self, prefix: str = "") -> Iterator[Blob]:
@@ -136,19 +119,11 @@ class Blobs(ABC):
 
     @abstractmethod
     def local_path(self, name: str) -> Path | None:
-        """A local file that is the blob, to be linked or read and never written to; ``None`` if there is none.
-
-        Raises:
-            NotFound: there is no such blob.
-        """
+        """A local file that is the blob, to be linked or read and never written to; ``None`` if there is none."""
 
 
 def checked_name(name: str) -> str:
-    """Validate a name and return it.
-
-    Raises:
-        Invalid: it is not a valid name.
-    """
+    """Validate a name and return it."""
     if not isinstance(name, str) or not all(map(_PART.fullmatch, name.split("/"))):
         raise Invalid(
             f"{name!a} is not a valid blob name.",
@@ -160,11 +135,7 @@ def checked_name(name: str) -> str:
 
 
 def checked_range(start: int, end: int | None) -> None:
-    """Validate a byte range.
-
-    Raises:
-        Invalid: it begins before 0, or ends before it begins.
-    """
+    """Validate a byte range."""
     if start < 0 or (end is not None and end < start):
         raise Invalid(
             f"Bytes {start} to {end} are not a valid range.",

@@ -24,15 +24,7 @@ class Checksum(NamedTuple):
 
     @staticmethod
     def of(content: bytes | Path, part: int = 0) -> Checksum:
-        """Compute the checksum of bytes.
-
-        Args:
-            content: the bytes, or a local file.
-            part: bytes of a part; 0 for the checksum of the whole.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
+        """Compute the checksum of bytes."""
         total, at, parts = 0, 0, bytearray()
         with io.BytesIO(content) if isinstance(content, bytes) else content.open("rb") as file:
             while piece := file.read(min(_CHUNK, part - at) if part else _CHUNK):

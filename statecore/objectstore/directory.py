@@ -64,12 +64,7 @@ class Sharing(Enum):
 
 
 class DirectoryBlobs(Blobs):
-    """Blobs below a directory, which is created with the first one.
-
-    Args:
-        sharing: what uploaded files share with their blobs.
-        passing: whether the blobs are useless after the process dies, so that nothing is synced.
-    """
+    """Blobs below a directory, which is created with the first one."""
 
     def __init__(self, root: AnyPath, sharing: Sharing = Sharing.NAMES, *, passing: bool = False) -> None:
         self._root, self._sharing, self._passing = Path(root), sharing, passing

@@ -33,22 +33,12 @@ class Pointers(ABC):
 
     @abstractmethod
     def read(self, name: str) -> PointerValue | None:
-        """The current content of a pointer; ``None`` if there is none.
-
-        Raises:
-            Invalid, Retryable: it cannot be read; this does not mean that there is none.
-        """
+        """The current content of a pointer; ``None`` if there is none."""
 
     @abstractmethod
     def swap(self, name: str, content: bytes, expected: str | None) -> str | None:
         """Replace or create a pointer.
 
-        Args:
-            expected: the version to replace; ``None`` if there must be none.
-
         Returns:
             The new version, or ``None`` if the current version was not the expected one; then nothing changed.
-
-        Raises:
-            Invalid, Capacity, Retryable: it cannot be written, or the outcome is unknown.
         """

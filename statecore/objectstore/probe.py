@@ -28,10 +28,6 @@ def probe(place: str, blobs: Blobs, pointers: Pointers) -> None:
     """Test a location.
 
     Blobs and pointers are below the same prefix, which is their own.
-
-    Raises:
-        Invalid: a guarantee is not kept (the message says which), or missing permissions.
-        Capacity, Retryable: the location is full, or cannot be reached.
     """
     try:
         ensure(blobs.put_if_absent("once", b"first"), place, "did not keep a blob", "put")
@@ -84,11 +80,7 @@ def probe(place: str, blobs: Blobs, pointers: Pointers) -> None:
 
 
 def ensure(kept: bool, place: str, otherwise: str, promise: str) -> None:
-    """Raise unless a guarantee was kept; the error's context names it.
-
-    Raises:
-        Invalid: it was not kept.
-    """
+    """Raise unless a guarantee was kept; the error's context names it."""
     if not kept:
         raise Invalid(
             f"{place} {otherwise}. Concurrent jobs would destroy each other's work there.",

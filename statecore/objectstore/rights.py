@@ -13,13 +13,7 @@ from statecore.errors import Invalid
 
 
 def permission_error(error: OSError, failed: str, root: Path, *, writing: bool, **context: Any) -> Invalid:
-    """The error to raise if the system denies this user access to a directory.
-
-    Args:
-        failed: what failed, as the beginning of a sentence.
-        writing: whether it was to be written.
-        context: fields of the error, for machines.
-    """
+    """The error to raise if the system denies this user access to a directory."""
     path = Path(os.fsdecode(error.filename)) if error.filename else root
     path = path if path.is_relative_to(root) else root
     user, where, whose = f"the user {_user(os.geteuid())}", _closest(path), ""

@@ -38,14 +38,7 @@ _TOKEN = "statecore-put"
 
 
 class S3Blobs(S3Requests, Blobs):
-    """Blobs below a prefix of a bucket.
-
-    Args:
-        location: the place; the bucket must exist.
-        client: a boto3 client; by default created with the first request.
-        part: bytes of a part of a large blob; more if there would be more than 10,000 parts.
-        options: those of :class:`S3Requests`.
-    """
+    """Blobs below a prefix of a bucket."""
 
     def __init__(self, location: S3Location, client: Any = None, *, part: int = PART, **options: Any) -> None:
         super().__init__(location, client, **options)

@@ -42,13 +42,7 @@ def was_sent_again(error: Any) -> bool:
 
 
 def s3_error(location: S3Location, doing: str, name: str, error: Exception, client: Any = None) -> StatecoreError:
-    """The error to raise for one of botocore's.
-
-    Args:
-        doing: the failed operation: ``put``, ``read``, ``listed``, ``deleted``.
-        name: of the blob, or the prefix of a listing.
-        client: the client, for the server's URL.
-    """
+    """The error to raise for one of botocore's."""
     endpoint = location.endpoint or (client.meta.endpoint_url if client is not None else "")
     where = {"blob": name, "location": str(location), "endpoint": endpoint}
     asked = f" Endpoint: {endpoint}." if endpoint else ""

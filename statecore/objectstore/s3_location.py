@@ -73,11 +73,7 @@ class S3Location:
     kms_key: str | None = None
 
     def __post_init__(self) -> None:
-        """Validate the fields.
-
-        Raises:
-            Invalid: the bucket or the prefix is invalid, or a KMS key is given without its encryption.
-        """
+        """Validate the fields."""
         if not _BUCKET.fullmatch(self.bucket):
             raise Invalid(
                 f"{self.bucket!a} is not a valid bucket name.",
@@ -120,11 +116,7 @@ class S3Location:
 
     @staticmethod
     def of_url(url: str) -> S3Location:
-        """Parse a URL.
-
-        Raises:
-            Invalid: it is no S3 location; or it contains a user or a password.
-        """
+        """Parse a URL."""
         parts = urlsplit(url)
         action = "Give s3://bucket/prefix, with endpoint, region, encryption or kms-key after a question mark."
         if parts.scheme != "s3" or not parts.netloc or parts.fragment:
@@ -185,11 +177,7 @@ class EncryptionArguments:
 
 
 def encryption_of(location: S3Location) -> EncryptionArguments:
-    """Encryption arguments of requests to a location.
-
-    Raises:
-        Invalid: the customer key is missing or malformed.
-    """
+    """Encryption arguments of requests to a location."""
     if location.encryption is Encryption.SSE_S3:
         return EncryptionArguments({"ServerSideEncryption": "AES256"}, {})
     if location.encryption is Encryption.SSE_KMS:
@@ -223,16 +211,7 @@ def _region_of_other_sdks() -> str | None:
 def make_client(
     location: S3Location, attempts: int = DEFAULT_RETRIES.attempts, timeout: float = DEFAULT_RETRIES.timeout
 ) -> Any:
-    """A boto3 client for a location; it is thread-safe.
-
-    Args:
-        attempts: maximum number of times a request is sent, with increasing random pauses by botocore.
-        timeout: seconds after which a connection, or an answer without data, counts as lost.
-
-    Raises:
-        MissingExtra: boto3 is not installed.
-        Invalid: unknown profile, or malformed URL.
-    """
+    """A boto3 client for a location; it is thread-safe."""
     require("s3")
     import boto3
     from botocore.config import Config

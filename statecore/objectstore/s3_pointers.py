@@ -58,11 +58,7 @@ class S3Pointers(S3Requests, Pointers):
         )
 
     def _own_version(self, name: str, content: bytes) -> str:
-        """The version after a swap whose reply may have been lost, if the pointer has its content.
-
-        Raises:
-            Retryable: it has another content, which may have replaced this one.
-        """
+        """The version after a swap whose reply may have been lost, if the pointer has its content."""
         now = self.read(name)
         if now is not None and now.content == content:
             return now.version

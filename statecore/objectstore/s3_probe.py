@@ -23,12 +23,7 @@ _REFUSED, _ABSENT = 400, 404
 
 
 def probe(location: S3Location, client: Any = None) -> None:
-    """Test a server.
-
-    Raises:
-        Invalid: the server does not keep a guarantee (the message says which), no such bucket, or missing permissions.
-        Retryable: it cannot be reached.
-    """
+    """Test a server."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     client = make_client(location) if client is None else client

@@ -20,14 +20,7 @@ _FIRST_PAUSE = 0.05
 
 
 class S3Requests:
-    """Requests to a location.
-
-    Args:
-        location: the place; the bucket must exist.
-        client: a boto3 client; by default created with the first request.
-        sleep: waits the given seconds.
-        uniform: a random number between two.
-    """
+    """Requests to a location."""
 
     def __init__(
         self,

@@ -45,9 +45,6 @@ class ReadTaskManifest(NamedTuple):
 class ApplicationRepository:
     """The snapshots of one application in a repository.
 
-    Raises:
-        Invalid: no application can have that id.
-
     Attributes:
         names: names of the application's blobs and pointers.
     """
@@ -59,12 +56,7 @@ class ApplicationRepository:
 
     @staticmethod
     def at(url: str, application_id: str, patience: RetryPolicy = DEFAULT_RETRIES) -> ApplicationRepository:
-        """Open the repository at a URL; ``patience`` bounds how long its server may let this process wait.
-
-        Raises:
-            NotFound: there is no repository.
-            Invalid, Retryable: see :func:`statecore.repository.repository.open_repository`.
-        """
+        """Open the repository at a URL; ``patience`` bounds how long its server may let this process wait."""
         return ApplicationRepository(open_repository(url, patience), application_id)
 
     @property
@@ -74,22 +66,14 @@ class ApplicationRepository:
 
     @property
     def blobs(self) -> Blobs:
-        """All blobs of the repository."""
         return self.repository.place.blobs
 
     @property
     def pointers(self) -> Pointers:
-        """All pointers of the repository."""
         return self.repository.place.pointers
 
     def read_head(self) -> ReadHead | None:
-        """The head; ``None`` where nothing of the application was ever published.
-
-        Raises:
-            Corrupted: it is damaged.
-            Invalid: it is of another repository, application or version.
-            Retryable: it could not be read.
-        """
+        """The head; ``None`` where nothing of the application was ever published."""
         found = self.pointers.read(self.names.head)
         if found is None:
             return None
@@ -97,24 +81,14 @@ class ApplicationRepository:
         return ReadHead(document.value, document.raw, found.version)
 
     def head(self) -> Head:
-        """The head of an application that must have one.
-
-        Raises:
-            NotFound: the application has no snapshot here.
-            Corrupted: the head is missing, although there are snapshots that it had named.
-            Corrupted, Invalid, Retryable: as :meth:`read_head`.
-        """
+        """The head of an application that must have one."""
         found = self.read_head()
         if found is None or not found.head.snapshots:
             raise self._none()
         return found.head
 
     def check_writable(self) -> None:
-        """Put and delete an empty blob, so that missing rights fail before hours of work.
-
-        Raises:
-            Invalid, Capacity, Retryable: the repository cannot be written to.
-        """
+        """Put and delete an empty blob, so that missing rights fail before hours of work."""
         name = f"{self.names.staging('rights')}/{uuid.uuid4().hex}"
         self.blobs.put_if_absent(name, b"")
         self.blobs.delete(name)
@@ -196,13 +170,7 @@ class ApplicationRepository:
         return applications_in(self.repository)
 
     def manifest(self, entry: SnapshotEntry) -> Document[Manifest]:
-        """The manifest of a published snapshot.
-
-        Raises:
-            Corrupted: it is missing or damaged.
-            Invalid: it is of another version, repository or application.
-            Retryable: it could not be read.
-        """
+        """The manifest of a published snapshot."""
         name = self.names.manifest(entry.snapshot)
         try:
             content = self.blobs.get(name)
@@ -230,13 +198,7 @@ class ApplicationRepository:
             )
 
     def parts(self, references: Sequence[TaskManifestReference]) -> dict[str, ReadTaskManifest]:
-        """Task manifests by task; those of one blob are read in one request, several blobs at once.
-
-        Raises:
-            Corrupted: one is missing or damaged, or contradicts itself.
-            Invalid: one is of another version, or its databases are of another layout.
-            Retryable: one could not be read.
-        """
+        """Task manifests by task; those of one blob are read in one request, several blobs at once."""
         by_blob: dict[str, list[TaskManifestReference]] = {}
         for reference in references:
             by_blob.setdefault(reference.extent.blob, []).append(reference)
@@ -265,11 +227,7 @@ class ApplicationRepository:
 
     @contextmanager
     def read_to_publish(self) -> Iterator[None]:
-        """Wrap what a publication reads of the newest snapshot: damage there blocks every publication.
-
-        Raises:
-            Corrupted: the newest snapshot is damaged; the action says how to remove it from the head.
-        """
+        """Wrap what a publication reads of the newest snapshot: damage there blocks every publication."""
         try:
             yield
         except Corrupted as error:
@@ -281,17 +239,7 @@ class ApplicationRepository:
             ) from error
 
     def read(self, extent: Extent, what: str, **context: Any) -> bytes:
-        """Read the bytes of an extent, without verifying them.
-
-        Args:
-            extent: the bytes to read.
-            what: name of the file for messages.
-            context: fields of the error for machines.
-
-        Raises:
-            Corrupted: there is no such blob.
-            Retryable: it could not be read.
-        """
+        """Read the bytes of an extent, without verifying them."""
         try:
             return self.blobs.get(extent.blob, extent.start, extent.start + extent.bytes)
         except NotFound as error:

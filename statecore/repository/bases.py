@@ -55,17 +55,7 @@ def put_bases(
     known: Mapping[str, Extent],
     done: Callable[[int], None] = lambda _: None,
 ) -> list[tuple[BaseFile, ...]]:
-    """Upload the files of bases that are not ``known``; all are durable when this returns.
-
-    Args:
-        bases: the files of each base.
-        known: extents of files that need not be uploaded, by hash; already verified
-            (:func:`statecore.repository.blob_verification.missing_files`).
-        done: gets the bytes of each uploaded file, perhaps from several threads at once.
-
-    Raises:
-        Corrupted, NotFound, Invalid, Capacity, Retryable: see :func:`statecore.repository.upload.put_files`.
-    """
+    """Upload the files of bases that are not ``known``; all are durable when this returns."""
     new = {file.sha256: file for files in bases for file in files if file.sha256 not in known}
     extents = dict(
         zip(new, put_files(app_repository.blobs, app_repository.names, list(new.values()), done), strict=True)

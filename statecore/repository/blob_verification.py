@@ -57,19 +57,7 @@ class NamedFile(NamedTuple):
 
 
 def is_intact(blobs: Blobs, name: str, content: bytes | Path, size: int) -> bool:
-    """Whether a blob has the content it should have, as far as can be told without moving its bytes over the network.
-
-    Args:
-        blobs: the repository's blobs.
-        name: the blob, named by its hash.
-        content: the expected content.
-        size: its size in bytes.
-
-    Raises:
-        NotFound: there is no such blob.
-        Corrupted: blob and local file differ, and it is the local file that does not match its hash.
-        Invalid, Retryable: the blob could not be read.
-    """
+    """Whether a blob has the content it should have, as far as can be told without moving its bytes over the network."""
     whole = _is_whole(blobs, name, content, size)
     if not whole and isinstance(content, Path):
         refuse_changed(content, size, name.rpartition("/")[2])
@@ -87,18 +75,7 @@ def _is_whole(blobs: Blobs, name: str, content: bytes | Path, size: int) -> bool
 
 
 def refuse_changed(file: Path, size: int, digest: str) -> None:
-    """Refuse a finished local file that changed, before a blob that differs from it is taken for damaged.
-
-    Args:
-        file: the file.
-        size: its size when it was finished.
-        digest: its hex SHA-256 when it was finished.
-
-    Raises:
-        Corrupted: it has changed.
-        NotFound: it does not exist.
-        Invalid: it may not be read.
-    """
+    """Refuse a finished local file that changed, before a blob that differs from it is taken for damaged."""
     try:
         is_same = file_sha256(file) == digest
     except OSError as error:
@@ -125,18 +102,7 @@ def missing_files(
     *,
     read: int | None = READ_BYTES,
 ) -> set[NamedFile]:
-    """Named files that are missing or damaged in the repository.
-
-    Args:
-        blobs: the repository's blobs.
-        named: the files to verify.
-        at_hand: local copies of them, by hash.
-        read: limit of bytes to read; ``None`` for all, 0 for none.
-
-    Raises:
-        Corrupted: a blob and the local files differ, and it is a local file that does not match its hash.
-        Invalid, Retryable: a blob could not be read.
-    """
+    """Named files that are missing or damaged in the repository."""
     by_blob: dict[str, list[NamedFile]] = {}
     for one in sorted(set(named), key=lambda one: (one.extent.blob, one.extent.start, one.extent.bytes)):
         by_blob.setdefault(one.extent.blob, []).append(one)
@@ -156,17 +122,7 @@ def missing_files(
 
 
 def sizes(blobs: Blobs, names: Iterable[str], below: str, *, listed_from: int = _LISTED_FROM) -> dict[str, int]:
-    """Sizes of the blobs that exist.
-
-    Args:
-        blobs: the repository's blobs.
-        names: names of the blobs.
-        below: their common prefix.
-        listed_from: from this many blobs on, names are listed before single requests.
-
-    Raises:
-        Invalid, Retryable: the repository could not be read.
-    """
+    """Sizes of the blobs that exist."""
     wanted = set(names)
     found: dict[str, int] = {}
     if len(wanted) >= listed_from:

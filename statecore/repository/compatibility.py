@@ -39,14 +39,7 @@ class Difference(NamedTuple):
 
 
 def differences(task: str, store: StoreSnapshot, spec: ApplicationSpec, *, empty: bool) -> tuple[Difference, ...]:
-    """What keeps a store of a snapshot from being usable; empty for a store that is not declared.
-
-    Args:
-        task: its task in the snapshot.
-        store: the store.
-        spec: the application's spec.
-        empty: whether it is placed without data.
-    """
+    """What keeps a store of a snapshot from being usable; empty for a store that is not declared."""
     declared = spec.store(store.store)
     if declared is None:
         return ()

@@ -51,11 +51,7 @@ class Conflicts:
         return {task for task in then.keys() | now.keys() if _hash(then.get(task)) != _hash(now.get(task))}
 
     def refuse(self, current: HeadState, wanted: PublicationRequest) -> None:
-        """Refuse to replace what other jobs have published since the job began.
-
-        Raises:
-            Fenced, Corrupted: they have, or the head has gone back, or was rebuilt.
-        """
+        """Refuse to replace what other jobs have published since the job began."""
         if current.generation < self._begun.generation:
             raise (
                 self._app_repository.lost_head()
@@ -74,12 +70,7 @@ class Conflicts:
             )
 
     def rebased(self, current: HeadState, wanted: PublicationRequest) -> list[TaskManifest]:
-        """The job's task manifests based on the newest snapshot, without those that it has already.
-
-        Raises:
-            Fenced: what other jobs have published and what this job has made do not fit together.
-            Corrupted, Invalid, Retryable: what they have published cannot be used.
-        """
+        """The job's task manifests based on the newest snapshot, without those that it has already."""
         there = self._reader.parts(reference for task, reference in current.references.items() if task in wanted.made)
         made = []
         for part in wanted.parts:

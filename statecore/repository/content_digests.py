@@ -45,11 +45,7 @@ _DOCUMENT = DocumentType(
 
 
 def keep_content(app_repository: ApplicationRepository, identity: str, content: StoreDigest, made_by: str) -> None:
-    """Save a store's content digest, replacing one that cannot be read.
-
-    Raises:
-        Invalid, Capacity, Retryable: see :meth:`Blobs.put_if_absent`.
-    """
+    """Save a store's content digest, replacing one that cannot be read."""
     document = _DOCUMENT.encode(SavedDigest(identity, content.rows, content.bytes, content.digest, made_by))
     name = app_repository.names.content(identity)
     if not app_repository.blobs.put_if_absent(name, document) and known_content(app_repository, identity) is None:

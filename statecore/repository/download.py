@@ -86,22 +86,7 @@ def download(
     keeps: bool = True,
     piece_bytes: int = PIECE_BYTES,
 ) -> Downloaded:
-    """Download files into ``<directory>/files``, except those that exist there.
-
-    Args:
-        app_repository: the application's repository.
-        wanted: the files.
-        directory: the target directory.
-        at_hand: local files that are known to be intact, by hash; they are linked.
-        advance: gets the bytes that were downloaded or existed, as it goes.
-        keeps: whether the directory outlives a job that fails; for the operator's message.
-        piece_bytes: largest request.
-
-    Raises:
-        Corrupted: a file is missing, too short, or does not match its hash; others may have been downloaded.
-        Retryable: the repository could not be reached.
-        Capacity, Invalid: the disk is full, or may not be written to.
-    """
+    """Download files into ``<directory>/files``, except those that exist there."""
     with translated_errors(directory, keeps=keeps):
         make_directories(directory / FILES)
         make_directories(directory / _PARTIAL)

@@ -96,18 +96,7 @@ HEAD = DocumentType(
 
 
 def decoded_head(content: bytes, repository: str, application_id: str, repair: str) -> Document[Head]:
-    """Decode and validate a head.
-
-    Args:
-        content: its bytes.
-        repository: id of the repository that it was read from.
-        application_id: the application that it was read for.
-        repair: the command that rebuilds it, for messages.
-
-    Raises:
-        Corrupted: it is damaged.
-        Invalid: it is of another version, or was copied from another repository or application.
-    """
+    """Decode and validate a head."""
     try:
         found = HEAD.read(content)
     except Invalid as error:

@@ -19,7 +19,6 @@ class HeadState(NamedTuple):
 
     @property
     def references(self) -> dict[str, TaskManifestReference]:
-        """References to the task manifests, by task."""
         return {} if self.manifest is None else {part.task: part for part in self.manifest.value.parts}
 
     @property
@@ -41,22 +40,14 @@ class HeadReader:
         self.known: dict[str, ReadTaskManifest] = {}
 
     def read(self) -> HeadState:
-        """Read the head and the newest manifest.
-
-        Raises:
-            Corrupted, Invalid, Retryable: the head or the newest manifest cannot be used.
-        """
+        """Read the head and the newest manifest."""
         head = self._app_repository.read_head()
         newest = None if head is None else head.head.newest
         with self._app_repository.read_to_publish():
             return HeadState(head, None if newest is None else self._app_repository.manifest(newest))
 
     def parts(self, references: Iterable[TaskManifestReference]) -> Mapping[str, ReadTaskManifest]:
-        """Task manifests by task; those in one blob are read in one request.
-
-        Raises:
-            Corrupted, Invalid, Retryable: one cannot be used.
-        """
+        """Task manifests by task; those in one blob are read in one request."""
         wanted = list(references)
         with self._app_repository.read_to_publish():
             found = self._app_repository.parts([one for one in wanted if one.sha256 not in self.known])

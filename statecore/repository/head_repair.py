@@ -96,14 +96,7 @@ class _Found(NamedTuple):
 
 
 def plan_repair(app_repository: ApplicationRepository, advance: Callable[[], None] = lambda: None) -> RepairPlan:
-    """Inspect a head and plan its repair; ``advance`` is called for each snapshot. Nothing is changed.
-
-    Raises:
-        NotFound: there is neither head nor manifest of this application.
-        Invalid: the head, a manifest or a task manifest is of another release; or the head cannot be used, and all
-            manifests are of another repository; or there is no right to read.
-        Retryable: the repository could not be read.
-    """
+    """Inspect a head and plan its repair; ``advance`` is called for each snapshot. Nothing is changed."""
     pointed = app_repository.pointers.read(app_repository.names.head)
     if pointed is None:
         return _plan_of_manifests(app_repository, ("it is missing", "head-missing"), None, {}, advance)
@@ -120,13 +113,7 @@ def plan_repair(app_repository: ApplicationRepository, advance: Callable[[], Non
 
 
 def apply_repair(app_repository: ApplicationRepository, plan: RepairPlan) -> None:
-    """Swap the head as planned.
-
-    Raises:
-        Fenced: the head was swapped since it was read, or this is another repository by now; nothing was changed.
-        Corrupted: the repository has lost its descriptor since.
-        Invalid, Capacity, Retryable: it could not be swapped, or it is unknown whether it was.
-    """
+    """Swap the head as planned."""
     if plan.wrong is None:
         return
     refuse_another_descriptor(app_repository.repository)

@@ -26,14 +26,7 @@ def warnings_of(
     stores: Mapping[str, Sequence[StoreSnapshot]],
     known: Mapping[str, ReadTaskManifest],
 ) -> tuple[str, ...]:
-    """Warnings about missing inherited files.
-
-    Args:
-        app_repository: the application's repository.
-        references: task manifests that are inherited whole.
-        stores: inherited stores, by task, of task manifests that were written again.
-        known: task manifests that were just read, by the hash of their documents.
-    """
+    """Warnings about missing inherited files."""
     if not references and not any(stores.values()):
         return ()
     try:

@@ -32,11 +32,7 @@ _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 
 
 class Layout:
-    """Names of one application's blobs and pointers.
-
-    Raises:
-        Invalid: no application can have that id.
-    """
+    """Names of one application's blobs and pointers."""
 
     def __init__(self, application_id: str) -> None:
         if not application_id or application_id in (".", "..") or not _LEGAL.issuperset(application_id):
@@ -65,7 +61,6 @@ class Layout:
         return f"{self._root}/manifests/"
 
     def manifest(self, snapshot: str) -> str:
-        """Manifest of a snapshot."""
         return f"{self.manifests}{snapshot}.json"
 
     def parts(self, sha256: str) -> str:

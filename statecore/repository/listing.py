@@ -72,11 +72,7 @@ class SnapshotView:
 
 
 def list_applications(repository: Repository) -> list[ApplicationView]:
-    """Every application that a repository has files of, by name.
-
-    Raises:
-        Invalid, Retryable: the repository could not be read.
-    """
+    """Every application that a repository has files of, by name."""
     app_repositories = [ApplicationRepository(repository, name) for name in applications_in(repository)]
     with ThreadPoolExecutor(AT_ONCE, "statecore-verify") as pool:
         return list(pool.map(list_application, app_repositories))
@@ -131,29 +127,14 @@ def require_snapshots(repository: Repository, views: Sequence[ApplicationView]) 
 def list_snapshots(
     app_repository: ApplicationRepository, head: Head, advance: Callable[[], None] = lambda: None, *, held: bool = False
 ) -> list[VerifiedSnapshot]:
-    """The snapshots that a head names, newest first, with damage of their manifests and task manifests.
-
-    Args:
-        app_repository: the application's repository.
-        head: its head.
-        advance: called for each snapshot.
-        held: whether to add up the bytes that only each snapshot holds; takes about 100 bytes of memory for each file
-            of each task manifest.
-
-    Raises:
-        Retryable: the repository could not be read.
-    """
+    """The snapshots that a head names, newest first, with damage of their manifests and task manifests."""
     with Verification(app_repository, named=held) as verification:
         found = verification.snapshots(head.snapshots, advance)
         return held_bytes(found, verification.named) if held else found
 
 
 def entry_of(app_repository: ApplicationRepository, head: Head, snapshot: str) -> SnapshotEntry:
-    """The head's entry of a snapshot, by id or :data:`statecore.repository.layout.NEWEST`.
-
-    Raises:
-        NotFound: no such snapshot is published.
-    """
+    """The head's entry of a snapshot, by id or :data:`statecore.repository.layout.NEWEST`."""
     entry = head.newest if snapshot == NEWEST else head.entry(snapshot)
     if entry is not None:
         return entry
@@ -171,12 +152,7 @@ def entry_of(app_repository: ApplicationRepository, head: Head, snapshot: str) -
 
 
 def describe_snapshot(app_repository: ApplicationRepository, head: Head, snapshot: str) -> SnapshotView:
-    """One snapshot in detail, by id or :data:`statecore.repository.layout.NEWEST`.
-
-    Raises:
-        NotFound: no such snapshot is published.
-        Retryable: the repository could not be read.
-    """
+    """One snapshot in detail, by id or :data:`statecore.repository.layout.NEWEST`."""
     entry = entry_of(app_repository, head, snapshot)
     with Verification(app_repository) as verification:
         (verified,) = verification.snapshots([entry])

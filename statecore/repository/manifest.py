@@ -122,7 +122,6 @@ class ChangelogEnd:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The topic and partition."""
         return TopicPartition(self.topic, self.partition)
 
 
@@ -203,7 +202,6 @@ class StoreSnapshot:
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of all its files."""
         return sum(extent.bytes for _, extent in self.extents)
 
 
@@ -216,7 +214,6 @@ class TaskManifest:
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of all its files."""
         return sum(store.file_bytes for store in self.stores)
 
     @property
@@ -235,12 +232,7 @@ class TaskManifest:
         return _hash_of([store.store, store.identity] for store in self.stores)
 
     def as_of(self, cut_ms: int | None, horizon_ms: int | None = None) -> TaskManifest:
-        """The task manifest with the later time at which its manifest knows that no record existed beyond its ends.
-
-        Args:
-            cut_ms: that time, in ms since the epoch.
-            horizon_ms: how long deletes were kept then.
-        """
+        """The task manifest with the later time at which its manifest knows that no record existed beyond its ends."""
         known = [_is_cut(store, cut_ms, horizon_ms) for store in self.stores]
         if cut_ms is None or all(known):
             return self
@@ -323,7 +315,6 @@ class Manifest:
         return sum(part.file_bytes for part in self.parts)
 
     def part(self, task: str) -> TaskManifestReference | None:
-        """Reference to the task manifest of a task, if it has one."""
         return next((part for part in self.parts if part.task == task), None)
 
 
@@ -332,18 +323,7 @@ PART = DocumentType("task manifest", VERSION, TaskManifest, OTHER_RELEASE, is_op
 
 
 def verified_content(content: bytes, expected: str, what: str, action: str, **context: Any) -> bytes:
-    """Return ``content`` if it has the expected SHA-256.
-
-    Args:
-        content: the bytes.
-        expected: their SHA-256, in hex.
-        what: their name for messages.
-        action: what to do where they differ.
-        context: fields of the error for machines.
-
-    Raises:
-        Corrupted: the hash differs.
-    """
+    """Return ``content`` if it has the expected SHA-256."""
     if sha256(content).hexdigest() != expected:
         raise Corrupted(
             f"{what} is damaged (its SHA-256 differs from the recorded one).",

@@ -31,20 +31,7 @@ class Pinned(NamedTuple):
 
 
 def pin(app_repository: ApplicationRepository, snapshot: str, note: str | None = None) -> Pinned:
-    """Pin a snapshot, by id or :data:`statecore.repository.layout.NEWEST`.
-
-    Args:
-        app_repository: the application's repository.
-        snapshot: the snapshot.
-        note: the reason; ``None`` keeps the present one.
-
-    Raises:
-        NotFound: no such snapshot is published.
-        Invalid: the note is too long for a head, which is read often.
-        Fenced: the place has become another repository.
-        Corrupted, Invalid, Capacity, Retryable: the head cannot be read or swapped, or it is unknown whether it was:
-            running it again finds out.
-    """
+    """Pin a snapshot, by id or :data:`statecore.repository.layout.NEWEST`."""
     if note is not None and len(note) > NOTE_CHARACTERS:
         raise Invalid(
             f"The note has {len(note)} characters; the head, which is read often, allows {NOTE_CHARACTERS}.",
@@ -55,11 +42,7 @@ def pin(app_repository: ApplicationRepository, snapshot: str, note: str | None =
 
 
 def unpin(app_repository: ApplicationRepository, snapshot: str) -> Pinned:
-    """Unpin a snapshot; retention may leave it out of the next head.
-
-    Raises:
-        NotFound, Fenced, Corrupted, Invalid, Capacity, Retryable: as :func:`pin`.
-    """
+    """Unpin a snapshot; retention may leave it out of the next head."""
     return _set(app_repository, snapshot, pinned=False, note="")
 
 

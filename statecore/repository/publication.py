@@ -98,20 +98,7 @@ class Published:
 
 
 class Publication:
-    """One publication; made when a job begins, to detect what other jobs publish while it runs.
-
-    Args:
-        app_repository: the application's repository.
-        spec: the application's spec.
-        request: request id, by which a retry recognises what an earlier attempt has published.
-        origin: the command.
-        clock: seconds since the epoch.
-        name: makes the random part of a snapshot's id.
-        faults: fault points of tests.
-
-    Raises:
-        Corrupted, Invalid, Retryable: the head or the newest manifest cannot be used.
-    """
+    """One publication; made when a job begins, to detect what other jobs publish while it runs."""
 
     def __init__(
         self,
@@ -144,11 +131,7 @@ class Publication:
         return () if self._begun.head is None else self._begun.head.head.snapshots
 
     def parts(self) -> dict[str, TaskManifest]:
-        """All task manifests of the newest snapshot when the job began, by task; read once.
-
-        Raises:
-            Corrupted, Invalid, Retryable: one cannot be used.
-        """
+        """All task manifests of the newest snapshot when the job began, by task; read once."""
         return {task: read.part for task, read in self._reader.parts(self._begun.references.values()).items()}
 
     def earlier(self) -> Published | None:
@@ -174,33 +157,9 @@ class Publication:
     ) -> Published | None:
         """Publish what a job has built.
 
-        Args:
-            parts: task manifests with the stores that it has built; all that they name is durable.
-            whole: whether these are all stores of all tasks of the application: all others are dropped. Else the others
-                stay as in the newest snapshot, unless ``tasks`` says more.
-            tasks: all tasks that the application has now, where the job knows them. The others are dropped, and so are
-                stores that the spec does not declare any more, or declares otherwise; warnings say so.
-            rebase: called, on every attempt, for each task that the newest snapshot has: also where that is still the
-                one that the job began with, because the plan of a retry may be older. Without it a task that other jobs
-                have published since the job began is ``Fenced``.
-            refused: stores, as task and name, whose newest ends were refused with evidence: these may go back, as long
-                as no other job has published the store.
-            cuts: by task, a time at which no record existed beyond the ends of any of its stores. It is recorded in the
-                manifest for tasks that are neither built nor published by other jobs; their task manifests are not
-                written.
-            hourly: whether to check everything inherited, and only in the first publication of an hour of the clock.
-                Else what the job did not build, and the bases of its stores, are checked each time.
-
         Returns:
             The snapshot; where another attempt of the same request was first, that one. ``None`` where there was
             nothing left to publish.
-
-        Raises:
-            Fenced: other jobs have published one of these tasks since, or are ahead; or the place has become another
-                repository.
-            Corrupted, Invalid, Retryable, Capacity: the repository cannot be used, or it is unknown whether the
-                snapshot was published: a retry of the same request finds out.
-            StatecoreError: a task manifest contradicts itself, and nothing was put.
         """
         if (earlier := self.earlier()) is not None:
             return earlier

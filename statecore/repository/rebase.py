@@ -58,17 +58,8 @@ class Compaction(NamedTuple):
 def rebase_advance(mine: TaskManifest, theirs: TaskManifest, base: TaskManifest | None) -> TaskManifest | None:
     """The task manifest to publish where other jobs may have published the task as well.
 
-    Args:
-        mine: stores that a job has advanced, or built whole.
-        theirs: the task in the newest snapshot.
-        base: the task in the snapshot that was the newest when the job was planned, with all of its stores,
-            also those that the job has refused as a base; ``None`` where that had no such task.
-
     Returns:
         The task manifest, with every store of ``mine``; ``None`` where ``theirs`` has all of it.
-
-    Raises:
-        Fenced: what other jobs have published and what this job has built do not fit together.
     """
     there = {store.store: store for store in theirs.stores}
     below = {store.store: store for store in base.stores} if base is not None else {}

@@ -110,14 +110,7 @@ class CreatedRepository(NamedTuple):
 
 
 def open_repository(url: str, patience: RetryPolicy = DEFAULT_RETRIES) -> Repository:
-    """Open the repository at a URL; ``patience`` bounds how long its server may let this process wait.
-
-    Raises:
-        NotFound: there is none.
-        Corrupted: there was one, and its descriptor is missing or damaged.
-        Invalid: the URL is invalid; the place cannot be used; or it has another format.
-        Retryable: the place cannot be reached.
-    """
+    """Open the repository at a URL; ``patience`` bounds how long its server may let this process wait."""
     return _open(place_of(url, patience))
 
 
@@ -149,13 +142,7 @@ _opened: WeakValueDictionary[str, Blobs] = WeakValueDictionary()
 
 
 def make_repository(url: str) -> CreatedRepository:
-    """Make a repository, if there is none; where only its descriptor is missing or damaged, restore that.
-
-    Raises:
-        Invalid: the URL is invalid; the place cannot be used, or does not keep what concurrent writers rely on; it has
-            another format; or the descriptor is lost, and the content is of several repositories.
-        Capacity, Retryable: the place is full, or cannot be reached.
-    """
+    """Make a repository, if there is none; where only its descriptor is missing or damaged, restore that."""
     return make_repository_in(place_of(url))
 
 
@@ -183,11 +170,6 @@ def refuse_another_descriptor(repository: Repository) -> None:
 
     A publisher calls this once a document that carries the id exists, and before a head names it. A process that makes
     a descriptor first checks that there is none, then reads that id. So one of the two detects the other.
-
-    Raises:
-        Fenced: the descriptor has another id.
-        Corrupted: there is no descriptor, or it is damaged.
-        Invalid, Retryable: it could not be read.
     """
     place, before = repository.place, repository.mark.id
     found = _read_descriptor(place)
@@ -207,11 +189,7 @@ def refuse_another_descriptor(repository: Repository) -> None:
 
 
 def _recorded_id(place: Place) -> str:
-    """The id that everything in a place without a descriptor carries; empty where nothing does.
-
-    Raises:
-        Invalid: there are several ids.
-    """
+    """The id that everything in a place without a descriptor carries; empty where nothing does."""
     by_id: dict[str, str] = {}
     for one in recorded_ids(place.blobs, place.pointers):
         by_id.setdefault(one.repository, one.name)
@@ -287,12 +265,7 @@ def _decoded(place: Place, content: bytes) -> RepositoryDescriptor:
 
 
 def place_of(url: str, patience: RetryPolicy = DEFAULT_RETRIES) -> Place:
-    """The place that a URL names; nothing is requested from it yet.
-
-    Raises:
-        Invalid: the URL is invalid.
-        MissingExtra: it is in S3, and boto3 is not installed.
-    """
+    """The place that a URL names; nothing is requested from it yet."""
     parts = urlsplit(url)
     if parts.scheme == "s3":
         from statecore.objectstore.s3 import S3Blobs

@@ -27,11 +27,7 @@ class RecordedId(NamedTuple):
 
 
 def recorded_ids(blobs: Blobs, pointers: Pointers) -> Iterator[RecordedId]:
-    """The ids that heads and manifests carry, heads first; damaged documents are skipped.
-
-    Raises:
-        Invalid, Retryable: the repository could not be read.
-    """
+    """The ids that heads and manifests carry, heads first; damaged documents are skipped."""
     applications = []
     for name in sorted(blobs.directories(APPLICATIONS)):
         with suppress(Invalid):  # no application can have that id

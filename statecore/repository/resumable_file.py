@@ -28,14 +28,7 @@ _CHUNK = 1 << 20
 
 
 class ResumableFile:
-    """A partial file, opened when the first piece arrives.
-
-    Args:
-        size: its size in bytes.
-        directory: holds it until it is complete.
-        keeps: whether complete files stay when others fail; for the operator's message.
-        clock: ns since the epoch, by the clock of the file system.
-    """
+    """A partial file, opened when the first piece arrives."""
 
     def __init__(
         self, size: int, directory: Path, *, keeps: bool = True, clock: Callable[[], int] = time.time_ns

@@ -106,18 +106,7 @@ def compose(
     tasks: Collection[str] | None,
     cuts: Mapping[str, ReadPosition],
 ) -> SnapshotComposition:
-    """Compose the next snapshot.
-
-    Args:
-        made: task manifests that a job has built.
-        newest: references of the newest snapshot, by task.
-        read: reads task manifests.
-        spec: the application's spec.
-        standing: tasks of the job that stay as in the newest snapshot.
-        whole: whether ``made`` is all that the application has; other tasks and stores are dropped.
-        tasks: all tasks that the application has; ``None`` where the job does not know them.
-        cuts: for kept tasks, a time at which no record existed beyond the ends of any of their stores.
-    """
+    """Compose the next snapshot."""
     touched = {part.task for part in made}
     before = read([reference for task, reference in newest.items() if task in touched])
     written = [_completed(part, before.get(part.task), spec, whole=whole) for part in made]
@@ -145,13 +134,7 @@ def compose(
 def task_manifest_blob(
     composition: SnapshotComposition, known: Mapping[str, ReadTaskManifest], name: Callable[[str], str]
 ) -> tuple[str, bytes, dict[str, TaskManifestReference]]:
-    """The blob of written task manifests: its name, its bytes, and references to all task manifests, by task.
-
-    Args:
-        composition: what is written; something is.
-        known: task manifests that were read, by the hash of their documents.
-        name: makes the blob's name from its hash.
-    """
+    """The blob of written task manifests: its name, its bytes, and references to all task manifests, by task."""
     content, references = encode_task_manifests([(one.part, one.raw) for one in composition.written])
     kept = composition.kept
     if len({reference.extent.blob for reference in kept.values()}) >= MOST_BLOBS:

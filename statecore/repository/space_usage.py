@@ -18,10 +18,6 @@ Files = Mapping[str, int]
 def held_bytes(found: Sequence[VerifiedSnapshot], files: Mapping[TaskManifestKey, Files]) -> list[VerifiedSnapshot]:
     """Add to each snapshot the bytes of the files that no newer one names; 0 for the newest.
 
-    Args:
-        found: snapshots, newest first, from the newest on.
-        files: the files of each readable task manifest.
-
     Returns:
         The snapshots; with ``None`` where the bytes are unknown, because this one or a newer one is damaged.
     """

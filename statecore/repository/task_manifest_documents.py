@@ -30,15 +30,7 @@ _LEVEL = 6
 def encode_task_manifests(
     parts: Sequence[tuple[TaskManifest, Mapping[str, Any] | None]], *, most: int = DOCUMENT_BYTES
 ) -> tuple[bytes, tuple[TaskManifestReference, ...]]:
-    """Encode task manifests into one blob that has no name yet; its bytes and the references.
-
-    Args:
-        parts: task manifests, each with the JSON that it replaces, if any.
-        most: bytes of the largest uncompressed document.
-
-    Raises:
-        Invalid: one is larger than readers accept.
-    """
+    """Encode task manifests into one blob that has no name yet; its bytes and the references."""
     content = bytearray()
     references = []
     for task_manifest, before in parts:
@@ -56,18 +48,7 @@ def encode_task_manifests(
 
 
 def decompress(document: bytes, what: str, action: str, *, most: int = DOCUMENT_BYTES, **context: Any) -> bytes:
-    """Decompress a task manifest.
-
-    Args:
-        document: its bytes, verified by hash.
-        what: its name for messages.
-        action: what to do where it cannot be used.
-        most: largest size after decompression.
-        context: fields of errors for machines.
-
-    Raises:
-        Corrupted: it is not compressed, truncated, followed by something else, or too large.
-    """
+    """Decompress a task manifest."""
     stream = zlib.decompressobj()
     try:
         content = stream.decompress(document, most + 1)

@@ -14,15 +14,7 @@ _BASE_FILE = re.compile(r"[0-9]+\.(?:sst|blob|log)|CURRENT|IDENTITY|(?:MANIFEST|
 
 
 def check_names(task_manifest: TaskManifest, blobs: str) -> None:
-    """Refuse names that statecore never writes: a writer of the repository must not reach other files by them.
-
-    Args:
-        task_manifest: a task manifest that was read.
-        blobs: prefix of all blobs that it may refer to.
-
-    Raises:
-        Corrupted: a task, store, file or blob has an invalid name.
-    """
+    """Refuse names that statecore never writes: a writer of the repository must not reach other files by them."""
     wrong = [] if _TASK.fullmatch(task_manifest.task) else [f"task {task_manifest.task!a}"]
     for store in task_manifest.stores:
         wrong += [] if _STORE.fullmatch(store.store) else [f"store {store.store!a}"]

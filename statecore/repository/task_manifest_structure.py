@@ -34,12 +34,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 def check_structure(task_manifest: TaskManifest, action: str) -> None:
-    """Refuse an inconsistent task manifest that was read; its names have been checked.
-
-    Raises:
-        Corrupted: it contradicts itself.
-        Invalid: its databases have a layout that this release does not know.
-    """
+    """Refuse an inconsistent task manifest that was read; its names have been checked."""
     for store in task_manifest.stores:
         if store.layout != LAYOUT:
             raise Invalid(

@@ -52,21 +52,7 @@ def put_files(
     small: int = SMALL,
     pack_bytes: int = PACK_BYTES,
 ) -> list[Extent]:
-    """Upload files; their extents, in order. All are durable when this returns.
-
-    Args:
-        blobs: the repository's blobs.
-        names: the application's names.
-        files: the files; two may be the same.
-        done: gets the bytes of each file once it is there.
-        small: files of this size and more are blobs of their own.
-        pack_bytes: size from which on another pack is begun.
-
-    Raises:
-        Corrupted: a file does not match its hash or size.
-        NotFound: a file does not exist.
-        Invalid, Capacity, Retryable: see :meth:`Blobs.put_if_absent`.
-    """
+    """Upload files; their extents, in order. All are durable when this returns."""
     found: dict[str, Extent] = {}
     large = {file.sha256: file for file in files if file.bytes >= small}
     packed = list({file.sha256: file for file in files if file.bytes < small}.values())
@@ -101,12 +87,7 @@ def put_files(
 
 
 def put_whole(blobs: Blobs, name: str, content: bytes | Path, size: int) -> None:
-    """Put a blob that is named by its hash; an existing one is replaced if it is damaged.
-
-    Raises:
-        Corrupted: the local file differs from the blob, and does not match its hash: the blob stays as it is.
-        Invalid, Capacity, Retryable: see :meth:`Blobs.put_if_absent`.
-    """
+    """Put a blob that is named by its hash; an existing one is replaced if it is damaged."""
     for _ in range(_TRIES):
         if blobs.put_if_absent(name, content):
             return

@@ -49,12 +49,6 @@ def key_of(reference: TaskManifestReference) -> TaskManifestKey:
 class Verification:
     """Verifies snapshots with several threads; a context manager.
 
-    Args:
-        app_repository: the application's repository.
-        files: whether to check that files exist and have their length, too.
-        named: whether to record the files of each task manifest.
-        tolerated: the errors that count as damage; any other ends the verification.
-
     Attributes:
         named: recorded bytes of files, by hash, for each task manifest.
     """
@@ -84,12 +78,7 @@ class Verification:
     def snapshots(
         self, entries: Sequence[SnapshotEntry], advance: Callable[[], None] = lambda: None
     ) -> list[VerifiedSnapshot]:
-        """Verify snapshots that a head names, in their order.
-
-        Raises:
-            Retryable: the repository could not be read.
-            Invalid: the same, where it is not tolerated.
-        """
+        """Verify snapshots that a head names, in their order."""
         found = []
         for entry, (manifest, damage) in zip(entries, self._pool.map(self._manifest, entries), strict=True):
             wrong = {"": damage} if damage is not None else {} if manifest is None else self.damage(manifest.value)
@@ -104,12 +93,7 @@ class Verification:
             return None, error
 
     def damage(self, manifest: Manifest) -> dict[str, Damage]:
-        """Damage of a manifest's task manifests, and of the files that they name, by task.
-
-        Raises:
-            Retryable: the repository could not be read.
-            Invalid: the same, where it is not tolerated.
-        """
+        """Damage of a manifest's task manifests, and of the files that they name, by task."""
         by_blob: dict[str, list[TaskManifestReference]] = {}
         for reference in manifest.parts:
             if key_of(reference) not in self._parts:

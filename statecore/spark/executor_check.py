@@ -42,16 +42,8 @@ _MODULES = tuple(name for name in PRELOADED if not name.startswith("pyspark"))
 def check_executors(context: SparkContext, question: Question) -> tuple[Executor, ...]:
     """Check every executor, and refuse if one cannot run tasks.
 
-    Args:
-        context: the Spark context.
-        question: what to check.
-
     Returns:
         The executors that were checked; in local mode the driver, unchecked.
-
-    Raises:
-        Invalid: executors that cannot run tasks, with the problems by host and what to do.
-        Retryable: executors were lost meanwhile.
     """
     if is_local(context.master):
         return executors_of(context)

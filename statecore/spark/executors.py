@@ -62,11 +62,7 @@ def executors_of(context: SparkContext) -> tuple[Executor, ...]:
 
 
 def await_executors(context: SparkContext) -> None:
-    """Wait until a cluster has provided executors; returns at once in local mode.
-
-    Raises:
-        Capacity: it provided none in time.
-    """
+    """Wait until a cluster has provided executors; returns at once in local mode."""
     if is_local(context.master):
         return
     limit = _seconds(context, "spark.scheduler.maxRegisteredResourcesWaitingTime", WAIT_SECONDS)

@@ -36,16 +36,7 @@ def same_master(asked: str, found: str) -> bool:
 
 
 def reach_master(master: str, seconds: float = REACH_SECONDS) -> None:
-    """Check that a standalone master accepts connections; other masters are not checked.
-
-    Args:
-        master: the master; for ``spark://one:7077,two:7077`` one that accepts is enough.
-        seconds: how long to try.
-
-    Raises:
-        Invalid: it is not a Spark master, or its address is not valid.
-        Retryable: it accepts no connection.
-    """
+    """Check that a standalone master accepts connections; other masters are not checked."""
     if not _MASTER.fullmatch(master):
         raise Invalid(
             f"{master!r} is not a Spark master.",

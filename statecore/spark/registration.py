@@ -35,11 +35,7 @@ _switched_off: set[str] = set()
 
 
 def start_registered(conf: SparkConf, master: str, seconds: float = REGISTRATION_SECONDS) -> SparkContext:
-    """A new context, registered with a standalone master within a time limit.
-
-    Raises:
-        Retryable: the process at the master's address does not register the job.
-    """
+    """A new context, registered with a standalone master within a time limit."""
     from pyspark import SparkContext
 
     if not master.startswith("spark://"):

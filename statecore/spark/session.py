@@ -39,19 +39,9 @@ def spark_context(
     Under ``spark-submit`` the submitted settings (master, ``--conf``, ``spark-defaults.conf``) take precedence over
     ``conf``. Otherwise ``master`` and ``conf`` take precedence over ``spark-defaults.conf``.
 
-    Args:
-        application_name: shown in Spark's and the cluster manager's UI, unless the submission has a name.
-        master: the Spark master (``local[*]``, ``spark://host:7077``); ``None`` for the submitted one, or ``local[*]``.
-        conf: Spark properties.
-
     Yields:
         The context, on a cluster with its executors; it is stopped afterwards, unless it was active before (a
         notebook's, a test's).
-
-    Raises:
-        Invalid: there is no Java, the master is not valid, or the context runs on another master.
-        Retryable: the master cannot be reached, or does not respond.
-        Capacity: the cluster has no executor for the job.
     """
     from pyspark import SparkContext
 
@@ -173,12 +163,7 @@ class SparkStart:
                 self._manager.__exit__(None, None, None)
 
     def context(self) -> SparkContext:
-        """Wait for the context.
-
-        Raises:
-            Retryable: Spark did not start.
-            StatecoreError: as ``spark_context``.
-        """
+        """Wait for the context."""
         self._thread.join()
         if isinstance(self._error, StatecoreError):
             raise self._error

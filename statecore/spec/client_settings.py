@@ -122,9 +122,6 @@ def client_settings(
 
     Returns:
         The settings with ``${NAME}`` expanded, and the same as declared.
-
-    Raises:
-        Invalid: with all problems.
     """
     problems = Problems(source)
     result = read_client_settings(tree_of_mapping(settings, problems), environ, problems)

@@ -91,22 +91,12 @@ class JavaConfiguration:
 
 
 def load_java_configuration(path: Path) -> JavaConfiguration:
-    """Read and translate a ``.properties`` file.
-
-    Raises:
-        NotFound: there is no such file.
-        Invalid: it cannot be read, or a connection setting cannot be translated; names all reasons.
-    """
+    """Read and translate a ``.properties`` file."""
     return translate(load_properties(path), str(path))
 
 
 def load_properties(path: Path) -> dict[str, str]:
-    """Read the pairs of a ``.properties`` file.
-
-    Raises:
-        NotFound: there is no such file.
-        Invalid: it cannot be read.
-    """
+    """Read the pairs of a ``.properties`` file."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -147,11 +137,6 @@ def _unescaped(text: str) -> str:
 
 
 def translate(properties: Mapping[str, str], source: str) -> JavaConfiguration:
-    """Translate Java properties.
-
-    Raises:
-        Invalid: a connection setting cannot be translated; names all reasons and remedies.
-    """
     return _Translation(properties, source).result()
 
 

@@ -64,15 +64,7 @@ _GONE_GUARANTEES = ("exactly_once", "exactly_once_beta")
 
 
 def load_spec(path: str | Path, *, environ: Mapping[str, str] = os.environ) -> ApplicationSpec:
-    """Read a spec file.
-
-    Args:
-        environ: variables for ``${NAME}`` in the ``kafka`` section.
-
-    Raises:
-        NotFound: there is no such file.
-        Invalid: it cannot be read, or has problems; names all of them.
-    """
+    """Read a spec file."""
     file = Path(path)
     try:
         text = read_regular(file).decode()

@@ -75,11 +75,7 @@ class SparkSettings:
 
 
 def properties(lines: Iterable[str]) -> dict[str, str]:
-    """Parse Spark properties from ``key=value`` lines.
-
-    Raises:
-        Invalid: one is malformed, or not a Spark property.
-    """
+    """Parse Spark properties from ``key=value`` lines."""
     found = {}
     for line in lines:
         name, separator, value = line.strip().partition("=")
@@ -100,11 +96,7 @@ def properties(lines: Iterable[str]) -> dict[str, str]:
 
 
 def settings_of(values: Mapping[str, Any]) -> SparkSettings:
-    """Settings from the parameters of a run: the fields by name, ``spark_conf`` as lines; empty ones are ignored.
-
-    Raises:
-        Invalid: a line of ``spark_conf`` is malformed.
-    """
+    """Settings from the parameters of a run: the fields by name, ``spark_conf`` as lines; empty ones are ignored."""
     return SparkSettings(
         conf=properties(values.get("spark_conf") or ()),
         executor_python=values.get("executor_python") or None,

@@ -120,11 +120,7 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def tree_of_text(text: str, problems: Problems) -> Node:
-    """Parse YAML (or JSON) text.
-
-    Raises:
-        Invalid: the text is not YAML, is empty, contains several documents or refers to itself.
-    """
+    """Parse YAML (or JSON) text."""
     try:
         _refuse_depth(text, problems)
         root = yaml.compose(text, Loader=_Loader)

@@ -50,7 +50,6 @@ class AssignmentResult:
     is_new: bool = False
 
     def tasks(self, role: Role) -> frozenset[str]:
-        """Tasks with a role."""
         return frozenset(task for task, given in self.roles.items() if given is role)
 
 

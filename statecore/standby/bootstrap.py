@@ -62,14 +62,7 @@ _BASE, _LOGS = "base", "logs.json"
 def sweep_bases(
     directory: StateDirectory, now_ms: int, keep_ms: int = KEPT_MS, *, faults: FaultPoints = NO_FAULTS
 ) -> None:
-    """Delete bases of earlier processes: those of tasks that have a directory, and others after ``keep_ms``.
-
-    Args:
-        directory: the application's, locked; no base is being fetched in it.
-
-    Raises:
-        Fenced: the lock is not held.
-    """
+    """Delete bases of earlier processes: those of tasks that have a directory, and others after ``keep_ms``."""
     directory.check_locked()
     below = directory.work_path / STANDBY
     for base in (*below.glob(f"*/{_BASE}"), *below.glob(f"__*__/*/{_BASE}")):
@@ -117,21 +110,7 @@ class _NoRepositoryError(Exception):
 
 
 class Bases:
-    """The base snapshots of one process's tasks; for one thread.
-
-    Args:
-        spec: the application; snapshots are validated against its stores and its topics.
-        directory: state directory of the copies, locked.
-        repository: URL of the snapshots.
-        say: receives operator messages, from either thread.
-        patience: timeouts of the repository.
-        faults: fault points for tests.
-        open_repository: opens an application repository.
-        fetch: fetches a task.
-
-    Raises:
-        Invalid: the URL is no repository URL, or its client is not installed.
-    """
+    """The base snapshots of one process's tasks; for one thread."""
 
     def __init__(
         self,
@@ -159,14 +138,6 @@ class Bases:
         """Check at the start whether the repository exists; one that does not answer may come back.
 
         A process with copies starts with them: it needs the repository only for a task without one.
-
-        Args:
-            stop: set to stop waiting.
-            seconds: maximum time to wait.
-
-        Raises:
-            NotFound: there is no repository at the URL; this object is closed.
-            Invalid, Corrupted: it cannot be used, and there is no local copy; this object is closed.
         """
         check = self._worker.submit(lambda: self._open().read_head())
         until = time.monotonic() + seconds
@@ -199,12 +170,6 @@ class Bases:
 
         Returns:
             ``False`` if the task has a directory already, its base has just been put in place, or there is no base.
-
-        Raises:
-            Retryable, NotFound, Invalid: the repository could not be reached, does not exist, or cannot be read; or the
-                base could not be put in place. The next call retries.
-            Capacity: there is not enough space for it, and so none to read the task from the start of its changelogs
-                either; the partial fetch stays, and the next call resumes it.
         """
         if task in self._without_base:
             return False
@@ -246,11 +211,7 @@ class Bases:
             self._worker.submit(_discard, self._base(task), self._faults)  # after the fetch, on the same thread
 
     def find(self, task: str) -> str | None:
-        """The id of the newest snapshot if it has a task.
-
-        Raises:
-            Retryable, Corrupted: the repository could not be read.
-        """
+        """The id of the newest snapshot if it has a task."""
         repository = self._open()
         head = repository.read_head()
         newest = None if head is None else head.head.newest

@@ -49,13 +49,7 @@ def is_all(task: str) -> bool:
 
 
 def followed_tasks(spec: ApplicationSpec, cluster: Cluster) -> EligibleTasks:
-    """Read the changelogs of all stores from the brokers.
-
-    Raises:
-        NotFound: none of the changelogs exists.
-        Retryable: no broker answered.
-        Invalid: this client is not authorized for a topic.
-    """
+    """Read the changelogs of all stores from the brokers."""
     restorable = [store for store in spec.stores if store.is_restorable]
     topics = _described(cluster, sorted({store.changelog for store in restorable} - {UNKNOWN_CHANGELOG}))
     stores: dict[str, tuple[StandbyStoreSpec, ...]] = {}

@@ -46,18 +46,7 @@ _NUMBERS = re.compile(r"[0-9][0-9,.]*")
 
 
 class GroupMember:
-    """This process's group membership, for one thread; always :meth:`close` it after :meth:`start`.
-
-    Args:
-        request: names a group.
-        directory: state directory of the copies, locked.
-        kept: the tasks that this process follows.
-        tasks: tasks found on disk at start; a task is opened through it.
-        say: receives operator messages.
-        sleep: waits a number of seconds.
-        clock: monotonic clock, in seconds.
-        faults: fault points for tests.
-    """
+    """This process's group membership, for one thread; always :meth:`close` it after :meth:`start`."""
 
     def __init__(
         self,
@@ -97,13 +86,7 @@ class GroupMember:
         self._last_messages: dict[str, dict[str, str]] = {}
 
     def start(self) -> None:
-        """Inspect the tasks on disk, open up to the configured number of stores, and prepare to join.
-
-        Raises:
-            NotFound: a changelog does not exist.
-            Retryable: no broker answered.
-            Invalid: the settings or the directory are invalid.
-        """
+        """Inspect the tasks on disk, open up to the configured number of stores, and prepare to join."""
         request = self._request
         self._on_disk = {task: self._offsets(found) for task, found in self._startup.start().items()}
         for task, found in self._startup.left_alone.items():
@@ -143,12 +126,7 @@ class GroupMember:
         return self._pending is not None
 
     def attend(self, timeout: float) -> bool:
-        """Poll the group for at most ``timeout`` seconds; returns :attr:`has_pending_assignment`.
-
-        Raises:
-            Fenced: another process uses this one's instance id.
-            Invalid, Capacity: the group refuses this process.
-        """
+        """Poll the group for at most ``timeout`` seconds; returns :attr:`has_pending_assignment`."""
         if self._pending is None:
             try:
                 self._pending = self._joined.poll(timeout)

@@ -83,12 +83,7 @@ class OnLoop(Protocol):
 
 
 class GroupConsumer:
-    """The kafka-python consumer of a group member.
-
-    Raises:
-        Invalid: the settings are inconsistent.
-        Retryable: no broker answered.
-    """
+    """The kafka-python consumer of a group member."""
 
     def __init__(self, cluster: Cluster, settings: GroupSettings, group: OnLoop) -> None:
         from kafka import KafkaConsumer

@@ -12,11 +12,7 @@ from statecore.standby.report import StandbyTaskReport
 
 
 class StandbyMetrics:
-    """Metrics of one process's tasks.
-
-    Args:
-        reports: current reports of the tasks; called from the thread that collects.
-    """
+    """Metrics of one process's tasks."""
 
     def __init__(
         self, metrics: Metrics, application_id: str, reports: Callable[[], Sequence[StandbyTaskReport]]

@@ -14,13 +14,7 @@ from statecore.standby.report import StandbyReport
 
 
 class RoundMessages:
-    """Reports after complete rounds; after others only if something changed or an interval has passed.
-
-    Args:
-        told: receives the reports.
-        interval: seconds after which a report is due in any case.
-        clock: monotonic clock, in seconds.
-    """
+    """Reports after complete rounds; after others only if something changed or an interval has passed."""
 
     def __init__(self, told: Callable[[StandbyReport], object], interval: float, clock: Clock = time.monotonic) -> None:
         self._report, self._interval, self._clock = told, interval, clock

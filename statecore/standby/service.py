@@ -53,24 +53,8 @@ def run_standby(
 ) -> StandbyReport:
     """Follow tasks until ``stop`` is set, or for one round; then close them so that Kafka Streams can start.
 
-    Args:
-        stop: set to end the job; the chunk being read is applied before.
-        told: receives a report after each round; during a first read, when the state of a task changed and after each
-            interval.
-        say: receives operator messages.
-        metrics: metrics sink.
-        faults: fault points for tests.
-        connect: creates the broker client.
-
     Returns:
         The report at the time the tasks were closed.
-
-    Raises:
-        Fenced: the application or another job uses the directory, or another process uses this one's instance id.
-        NotFound: none of the changelogs exists, none of the tasks, or there is no repository at the URL.
-        Invalid: the spec or the directory is invalid, the group belongs to other consumers, or the repository cannot be
-            used and there is no local copy to follow.
-        Retryable: no broker answered at the start.
     """
     spec = spec_of(request)
     if request.group == spec.application_id:

@@ -42,9 +42,6 @@ class CleaningSettings:
 
     Attributes:
         cleanup_delay_ms: ``state.cleanup.delay.ms``: minimum time since the last change of the directory.
-
-    Raises:
-        Invalid: the delay is negative.
     """
 
     cleanup_delay_ms: int = DEFAULT_CLEANUP_DELAY_MS
@@ -105,24 +102,7 @@ def clean_unowned(
     clock: Callable[[], float] = time.time,
     faults: FaultPoints = NO_FAULTS,
 ) -> Cleaned:
-    """Delete the task directories that no process owns or needs.
-
-    Args:
-        directory: the application's, locked.
-        owned: tasks that are assigned to this process, or that it has open.
-        others: best offset sum of each task elsewhere, over the followed changelogs; a missing task is known only here.
-        force: also remove tasks whose state no other process may have: they are moved to ``.statecore/unowned``, and
-            the first cleanup after a week deletes them.
-        shortened: tasks whose changelogs have lost records to something other than compaction, so that others may have
-            rebuilt their copies from the rest. They are moved as with ``force``.
-        may_delete: called right before a task is removed: whether no member relies on it. Otherwise it stays,
-            unreported.
-        clock: seconds since the epoch.
-
-    Raises:
-        Fenced: the application's lock is not held.
-        Invalid: its directory cannot be read.
-    """
+    """Delete the task directories that no process owns or needs."""
     directory.check_locked()
     now_ms = int(clock() * 1000)
     delete_expired(directory, UNOWNED, now_ms)
@@ -164,14 +144,7 @@ def removable_tasks(
     force: bool = False,
     clock: Callable[[], float] = time.time,
 ) -> list[str]:
-    """Task directories that would be deleted if their owners had all of their state.
-
-    Args:
-        others: tasks that other members own.
-
-    Raises:
-        Invalid: the directory cannot be read.
-    """
+    """Task directories that would be deleted if their owners had all of their state."""
     return [
         task
         for task, found in _expired(directory, owned, spec, settings, int(clock() * 1000))
@@ -195,11 +168,7 @@ def is_forcible(found: TaskSum) -> bool:
 def why_kept(
     directory: StateDirectory, found: TaskSum, elsewhere: int | None, spec: ApplicationSpec | None = None
 ) -> str:
-    """Why an expired directory stays; empty if it may be deleted.
-
-    Args:
-        elsewhere: the best offset sum of its task elsewhere; ``None`` if none was published.
-    """
+    """Why an expired directory stays; empty if it may be deleted."""
     if found.is_held or found.standing is TaskDirectoryState.OPEN:
         return (
             found.reason if found.standing is TaskDirectoryState.OPEN else "Another process has one of its stores open."

@@ -57,15 +57,7 @@ Ends = Callable[[], Mapping[str, int]]
 
 
 class TaskGroup:
-    """A group member and context manager. ``poll`` and ``publish`` must be called from one thread.
-
-    Args:
-        cluster: the brokers; its own connections are not used.
-        settings: group settings.
-        ends: reads the end sum of every task's changelogs; called by ``start`` and ``poll``.
-        assignment: assignment settings, used if this member is the leader.
-        clock: monotonic clock, in seconds.
-    """
+    """A group member and context manager. ``poll`` and ``publish`` must be called from one thread."""
 
     def __init__(
         self,
@@ -119,15 +111,7 @@ class TaskGroup:
             return self._ends
 
     def start(self, sums: Mapping[str, int]) -> None:
-        """Prepare to join; the first ``poll`` joins the group.
-
-        Args:
-            sums: offset sum of each task on this member's disk.
-
-        Raises:
-            Invalid: the settings are inconsistent, or the user data is too large.
-            StatecoreError: the ends could not be read.
-        """
+        """Prepare to join; the first ``poll`` joins the group."""
         ends = dict(self._read_ends())
         with self._lock:
             self._ends = ends
@@ -141,17 +125,8 @@ class TaskGroup:
 
         No heartbeats are sent during a join: a member that then does not poll for ``session.timeout.ms`` is removed.
 
-        Args:
-            timeout: seconds to wait for an assignment; 0 polls once.
-
         Returns:
             A new assignment, or a lost membership; ``None`` if nothing changed.
-
-        Raises:
-            Fenced: another process uses this member's instance id.
-            Invalid: the group belongs to another kind of consumer, refuses this member, or is not authorized.
-            Capacity: the group has ``group.max.size`` members.
-            Retryable: no broker answered.
         """
         consumer = self._started()
         until = self._clock() + timeout
@@ -177,12 +152,6 @@ class TaskGroup:
 
         Triggers a rebalance when an active task was revoked, when all warm-ups have caught up, and when a copy has
         less than the assignment was based on.
-
-        Args:
-            sums: offset sum of each task on this member's disk.
-
-        Raises:
-            Invalid: the user data is too large.
         """
         roles = {} if self._assigned is None else self._assigned.roles
         revoked = [task for task in _tasks_in_role(self._roles, Role.ACTIVE) if roles.get(task) is not Role.ACTIVE]
@@ -204,9 +173,6 @@ class TaskGroup:
 
         Returns:
             Whether it may be deleted: neither the last assignment nor a next one relies on this member's copy.
-
-        Raises:
-            Invalid: the user data is too large.
         """
         assigned, taken = self._assigned, self._current
         if assigned is None or taken is None or task in assigned.roles or not assigned.is_new:

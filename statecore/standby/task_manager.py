@@ -125,19 +125,7 @@ class _Entry:
 
 
 class TaskManager:
-    """Standby tasks of one process. Not thread-safe.
-
-    Args:
-        spec: the application.
-        cluster: client of the brokers.
-        open_task: opens a task when it is added or retried.
-        say: receives operator messages.
-        check: called before a task is opened or its base fetched; raises if the task cannot be followed.
-        bases: provides base snapshots, closed with the tasks; ``None``: new copies read the whole changelogs.
-        metrics: metrics sink.
-        clock: monotonic clock, in seconds.
-        ends: reads the ends of changelogs.
-    """
+    """Standby tasks of one process. Not thread-safe."""
 
     def __init__(
         self,
@@ -198,12 +186,7 @@ class TaskManager:
         return held
 
     def sums(self, ends: Mapping[TopicPartition, int] | None = None) -> dict[str, int]:
-        """Offset sum of each task over the followed changelogs; 0 for one that could not be opened.
-
-        Args:
-            ends: known changelog ends. A store that no round has confirmed and that is beyond the end counts nothing:
-                its topic was recreated, or has lost records.
-        """
+        """Offset sum of each task over the followed changelogs; 0 for one that could not be opened."""
         known = ends or {}
         return {
             name: offset_sum(
@@ -215,11 +198,7 @@ class TaskManager:
         }
 
     def round(self, stopped: Callable[[], bool]) -> None:
-        """Update every task to the current ends of its changelogs, or as far as its time slice allows.
-
-        Args:
-            stopped: checked between two chunks: whether the round ends early. What it raises ends the round.
-        """
+        """Update every task to the current ends of its changelogs, or as far as its time slice allows."""
         for one in self._entries.values():
             if one.task is None and self._clock() >= one.retry_at and not stopped():
                 self._open(one)

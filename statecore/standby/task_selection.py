@@ -19,15 +19,6 @@ from statecore.words import number_of, shortened_list
 class TaskSelection:
     """Tasks of a request without a group.
 
-    Args:
-        directory: also searched for tasks of subtopologies whose changelogs do not exist.
-        clock: monotonic clock, in seconds.
-
-    Raises:
-        NotFound: a named task cannot exist, or none of the changelogs does.
-        Invalid: no task is selected.
-        Retryable: no broker answered, and no task was named.
-
     Attributes:
         names: the tasks.
         left_out: why no task of a subtopology is followed, by the entry that stands for all of them (``1_?``).
@@ -81,11 +72,6 @@ class TaskSelection:
         """Refuse a task that cannot be followed, before it is opened or a directory is created for it.
 
         Asks the brokers again after a while, because a missing changelog may have been created.
-
-        Raises:
-            NotFound: a changelog does not exist, or local is no such task.
-            Invalid: a store of it is undecided.
-            Retryable: no broker answered.
         """
         if self._refusal(task) is None:
             return

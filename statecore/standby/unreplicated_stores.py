@@ -16,11 +16,7 @@ from statecore.tasks.offset_sums import TaskSum
 
 
 def why_unreplicated(directory: StateDirectory, found: TaskSum, spec: ApplicationSpec | None = None) -> str:
-    """Why the offset sum of a closed task does not cover all its rows; empty if it does.
-
-    Args:
-        spec: the application; without it a store with an offset counts as covered.
-    """
+    """Why the offset sum of a closed task does not cover all its rows; empty if it does."""
     try:
         for place in stores_in(directory.task_path(found.task)):
             reason = _why_unreplicated(place, found, spec) if place.databases else ""

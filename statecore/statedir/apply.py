@@ -143,19 +143,7 @@ def apply_placement(
     staged: Collection[Path] = (),
     keeps: bool = False,
 ) -> PlacementReport:
-    """Put the images of a plan in place.
-
-    Args:
-        plan: a placement plan, with ``path`` and ``offsets`` of every image.
-        faults: points at which a test kills the process.
-        staged: directories of this job with other hard links to the images' files. A file with a link elsewhere is
-            shared, and is copied where its owner or mode has to change.
-        keeps: keep the replaced directories for a week (:mod:`statecore.statedir.task_swap`) instead of deleting them.
-
-    Raises:
-        Corrupted: an image is damaged or incomplete; nothing was replaced.
-        Fenced: the lock was lost, or a process has opened a store of these tasks meanwhile.
-    """
+    """Put the images of a plan in place."""
     directory = plan.directory
     directory.check_locked()
     if read_journal(directory.work_path) is not None:
@@ -192,16 +180,6 @@ def recover(
 
     The lock makes this process the only user, so every leftover belongs to a dead job. Staging that a retry may use is
     kept for a while.
-
-    Args:
-        directory: the application's state directory, locked.
-        faults: points at which a test kills the process.
-        keep: names in the work directory to keep; all others are deleted. ``None``: keep by age.
-        max_age: without ``keep``, seconds since its last change after which other jobs' staging is deleted.
-        clock: seconds since the epoch.
-
-    Raises:
-        Fenced: the lock is not held.
     """
     directory.check_locked()
     work = directory.work_path

@@ -43,13 +43,7 @@ class Refuse(Protocol):
 
 
 class CarriedStores:
-    """Validates the stores of one task, or of ``global/``, that are carried over.
-
-    Args:
-        task: the task id, or ``global``.
-        declared: its declared stores that are not restored, by name.
-        refuse: called with every reason why a store cannot be carried over.
-    """
+    """Validates the stores of one task, or of ``global/``, that are carried over."""
 
     def __init__(self, task: str, declared: Mapping[str, SiblingStore], exactly_once: bool, refuse: Refuse) -> None:
         self.task, self.declared, self.exactly_once, self.refuse = task, declared, exactly_once, refuse

@@ -69,13 +69,7 @@ class CustomStore:
 
 
 class CustomStores:
-    """The declared stores of the application's own classes of one task, or of ``global/``.
-
-    Args:
-        live: the live directory of the task; need not exist.
-        declared: the declared stores of the task that are not restored.
-        restored: names of the restored stores.
-    """
+    """The declared stores of the application's own classes of one task, or of ``global/``."""
 
     def __init__(
         self, live: Path, declared: Collection[SiblingStore], restored: Collection[str], exactly_once: bool

@@ -91,17 +91,7 @@ def smallest_offsets(several: Iterable[Mapping[TopicPartition, int]]) -> dict[To
 
 
 def read_database_state(database: Path, *, sample: bool = False) -> DatabaseState:
-    """Read the bookkeeping of a database as last flushed, even if a process has it open. Changes nothing.
-
-    Args:
-        sample: also read a row of every other family and check that all blob files exist, before the database is put in
-            place.
-
-    Raises:
-        Corrupted: the database or its bookkeeping is damaged.
-        Fenced: a writer has it open, and it cannot be read.
-        Capacity, Invalid, NotFound, Retryable: see :func:`open_through_links`.
-    """
+    """Read the bookkeeping of a database as last flushed, even if a process has it open. Changes nothing."""
     try:
         if sample:
             check_blobs(database, database, manifest_of(database)[1].blobs.values())

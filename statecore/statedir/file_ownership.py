@@ -143,16 +143,7 @@ def _capabilities() -> int:
 
 
 def decide_ownership(state_dir: Path, application: Path, owner: str | None, process: Process) -> FileOwnership:
-    """Decide owner and modes of everything placed in an application's directory; changes nothing.
-
-    Args:
-        state_dir: Kafka Streams' ``state.dir``; need not exist.
-        application: the application's directory in it; need not exist.
-        owner: ``user``, ``user:group`` or their numbers; ``None`` copies an existing directory.
-
-    Raises:
-        Invalid: the user or group is unknown, or this process cannot give files to them.
-    """
+    """Decide owner and modes of everything placed in an application's directory; changes nothing."""
     model, is_application = _model(state_dir, application, process)
     status = model.stat()
     mode = _mode_of(status, copied=model in (state_dir, application))

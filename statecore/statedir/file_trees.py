@@ -50,10 +50,6 @@ def link_tree(
 
     ``target`` must not exist; its parents are created. A hard link shares owner and mode with its source, so a data
     file whose owner has to change is copied; a file with the right owner keeps its mode.
-
-    Args:
-        ownership: owner of the copy; ``None`` links every file.
-        on_file: called with the bytes of each file once it exists.
     """
     by_group = ownership is not None and ownership.by_group
     if source.is_dir() and not source.is_symlink():

@@ -56,12 +56,7 @@ NOTHING_FLUSHED = Flushes({})
 
 
 def flushes(databases: Iterable[Path], root: Path, checkpoint_ns: int) -> Flushes:
-    """Flushes of these databases relative to ``.checkpoint``.
-
-    Args:
-        root: the task's directory; files are named relative to it.
-        checkpoint_ns: modification time of ``.checkpoint``.
-    """
+    """Flushes of these databases relative to ``.checkpoint``."""
     late: dict[str, int] = {}
     flushed = kept = 0
     for database in databases:

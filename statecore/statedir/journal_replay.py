@@ -55,12 +55,7 @@ class Outcome(Enum):
 
 
 class JournalRecovery:
-    """Executes one journal.
-
-    Args:
-        faults: points at which a test kills the process.
-        verify_databases: open the databases too, because after a crash their files may have changed.
-    """
+    """Executes one journal."""
 
     def __init__(
         self,

@@ -49,11 +49,7 @@ class ManifestCheck:
 
 
 def check_manifest(path: Path, state: DatabaseState | None) -> ManifestCheck | None:
-    """Compare a MANIFEST with OPTIONS and SST files; ``None`` if they cannot be parsed: RocksDB reports why.
-
-    Args:
-        state: its state as RocksDB reads it; ``None`` if it does not open, or is known to be damaged.
-    """
+    """Compare a MANIFEST with OPTIONS and SST files; ``None`` if they cannot be parsed: RocksDB reports why."""
     try:
         name, data = current_manifest(path)
         manifest = read_manifest(data)

@@ -55,14 +55,6 @@ def refuse_unmovable(directory: StateDirectory, staging: Path, tasks: Iterable[s
 
     Each is renamed onto a non-empty directory, which POSIX forbids: the error tells whether the rename was possible
     otherwise.
-
-    Args:
-        directory: the application's state directory, locked.
-        staging: directory of the new task directories.
-        tasks: missing directories are skipped.
-
-    Raises:
-        Invalid: the kernel refuses; nothing was changed.
     """
     probe = staging / "probe"
     (probe / "occupied").mkdir(parents=True, exist_ok=True)

@@ -47,10 +47,6 @@ def who_lost_lock(lock_file: Path, task_directories: Iterable[Path]) -> Holder |
 
     Open lock files of other users' and other containers' processes are not visible; their stores are still checked when
     a task is replaced.
-
-    Args:
-        lock_file: the application's lock file, which no other process holds.
-        task_directories: directories of its tasks and of its global stores.
     """
     for task_directory in task_directories:
         holder = None

@@ -20,12 +20,7 @@ _WRITTEN = frozenset({LOCK_FILE, DATABASE_LOCK})
 
 
 def unusable(application: Path, below: Path) -> list[tuple[str, str]]:
-    """Files and directories of a task, itself included, that the application cannot use, each with the reason.
-
-    Args:
-        application: the application's directory.
-        below: the task's directory.
-    """
+    """Files and directories of a task, itself included, that the application cannot use, each with the reason."""
     owner = application.stat()
     if owner.st_uid == 0:
         return []

@@ -148,21 +148,7 @@ def plan_placement(
     request_id: str = "",
     resumes: bool = True,
 ) -> PlacementPlan:
-    """Plan a placement, under the application's lock; changes nothing.
-
-    Args:
-        directory: the application's state directory, locked.
-        images: the stores to place; ``path`` may be ``None`` to plan before building.
-        siblings: the other declared stores of the same tasks (of other tasks: ignored).
-        replace: whether existing stores may be replaced.
-        request_id: tasks that a finished placement of the same request placed with all of these stores are left as they
-            are.
-        resumes: whether the same plan made the earlier placement of this request; if not, that placement is ignored.
-
-    Raises:
-        Invalid: the placement is refused; all reasons are named, nothing was changed.
-        Fenced: the lock is not held, or a process has a store of these tasks open.
-    """
+    """Plan a placement, under the application's lock; changes nothing."""
     directory.check_locked()
     record = read_record(directory.work_path) if request_id and resumes else None
     others = tuple(siblings)
@@ -238,9 +224,6 @@ def refusals(
 
     Returns:
         Sentences without full stop that begin with the task.
-
-    Raises:
-        Invalid: this user may not read the directory.
     """
     others = tuple(siblings)
     problems: list[Reason] = []

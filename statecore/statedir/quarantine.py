@@ -42,17 +42,7 @@ class Quarantined:
 
 
 def quarantine_task(directory: StateDirectory, task: str, below: str, now_ms: int) -> Quarantined:
-    """Move a task's directory to ``.statecore/<below>/``, durably.
-
-    Args:
-        directory: the application's, locked.
-        below: a name of :mod:`statecore.statedir.work_directory`.
-
-    Raises:
-        Fenced: the lock is not held.
-        Invalid: the system refuses the move; nothing was moved.
-        Capacity: the disk is full.
-    """
+    """Move a task's directory to ``.statecore/<below>/``, durably."""
     directory.check_locked()
     source = directory.task_path(task)
     try:
@@ -75,20 +65,8 @@ def quarantine_store(
 ) -> Quarantined:
     """Move the directory of one store, with its databases closed, to ``.statecore/<below>/``, durably.
 
-    Args:
-        directory: the application's, locked.
-        task: the store's task.
-        store: its directory.
-        below: a name of :mod:`statecore.statedir.work_directory`.
-        place: its path in the task's directory; ``None`` if ``store`` is that path.
-
     Returns:
         The directory created for it, which contains the store at its relative path.
-
-    Raises:
-        Fenced: the lock is not held.
-        Invalid, Retryable: the system refuses the move; nothing was moved.
-        Capacity: the disk is full.
     """
     directory.check_locked()
     try:
@@ -140,12 +118,7 @@ def delete_expired(directory: StateDirectory, below: str, now_ms: int, keep_ms: 
 
 
 def delete_quarantined(directory: StateDirectory, one: Quarantined) -> None:
-    """Delete a quarantined directory; :func:`quarantined` still lists one that was deleted in part.
-
-    Raises:
-        Fenced: the lock is not held.
-        Invalid: the system refuses to delete it, or a part of it.
-    """
+    """Delete a quarantined directory; :func:`quarantined` still lists one that was deleted in part."""
     directory.check_locked()
     try:
         remove_tree(one.path)

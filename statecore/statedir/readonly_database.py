@@ -78,14 +78,7 @@ class Database:
         self._opened.check(iterator)
 
     def count(self, family: str, tick: Callable[[int], None] | None = None) -> int:
-        """Count the rows of a family by reading all of them, checksums verified.
-
-        Args:
-            tick: called now and then with the number of rows read since.
-
-        Raises:
-            Corrupted: a block does not match its checksum.
-        """
+        """Count the rows of a family by reading all of them, checksums verified."""
         iterator = self._whole(family)
         if iterator is None:
             return 0
@@ -126,10 +119,6 @@ def opened_database(path: Path) -> Iterator[tuple[DatabaseOnDisk, Database]]:
     """A database and its on-disk state with MANIFEST check, from one opening.
 
     A database that does not open has no families and no rows; its ``damage`` says why.
-
-    Raises:
-        NotFound, Invalid: see :meth:`Database.__enter__`.
-        StatecoreError: see :func:`read_database`.
     """
     database = Database(path)
     with ExitStack() as stack:

@@ -28,12 +28,7 @@ from statecore.statedir.file_ownership import FileOwnership
 
 
 class SharedFiles:
-    """Sets owner and modes of images without affecting files that others share.
-
-    Args:
-        ownership: owner of the images.
-        staged: directories whose names all belong to this job, and stay while ownership is set.
-    """
+    """Sets owner and modes of images without affecting files that others share."""
 
     def __init__(self, ownership: FileOwnership, staged: Collection[Path]) -> None:
         self._ownership, self._staged = ownership, staged

@@ -44,15 +44,7 @@ class Standing:
 
 
 def standing_of(place: StorePlace, changelogs: Iterable[str]) -> Standing:
-    """Read a store's offsets. Segments that expire meanwhile are skipped.
-
-    Args:
-        changelogs: topics of this store's entries in ``.checkpoint``.
-
-    Raises:
-        Corrupted: a database, or a file beside it, cannot be read.
-        Invalid: this user may not read the directory.
-    """
+    """Read a store's offsets. Segments that expire meanwhile are skipped."""
     offsets: Mapping[TopicPartition, int] = {}
     position: Position = {}
     families: frozenset[str] = frozenset()

@@ -130,19 +130,6 @@ def read_store(place: StoreDirectory, *, manifests: bool = False) -> StoreOnDisk
 def read_database(
     path: Path, read: Callable[[Path], DatabaseState] = read_database_state, *, manifests: bool = False
 ) -> DatabaseOnDisk:
-    """Read one database.
-
-    Args:
-        read: opens it and reads its state, as :func:`read_database_state` does; for callers that keep it open.
-        manifests: also check its MANIFEST against OPTIONS and SST files (:mod:`.manifest_check`); one that must have
-            lost its end is damage.
-
-    Raises:
-        NotFound: it was deleted, as expired segments are.
-        Invalid: this user may not read it.
-        Fenced: a writer has it open, and it cannot be read.
-        Capacity, Retryable: a system resource was not available.
-    """
     before, guard = files_of(path), ManifestGuard(path, path)
     state, opens = _NOTHING, True
     damage: StatecoreError | None = None

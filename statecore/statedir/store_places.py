@@ -84,12 +84,7 @@ def _missing(state_dir: Path) -> str:
 
 
 def application_directory(state_dir: Path, application_id: str) -> StateDirectory:
-    """The directory of an existing application.
-
-    Raises:
-        NotFound: it does not exist; the message names those that do.
-        Invalid: the state directory is no directory, may not be read, or is the application's own.
-    """
+    """The directory of an existing application."""
     directory = StateDirectory(state_dir, application_id)
     try:
         if not state_dir.exists():
@@ -152,9 +147,6 @@ def declared_at(spec: ApplicationSpec | None, task: str, store: str) -> StoreSpe
 
 def changelog_at(application_id: str, task: str, store: str, declared: StoreSpec | None) -> str:
     """The topic that a store of a task is rebuilt from: the declared one, else the one that Kafka Streams creates.
-
-    Args:
-        declared: its declaration (:func:`declared_at`).
 
     Returns:
         The topic; empty if the store is not logged, and for a global store that is not declared.

@@ -28,14 +28,7 @@ from statecore.stores.rocksdb.directory import CONFIG_FILE
 
 
 class TaskAssembly:
-    """Builds complete task directories in a new staging directory.
-
-    Args:
-        directory: the application's state directory, locked.
-        staging: staging directory; ``tasks/<task>`` below it are the new directories, ``aside/`` is for old ones.
-        faults: points at which a test kills the process.
-        staged: directories of this job with other hard links to the images' files.
-    """
+    """Builds complete task directories in a new staging directory."""
 
     def __init__(
         self,

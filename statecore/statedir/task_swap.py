@@ -46,12 +46,6 @@ class TaskSwap:
     """Task directories that are replaced by modified copies of themselves.
 
     A context manager: copies that were not put in place are deleted at its end.
-
-    Args:
-        directory: the application's state directory, locked, without an interrupted placement.
-        request_id: the request that they are replaced for.
-        faults: points at which a test kills the process.
-        keeps: whether all replaced directories are kept for a week; else only the files given to :meth:`keep`.
     """
 
     def __init__(
@@ -82,14 +76,7 @@ class TaskSwap:
         return self.directory.work_path / REPLACED / self.staging.name
 
     def copy(self, task: str) -> Path:
-        """Copy a live task directory for modification. SST files in it are the live ones: never write to them.
-
-        Raises:
-            Fenced: a process has a store of the task open.
-            Invalid: it contains a symbolic link, whose copy would be the live directory, or a mount; or the kernel does
-                not let it be renamed.
-            OSError: no disk space, or no permission to read.
-        """
+        """Copy a live task directory for modification. SST files in it are the live ones: never write to them."""
         live = self.directory.task_path(task)
         if (link := link_in(live)) is not None:
             raise Invalid(
@@ -127,13 +114,7 @@ class TaskSwap:
                 self.directory.ownership.give_away(path)
 
     def swap(self, tasks: Iterable[str]) -> dict[str, Outcome]:
-        """Put the copies of these tasks in place; returns the outcome of each.
-
-        Raises:
-            Fenced: the lock was lost, or a process has opened a store of them.
-            Retryable: a live directory has changed since it was copied; nothing was put in place.
-            Invalid: the kernel does not let a live directory be renamed; nothing was put in place.
-        """
+        """Put the copies of these tasks in place; returns the outcome of each."""
         wanted = list(tasks)
         for task in wanted:
             target = self.staging / "tasks" / task
@@ -168,18 +149,8 @@ def put_in_place(
 ) -> dict[str, Outcome]:
     """Swap the task directories that are complete and durable in a placement's staging directory.
 
-    Args:
-        directory: the application's state directory, locked.
-        journal: the tasks to swap; it is written first.
-        faults: points at which a test kills the process.
-
     Returns:
         The outcome of each task.
-
-    Raises:
-        Fenced: the lock was lost, or a process has opened a store of these tasks; nothing was swapped.
-        Invalid: the kernel does not let one of them be renamed, or a replaced directory cannot be kept; nothing was
-            swapped.
     """
     staging = directory.work_path / journal.attempt
     refuse_unmovable(directory, staging, [entry.task for entry in journal.tasks])

@@ -99,7 +99,6 @@ class FileStore(InMemoryStore):
         self._unlock()
 
     def committed_offset(self, partition: TopicPartition) -> int | None:
-        """``None``."""
         as_topic_partition(partition)
         self._check_open()
         return None

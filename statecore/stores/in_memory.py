@@ -30,7 +30,6 @@ class InMemoryStore(WriteBufferStore):
 
     @property
     def is_open(self) -> bool:
-        """Whether the store is open."""
         return self._open
 
     @property
@@ -127,7 +126,6 @@ class MemoryInstant:
         return _Present(self._rows.cursor(lower, upper, reverse=reverse))
 
     def committed_offset(self, partition: TopicPartition) -> int | None:
-        """The offset of a partition, or ``None``."""
         return self._offsets.get(partition)
 
     def position(self) -> Position:

@@ -25,12 +25,7 @@ from statecore.system_errors import system_error
 
 
 def read_offsets(file: Path) -> dict[TopicPartition, int]:
-    """The offsets in a checkpoint file; empty if there is none.
-
-    Raises:
-        Corrupted: it is malformed.
-        Invalid: it cannot be opened, or is not a regular file.
-    """
+    """The offsets in a checkpoint file; empty if there is none."""
     try:
         with open_regular(file) as opened:
             data = opened.read(MAX_BYTES + 1)
@@ -44,12 +39,7 @@ def read_offsets(file: Path) -> dict[TopicPartition, int]:
 
 
 def write_offsets(file: Path, offsets: Mapping[TopicPartition, int]) -> None:
-    """Replace a checkpoint file durably; without offsets delete it.
-
-    Raises:
-        Invalid: an offset cannot be written, or the directory is not writable; the old file is kept.
-        Capacity: the disk is full; the old file is kept.
-    """
+    """Replace a checkpoint file durably; without offsets delete it."""
     if not offsets:
         remove_offsets(file)
         return
@@ -61,11 +51,7 @@ def write_offsets(file: Path, offsets: Mapping[TopicPartition, int]) -> None:
 
 
 def remove_offsets(file: Path) -> None:
-    """Delete a checkpoint file durably, if it exists.
-
-    Raises:
-        Invalid: the directory is not writable.
-    """
+    """Delete a checkpoint file durably, if it exists."""
     try:
         remove_durably(file)
     except OSError as error:
@@ -73,22 +59,12 @@ def remove_offsets(file: Path) -> None:
 
 
 def read_position(directory: Path, store: str) -> Position:
-    """The position in ``<store>.position``; empty if there is no such file.
-
-    Raises:
-        Corrupted: it is malformed.
-        Invalid: it cannot be opened.
-    """
+    """The position in ``<store>.position``; empty if there is no such file."""
     return position_of_offsets(read_offsets(directory / position_file(store)))
 
 
 def write_position(directory: Path, store: str, position: Position) -> None:
-    """Replace ``<store>.position`` durably; an empty position deletes it.
-
-    Raises:
-        Invalid: it cannot be written; the old file is kept.
-        Capacity: the disk is full; the old file is kept.
-    """
+    """Replace ``<store>.position`` durably; an empty position deletes it."""
     write_offsets(directory / position_file(store), offsets_of_position(position))
 
 

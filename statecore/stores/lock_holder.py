@@ -64,12 +64,7 @@ class Holder(NamedTuple):
 
 
 def lock_holder(path: Path) -> Holder | None:
-    """The process that holds the lock of a file; ``None`` if none does, or there is no such file.
-
-    Raises:
-        Invalid: missing permissions, or an unsupported platform.
-        Capacity: no descriptor left for this process.
-    """
+    """The process that holds the lock of a file; ``None`` if none does, or there is no such file."""
     if sys.platform not in FLOCK:
         raise Invalid(
             f"The holder of the lock of {path} cannot be determined on the platform {sys.platform}.",
@@ -150,19 +145,12 @@ def is_held_by_this_process(descriptor: int) -> bool:
     """Whether this process itself holds the lock of an open file; if so, closing the descriptor releases it.
 
     A process never conflicts with its own record lock, but an open file description (``F_OFD_GETLK``) does.
-
-    Raises:
-        OSError: the kernel does not tell.
     """
     return _conflicting(descriptor, fcntl.F_OFD_GETLK) == os.getpid()
 
 
 def _conflicting(descriptor: int, command: int) -> int | None:
-    """Pid of the process whose lock conflicts with a lock of the whole file; ``None`` without one.
-
-    Raises:
-        OSError: the kernel does not tell.
-    """
+    """Pid of the process whose lock conflicts with a lock of the whole file; ``None`` without one."""
     layout, fields = FLOCK[sys.platform]
     whole_file = {"type": fcntl.F_WRLCK, "whence": os.SEEK_SET, "start": 0, "length": 0, "process": 0}
     asked = struct.pack(layout, *(whole_file[name] for name in fields))
@@ -174,9 +162,6 @@ def is_open_in_this_process(identity: _Identity, *, besides: int) -> bool:
     """Whether this process has a file open with another descriptor, under any name.
 
     ``identity`` is its device and inode; the descriptor ``besides`` does not count.
-
-    Raises:
-        OSError: no descriptor is left to check.
     """
     for descriptor in numbers():
         with contextlib.suppress(OSError):

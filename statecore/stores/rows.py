@@ -27,12 +27,7 @@ class ReadableRows(ABC):
 
     @abstractmethod
     def get(self, key: bytes) -> bytes | None:
-        """The row of a key, or ``None``.
-
-        Raises:
-            Invalid: it is not open, or the key is not ``bytes``.
-            Corrupted: the row cannot be read.
-        """
+        """The row of a key, or ``None``."""
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The rows of many keys, in their order, ``None`` for absent ones; errors as for :meth:`get`."""
@@ -43,14 +38,6 @@ class ReadableRows(ABC):
         """Rows with ``lower <= key < upper`` in key order, or from the greatest key down.
 
         Shows the rows as of this call, whatever is written, committed or dropped during the iteration.
-
-        Args:
-            lower: smallest key; ``None`` starts with the first.
-            upper: the key to stop before; ``None`` goes to the end.
-
-        Raises:
-            Invalid: it is not open, or was closed before the last row was read.
-            Corrupted: a row cannot be read; damage never ends a scan early.
         """
 
     def range(self, first: bytes | None, last: bytes | None) -> Iterator[Row]:
@@ -83,11 +70,7 @@ class WritableRows(ReadableRows):
 
     @abstractmethod
     def put(self, key: bytes, value: bytes | None) -> None:
-        """Set the row of a key; ``None`` deletes it.
-
-        Raises:
-            Invalid: it is not open or read-only; or key or value are not ``bytes``, or too large.
-        """
+        """Set the row of a key; ``None`` deletes it."""
 
     def put_all(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
         """:meth:`put` for each row, in order; a list or tuple with an invalid row is rejected as a whole."""
@@ -136,11 +119,7 @@ its memtable; its ``WriteBatch`` drops a value of 4 GiB or more, and rocksdict d
 
 
 def check_row(key: object, value: object) -> None:
-    """Validate key and value of a row.
-
-    Raises:
-        Invalid: key or value are not ``bytes``, or larger than :data:`MAX_ROW_BYTES` together.
-    """
+    """Validate key and value of a row."""
     if type(key) is not bytes or (value is not None and type(value) is not bytes):
         raise Invalid(
             f"Keys and values of a store are bytes, not {type(key).__name__} and {type(value).__name__}.",
@@ -170,11 +149,7 @@ def check_rows(rows: Sequence[tuple[object, object]]) -> None:
 
 
 def check_key(key: object) -> None:
-    """Validate a key; databases and dicts would each treat other types differently.
-
-    Raises:
-        Invalid: it is not ``bytes``.
-    """
+    """Validate a key; databases and dicts would each treat other types differently."""
     if type(key) is not bytes:
         raise Invalid(
             f"Keys of a store are bytes, not {type(key).__name__}.",

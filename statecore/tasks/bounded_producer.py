@@ -37,20 +37,12 @@ class BoundedProducer:
         self._unanswered: str | None = None
 
     def send(self, *args: Any, **kwargs: Any) -> Acknowledgement:
-        """Send a record as :meth:`Producer.send` does, within the producer's own ``max_block_ms``.
-
-        Raises:
-            Retryable: the producer was abandoned.
-        """
+        """Send a record as :meth:`Producer.send` does, within the producer's own ``max_block_ms``."""
         self.check()
         return self._producer.send(*args, **kwargs)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until everything sent is acknowledged, ``timeout`` seconds or ``max_block_ms``, whichever is less.
-
-        Raises:
-            Retryable: not everything was, and the producer is abandoned.
-        """
+        """Wait until everything sent is acknowledged, ``timeout`` seconds or ``max_block_ms``, whichever is less."""
         within = self._max_block_ms if timeout is None else min(self._max_block_ms, int(timeout * 1000))
         self._wait("the records that it has sent to be acknowledged", self._producer.flush, within)
 

@@ -74,11 +74,7 @@ class CleanCloseRecord:
         self._stores: dict[TopicPartition, ClosedStore] = {}
 
     def write(self, offsets: Mapping[str, tuple[TopicPartition, int]]) -> None:
-        """Record the stores that were just closed; on a write error the databases are read at the next start.
-
-        Args:
-            offsets: changelog and last applied offset, by store directory (:attr:`StoreDirectory.name`).
-        """
+        """Record the stores that were just closed; on a write error the databases are read at the next start."""
         stores = []
         with suppress(OSError):
             for place in stores_in(self._task):

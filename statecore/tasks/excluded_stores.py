@@ -33,21 +33,7 @@ from statecore.tasks.unclean_stores import is_unclean
 def empty_versioned_store(
     directory: StateDirectory, task: str, store: StoreSpec, changelog: TopicPartition, made: Path, now_ms: int
 ) -> None:
-    """Make a versioned store empty at -4; what it had is moved aside and kept for a week.
-
-    Args:
-        directory: the application's, locked.
-        task: the store's task.
-        store: the store.
-        changelog: its changelog partition.
-        made: path for the empty database: unused, on the same file system.
-        now_ms: the time.
-
-    Raises:
-        Fenced: another process has it open, or the lock is not held.
-        Invalid: it is a store of another kind, or this user has no right to it.
-        Capacity, Retryable, OSError: it could not be moved, or created.
-    """
+    """Make a versioned store empty at -4; what it had is moved aside and kept for a week."""
     path = directory.store_path(task, store.name, store.kind)
     if _is_left_empty(path, store.kind, changelog):
         return
@@ -80,10 +66,6 @@ def close_unlogged(directory: StateDirectory, task: str, store: StoreSpec) -> No
     """Close a store without a changelog cleanly, so that Kafka Streams does not wipe the task under exactly-once.
 
     Only what this library wrote last and did not close is opened and closed here. Nothing else is changed.
-
-    Raises:
-        Corrupted: Kafka Streams did not close it, or it is damaged.
-        Fenced, Capacity, Invalid, Retryable: it cannot be opened.
     """
     for database in databases_of(directory.store_path(task, store.name, store.kind)):
         try:
@@ -102,12 +84,7 @@ def close_unlogged(directory: StateDirectory, task: str, store: StoreSpec) -> No
 
 
 def refuse_half_deleted(directory: StateDirectory, task: str, store: StoreSpec) -> None:
-    """Refuse to continue before Kafka Streams deletes the remaining rows of a store without a changelog.
-
-    Raises:
-        Corrupted: data files are there, and no database.
-        Invalid: this user may not read the directory.
-    """
+    """Refuse to continue before Kafka Streams deletes the remaining rows of a store without a changelog."""
     path = directory.store_path(task, store.name, store.kind)
     if lost := why_partially_deleted(StoreDirectory(store.name, path, store.kind.is_segmented), segmentation_of(store)):
         raise Corrupted(

@@ -37,13 +37,6 @@ _TIMEOUT = "KafkaTimeoutError"
 class KafkaCommits(ABC):
     """What a task has sent since its last commit, and the clients that commit it; raises what the clients raise.
 
-    Args:
-        task: the task.
-        producer: of the task alone.
-        consumer: of the application's group.
-        max_block_ms: how long one call may wait for brokers, in ms.
-        faults: fault points of tests.
-
     Attributes:
         producer: the producer to send with; its calls time out.
     """
@@ -74,12 +67,7 @@ class KafkaCommits(ABC):
         self._sent.clear()
 
     def commit(self, stores: Collection[ChangeLoggingStore], consumed: Mapping[TopicPartition, int]) -> None:
-        """Commit what was sent, and the input offsets.
-
-        Args:
-            stores: the stores of the task, which have sent to their changelogs.
-            consumed: by source partition the next offset to process.
-        """
+        """Commit what was sent, and the input offsets."""
         from kafka import TopicPartition as KafkaPartition
         from kafka.structs import OffsetAndMetadata
 
@@ -194,12 +182,7 @@ class AtLeastOnce(KafkaCommits):
 
 @contextmanager
 def kafka_errors(task: str, fail: Callable[[], None]) -> Iterator[None]:
-    """Fail the task on an error of a client, and convert the error.
-
-    Raises:
-        Fenced: another instance runs the task.
-        Retryable: any other error of a client.
-    """
+    """Fail the task on an error of a client, and convert the error."""
     try:
         yield
     except BaseException as error:

@@ -169,17 +169,7 @@ def read_offset_sums(
     open_tasks: Mapping[str, Task] | None = None,
     tasks: Sequence[str] | None = None,
 ) -> dict[str, TaskSum]:
-    """The offsets of all tasks in a directory; an error of one task is part of its result.
-
-    Args:
-        directory: the application's.
-        spec: the declared stores; without it every store on disk counts, by what its own offsets tell.
-        open_tasks: tasks that this process has open.
-        tasks: only these; by default all that have a directory, and all open ones.
-
-    Raises:
-        Invalid: the application's directory itself may not be read.
-    """
+    """The offsets of all tasks in a directory; an error of one task is part of its result."""
     opened = open_tasks or {}
     names = [*directory.task_directories(), *opened] if tasks is None else tasks
     return {
@@ -191,13 +181,7 @@ def read_offset_sums(
 
 
 def read_task_sum(directory: StateDirectory, task: str, spec: ApplicationSpec | None = None) -> TaskSum:
-    """The offsets of one task that is closed, or that another process has open. Raises nothing but ``ValueError``.
-
-    Args:
-        directory: the application's.
-        task: ``0_1``, in a named topology ``__north__/0_1``.
-        spec: the declared stores.
-    """
+    """The offsets of one task that is closed, or that another process has open. Raises nothing but ``ValueError``."""
     try:
         return _TaskReader(directory, task, spec).read()
     except StatecoreError as error:
@@ -210,9 +194,6 @@ def is_empty_task(path: Path) -> bool:
     """Whether a task directory contains only files of offsets and locks.
 
     Kafka Streams goes by names alone; here a directory of such a name is a store.
-
-    Raises:
-        Invalid: it may not be read.
     """
     try:
         with os.scandir(path) as entries:
@@ -243,7 +224,6 @@ def declared_stores(spec: ApplicationSpec | None, task: str) -> list[StoreSpec]:
 
 
 def _changelog(application_id: str, store: StoreSpec) -> TopicPartition:
-    """The changelog's topic, as its partition 0."""
     if store.changelog != UNKNOWN_CHANGELOG:
         return TopicPartition(store.changelog, 0)
     return TopicPartition(default_changelog(application_id, store.name, store.topology), 0)

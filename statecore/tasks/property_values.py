@@ -9,11 +9,7 @@ from statecore.formats.integers import whole_number
 
 
 def number(properties: Mapping[str, object], name: str, default: int) -> int:
-    """The whole number under a name, or the default where it is absent.
-
-    Raises:
-        Invalid: the value is not a whole number.
-    """
+    """The whole number under a name, or the default where it is absent."""
     value = properties.get(name)
     if value is None:
         return default
@@ -29,11 +25,7 @@ def number(properties: Mapping[str, object], name: str, default: int) -> int:
 
 
 def text(properties: Mapping[str, object], name: str, default: str | None = None) -> str:
-    """The trimmed text under a name, or the default where it is absent.
-
-    Raises:
-        Invalid: it is absent and has no default, is empty, or is not text.
-    """
+    """The trimmed text under a name, or the default where it is absent."""
     value = properties.get(name, default)
     if isinstance(value, str) and value.strip():
         return value.strip()

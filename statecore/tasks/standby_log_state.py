@@ -90,14 +90,7 @@ class StandbyLogStates:
         self._written: Mapping[TopicPartition, StandbyLogState] | None = None
 
     def read(self, changelogs: Iterable[TopicPartition] = ()) -> None:
-        """Read the file of an earlier process; empty where there is none.
-
-        Args:
-            changelogs: those of the task, which are doubted where the file is damaged.
-
-        Raises:
-            Invalid, Capacity, Retryable: it exists, and cannot be read.
-        """
+        """Read the file of an earlier process; empty where there is none."""
         try:
             logs = _DOCUMENT.decode(self._file.read_bytes()).logs
         except FileNotFoundError:
@@ -117,11 +110,6 @@ class StandbyLogStates:
 
     def end_of(self, changelog: TopicPartition, position: int, databases: Set[str] = frozenset()) -> BaseEnd:
         """What is known of a position; for another one than the saved only what holds of any.
-
-        Args:
-            changelog: the changelog.
-            position: the store's.
-            databases: the identities of the store's databases, as far as they are known.
 
         The rows of a store may be ahead of its position, where a process was killed before it committed that: then the
         saved position is the store's, because the file is written after the commit.
@@ -163,11 +151,7 @@ class StandbyLogStates:
         return None if is_of_other_databases else known
 
     def write(self) -> None:
-        """Write the file, if anything has changed.
-
-        Raises:
-            Invalid, Capacity: it cannot be written; the old one stays.
-        """
+        """Write the file, if anything has changed."""
         if self._known == self._written:
             return
         try:

@@ -80,16 +80,7 @@ def written_by_older(database: Path, store: str) -> Invalid:
 
 
 class StandbyStore:
-    """The databases of one store of a task, for one thread.
-
-    Args:
-        spec: the store.
-        task_directory: the directory of its task.
-        scratch: a directory on the same file system, for databases being created or deleted.
-        exactly_once: whether a database that Kafka Streams wrote last and did not close cleanly is refused.
-        settings: of its databases.
-        faults: fault points of tests.
-    """
+    """The databases of one store of a task, for one thread."""
 
     def __init__(
         self,
@@ -117,12 +108,10 @@ class StandbyStore:
 
     @property
     def name(self) -> str:
-        """The store's name."""
         return self.spec.name
 
     @property
     def changelog(self) -> TopicPartition:
-        """The changelog partition."""
         return self.spec.changelog
 
     @property
@@ -172,16 +161,7 @@ class StandbyStore:
         return any(next(database.scan_lists(), None) is not None for database in self._databases.values())
 
     def open(self) -> None:
-        """Open every database, set all to one offset, and create one where there is none.
-
-        Raises:
-            Invalid: Kafka Streams 4.2 or older wrote a database, it is of another kind, or its name is not that of a
-                segment of the declared interval.
-            Corrupted: a database is damaged, has lost a part of its files, or under exactly-once Kafka Streams did not
-                close it cleanly.
-            Fenced: another process has one open.
-            Capacity: the disk is full.
-        """
+        """Open every database, set all to one offset, and create one where there is none."""
         if self.is_open:
             return
         self._expired.clear()
@@ -209,18 +189,7 @@ class StandbyStore:
             raise
 
     def apply(self, runs: Sequence[RunFile], end: int, stream_time: int = -1) -> None:
-        """Ingest runs, and commit the offset: everything before ``end`` is in the store then.
-
-        Args:
-            runs: in the order they are applied; their files are consumed.
-            end: the offset that they end before.
-            stream_time: the greatest time in the records they were made of, in ms.
-
-        Raises:
-            Invalid: it is not open, or is beyond that end already.
-            Corrupted: a run cannot be read.
-            Capacity: the disk is full.
-        """
+        """Ingest runs, and commit the offset: everything before ``end`` is in the store then."""
         if not self.is_open or end < self.position:
             raise Invalid(
                 f"Rows up to offset {end} of {self.changelog} cannot be put into the store {self.name}, which "
@@ -252,11 +221,7 @@ class StandbyStore:
 
     @property
     def database(self) -> RocksDBStore:
-        """The one open database, for another writer; call :meth:`take_offset` after each of its commits.
-
-        Raises:
-            Invalid: it is not open, or the store has segments.
-        """
+        """The one open database, for another writer; call :meth:`take_offset` after each of its commits."""
         if self.spec.segmentation is not None or not self.is_open:
             raise Invalid(
                 f"The store {self.name} is {'divided into segments' if self.is_open else 'not open'}.",
@@ -267,23 +232,12 @@ class StandbyStore:
         return self._databases[None]
 
     def take_offset(self) -> None:
-        """Read the offset that another writer has committed to the :attr:`database`.
-
-        Raises:
-            Invalid: see :attr:`database`.
-        """
+        """Read the offset that another writer has committed to the :attr:`database`."""
         offset = self.database.committed_offset(self.changelog)
         self._offset = OFFSET_UNKNOWN if offset is None and not self.has_rows else offset
 
     def reset(self, keep: Callable[[Path], object] | None = None) -> None:
-        """Empty the store; it then follows its changelog from the start.
-
-        Args:
-            keep: moves the store's directory away, to keep its rows; by default they are deleted.
-
-        Raises:
-            Invalid, Capacity, Retryable: it could not be removed, or recreated.
-        """
+        """Empty the store; it then follows its changelog from the start."""
         remove_offsets(self._file)
         for segment in self._in_order():
             with suppress(StatecoreError):  # it may be damaged, and is removed in any case
@@ -300,11 +254,7 @@ class StandbyStore:
             write_offsets(self._file, {self.changelog: self._offset})
 
     def close(self) -> None:
-        """Close every database; of a grace buffer write ``.checkpoint_<store>``. Idempotent.
-
-        Raises:
-            StatecoreError: a database could not be closed; the others were.
-        """
+        """Close every database; of a grace buffer write ``.checkpoint_<store>``. Idempotent."""
         if not self.is_open:
             return
         failures: list[StatecoreError] = []

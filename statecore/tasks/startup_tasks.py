@@ -73,9 +73,6 @@ class StartupSettings:
         max_open_stores: databases open at once before the first assignment; a windowed store has one for each segment.
             0: none, so that every task is read closed.
         keep_corrupt_ms: how long a corrupt task directory is kept aside.
-
-    Raises:
-        Invalid: a number is negative.
     """
 
     max_open_stores: int = 256
@@ -115,15 +112,6 @@ class StartupTasks(Generic[OpenedTask]):
     """The tasks on this machine's disk, from the start of a process to its first assignment.
 
     To be called by one thread: the one that starts the workers.
-
-    Args:
-        directory: the application's, locked by the caller for as long as tasks are open.
-        spec: the application's spec.
-        open_task: opens a standby of a task, with all its stores; creates missing ones.
-        settings: limits.
-        find_copy: called for each corrupt task before it is moved.
-        clock: seconds since the epoch.
-        faults: fault points of tests.
     """
 
     def __init__(
@@ -186,10 +174,6 @@ class StartupTasks(Generic[OpenedTask]):
 
         Returns:
             :attr:`sums`.
-
-        Raises:
-            Fenced: the application's lock is not held.
-            Invalid: its directory may not be read.
         """
         self._directory.check_locked()
         recover(self._directory, self._faults)
@@ -204,15 +188,7 @@ class StartupTasks(Generic[OpenedTask]):
         return self.sums
 
     def take(self, task: str) -> OpenedTask:
-        """Return the standby of a task, opened now where it was not; the caller has to close it.
-
-        Raises:
-            Invalid: the spec declares no logged store on disk of its subtopology, or its directory is another
-                application's.
-            Corrupted: it is corrupt. Under exactly-once its directory was moved aside, and taking it again starts
-                empty.
-            StatecoreError: it cannot be opened.
-        """
+        """Return the standby of a task, opened now where it was not; the caller has to close it."""
         taken = self._open.pop(task, None)
         if taken is not None:
             self._databases -= self._sums[task].databases
@@ -228,11 +204,7 @@ class StartupTasks(Generic[OpenedTask]):
         return opened
 
     def close_rest(self) -> None:
-        """Close the standbys that were not taken; idempotent.
-
-        Raises:
-            StatecoreError: one could not be closed; the others were.
-        """
+        """Close the standbys that were not taken; idempotent."""
         failures: list[Exception] = []
         while self._open:
             task, one = self._open.popitem()

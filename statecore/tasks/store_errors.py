@@ -10,13 +10,7 @@ from statecore.system_errors import RUN_AS_APPLICATION, system_error
 
 @contextmanager
 def translated_errors(task: str, store: str, what: str) -> Iterator[None]:
-    """Convert ``OSError`` into ``Capacity``, ``Retryable`` or ``Invalid``.
-
-    Args:
-        task: the task.
-        store: the store; empty for the whole task.
-        what: what could not be done: ``could not be opened``.
-    """
+    """Convert ``OSError`` into ``Capacity``, ``Retryable`` or ``Invalid``."""
     try:
         yield
     except OSError as error:

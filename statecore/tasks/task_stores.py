@@ -55,12 +55,7 @@ from statecore.tasks.task_offsets import MeantFor
 
 
 def tasks_of(spec: ApplicationSpec, partitions: Mapping[str, int]) -> list[str]:
-    """The tasks that have a store for a standby, in numeric order.
-
-    Args:
-        spec: the application's spec.
-        partitions: number of partitions of each changelog; stores of others have no task.
-    """
+    """The tasks that have a store for a standby, in numeric order."""
     found = {
         task_of(store, partition): (store.topology or "", store.subtopology, partition)
         for store in spec.stores
@@ -71,11 +66,7 @@ def tasks_of(spec: ApplicationSpec, partitions: Mapping[str, int]) -> list[str]:
 
 
 def standby_store_specs(spec: ApplicationSpec, task: str) -> tuple[StandbyStoreSpec, ...]:
-    """The stores of a task that follow changelogs.
-
-    Raises:
-        Invalid: the kind or the changelog of one is undecided.
-    """
+    """The stores of a task that follow changelogs."""
     found: list[StandbyStoreSpec] = []
     for store in _declared(spec, task):
         if not store.is_restorable or store.kind.is_versioned:
@@ -358,7 +349,6 @@ class TaskStores:
             raise failures[0]
 
     def _write_clean_close_record(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Write the clean-close record."""
         known = {
             store_directory(store.name, store.spec.kind): (store.changelog, offsets[store.changelog])
             for store in self._stores.values()

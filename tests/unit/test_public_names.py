@@ -52,6 +52,13 @@ def test_a_public_name_is_documented(name: str) -> None:
     assert not documented.startswith(f"{name}("), "what dataclasses write of themselves says nothing"
 
 
+@pytest.mark.parametrize("name", [name for name in NAMED if inspect.isclass(getattr(statecore, name))])
+def test_the_methods_of_a_public_class_are_documented(name: str) -> None:
+    found = getattr(statecore, name)
+    own = {k: v for k, v in vars(found).items() if not k.startswith("_") and (callable(v) or isinstance(v, property))}
+    assert [k for k in own if not inspect.getdoc(getattr(found, k))] == []
+
+
 def test_all_names_are_listed() -> None:
     assert set(NAMED) <= set(dir(statecore))
     assert "__version__" in dir(statecore)

@@ -146,16 +146,6 @@ def outcomes(
     refused: Sequence[str | None],
     done: str = "migrated",
 ) -> list[DirectoryOutcome]:
-    """The outcome of each directory.
-
-    Args:
-        plans: the entries with the results of the planning tasks.
-        answer: the answer; ``None`` if no approval was asked for.
-        applied: for each directory the result of its task that applies the plan,
-        verified: and of its task that verifies it.
-        refused: kind and code of the error of each plan that failed; ``None`` if not known.
-        done: past participle for a directory that was changed, such as ``migrated``.
-    """
     return [
         {
             "name": entry["title"],
@@ -192,11 +182,7 @@ def _became(
 
 
 def conclude(found: Sequence[DirectoryOutcome], log: Any) -> None:
-    """Log the outcome of each directory, and fail if one was neither changed as planned nor rejected.
-
-    Raises:
-        JobRefused: the directories that failed.
-    """
+    """Log the outcome of each directory, and fail if one was neither changed as planned nor rejected."""
     for line in columns(
         ("application", "state directory", "outcome"),
         [(one["name"], one["state_dir"], one["outcome"]) for one in found],

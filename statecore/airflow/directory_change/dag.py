@@ -75,7 +75,6 @@ def approved_steps(
 
     @task(trigger_rule="all_done")
     def outcome(directories: list[Entry] | None, ti: Any = None) -> list[DirectoryOutcome]:
-        """The outcome of each directory."""
         import logging
 
         from statecore.airflow.directory_change.approval import conclude, outcomes

@@ -57,13 +57,6 @@ def migration_params(state_dir: str | None) -> dict[str, Param]:
 
 
 def directories_param(request: type[Request], state_dir: str | None, needed: Sequence[str] = ()) -> Param:
-    """The Param with the state directories.
-
-    Args:
-        request: the request of each directory's job.
-        state_dir: the site's default of a directory's ``state_dir``.
-        needed: further required fields.
-    """
     asked = ("application_id", *(() if state_dir else ("state_dir",)), *needed)
     each = object_schema(request, OF_A_DIRECTORY, asked)
     each["properties"]["host"] = {
@@ -147,19 +140,7 @@ def entries_of(
     conf: dict[str, str] | None = None,
     state_dir: str | None = None,
 ) -> list[Entry]:
-    """The entries of the directories of a run, each with the request of a job.
-
-    Args:
-        request: the request's class.
-        params: the parameters of the run, whose names were checked.
-        what: the job, by the name of its command.
-        engine: ``processes`` or ``spark``.
-        conf: Spark properties; ``None`` for the site's.
-        state_dir: default of a directory's ``state_dir``.
-
-    Raises:
-        Invalid: as :func:`migrate_entries`.
-    """
+    """The entries of the directories of a run, each with the request of a job."""
     approved_within(params)
     fields = fields_of(request, {name: params.get(name) for name in params if name not in WITHOUT})
     entries = [_entry(request, what, named, fields, engine, conf, state_dir) for named in params[DIRECTORIES]]

@@ -99,12 +99,7 @@ def _left_out(found: Rows) -> list[str]:
 
 
 def body(plans: Plans, to: str) -> str:
-    """The Markdown that is shown for approval.
-
-    Args:
-        plans: each directory's entry with its short plan; ``None`` if planning failed.
-        to: the release.
-    """
+    """The Markdown that is shown for approval."""
     shown = [(entry, plan) for entry, plan in plans if plan is not None and plan["changed"]]
     lines = [
         f"If you approve, these state directories are migrated to Kafka Streams **{to}**. "

@@ -108,11 +108,7 @@ def _rows(rows: int | None) -> str:
 
 
 def body(plans: Plans) -> str:
-    """The Markdown that is shown for approval.
-
-    Args:
-        plans: each directory's entry with its short plan; ``None`` if planning failed.
-    """
+    """The Markdown that is shown for approval."""
     shown = [(entry, plan) for entry, plan in plans if plan is not None and plan["changed"]]
     lines = [
         "If you approve, global stores of these state directories are rebuilt from their topics, and the replaced "

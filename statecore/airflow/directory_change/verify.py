@@ -53,16 +53,7 @@ def in_words(finding: Found) -> str:
 
 
 def check(found: Sequence[Found], left: Collection[str], where: str) -> None:
-    """Refuse findings of severity error or loss.
-
-    Args:
-        found: the findings.
-        left: tasks that the plan left unchanged, whose findings are accepted.
-        where: the directory, for the message.
-
-    Raises:
-        Corrupted: the findings that are not accepted.
-    """
+    """Refuse findings of severity error or loss."""
     bad = [one for one in found if one["severity"] in _BAD and one["task"] not in left]
     if bad:
         lines = "\n".join(f"  {in_words(one)}" for one in bad[:_SHOWN])

@@ -46,27 +46,13 @@ def record(
     """Write the failure report of an application, in place of an earlier one.
 
     An inline spec without an application id has no name to show, so only its task reports the error.
-
-    Args:
-        directory: directory of the reports.
-        name: the application's id, or the path of its spec.
-        request_id: of the task that reports it.
-        error: ``StatecoreError.to_json()``.
-        dag: the Dag, if it is one that people start.
-        state_dir: the run's state directory; empty without one.
     """
     if _is_shown(name):
         record_failure(_file(directory, name, dag), Attempt.begin(name, state_dir, request_id), error)
 
 
 def forget(directory: Path, names: Collection[str], *, dag: str = "") -> None:
-    """Delete the failure reports of applications that could be checked, and those that are not updated any more.
-
-    Args:
-        directory: directory of the reports.
-        names: ids of applications that could be checked, and paths of their specs.
-        dag: as passed to :func:`record`.
-    """
+    """Delete the failure reports of applications that could be checked, and those that are not updated any more."""
     before = time.time() - KEPT_SECONDS
     for name in filter(_is_shown, names):
         with suppress(OSError):

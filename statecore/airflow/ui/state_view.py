@@ -76,14 +76,7 @@ class ReportPage:
 def application_page(
     index: ReportIndex, wanted: Filter | None = None, number: int = 1, size: int = APPLICATIONS_A_PAGE
 ) -> ApplicationPage:
-    """A page of applications; without a filter only the reports of the applications on it are read.
-
-    Args:
-        index: the reports.
-        wanted: selects instances; ``None`` for all.
-        number: the page, from 1; at most the last.
-        size: applications on a page.
-    """
+    """A page of applications; without a filter only the reports of the applications on it are read."""
     names = index.names()
     if wanted is None or wanted.is_empty:
         pages = max(1, -(-len(names) // size))
@@ -116,17 +109,7 @@ def report_page(
     size: int = REPORTS_A_PAGE,
     looked_at: int = KEPT,
 ) -> ReportPage:
-    """A page of reports, newest first.
-
-    Args:
-        index: the reports.
-        application: name of the application's directory; empty for all, as for the next two.
-        host: only from this host.
-        state_dir: only of this state directory.
-        offset: number of newest reports to skip, from an earlier page's ``next``.
-        size: maximum number of reports on a page.
-        looked_at: maximum number of reports that are read.
-    """
+    """A page of reports, newest first."""
     found: list[ReportHead] = []
     heads = index.heads((lambda name: name == application) if application else (lambda _: True), offset)
     looked = 0

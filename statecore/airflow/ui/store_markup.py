@@ -52,13 +52,6 @@ def document(body: str, nonce: str) -> str:
 
 
 def overview(shown: ApplicationPage, wanted: Filter, airflow: str) -> str:
-    """A page of applications.
-
-    Args:
-        shown: the page.
-        wanted: the filter it was made with.
-        airflow: path of Airflow's own pages.
-    """
     body = "".join(_application(one, airflow) for one in shown.applications)
     if not body:
         body = EMPTY if wanted.is_empty else NOTHING_FOUND
@@ -67,14 +60,7 @@ def overview(shown: ApplicationPage, wanted: Filter, airflow: str) -> str:
 
 
 def details(name: str, one: InstanceReports, number: int, airflow: str) -> str:
-    """One instance: every store partition, and every attempt.
-
-    Args:
-        name: the directory of its reports.
-        one: its reports.
-        number: page of both lists, from 1.
-        airflow: path of Airflow's own pages.
-    """
+    """One instance: every store partition, and every attempt."""
     pages = max(-(-len(one.partitions) // PARTITIONS_A_PAGE), -(-len(one.attempts) // REPORTS_A_PAGE), 1)
     number = min(number, pages)
     partitions = one.partitions[(number - 1) * PARTITIONS_A_PAGE : number * PARTITIONS_A_PAGE]

@@ -24,11 +24,7 @@ def check_kind(store: StoreView) -> list[Finding]:
 
 
 def declared(spec: ApplicationSpec, places: Sequence[StorePlace], context: CheckContext) -> list[Finding]:
-    """Declared stores without a directory, undeclared stores, and tasks of undeclared subtopologies.
-
-    Args:
-        places: the directories of all stores of the application.
-    """
+    """Declared stores without a directory, undeclared stores, and tasks of undeclared subtopologies."""
     return [*_undecided(spec), *_absent(spec, places, context), *_undeclared(spec, places)]
 
 

@@ -54,11 +54,7 @@ def store_files(store: StoreView, task: TaskView) -> list[Finding]:
 
 
 def task_files(task: TaskView, stores: Sequence[StoreView], context: CheckContext) -> list[Finding]:
-    """Check the ``.checkpoint`` of one task.
-
-    Args:
-        stores: all its stores.
-    """
+    """Check the ``.checkpoint`` of one task."""
     file = task.checkpoint
     if any(store.in_use for store in stores):
         return []

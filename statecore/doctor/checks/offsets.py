@@ -154,11 +154,7 @@ def _not_closed(store: StoreView, context: CheckContext) -> Finding:
 
 
 def unlogged(stores: Iterable[StoreView], found: Iterable[Finding], context: CheckContext) -> list[Finding]:
-    """Stores without changelog, and which of them the next start deletes with their task.
-
-    Args:
-        found: all other findings.
-    """
+    """Stores without changelog, and which of them the next start deletes with their task."""
     wiped = set()
     if not context.is_at_least_once:
         codes = {"store-not-closed"} if context.transactional else {"store-not-closed", *_NO_OFFSET}

@@ -63,12 +63,7 @@ def unread(store: StoreView) -> list[Finding]:
 
 
 def unfinished(journal: str, left: Sequence[str]) -> list[Finding]:
-    """Interrupted jobs of this library.
-
-    Args:
-        journal: request of an interrupted placement; empty if there is none.
-        left: staging directories left in the work directory.
-    """
+    """Interrupted jobs of this library."""
     if journal:
         what = f"a placement was interrupted (request {journal}): {WORK_DIRECTORY} has its journal and the directories"
         return [Finding("work-unfinished", what, Severity.WARNING, evidence={"request_id": journal, "left": [*left]})]

@@ -38,9 +38,6 @@ def take_off_headers(kind: StoreKind, data: bytes, rest: int) -> tuple[tuple[Hea
         kind: the store's kind, for the message.
         data: the row's value.
         rest: least bytes after the headers.
-
-    Raises:
-        Corrupted: the headers are missing or malformed, or followed by fewer than ``rest`` bytes.
     """
     try:
         size, place = number_at(data, 0, "their size")

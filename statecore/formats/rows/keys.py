@@ -177,11 +177,7 @@ class SessionKey(NamedTuple):
 
 
 def is_index_row(kind: StoreKind, key: bytes) -> bool:
-    """Whether a row is an index row, which only emit-final stores have.
-
-    Raises:
-        Corrupted: the key of an emit-final store begins neither with 00 nor with 01.
-    """
+    """Whether a row is an index row, which only emit-final stores have."""
     if kind not in EMIT_FINAL_WINDOW_KINDS and kind not in EMIT_FINAL_SESSION_KINDS:
         return False
     require_bytes(kind, key, 1, "key")

@@ -67,11 +67,7 @@ def decode_list(data: bytes) -> list[bytes | None]:
 
 
 def parse_list(value: bytes) -> list[bytes | None]:
-    """Parse a list of values, without side bytes.
-
-    Raises:
-        ValueError: it is malformed; the text continues "a value that ...".
-    """
+    """Parse a list of values, without side bytes."""
     if len(value) < 5:
         raise ValueError(f"has {len(value)} bytes; a list has at least 5")
     if value[0] != VARIABLE_SIZE:

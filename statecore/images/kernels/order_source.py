@@ -59,7 +59,6 @@ def words_at(entries, arena, ids, count, depth, out):
 
 
 def key_lengths(entries, ids, count, out):
-    """The length of each key."""
     for i in range(count):
         put(out, i, key_length(entries, le32(ids + i * 4)))
     return 0

@@ -52,15 +52,7 @@ from statecore.images.versions.table import RecordTable
 
 
 class VersionRunBuilder:
-    """All records of an offset range, sorted by key and then by offset, within a memory budget.
-
-    Args:
-        directory: directory of the runs (``records-00000.run``, ...); must exist.
-        memory_budget: bytes to hold before a run is written. One batch always fits.
-        changelog: origin of the batches, for messages and for the runs' origin.
-        store: the store's name, for the runs' origin.
-        start: first offset of the first run; see :class:`Run`.
-    """
+    """All records of an offset range, sorted by key and then by offset, within a memory budget."""
 
     def __init__(
         self,
@@ -91,10 +83,6 @@ class VersionRunBuilder:
         """Add a batch of changelog columns; batches come in offset order.
 
         The batch is held by reference for a while: its buffers must not be written to afterwards.
-
-        Raises:
-            Invalid: a record cannot belong to a versioned store.
-            Capacity: the directory has no room for a run.
         """
         if not batch.num_rows:
             return
@@ -112,15 +100,7 @@ class VersionRunBuilder:
         self._peak = max(self._peak, self._table.bytes_to_sort)
 
     def finish(self, end: int | None = None, written: Callable[[float], None] | None = None) -> list[RunFile]:
-        """Write the remaining records and return all runs, in offset order; none when no record has a key.
-
-        Args:
-            end: end of the last run's range, if that is not just after the last record.
-            written: called with the share written so far, 0 to 1; an exception that it raises stops this.
-
-        Raises:
-            Capacity: the directory has no room.
-        """
+        """Write the remaining records and return all runs, in offset order; none when no record has a key."""
         self._ranges.next = self._ranges.next if end is None else end
         self._write_run()
         if written is not None:
@@ -144,21 +124,8 @@ def build_version_runs(
 ) -> list[RunFile]:
     """Replay the records of one partition and write its rows as SST files without common keys.
 
-    Args:
-        directory: directory of the files; must exist.
-        runs_by_range: for each offset range, in offset order: its stream time (``RunStatistics.stream_time``) and its
-            runs. Ranges without runs are included.
-        history_retention_ms: the store's history retention, which is also its grace period.
-        segment_interval_ms: the store's segment interval (:func:`statecore.formats.segments.default_segment_interval`).
-        memory_budget: bytes to use; the rows of one key always fit.
-
     Returns:
         The files: rows of older segments first, the latest rows last; none when no row is left.
-
-    Raises:
-        Corrupted: a file of records is missing, or has changed since it was finished.
-        Capacity: no room.
-        Invalid: the directory cannot be written.
     """
     mapped, stream_time = [], -1
     for of_range, runs in runs_by_range:

@@ -46,15 +46,7 @@ def replay(
     segment_interval_ms: int,
     memory_budget: int,
 ) -> Iterator[Rows]:
-    """Yield the rows of a versioned store that has processed these records, in reused buffers.
-
-    Args:
-        runs: in offset order: the stream time before the run's range, and its records.
-        stream_time: final stream time; rows in segments that have expired by then are left out.
-        history_retention_ms: history retention, which is also the grace period.
-        segment_interval_ms: time span of one segment.
-        memory_budget: bytes for finished rows; those of one key always fit.
-    """
+    """Yield the rows of a versioned store that has processed these records, in reused buffers."""
     arena = np.empty(max(_SMALLEST_ARENA, memory_budget // 2), np.uint8)
     out = np.empty((len(arena) // _ARENA_PER_ROW, len(OUT)), np.int64)
     rows, nodes = np.empty((_FIRST_POOL, len(ROW)), np.int64), np.empty((_FIRST_POOL, len(NODE)), np.int64)

@@ -30,13 +30,7 @@ _BYTES_AT_ONCE = 1 << 20
 
 
 class RowFiles:
-    """The SST files of one store being written; a context manager that closes the files.
-
-    Args:
-        directory: directory of the files (``latest.sst``, ``segment-<id>.sst``); must exist.
-        first_live: id of the oldest segment with rows.
-        last: id of the newest.
-    """
+    """The SST files of one store being written; a context manager that closes the files."""
 
     def __init__(self, directory: Path, *, first_live: int, last: int) -> None:
         self._directory = directory
@@ -55,12 +49,7 @@ class RowFiles:
             file.__exit__()
 
     def add(self, rows: Rows) -> None:
-        """Append rows; keys ascend, within a call and between calls.
-
-        Raises:
-            Capacity: no room for a file.
-            Invalid: the directory cannot be written.
-        """
+        """Append rows; keys ascend, within a call and between calls."""
         segments = rows.described[:, 0]
         lanes = np.where(segments < 0, -1, (segments - self._first) // self._width)
         if self._width == 1:
@@ -78,12 +67,7 @@ class RowFiles:
         self._slices += 1
 
     def finish(self) -> list[RunFile]:
-        """Finish all files and return them as runs, those of older segments first and the latest rows last.
-
-        Raises:
-            Capacity: no room for a file.
-            Invalid: the directory cannot be written.
-        """
+        """Finish all files and return them as runs, those of older segments first and the latest rows last."""
         self._finish(list(self._open))
         return sorted(self._done, key=lambda run: run.min_key)
 

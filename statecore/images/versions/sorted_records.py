@@ -65,10 +65,6 @@ def write_records(path: Path, records: SortedRecords, values: Iterable[npt.NDArr
 
     Returns:
         The run; its digest is that of no rows, because records are not yet rows of a store.
-
-    Raises:
-        Capacity: no room for the file.
-        Invalid: the directory cannot be written.
     """
     key_bytes, value_bytes = int(records.key_offsets[-1]), int(records.places[-1] >> 1)
     header = [_MAGIC, len(records.key_offsets) - 1, len(records.timestamps), key_bytes, value_bytes, 0, 0, 0]
@@ -109,11 +105,7 @@ def write_records(path: Path, records: SortedRecords, values: Iterable[npt.NDArr
 
 
 def map_records(run: RunFile) -> MappedRecords:
-    """Map the file of a run after verifying size and hash.
-
-    Raises:
-        Corrupted: the file is missing, or has changed since it was finished.
-    """
+    """Map the file of a run after verifying size and hash."""
     path = run.path
     if not path.is_file():
         raise _damaged(run, "is missing")

@@ -42,12 +42,7 @@ class RecordTable(KeyTable):
         self.add(records.keys, records.values, records.timestamps)
 
     def write(self, path: Path) -> RunFile:
-        """Write the records with a key, of which there must be at least one, as a file of sorted records.
-
-        Raises:
-            Capacity: no room for the file.
-            Invalid: the directory cannot be written.
-        """
+        """Write the records with a key, of which there must be at least one, as a file of sorted records."""
         ids = self.in_key_order(np.arange(self.keys, dtype=np.uint32))
         first_records, where = self._sorted(ids)
         count, batches = len(where), self._batches()

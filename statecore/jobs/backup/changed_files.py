@@ -28,18 +28,7 @@ _IDENTITY = "IDENTITY"
 def refuse_changed(
     repository: ApplicationRepository, copies: Iterable[StoreCopy], files: Files, newest: Newest
 ) -> None:
-    """Check that no SST or blob file differs from the same file in the newest snapshot.
-
-    Args:
-        repository: the repository.
-        copies: stores to publish.
-        files: their files.
-        newest: the newest snapshot.
-
-    Raises:
-        Corrupted: a file differs.
-        Invalid, Retryable: the repository cannot be read.
-    """
+    """Check that no SST or blob file differs from the same file in the newest snapshot."""
     for copy in copies:
         before = newest.store(key(copy))
         stored = {} if before is None else {database.segment: database.base for database in before.databases}

@@ -76,20 +76,7 @@ def ends_from_brokers(
     timeout: float,
     clock: Callable[[], float] = time.time,
 ) -> Logs:
-    """The ends of stores, and the state of their logs now.
-
-    Args:
-        spec: the application.
-        stores: the stores.
-        refuse: receives every offset that does not fit its log.
-        timeout: seconds per call.
-        clock: seconds since the epoch on this machine; used if the cluster does not tell its time.
-
-    Raises:
-        NotFound: a topic or partition does not exist.
-        Retryable: the brokers cannot be reached.
-        Invalid: this client is not authorized.
-    """
+    """The ends of stores, and the state of their logs now."""
     every = list(stores)
     wanted = [partition for store in every for partition, _ in _sorted_offsets(store)]
     try:

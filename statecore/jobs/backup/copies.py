@@ -81,16 +81,7 @@ class StoreCopy:
 
 
 class Copier:
-    """Copies the stores of one application.
-
-    Args:
-        where: the scratch directory.
-        exactly_once: the application's guarantee.
-        transactional: whether the spec declares transactional stores.
-        running: whether the application is running.
-        refuse: receives every reason why a store cannot be copied.
-        note: receives notes on copied stores.
-    """
+    """Copies the stores of one application."""
 
     def __init__(
         self,
@@ -107,12 +98,7 @@ class Copier:
         self.refuse, self.note = refuse, note
 
     def copy(self, store: TakenStore) -> StoreCopy | None:
-        """Copy a store; ``None`` if it was refused.
-
-        Raises:
-            Corrupted: a database is damaged.
-            Fenced, Retryable, Capacity: a database cannot be copied now.
-        """
+        """Copy a store; ``None`` if it was refused."""
         try:
             return self._copy(store)
         except Invalid as error:

@@ -84,24 +84,8 @@ def run_backup(
 ) -> BackupReport:
     """Publish stores of one application from its state directory.
 
-    Args:
-        request: the request.
-        progress: receives the progress.
-        faults: fault points for tests.
-        say: receives operator messages, line by line.
-        clock: seconds since the epoch.
-
     Returns:
         The report; with ``request.plan_only`` nothing was published.
-
-    Raises:
-        Invalid: a requested store cannot be copied, or does not fit the spec, the brokers or the repository; with all
-            reasons, and nothing was published.
-        NotFound: there is no such application, task, store, topic or repository.
-        Fenced: another job uses the directory, or publishes the same stores.
-        Corrupted: a database, or the repository, is damaged; nothing was published.
-        Retryable, Capacity: brokers, repository or disk are unavailable, or full.
-        StatecoreError: a defect of this program.
     """
     try:
         spec = spec_of(request)

@@ -25,11 +25,7 @@ _MIN_AGE_SECONDS = 60.0
 
 @contextmanager
 def scratch(directory: StateDirectory) -> Iterator[Path]:
-    """A directory on the file system of the state directory, removed at the end; also removes those of killed jobs.
-
-    Raises:
-        Invalid, Capacity: it cannot be created.
-    """
+    """A directory on the file system of the state directory, removed at the end; also removes those of killed jobs."""
     path = directory.work_path / f"{SCRATCH_PREFIX}{uuid.uuid4().hex}"
     try:
         _sweep(directory.work_path)
@@ -59,11 +55,7 @@ def _sweep(work: Path) -> None:
 
 
 def is_in_use(path: Path) -> bool:
-    """Whether a job still uses such a directory; read-only.
-
-    Raises:
-        PermissionError: this user may not read it.
-    """
+    """Whether a job still uses such a directory; read-only."""
     try:
         held = os.open(path / _HELD, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -67,16 +67,6 @@ def select_taken(directory: StateDirectory, spec: ApplicationSpec, request: Back
 
     Left out, with a note: in-memory stores, which have no files; custom stores, whose format is unknown; and unlogged
     stores, which have no offset.
-
-    Args:
-        directory: the application's.
-        spec: the application.
-        request: the request.
-        refuse: receives every reason why a requested store cannot be copied.
-
-    Raises:
-        NotFound: a named store or task does not exist, or there is none at all.
-        Invalid: the kind or changelog of a store is undecided.
     """
     tasks = _tasks(directory, request)
     declared = {store.name for store in (*spec.stores, *spec.global_stores)}

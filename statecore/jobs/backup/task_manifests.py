@@ -56,17 +56,12 @@ class Newest(NamedTuple):
     parts: Mapping[str, TaskManifest]
 
     def store(self, of: StoreKey) -> StoreSnapshot | None:
-        """A store of the snapshot, or ``None``."""
         part = self.parts.get(of[0])
         return None if part is None else next((store for store in part.stores if store.store == of[1]), None)
 
 
 def newest_of(repository: ApplicationRepository, tasks: Iterable[str]) -> Newest:
-    """Read the newest snapshot's manifests of some tasks.
-
-    Raises:
-        Corrupted, Invalid, Retryable: it cannot be read.
-    """
+    """Read the newest snapshot's manifests of some tasks."""
     head = repository.read_head()
     entry = None if head is None else head.head.newest
     if entry is None:
@@ -118,12 +113,7 @@ class VerifiedFiles(NamedTuple):
 def verified_of(
     repository: ApplicationRepository, copies: Sequence[StoreCopy], files: Files, newest: Newest
 ) -> VerifiedFiles:
-    """Verify in the repository what of the newest snapshot need not be uploaded again.
-
-    Raises:
-        Corrupted: a local file has changed since it was hashed.
-        Invalid, Retryable: the repository cannot be read.
-    """
+    """Verify in the repository what of the newest snapshot need not be uploaded again."""
     reused = {key(copy): found for copy in copies if (found := equivalent_databases(copy, files, newest)) is not None}
     at_hand = {file.sha256: file.path for found in files.values() for those in found.values() for file in those}
     known = {digest: extent for digest, extent in extents_of(newest.parts.values()).items() if digest in at_hand}
@@ -187,11 +177,7 @@ def is_whole(spec: ApplicationSpec, copies: Sequence[StoreCopy], logs: Logs) -> 
 
 
 def refuse_older(parts: Sequence[TaskManifest], newest: Newest) -> None:
-    """Refuse to publish less than the newest snapshot has; without the brokers the topics count as the same.
-
-    Raises:
-        Fenced: the newest snapshot is ahead.
-    """
+    """Refuse to publish less than the newest snapshot has; without the brokers the topics count as the same."""
     for part in parts:
         there = newest.parts.get(part.task)
         for store, end, other in stores_behind(part, there) if there is not None else ():
@@ -225,13 +211,7 @@ def _knows_more(store: StoreSnapshot, before: StoreSnapshot) -> bool:
 
 
 def is_unchanged(parts: Sequence[TaskManifest], newest: Newest, *, whole: bool) -> bool:
-    """Whether the newest snapshot has all of this.
-
-    Args:
-        parts: task manifests of this backup.
-        newest: the newest snapshot.
-        whole: whether they cover the whole application.
-    """
+    """Whether the newest snapshot has all of this."""
     if newest.manifest is None or (
         whole and {part.task for part in newest.manifest.parts} != {part.task for part in parts}
     ):
@@ -278,13 +258,6 @@ def planned_store(
     A data file never changes, and no other file of its database gets its number. So a file that was not hashed counts
     as known if the newest snapshot has one of the same name and size; or a run of the same size, which was named when
     it was fetched.
-
-    Args:
-        copy: the store.
-        logs: the state of the changelogs.
-        files: from :func:`listed`.
-        before: the store in the newest snapshot, if any.
-        hashes: hashes of the newest snapshot's files of all selected tasks.
     """
     stored = {} if before is None else {database.segment: database for database in before.databases}
 

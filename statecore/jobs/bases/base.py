@@ -86,12 +86,6 @@ class Base:
 
     @staticmethod
     def of_snapshot(name: str, store: StoreSnapshot, cut_ms: int | None) -> Base:
-        """A store of a snapshot.
-
-        Args:
-            name: the snapshot's id.
-            cut_ms: when nothing lay beyond its ends, in ms since the epoch; ``None`` if unknown.
-        """
         horizon_ms = store.horizon_ms
         ends = {end.topic_partition: base_end(end, cut_ms, horizon_ms) for end in store.changelogs}
         segments = frozenset(one.segment for one in store.databases)
@@ -247,16 +241,7 @@ def choose(
     epoch_ends: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]],
     cost: Cost | None = None,
 ) -> ChosenBases:
-    """Choose for each store the first base that is not refused before its tail is read; with ``cost`` the cheapest.
-
-    Args:
-        stores: the changelog partitions of each store.
-        logs: their offsets.
-        ends: where the read of each stops.
-        epoch_ends: asks where leader epochs end in the current logs (:meth:`Cluster.epoch_ends`).
-        cost: cost of continuing from a base, or from nothing. With it all candidates up to the first snapshot are
-            checked, and the cheapest is taken, which may be none.
-    """
+    """Choose for each store the first base that is not refused before its tail is read; with ``cost`` the cheapest."""
     bases: dict[Key, Base] = {}
     refused: list[Refused] = []
     costlier: list[Refused] = []
@@ -293,12 +278,7 @@ def epoch_ends_of(
     ends: Iterable[BaseEnd],
     epoch_ends: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]],
 ) -> dict[tuple[TopicPartition, int], int | None]:
-    """Where leader epochs end in the logs, by partition and epoch, as far as brokers tell.
-
-    Args:
-        ends: the ends of bases.
-        epoch_ends: asks where leader epochs end in the current logs (:meth:`Cluster.epoch_ends`).
-    """
+    """Where leader epochs end in the logs, by partition and epoch, as far as brokers tell."""
     epoch_ends_now: dict[tuple[TopicPartition, int], int | None] = {}
     left = {(end.topic_partition, end.leader_epoch) for end in ends if end.leader_epoch >= 0}
     while left:  # a request has one epoch per partition, but stores that share a changelog may have several

@@ -10,12 +10,7 @@ from statecore.repository.manifest import Manifest
 
 
 def horizons_since(newer: Iterable[SnapshotEntry], manifest: Callable[[SnapshotEntry], Manifest]) -> dict[str, int]:
-    """Shortest delete retention by task that some snapshots recorded.
-
-    Args:
-        newer: the snapshots.
-        manifest: reads the manifest of one; a damaged one is skipped.
-    """
+    """Shortest delete retention by task that some snapshots recorded."""
     found: dict[str, int] = {}
     for entry in newer:
         try:

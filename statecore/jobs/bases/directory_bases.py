@@ -26,12 +26,7 @@ from statecore.stores.legacy_offsets import read_offsets
 
 
 class DirectoryBases:
-    """The stores of an application's directory; see :class:`statecore.jobs.bases.base.BaseCandidates`.
-
-    Args:
-        directory: the directory; no process has its stores open.
-        refused: bases that were refused after their tails were read, with the reason.
-    """
+    """The stores of an application's directory; see :class:`statecore.jobs.bases.base.BaseCandidates`."""
 
     def __init__(
         self, directory: StateDirectory, spec: ApplicationSpec, refused: Mapping[tuple[Key, str], Reason]

@@ -36,7 +36,6 @@ class PlannedTails:
 
     @property
     def plan(self) -> RestorePlan:
-        """The plan."""
         return self.frozen.plan
 
     @property
@@ -60,12 +59,7 @@ def topics_of(cluster: Cluster, plan: RestorePlan) -> dict[str, TopicDescription
 def valid_bases(
     cluster: Cluster, frozen: FrozenPlan, topics: Mapping[str, TopicDescription], candidates: NamedBases
 ) -> dict[Key, Base] | str:
-    """The bases of a frozen plan; or why it must be recreated.
-
-    Args:
-        topics: its topics as they are now.
-        candidates: finds its bases.
-    """
+    """The bases of a frozen plan; or why it must be recreated."""
     plan = frozen.plan
     offsets = cluster.log_offsets({part.topic_partition for part in plan.partitions})
     if (stale := why_stale(frozen, topics, offsets, cluster.time_ms())) is not None:

@@ -96,12 +96,7 @@ class Reconciliation:
 
 
 def divided(planned: CheckpointPlan, found: Iterable[Refused]) -> tuple[list[Refused], list[Refused]]:
-    """Divide refused bases into those that can be reconciled and those that cannot, with the reason.
-
-    Args:
-        planned: the plan by which their tails were read.
-        found: the unsound bases.
-    """
+    """Divide refused bases into those that can be reconciled and those that cannot, with the reason."""
     reconcilable, refused = [], []
     for one in found:
         parts, base = planned.frozen.plan.stores[one.key], planned.bases[one.key]
@@ -145,15 +140,6 @@ def rebased(
 
     A reconciled store is valid only above the runs that it was compared with. Above other runs it counts as rebuilt,
     with all its runs its own.
-
-    Args:
-        mine: what this job has made.
-        theirs: the task in the newest snapshot.
-        below: the task in the snapshot that was the newest when the job was planned.
-        stores: reconciled stores.
-
-    Raises:
-        Fenced: they do not fit together.
     """
     there = {store.store: store.identity for store in theirs.stores}
 
@@ -167,19 +153,7 @@ def rebased(
 
 
 class Reconciler:
-    """Reconciles stores.
-
-    Args:
-        planned: the plan by which their tails were read; its ends are used.
-        repository: the application's repository, where the runs are published.
-        settings: how workers connect to the brokers.
-        connect: how this process does.
-        engine: gives a local engine for so many offsets.
-        memory_budget: bytes of records that a task may hold.
-        batch_bytes: bytes of logs and bases on the disk at one time.
-        read: reads the logs of a plan.
-        weigh: estimates their sizes.
-    """
+    """Reconciles stores."""
 
     def __init__(
         self,
@@ -206,12 +180,7 @@ class Reconciler:
         self._count = 0
 
     def run(self, found: Sequence[Refused]) -> Reconciliation:
-        """Reconcile stores that :func:`divided` allows; all published runs are durable on return.
-
-        Raises:
-            Invalid, Retryable: the logs cannot be read, or the repository cannot be reached.
-            StatecoreError: what stopped a worker.
-        """
+        """Reconcile stores that :func:`divided` allows; all published runs are durable on return."""
         plan = self._planned.frozen.plan
         engine = self._engine(sum(part.end - part.log_start for one in found for part in plan.stores[one.key]))
         sized = self._whole([plan.stores[one.key][0] for one in found], engine.expected(self._spec))
@@ -290,12 +259,7 @@ class Reconciler:
         downloaded: Path,
         output: Path,
     ) -> None:
-        """Compare a store with the runs of its log, and publish the differences.
-
-        Raises:
-            Corrupted: a run does not match its hash.
-            Invalid, Capacity: the runs cannot be compared, or there is no room.
-        """
+        """Compare a store with the runs of its log, and publish the differences."""
         from statecore.images.reconcile import reconciled_run  # rarely needed by a checkpoint
 
         part, base, databases = parts[0], self._planned.bases[one.key], self._databases(one.key)

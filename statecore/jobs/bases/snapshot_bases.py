@@ -21,15 +21,7 @@ Each costs two requests, and older ones mostly lack what the newest lacks.
 
 
 class SnapshotBases:
-    """The stores of valid snapshots; see :class:`statecore.jobs.bases.base.BaseCandidates`.
-
-    Args:
-        entries: the valid snapshots, newest first.
-        newest: manifest of the newest, if any.
-        parts: all of its task manifests.
-        refused: bases that were refused after their tails were read, with the reason.
-        newer: snapshots that are no candidates, and newer than all that are.
-    """
+    """The stores of valid snapshots; see :class:`statecore.jobs.bases.base.BaseCandidates`."""
 
     def __init__(
         self,

@@ -43,14 +43,7 @@ def unsound(
     epoch_ends: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]],
     finished_ms: int | None,
 ) -> Unsound:
-    """The bases that turned out unsound, with the reason.
-
-    Args:
-        topics: the changelogs, with the shortest delete retention they had since the plan was made.
-        epoch_ends: asks where leader epochs end in the current logs: a log truncated below the plan's end may have
-            other records there.
-        finished_ms: broker time when all had been read, in ms since the epoch; ``None`` if unknown.
-    """
+    """The bases that turned out unsound, with the reason."""
     truncated = truncations(plan, bases, epoch_ends)
     refused: list[Refused] = []
     for key, base in bases.items():
@@ -82,16 +75,7 @@ def found_unsound(
     topics: Mapping[str, TopicDescription],
     cluster: Cluster,
 ) -> Unsound:
-    """:func:`unsound`, with the current state of the brokers.
-
-    Args:
-        topics: the changelogs when the plan was made.
-
-    Raises:
-        NotFound: a topic is gone.
-        Retryable: no broker answered in time.
-        Invalid: this client is not authorized.
-    """
+    """:func:`unsound`, with the current state of the brokers."""
     if not bases:
         return Unsound.of(())
     finished_ms = cluster.time_ms()
@@ -104,11 +88,7 @@ def truncations(
     keys: Iterable[Key],
     epoch_ends: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]],
 ) -> dict[Key, Reason]:
-    """The stores whose logs were truncated below the plan's ends since the plan was made, with the reason.
-
-    Args:
-        epoch_ends: asks where leader epochs end in the current logs.
-    """
+    """The stores whose logs were truncated below the plan's ends since the plan was made, with the reason."""
     stores = plan.stores
     parts = [(key, part) for key in keys for part in stores[key]]
     planned = {part.topic_partition: part.leader_epoch for _, part in parts if part.leader_epoch >= 0}

@@ -34,22 +34,12 @@ class ChangedTasks:
     is_lowered: bool = False
 
     def is_aged(self, horizon_ms: int | None) -> bool:
-        """Whether the times are worth a publication of their own.
-
-        Args:
-            horizon_ms: the time after which deletes may be gone; ``None`` if never.
-        """
+        """Whether the times are worth a publication of their own."""
         return bool(self.read_positions) and (self.is_lowered or is_aged(self.oldest_ms, self.now_ms, horizon_ms))
 
 
 def is_aged(oldest_ms: int | None, now_ms: int, horizon_ms: int | None) -> bool:
-    """Whether the time up to which a snapshot is complete is so old that a later one is worth publishing.
-
-    Args:
-        oldest_ms: the earliest such time of its tasks, in ms since the epoch; ``None`` if one is unknown.
-        now_ms: now, in ms since the epoch.
-        horizon_ms: the time after which deletes may be gone; ``None`` if never.
-    """
+    """Whether the time up to which a snapshot is complete is so old that a later one is worth publishing."""
     if horizon_ms is None:
         return False
     return oldest_ms is None or now_ms - oldest_ms > horizon_ms // _SHARE_OF_HORIZON
@@ -67,13 +57,7 @@ def changed_tasks(
     reconciled: Collection[Key] = frozenset(),
     goes: Callable[[str], bool] = lambda _: False,
 ) -> ChangedTasks:
-    """Which tasks changed; a log that went on without a new record counts as a change.
-
-    Args:
-        publication: knows the newest snapshot.
-        reconciled: stores compared with their whole changelogs: they have new ends, whether or not rows differ.
-        goes: whether a store of that name leaves the snapshot, and may stay unread.
-    """
+    """Which tasks changed; a log that went on without a new record counts as a change."""
     manifest = publication.newest
     published: dict[Key, StoreSnapshot] = {
         (task, store.store): store for task, part in publication.parts().items() for store in part.stores

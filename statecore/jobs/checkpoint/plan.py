@@ -75,18 +75,7 @@ def plan_checkpoint(
     refused: Mapping[tuple[Key, str], Reason],
     parallelism: Callable[[], int],
 ) -> CheckpointPlan:
-    """The frozen plan of this request, or a new one, frozen now if anything is to be read.
-
-    Args:
-        publication: knows the newest snapshot.
-        home: where the plan is frozen.
-        refused: bases that were refused after their tails were read, with the reason.
-        parallelism: batches that the engine works on at once.
-
-    Raises:
-        Invalid, NotFound, Retryable, Corrupted: as :func:`statecore.jobs.planning.planner.plan_restore`; or the
-            repository cannot be read.
-    """
+    """The frozen plan of this request, or a new one, frozen now if anything is to be read."""
     candidates = SnapshotBases(repository, spec, publication.entries, publication.newest, publication.parts(), refused)
     why: tuple[str, ...] = ()
     if not refused and not request.plan_only:

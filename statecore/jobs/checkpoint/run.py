@@ -97,19 +97,8 @@ def run_checkpoint(
 ) -> RestoreReport | RestorePlan:
     """Advance the newest snapshot of an application.
 
-    Args:
-        request: the application and its repository.
-        warm: connections to reuse.
-        little: total offsets below which this process reads the tails itself.
-
     Returns:
         The report; with ``request.plan_only`` the plan, and nothing was changed.
-
-    Raises:
-        NotFound: there is no repository, or no such topic.
-        Fenced: another job published conflicting changes on which this one cannot be rebased.
-        Invalid, Capacity, Corrupted, Retryable: nothing was published.
-        StatecoreError: a defect of this program.
     """
     try:
         spec = spec_of(request)

@@ -83,14 +83,7 @@ class Verdict:
 
 
 def is_due(made_ms: int, now_ms: int, interval_ms: int, tick_ms: int) -> bool:
-    """Whether it is time for a checkpoint.
-
-    Args:
-        made_ms: when the last one was made, in ms since the epoch.
-        now_ms: now.
-        interval_ms: between two checkpoints.
-        tick_ms: between two checks.
-    """
+    """Whether it is time for a checkpoint."""
     passed = now_ms - made_ms
     if passed < -interval_ms:  # the last one has a time in the future, by a wrong clock
         return True
@@ -103,13 +96,7 @@ def last_made(entries: Sequence[SnapshotEntry]) -> SnapshotEntry | None:
 
 
 def made_since(entries: Sequence[SnapshotEntry], upon: str | None) -> Reason | None:
-    """Reason not to checkpoint if another job has made one since the check; ``None`` if none has.
-
-    Args:
-        entries: the valid snapshots, newest first.
-        upon: the last snapshot when the checkpoint was found to be due (:attr:`Verdict.upon`); ``None`` without a
-            check.
-    """
+    """Reason not to checkpoint if another job has made one since the check; ``None`` if none has."""
     last = last_made(entries)
     if last is None or upon in (None, last.snapshot):
         return None
@@ -126,10 +113,6 @@ def made_ms(entries: Sequence[SnapshotEntry], interval_ms: int = DEFAULT_CHECKPO
 
     If the two times are further apart than an interval, some unchanged task could not be confirmed; if they are the
     wrong way round, the publishing machine's clock differs from the brokers'. Then the time of publication counts.
-
-    Args:
-        entries: the valid snapshots, newest first.
-        interval_ms: between two checkpoints.
 
     Returns:
         In ms since the epoch; ``None`` if there is none.
@@ -153,19 +136,7 @@ def look(
     clock: Callable[[], float] = time.time,
     cluster: Callable[..., Cluster] = Cluster,
 ) -> Verdict:
-    """Check whether a checkpoint of an application is due.
-
-    Args:
-        tick_ms: between two checks, in ms.
-        versioned: what the checkpoint will do with versioned stores.
-        versioned_ms: how long it leaves them as they are, in ms.
-        timeout: seconds that a broker may take.
-        clock: seconds since the epoch.
-        cluster: connects to the brokers.
-
-    Raises:
-        StatecoreError: the check failed.
-    """
+    """Check whether a checkpoint of an application is due."""
     now_ms = int(clock() * 1000)
     found = repository.read_head()
     newest = None if found is None else found.head.newest
@@ -364,11 +335,6 @@ def check_all(
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Verdict]:
     """Check many applications concurrently; none of them delays the others.
-
-    Args:
-        looks: by name, the check of an application.
-        at_once: how many checks run concurrently.
-        patience: seconds that one may take; a slower one is abandoned and counts as an error.
 
     Returns:
         The verdicts, in the same order.

@@ -44,17 +44,7 @@ def run_service(
     sleep: Callable[[float], None] = time.sleep,
     run: Callable[..., object] = run_checkpoint,
 ) -> None:
-    """Make a checkpoint at every interval, until the process is stopped.
-
-    Args:
-        request: what is checkpointed; each checkpoint gets its own request id.
-        interval: seconds between two checkpoints.
-        made: called with the report of each.
-        run: makes a checkpoint.
-
-    Raises:
-        StatecoreError: an error that is not transient.
-    """
+    """Make a checkpoint at every interval, until the process is stopped."""
     spec = spec_of(request)
     progress = progress or NullProgress()
     repository: ApplicationRepository | None = None

@@ -75,12 +75,6 @@ class TailValidator:
     faults: FaultPoints
 
     def validate(self, planned: CheckpointPlan, made: Made) -> TailValidation:
-        """Validate tails.
-
-        Raises:
-            Invalid, Retryable: brokers or repository cannot be reached.
-            StatecoreError: what stopped a worker.
-        """
         plan = planned.plan
         if not plan.offsets:
             return TailValidation(made, Unsound.of(()))

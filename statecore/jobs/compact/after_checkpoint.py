@@ -37,11 +37,7 @@ def compact_after(
     say: Callable[[str], None],
     faults: FaultPoints,
 ) -> CompactedAfter:
-    """Compact databases that have many runs, if due. A failure is only noted.
-
-    Args:
-        parts: the task manifests just published: if none of them is due, nothing is read.
-    """
+    """Compact databases that have many runs, if due. A failure is only noted."""
     if not planned_merges(parts, spec):
         return CompactedAfter()
     try:

@@ -51,13 +51,7 @@ class Merged:
 
 
 class Merger:
-    """Runs merges.
-
-    Args:
-        scratch: an empty local directory.
-        advance: receives the bytes of runs that were merged.
-        batch_bytes: bytes of runs that are downloaded at one time.
-    """
+    """Runs merges."""
 
     def __init__(
         self,
@@ -73,13 +67,7 @@ class Merger:
         self._made = Merged()
 
     def run(self, merges: Sequence[Merge]) -> Merged:
-        """Run all merges; every output is durable on return.
-
-        Raises:
-            Retryable: the repository could not be reached.
-            Capacity, Invalid: the disk is full, or something may not be written.
-            StatecoreError: see :func:`statecore.repository.upload.put_files`.
-        """
+        """Run all merges; every output is durable on return."""
         outputs = self._scratch / "outputs"
         outputs.mkdir()
         for batch in _batches(merges, self._batch_bytes):

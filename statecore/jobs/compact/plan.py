@@ -56,7 +56,6 @@ class Merge:
             yield Wanted(stored.run.sha256, stored.extent, f"A run of {self.name}", whose)
 
     def into(self, output: StoredRun | None) -> Compaction:
-        """The compaction with its output."""
         runs = tuple(stored.run for stored in self.inputs)
         return Compaction(self.store, self.segment, runs, output, self.is_lowest)
 
@@ -87,11 +86,7 @@ class _AdjacentRuns:
 def planned_merges(
     parts: Iterable[TaskManifest], spec: ApplicationSpec, settings: CompactionSettings = FOLD
 ) -> tuple[Merge, ...]:
-    """Merges for the tasks of a snapshot; none if no compaction is due.
-
-    Args:
-        settings: when runs are merged.
-    """
+    """Merges for the tasks of a snapshot; none if no compaction is due."""
     found = [one for part in parts for store in part.stores for one in _adjacent_runs(part.task, store, spec)]
     if not any(is_due(one.sizes, base=one.base, settings=settings) for one in found):
         return ()

@@ -66,22 +66,7 @@ def run_compact(
     faults: FaultPoints = NO_FAULTS,
     clock: Callable[[], float] = time.time,
 ) -> CompactionReport:
-    """Compact the newest snapshot of an application, if due.
-
-    Args:
-        plan_only: only report what would be merged.
-        asks_contents: look up the digests of compacted stores that the snapshot lacks, one request each. Not needed
-            right after the snapshot was published, because no job can have computed them.
-        settings: when runs are merged.
-        batch_bytes: bytes of runs that are downloaded at one time.
-        scratch: directory for files while they are merged; ``None`` for ``TMPDIR``.
-        clock: seconds since the epoch.
-
-    Raises:
-        NotFound: the application has no snapshot.
-        Corrupted, Invalid, Retryable, Capacity, Fenced: see :class:`Publication` and :class:`Merger`. Damaged runs are
-            a finding, not an error.
-    """
+    """Compact the newest snapshot of an application, if due."""
     began = time.monotonic()
     progress = progress or NullProgress()
     request = f"{ORIGIN}-{uuid.uuid4().hex}"

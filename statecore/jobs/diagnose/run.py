@@ -54,10 +54,6 @@ def run_diagnose(request: DiagnoseRequest, progress: Progress | None = None) -> 
 
     Returns:
         The findings. If the brokers cannot be asked, findings in the directories are still reported.
-
-    Raises:
-        NotFound: there is no such application, task or store.
-        Invalid: the directory cannot be read, or the spec contradicts the request.
     """
     spec = load_spec(Path(request.spec_path)) if request.spec_path is not None else None
     wanted = request.application_id or (spec.application_id if spec else None)

@@ -83,15 +83,7 @@ class References:
 
     @contextmanager
     def of(self, standings: Mapping[Key, Standing]) -> Iterator[Reference]:
-        """The reference, as a context manager; what was built for it is deleted at the end.
-
-        Args:
-            standings: offsets of the compared stores, by task and name.
-
-        Raises:
-            NotFound: there is no such directory, snapshot or topic.
-            Invalid, Retryable, Corrupted, Capacity: see :func:`run_fetch` and :func:`run_restore`.
-        """
+        """The reference, as a context manager; what was built for it is deleted at the end."""
         request = self._request
         if request.with_state_dir is not None:
             directory = application_directory(Path(request.with_state_dir), self._directory.application_id)

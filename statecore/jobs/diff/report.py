@@ -30,7 +30,6 @@ class Verdict(StrEnum):
 
     @property
     def exit_code(self) -> int:
-        """0, 30, 31 or 32."""
         return {Verdict.EQUAL: 0, Verdict.DIFFERENT: 30, Verdict.AT_OTHER_OFFSETS: 31, Verdict.NOTHING: 32}[self]
 
 

@@ -204,5 +204,4 @@ class DiffRequest(Budgeted, Reading):
 
     @property
     def has_spec(self) -> bool:
-        """Whether a spec was given."""
         return self.spec_path is not None or self.spec is not None

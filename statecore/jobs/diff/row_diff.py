@@ -110,12 +110,7 @@ class RowCounts:
 
 
 class RowDiff:
-    """Collects the differences of a store's databases.
-
-    Args:
-        examples: maximum number of examples for each kind of difference, for the whole store.
-        read: receives the bytes of keys and values that were read, of both sides.
-    """
+    """Collects the differences of a store's databases."""
 
     def __init__(self, examples: int, read: Callable[[int], None] = lambda _: None) -> None:
         self.counts = RowCounts()
@@ -128,16 +123,8 @@ class RowDiff:
     def compare(self, segment: int | None, store: Iterator[Chunk], reference: Iterator[Chunk]) -> RowCounts:
         """Compare a database with that of the reference.
 
-        Args:
-            segment: start of its segment, for the examples.
-            store: its rows, in key order.
-            reference: rows of the reference, in key order.
-
         Returns:
             The counts of these two databases.
-
-        Raises:
-            Corrupted: a block of either cannot be read.
         """
         before, self.counts = self.counts, RowCounts()
         for mine, theirs in side_by_side(store, reference):
@@ -181,7 +168,6 @@ class RowDiff:
 
 
 def with_decoded_keys(examples: list[Example], words: Callable[[bytes], dict[str, str]]) -> tuple[Example, ...]:
-    """The examples with decoded keys."""
     return tuple(replace(one, words=words(bytes.fromhex(one.key))) for one in examples)
 
 

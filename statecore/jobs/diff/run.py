@@ -71,21 +71,8 @@ def run_diff(
 ) -> DiffReport:
     """Compare a state directory with a reference.
 
-    Args:
-        request: the request.
-        engine: compares stores, and builds a reference from changelogs.
-        progress: receives the progress.
-        say: receives operator messages.
-
     Returns:
         The report; differences are no error.
-
-    Raises:
-        NotFound: there is no such application, task, store, snapshot or topic.
-        Invalid: the request does not fit spec, directory or topics, or a store is not of its kind.
-        Corrupted: a database or a file of the snapshot cannot be read.
-        Retryable, Capacity: brokers, repository, workers or disk are unavailable, or full.
-        StatecoreError: a defect of this program.
     """
     try:
         return _Diff(request, engine, progress or NullProgress(), say).run()

@@ -23,12 +23,7 @@ _MODE = 0o700
 
 @contextmanager
 def scratch(below: Path) -> Iterator[Path]:
-    """A directory of this process below ``below``, as a context manager.
-
-    Raises:
-        Invalid: this user may not create one there.
-        Capacity: the disk is full.
-    """
+    """A directory of this process below ``below``, as a context manager."""
     _sweep(below)
     path = below / f"{_PREFIX}.{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
     try:

@@ -93,20 +93,7 @@ def compare_stores(
     segmentation: Segmentation | None = None,
     read: Callable[[int], None] = lambda _: None,
 ) -> Compared:
-    """Compare two stores.
-
-    Args:
-        kind: the kind of both; ``?`` if unknown, then raw rows are compared.
-        store: databases of the compared store.
-        reference: databases of the reference.
-        examples: maximum number of examples for each kind of difference.
-        segmentation: if given, segments that have expired by the newest row of either side are skipped.
-        read: receives the bytes that were read.
-
-    Raises:
-        Corrupted: a database cannot be read.
-        Invalid: a database is not of the kind.
-    """
+    """Compare two stores."""
     found = RowDiff(examples, read)
     newest = _Newest(kind)
     shared = expired = 0

@@ -61,9 +61,6 @@ class FetchedFiles:
         """Refuse a fetch that does not fit on the disk; under the application's lock.
 
         Partial downloads are deleted first, because they are never resumed.
-
-        Raises:
-            Capacity: with the available and the required bytes.
         """
         forget_partial(self.path)
         ownership = self._directory.ownership
@@ -109,18 +106,7 @@ class FetchedFiles:
         at_hand: Mapping[str, Path],
         advance: Callable[[int], None],
     ) -> Downloaded:
-        """Download the missing files.
-
-        Args:
-            repository: the source.
-            stores: stores whose files are needed.
-            at_hand: from :meth:`at_hand`.
-            advance: receives downloaded and reused bytes, one call at a time.
-
-        Raises:
-            Corrupted: a file in the repository is damaged or missing.
-            Retryable, Capacity, Invalid: see :func:`download`.
-        """
+        """Download the missing files."""
         self._drop_damaged(stores)
         one_at_a_time = threading.Lock()
 

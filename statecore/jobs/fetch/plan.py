@@ -59,18 +59,6 @@ def plan_fetch(
     declared: ApplicationSpec | None,
     newest: ApplicationSpec,
 ) -> FetchPlan:
-    """Plan the fetch of a snapshot.
-
-    Args:
-        found: the snapshot, with the requested tasks.
-        request: whether existing tasks are replaced.
-        directory: the target directory.
-        declared: the given spec, if any.
-        newest: spec of the first candidate snapshot.
-
-    Raises:
-        Invalid: the spec declares a store to be placed with other properties.
-    """
     stores = stores_to_fetch(found.parts.values(), request.versioned)
     existing = {store.key for store in stores if _exists(store, directory)}
     kept = set() if request.replace else {task for task, _ in existing}
@@ -110,11 +98,7 @@ def _exists(store: StoreToFetch, directory: StateDirectory) -> bool:
 
 
 def declared_spec(request: FetchRequest) -> ApplicationSpec | None:
-    """The spec given by the request, if any.
-
-    Raises:
-        Invalid: the file does not exist, cannot be read, is no spec, or is that of another application.
-    """
+    """The spec given by the request, if any."""
     if request.spec_path is None:
         return None
     try:

@@ -76,25 +76,8 @@ def run_fetch(
 ) -> FetchReport:
     """Place stores of a repository into a state directory.
 
-    Args:
-        request: the request.
-        progress: receives the progress.
-        faults: fault points for tests.
-        say: receives operator messages.
-        repository: the request's repository, if the caller has opened it.
-        cluster: creates the broker client.
-
     Returns:
         The report; with ``request.plan_only`` the plan, and nothing was changed.
-
-    Raises:
-        NotFound: there is no repository, or no snapshot of the application; never anything else.
-        Retryable: the repository or the brokers could not be reached.
-        Corrupted: no snapshot is complete; nothing was replaced.
-        Invalid: no snapshot matches the topics and the spec or has the named tasks, or the request or the directory is
-            invalid; nothing was replaced.
-        Fenced, Capacity: nothing was replaced.
-        StatecoreError: a defect of this program.
     """
     try:
         return _run_fetch(request, progress or NullProgress(), faults, say, repository, cluster)

@@ -70,11 +70,6 @@ class SkippedSnapshot:
 class Snapshots:
     """The candidate snapshots of a request, in order.
 
-    Raises:
-        NotFound: the application has none.
-        Invalid: it does not have the named one.
-        Corrupted, Invalid, Retryable: the head cannot be read.
-
     Attributes:
         repository: the application repository.
         passed_over: skipped snapshots.
@@ -108,21 +103,11 @@ class Snapshots:
         return [entry]
 
     def first(self) -> FoundSnapshot:
-        """The first readable snapshot.
-
-        Raises:
-            Invalid: it does not have a named task.
-            Corrupted: none is readable.
-            Invalid, Retryable: one has another format version, or cannot be read.
-        """
+        """The first readable snapshot."""
         return self._next()
 
     def after(self, found: FoundSnapshot, error: StatecoreError) -> FoundSnapshot:
-        """Skip a snapshot and return the next readable one.
-
-        Raises:
-            StatecoreError: there is none.
-        """
+        """Skip a snapshot and return the next readable one."""
         self._skip(found.entry, error)
         self.has_unfit |= isinstance(error, Invalid)
         return self._next()
@@ -187,11 +172,7 @@ class Snapshots:
         )
 
     def horizons_since(self, found: FoundSnapshot) -> dict[str, int]:
-        """By task the shortest delete retention in ms that snapshots newer than this one recorded.
-
-        Raises:
-            Invalid, Retryable: a manifest cannot be read.
-        """
+        """By task the shortest delete retention in ms that snapshots newer than this one recorded."""
         newer = takewhile(lambda one: one.snapshot != found.entry.snapshot, self._every)
         return horizons_since(newer, lambda entry: self.repository.manifest(entry).value)
 

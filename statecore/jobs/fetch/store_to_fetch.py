@@ -93,13 +93,7 @@ class StoreToFetch:
     def built(
         self, hashed: Mapping[str, FileState | None], content: StoreDigest | None, *, count: bool = False
     ) -> StoreToBuild:
-        """The store as input of the build stage.
-
-        Args:
-            hashed: state of downloaded files when they were hashed, by hash.
-            content: known digest.
-            count: whether all rows are read if it is unknown, whatever the size.
-        """
+        """The store as input of the build stage."""
         store = self.snapshot
         runs = tuple(stored.run for database in store.databases for stored in database.runs)
         bases = tuple(
@@ -124,7 +118,6 @@ class StoreToFetch:
 
 
 def stores_to_fetch(parts: Collection[TaskManifest], versioned: VersionedStart) -> list[StoreToFetch]:
-    """The stores of task manifests."""
     history = versioned is VersionedStart.HISTORY
     return [
         StoreToFetch(part.task, store, store.left_to_restore or (history and store.kind.is_versioned))

@@ -65,17 +65,8 @@ def check_topics(
 ) -> list[Reason]:
     """Compare the ends of stores with the current topics.
 
-    Args:
-        horizons: by task the shortest delete retention in ms that newer snapshots recorded.
-        no_doubts: whether unknown facts count against a store: a newer snapshot did not fit, and an older one of
-            unknown age or topic may fit even less.
-
     Returns:
         Notes on doubts.
-
-    Raises:
-        Invalid: a store does not fit; with all reasons.
-        Retryable: no broker could be reached.
     """
     ends = [(store, end) for store in stores if not store.left for end in store.snapshot.changelogs]
     try:

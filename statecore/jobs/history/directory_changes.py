@@ -68,15 +68,7 @@ class Changes:
 
 
 def read_changes(work: Path, files: Iterable[Path], holder: Holder | None, here: str, trouble: list[str]) -> Changes:
-    """Read the migrations and repairs of a directory.
-
-    Args:
-        work: the application's ``.statecore``.
-        files: request files, newest first.
-        holder: holder of the application's lock.
-        here: this host's name.
-        trouble: receives what could not be read.
-    """
+    """Read the migrations and repairs of a directory."""
     migration: MigrateReport | None = None
     repair: RepairReport | None = None
     for file in files:
@@ -93,13 +85,7 @@ def read_changes(work: Path, files: Iterable[Path], holder: Holder | None, here:
 
 
 def unfinished_changes(work: Path, holder: Holder | None = None, here: str = "") -> Iterator[UnfinishedChange]:
-    """Attempts of migrations and repairs without a recorded end.
-
-    Args:
-        work: the application's ``.statecore``.
-        holder: holder of the application's lock.
-        here: this host's name.
-    """
+    """Attempts of migrations and repairs without a recorded end."""
     for file in sorted((work / PLANS).glob(f"*{ATTEMPT_SUFFIX}")):
         if file.with_suffix(PLAN_SUFFIX).exists():
             continue  # of a job that resumes from a plan

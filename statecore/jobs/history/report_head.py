@@ -142,15 +142,7 @@ def _is_plan(document: Mapping[str, Any]) -> bool:
 
 
 def read_head(document: Mapping[str, Any], written: float) -> ReportHead:
-    """Read a report without its store partitions.
-
-    Args:
-        document: the report, of any version.
-        written: modification time of its file, in seconds since the epoch; version 1 has no times.
-
-    Raises:
-        ReportError: it is no report, or of an unsupported version.
-    """
+    """Read a report without its store partitions."""
     check_report(document)
     try:
         attempt = Attempt.of(document)
@@ -190,16 +182,7 @@ def read_head(document: Mapping[str, Any], written: float) -> ReportHead:
 def read_partitions(
     document: Mapping[str, Any], head: ReportHead, wanted: Callable[[str, str, int], bool] = lambda *_: True
 ) -> Iterator[RestoredPartition]:
-    """The restored or published store partitions of a report; none unless it succeeded.
-
-    Args:
-        document: the report.
-        head: from :func:`read_head`.
-        wanted: filter by store, task and partition.
-
-    Raises:
-        ReportError: it is no report.
-    """
+    """The restored or published store partitions of a report; none unless it succeeded."""
     if not head.succeeded:
         return
     try:

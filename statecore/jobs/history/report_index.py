@@ -97,13 +97,7 @@ class ApplicationReports:
 
 
 class ReportIndex:
-    """The reports in a directory. Thread-safe; several processes may use one directory.
-
-    Args:
-        directory: the reports directory; it need not exist.
-        keep: whether the index is written.
-        most: number of newest reports of an application that are read.
-    """
+    """The reports in a directory. Thread-safe; several processes may use one directory."""
 
     def __init__(self, directory: Path, *, keep: bool = True, most: int = KEPT) -> None:
         self.directory, self.keep, self._most = Path(directory), keep, most
@@ -134,12 +128,7 @@ class ReportIndex:
         return entries.application(name)
 
     def heads(self, only: Callable[[str], bool] = lambda _: True, skip: int = 0) -> Iterator[ReportHead | None]:
-        """Heads of all reports, the most recently written first, read lazily; ``None`` for a file that is no report.
-
-        Args:
-            only: filter by the name of an application's directory.
-            skip: number of newest reports to skip.
-        """
+        """Heads of all reports, the most recently written first, read lazily; ``None`` for a file that is no report."""
         files = [
             (signature, name, file)
             for name, listed in self._listing()

@@ -196,15 +196,7 @@ def from_reports(reports: InstanceReports) -> Restores:
 
 
 def read_history(directory: StateDirectory, reported: Iterable[InstanceReports] = ()) -> Restores:
-    """Read the history of an application's directory, and merge the reports on it.
-
-    Args:
-        directory: the application's.
-        reported: reports on the same instance from elsewhere.
-
-    Raises:
-        Invalid: this user may not read it.
-    """
+    """Read the history of an application's directory, and merge the reports on it."""
     holder = lock_holder(directory.path / LOCK_FILE)
     trouble: list[str] = []
     try:

@@ -21,13 +21,6 @@ def of_another(
 
     Under the wrong name those offsets would not be found: Kafka Streams drops them, and restores its own changelogs
     over the rows of the other application.
-
-    Args:
-        application_id: the expected owner.
-        stores: names of the application's stores in the task.
-        offsets: changelog partitions of the task's offsets.
-        spec: the application's spec, if any; changelogs declared there are its own.
-        topology: the task's named topology, if any.
     """
     known = (*spec.stores, *spec.global_stores) if spec is not None else ()
     declared = {store.changelog for store in known}

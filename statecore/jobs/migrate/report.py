@@ -90,7 +90,6 @@ class MigratedTask:
 
     @property
     def is_changed(self) -> bool:
-        """Whether the task is changed."""
         return bool(self.steps or any(store.steps for store in self.stores))
 
 

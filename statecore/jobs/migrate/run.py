@@ -77,24 +77,8 @@ def run_migrate(
 ) -> MigrateReport:
     """Convert a state directory for another release; or plan it.
 
-    Args:
-        request: the directory, the release, and whether to apply the plan.
-        engine: converts the tasks; its workers can access the directory.
-        progress: receives the progress.
-        faults: fault points for tests.
-        say: receives operator messages.
-
     Returns:
         The report.
-
-    Raises:
-        NotFound: there is no such application or task, unless the request allows that.
-        Invalid: something cannot be migrated, with all reasons; or the plan is not the approved one; nothing was
-            changed.
-        Fenced: the application or another job is running; nothing was changed.
-        Capacity: not enough disk space; nothing was changed.
-        Corrupted: a database is damaged, or a copy was not converted correctly; nothing was changed.
-        StatecoreError: a defect of this program.
     """
     try:
         spec = declared_in(request)

@@ -62,7 +62,6 @@ class ImageTask:
 
     @property
     def store(self) -> str:
-        """The store."""
         return self.built.store
 
     @property

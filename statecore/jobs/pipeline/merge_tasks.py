@@ -103,15 +103,6 @@ def slice_tasks(
     """The slices of all databases of a store that are worth dividing.
 
     None if the runs are not in a directory of this machine: each task would download all of them.
-
-    Args:
-        place: where the runs are.
-        task: Kafka Streams' task id, or ``global``.
-        store: the store, not a versioned one.
-        runs: all of its runs, in the order they are applied.
-        made_of: the results that name them.
-        first_segment: the first segment that has not expired.
-        slice_bytes: bytes of runs per slice.
     """
     blobs = place.blobs()
     databases: dict[int | None, list[Run]] = {}
@@ -201,16 +192,7 @@ def _finished_slice(task: SliceTask, blobs: Blobs) -> SliceResult | None:
 def joined(
     slices: Sequence[SliceResult], runs: Sequence[RunFile], at_hand: Callable[[Run], RunFile]
 ) -> dict[int | None, MergedDatabase]:
-    """The databases of a store that were merged slice by slice, by segment.
-
-    Args:
-        slices: all slices of these databases.
-        runs: all runs of the store, in the order they are applied.
-        at_hand: gives a local file of a merged run.
-
-    Raises:
-        Corrupted: the slices do not have all entries of the runs, each once.
-    """
+    """The databases of a store that were merged slice by slice, by segment."""
     merged: dict[int | None, MergedDatabase] = {}
     if not slices:
         return merged

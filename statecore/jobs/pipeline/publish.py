@@ -55,12 +55,6 @@ class Made(NamedTuple):
 class SnapshotOf:
     """The snapshot that a restore will publish; created before anything is read.
 
-    Args:
-        plan: the frozen plan; with the request it identifies what an earlier attempt has published.
-
-    Raises:
-        Corrupted, Invalid, Retryable: the repository cannot be read or written.
-
     Attributes:
         address: where the workers put the runs.
     """
@@ -87,16 +81,7 @@ class SnapshotOf:
         return self._publication.earlier()
 
     def publish(self, planned: PlannedRestoreOf, made: Made, images: Mapping[Key, Image]) -> Published:
-        """Publish the snapshot, unless an earlier attempt has.
-
-        Args:
-            planned: what was restored, and its bases.
-            made: results of the tasks.
-            images: the images that were built, if any.
-
-        Raises:
-            Fenced, Corrupted, Invalid, Retryable, Capacity: see :meth:`Publication.publish`.
-        """
+        """Publish the snapshot, unless an earlier attempt has."""
         frozen, plan = planned.frozen, planned.published
         parts = task_manifests(
             plan,
@@ -133,17 +118,6 @@ def task_manifests(
     cut_ms: int | None = None,
     spec_digest: str = "",
 ) -> list[TaskManifest]:
-    """The task manifest of each task of a plan.
-
-    Args:
-        plan: what was restored.
-        made: published results of the tasks.
-        images: the images that were built, if any: they give the digest of a store.
-        bases: bases in snapshots, by (task, store).
-        cut_ms: when the plan's ends were read, in ms since the epoch; recorded for stores with nothing beyond their
-            ends.
-        spec_digest: hash of the spec.
-    """
     runs, versions = made.runs, made.versions
     tasks: dict[str, list[StoreSnapshot]] = defaultdict(list)
     for key, parts in sorted(plan.stores.items()):

@@ -146,11 +146,7 @@ def read_ranges(tasks: Sequence[RangeTask]) -> list[RangeResult | Failure]:
 
 
 class _Batch:
-    """Ranges that a worker reads one after the other.
-
-    Args:
-        first: the first of them; all have the same place and repository.
-    """
+    """Ranges that a worker reads one after the other."""
 
     def __init__(self, cluster: Cluster, first: RangeTask, progress: ReadingProgress) -> None:
         self._cluster, self._progress = cluster, progress

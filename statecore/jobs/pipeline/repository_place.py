@@ -64,11 +64,7 @@ _next_look: dict[RepositoryPlace, float] = {}
 
 
 class BlobsBelow(Blobs):
-    """The blobs below a prefix, named without it.
-
-    Args:
-        prefix: the prefix without the last ``/``.
-    """
+    """The blobs below a prefix, named without it."""
 
     def __init__(self, blobs: Blobs, prefix: str) -> None:
         self._blobs, self._prefix = blobs, f"{prefix}/"

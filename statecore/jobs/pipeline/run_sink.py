@@ -41,13 +41,7 @@ class ApplicationAddress:
 
 
 class Publisher:
-    """Publishes the runs of a batch: large ones at once, small ones together.
-
-    Args:
-        address: where.
-        small: runs of at least so many bytes are put at once.
-        pack_bytes: bytes of waiting runs that are put as a pack.
-    """
+    """Publishes the runs of a batch: large ones at once, small ones together."""
 
     def __init__(self, address: ApplicationAddress, *, small: int = SMALL, pack_bytes: int = PACK_BYTES) -> None:
         self._blobs, self._names = blobs_at(address.url), Layout(address.application_id)
@@ -57,12 +51,7 @@ class Publisher:
         self._extents: dict[str, Extent] = {}
 
     def publish(self, files: Sequence[RunFile], done: Callable[[tuple[Extent, ...]], None]) -> None:
-        """Publish the runs of a range.
-
-        Args:
-            files: the runs; they must not change until ``done`` was called.
-            done: called with their extents, in their order, when all are durable: now, or by a later call.
-        """
+        """Publish the runs of a range."""
         large = [file for file in files if file.file_bytes >= self._small]
         self._put(large)
         if len(large) == len(files):

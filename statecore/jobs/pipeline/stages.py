@@ -50,18 +50,8 @@ def read_runs(
 ) -> dict[tuple[str, str], tuple[RangeResult, ...]]:
     """Read every range of a plan into runs.
 
-    Args:
-        place: where the runs are put; workers need to share nothing else.
-        memory_budget: bytes of records a task may hold.
-        progress: receives the offsets done so far, at most twice a second.
-        repository: where the runs are published; ``None`` for nowhere.
-        bases: bases, by (task, store).
-
     Returns:
         (task, store) → results in offset order.
-
-    Raises:
-        StatecoreError: what stopped a task.
     """
     firsts = {
         key: next((span for part in parts for span in part.offset_ranges), None) for key, parts in plan.stores.items()
@@ -122,17 +112,8 @@ def publish_rows(
 ) -> dict[tuple[str, str], VersionResult]:
     """Build and publish the rows of versioned stores; the runs of other kinds are rows already.
 
-    Args:
-        place: where the records are.
-        repository: where the rows are published; ``None`` to do nothing.
-        memory_budget: bytes of records a task may hold.
-        progress: receives the stores done so far.
-
     Returns:
         (task, store) → result.
-
-    Raises:
-        StatecoreError: what stopped a task.
     """
     tasks = [
         VersionTask(place, repository, task, store, runs.get((task, store), ()), of, memory_budget)
@@ -189,22 +170,8 @@ def build_images(
 ) -> dict[tuple[str, str], ImageResult]:
     """Build the image of every store.
 
-    Args:
-        application_id: for messages.
-        stores: what is built, and of what.
-        place: where the input files are.
-        directory: ``<staging>/<plan id>``, where the images are built: on a file system that all workers share with
-            this host, because databases are moved from there by rename.
-        memory_budget: bytes of records a task may hold.
-        progress: receives the slices merged so far, if there are any, and then the images done so far.
-        slice_bytes: bytes of runs per slice.
-
     Returns:
         (task, store) → result.
-
-    Raises:
-        StatecoreError: what stopped a task.
-        Invalid: an executor built an image that this host does not see.
     """
     largest_first = sorted(stores, key=lambda store: (-store.size, store.task, store.store))
     staging.prepare(directory)
@@ -272,11 +239,6 @@ def batched(tasks: Sequence[TaskT], sizes: Sequence[int], parallelism: int) -> l
     With Spark a batch costs tens of milliseconds, and a connection to the brokers as much again; reading a hundred
     records takes one. There are several batches per worker, so that no worker is idle at the end. A single worker gets
     all small tasks at once, and their runs share one pack.
-
-    Args:
-        tasks: what is to be done.
-        sizes: offsets of each.
-        parallelism: batches that are worked on at once.
     """
     most = -(-len(tasks) // (_BATCHES_EACH * parallelism)) if parallelism > 1 else len(tasks)
     batches: list[list[TaskT]] = []
@@ -296,16 +258,6 @@ def run_batches(
     work: Callable[[Sequence[TaskT]], list[ResultT | Failure]],
     doing: str,
 ) -> list[ResultT]:
-    """Run all batches and return all results.
-
-    Args:
-        batches: tasks.
-        work: the function that workers call with a batch.
-        doing: what is being done, to follow "while" in an error.
-
-    Raises:
-        StatecoreError: what stopped a task, when all have ended.
-    """
     if not batches:
         return []
     answers = workers.run(work, batches, doing)
@@ -318,10 +270,6 @@ def run_batches(
 
 class Watch:
     """Reports the progress of a stage while it runs, also if nothing has changed.
-
-    Args:
-        done: how much is done so far.
-        progress: receives it.
 
     Attributes:
         seen: amount reported so far.

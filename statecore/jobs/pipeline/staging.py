@@ -70,7 +70,6 @@ def clear_attempts(directory: Path) -> None:
 
 
 def range_name(task: str, store: str, span: OffsetRange) -> str:
-    """Name of a range of a store of a task."""
     return f"{task}/{store}/{span.partition}.{span.start}-{span.end}"
 
 

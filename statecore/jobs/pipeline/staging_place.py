@@ -101,11 +101,7 @@ class StagingPlace(ABC):
                 blobs.put_if_absent(_FAILED, b"")
 
     def check_failure(self) -> None:
-        """Stop if another task has failed permanently, because this one's work would be wasted.
-
-        Raises:
-            Retryable: another task has failed; the driver shows its error.
-        """
+        """Stop if another task has failed permanently, because this one's work would be wasted."""
         failed = False
         with suppress(Retryable):  # go on if the marker cannot be read
             failed = _is_there(self.blobs(), _FAILED)
@@ -117,13 +113,7 @@ class StagingPlace(ABC):
             )
 
     def put_progress(self, reading: str, offsets: int, before: int | None) -> None:
-        """Report the progress of a batch, replacing the last report.
-
-        Args:
-            reading: a name of the batch, with no dot in it.
-            offsets: done so far.
-            before: reported last; ``None`` at first.
-        """
+        """Report the progress of a batch, replacing the last report."""
         blobs = self.blobs()
         blobs.put_if_absent(f"{_PROGRESS}/{reading}.{offsets}", b"")
         if before not in (None, offsets):
@@ -211,15 +201,7 @@ class PassingPlace(DirectoryPlace):
 
 
 class ReadingProgress:
-    """Reports the progress of a batch of ranges, and stops it if another task has failed.
-
-    Args:
-        place: where both are kept.
-        task: task id of the first range, which names the batch.
-        store: its store.
-        span: that range.
-        clock: seconds.
-    """
+    """Reports the progress of a batch of ranges, and stops it if another task has failed."""
 
     def __init__(
         self,
@@ -237,15 +219,7 @@ class ReadingProgress:
         self._next = 0.0
 
     def report(self, offsets: int, *, now: bool = False) -> None:
-        """Report the offsets done, if the interval is over, and stop if another task has failed permanently.
-
-        Args:
-            offsets: done so far of the current range.
-            now: report whatever the time is.
-
-        Raises:
-            Retryable: another task has failed permanently.
-        """
+        """Report the offsets done, if the interval is over, and stop if another task has failed permanently."""
         now_seconds = self._clock()
         if now_seconds < self._next and not now:
             return

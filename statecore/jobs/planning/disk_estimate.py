@@ -10,13 +10,7 @@ from statecore.statedir.state_directory import StateDirectory, ensure_room
 
 
 def disk_warnings(directory: StateDirectory, staging_dir: str | None, disk: DiskNeed) -> list[str]:
-    """Warnings for disks that may have too little room.
-
-    Args:
-        directory: where the stores are placed.
-        staging_dir: where they are built, if elsewhere.
-        disk: the space needed.
-    """
+    """Warnings for disks that may have too little room."""
     places = [directory.path, *_elsewhere(directory, staging_dir)]
     return [note for place in places if (note := disk.doubt(place)) is not None]
 

@@ -61,11 +61,6 @@ def disk_need(plan: RestorePlan, weights: Weights, workers: int, memory_budget: 
     range that exceeds memory has scratch files of at most the bytes read (:mod:`statecore.images.external_key_table`),
     one such range per worker at a time. Then many runs of an image are merged, and merged files and records of
     versioned stores stay until the restore ends. A range of a segmented kind that exceeds memory may become many runs.
-
-    Args:
-        weights: estimated sizes of its partitions.
-        workers: tasks that run at the same time.
-        memory_budget: bytes of records that a task may hold.
     """
     spilled: list[float] = []
     stores = merged = 0.0
@@ -91,13 +86,7 @@ def _taken(shape: PartitionShape, besides: int) -> float:
 
 
 def estimate_of(plan: RestorePlan, weights: Weights, disk: DiskNeed | None, memory_budget: int) -> str:
-    """The estimate as text for the operator.
-
-    Args:
-        weights: estimated sizes of its partitions.
-        disk: disk space needed; ``None`` for a job that builds no stores.
-        memory_budget: bytes of records that a task may hold.
-    """
+    """The estimate as text for the operator."""
     read = [(weights.shapes[part.topic_partition], len(part.ranges)) for part in plan.partitions if part.ranges]
     records = sum(sum(shape.records) for shape, _ in read)
     size = sum(shape.bytes for shape, _ in read)

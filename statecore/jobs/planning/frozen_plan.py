@@ -91,7 +91,6 @@ def request_name(request_id: str) -> str:
 
 
 def plan_path(work_path: Path, request_id: str) -> Path:
-    """Path of a request's plan."""
     return work_path / PLANS / f"{request_name(request_id)}{PLAN_SUFFIX}"
 
 
@@ -107,13 +106,7 @@ def load_plan(path: Path) -> FrozenPlan | None:
 
 
 def sweep_plans(work_path: Path, now: float, *, keep_files: int = _KEPT_FILES) -> None:
-    """Delete old plans and reports, under the application's lock.
-
-    Args:
-        work_path: the application's ``.statecore``.
-        now: seconds since the epoch.
-        keep_files: how many of the newest files stay whatever their age.
-    """
+    """Delete old plans and reports, under the application's lock."""
     found = [(file.stat().st_mtime, file) for file in (work_path / PLANS).iterdir() if file.is_file()]
     for modified, file in sorted(found, reverse=True)[keep_files:]:
         if now - modified > _KEPT_SECONDS:

@@ -157,7 +157,6 @@ class RestorePlan:
 
     @property
     def tasks(self) -> frozenset[str]:
-        """Tasks of the plan."""
         return frozenset(part.task for part in self.partitions)
 
     @property
@@ -193,7 +192,6 @@ class NotedPlan(RestorePlan):
 
     @staticmethod
     def of_plan(plan: RestorePlan, notes: Sequence[str]) -> NotedPlan:
-        """A plan with notes."""
         return NotedPlan(plan.application_id, plan.processing_guarantee, plan.partitions, tuple(notes))
 
     @property
@@ -263,21 +261,7 @@ def make_plan(
     log_ends: Mapping[TopicPartition, int] = MappingProxyType({}),
     is_timed: bool = False,
 ) -> RestorePlan:
-    """Freeze the offsets of a restore and divide them into ranges.
-
-    Args:
-        wanted: the stores to restore and their partitions, from ``check_partitions``.
-        topics: descriptions of the changelogs.
-        offsets: log offsets of all partitions, read at one time.
-        parallelism: tasks that can run at once; decides how far large partitions are split.
-        memory_budget: bytes of records that a task may hold; ``None`` for any number.
-        versioned: what versioned stores contain when the application starts.
-        shapes: sizes of the partitions that are read, as far as known; decides where they are split.
-        epochs: leader epochs, as far as known.
-        bases: base by (task, store); stores without one are read whole.
-        log_ends: the real log ends if ``offsets`` are limited to what a group has consumed.
-        is_timed: whether broker time is known; else no delete retention is recorded.
-    """
+    """Freeze the offsets of a restore and divide them into ranges."""
     whole: list[tuple[StoreSpec, OffsetRange]] = []
     for store, numbers in wanted.items():
         for partition in numbers:

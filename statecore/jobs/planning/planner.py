@@ -84,22 +84,6 @@ def plan_restore(
     Under exactly-once an open transaction keeps the last stable offset below the log end. The job waits up to
     ``request.transaction_wait`` seconds for transactions in changelogs that it reads, then notes the tail left to the
     application.
-
-    Args:
-        request: what to restore.
-        parallelism: batches that the engine works on at once; called late, because the engine starts meanwhile.
-        candidates: possible bases; ``None`` to read every log whole.
-        cost: cost of a base; with it the cheapest is taken, without it the first (:func:`bases.base.choose`).
-        only: whether a store, by task and name, is included.
-        versioned_ms: maximum age, in ms, of a base whose versioned store is taken over as it is; ``None`` to rebuild
-            versioned stores that Kafka Streams does not restore from their whole changelogs.
-        builds: whether stores are built on a disk.
-        ends: by partition the offset at which reading stops, if the log goes on.
-
-    Raises:
-        Invalid: the request does not fit spec or topics.
-        NotFound: a changelog topic does not exist.
-        Retryable: no broker could be reached.
     """
     stores = select_stores(spec, request.stores, request.partitions)
     read_at_ms = cluster.time_ms()
@@ -244,13 +228,7 @@ def why_stale(
     offsets: Mapping[TopicPartition, LogOffsets],
     now_ms: int | None,
 ) -> str | None:
-    """Why a frozen plan must be recreated; ``None`` while it is valid.
-
-    Args:
-        topics: its topics as they are now.
-        offsets: its partitions as they are now.
-        now_ms: broker time now, in ms since the epoch; ``None`` if unknown.
-    """
+    """Why a frozen plan must be recreated; ``None`` while it is valid."""
     for part in frozen.plan.partitions:
         seen = offsets.get(part.topic_partition)
         name = f"{part.topic}-{part.partition}"

@@ -13,15 +13,7 @@ from statecore.words import number_of
 
 
 def unadvanceable_stores(stores: Sequence[StoreSpec], names: Sequence[str]) -> tuple[str, ...]:
-    """Names of versioned stores, which no tail advances because their rows depend on every record.
-
-    Args:
-        stores: those to be advanced.
-        names: those requested by name; none for all.
-
-    Raises:
-        Invalid: one of them was requested by name, or there are no others.
-    """
+    """Names of versioned stores, which no tail advances because their rows depend on every record."""
     stays = sorted(store.name for store in stores if store.kind.is_versioned)
     if stays and (names or len(stays) == len(stores)):
         raise Invalid(
@@ -41,10 +33,6 @@ def select_stores(
     Left out unless named: in-memory stores (not on disk), stores that the application does not log, global stores
     filled by a processor, and, if only some partitions are wanted, all global stores. Left out always: stores of custom
     classes.
-
-    Raises:
-        NotFound: a name the spec does not declare.
-        Invalid: an undecided kind or changelog (``?``), or a store that cannot be built.
     """
     every = (*spec.stores, *spec.global_stores)
     declared = {store.name: store for store in every}
@@ -155,9 +143,6 @@ def check_partitions(
 
     All changelogs of a subtopology must have the same number of partitions. A global store has all partitions of its
     topic.
-
-    Raises:
-        Invalid: changelogs of one subtopology differ in their partition count, or a requested partition does not exist.
     """
     groups: dict[Subtopology, list[StoreSpec]] = defaultdict(list)
     for store in stores:

@@ -51,23 +51,8 @@ def run_recover_global(
 ) -> RepairReport:
     """Rebuild the invalid global stores of a directory; or plan it.
 
-    Args:
-        request: the directory, and whether to apply the plan.
-        engine: rebuilds stores; its workers can access the directory.
-        progress: receives the progress.
-        faults: fault points for tests.
-        say: receives operator messages.
-
     Returns:
         What the next start would do with each global store, what was done, and what remains.
-
-    Raises:
-        NotFound: there is no such application or global store, or the topic of one was deleted.
-        Invalid: the plan is not the approved one, or removes rows without approval; the topic of a store is not
-            compacted; or only the application can fill a store. Nothing was changed.
-        Fenced: the application or another job is running; nothing was changed.
-        Retryable, Capacity, Corrupted: as :func:`statecore.jobs.repair.run.run_repair`.
-        StatecoreError: a defect of this program.
     """
     try:
         spec = load_spec(Path(request.spec_path))
@@ -171,12 +156,7 @@ class _Recovery(DirectoryRepair):
         return (*of_those, *absent)
 
     def check(self, found: Diagnosis, plan: RepairPlan) -> None:
-        """Refuse what a recovery cannot do.
-
-        Raises:
-            NotFound: the topic of a store was deleted.
-            Invalid: the topic of a store to rebuild is not compacted, or only the application can fill it.
-        """
+        """Refuse what a recovery cannot do."""
         gone = [one for one in found.findings if one.code == "topic-missing"]
         if gone:
             topics = ", ".join(sorted({str(one.evidence["topic"]) for one in gone}))

@@ -31,13 +31,7 @@ def discard_placed(work: Path) -> None:
 
 
 def discard_rebuilds(work: Path, job: str, keep: str = "") -> None:
-    """Delete the staged rebuilds of killed attempts.
-
-    Args:
-        work: the application's ``.statecore``.
-        job: job name in the in-progress markers.
-        keep: request that is being resumed; empty after all rebuilds are done.
-    """
+    """Delete the staged rebuilds of killed attempts."""
     killed_requests = {one.attempt.request_id for one in unfinished_changes(work) if one.job == job} - {keep}
     for file in (work / PLANS).glob(f"*{PLAN_SUFFIX}"):
         with suppress(Invalid, OSError):

@@ -23,16 +23,7 @@ _OF_ANOTHER_LOG = frozenset({"offset-past-end", "partition-unknown", "topic-recr
 
 
 def logs_of(spec: ApplicationSpec, rebuilds: Sequence[Rebuild]) -> Mapping[Rebuild, tuple[str, ...]]:
-    """Descriptions of the logs of each rebuild; they change only if a topic is recreated or emptied.
-
-    Args:
-        spec: the application.
-        rebuilds: the planned rebuilds.
-
-    Raises:
-        Retryable: the brokers did not answer.
-        Invalid: this client is not authorized.
-    """
+    """Descriptions of the logs of each rebuild; they change only if a topic is recreated or emptied."""
     if not rebuilds:
         return {}
     topics = {one: _topics(spec, one) for one in rebuilds}
@@ -67,13 +58,7 @@ def _topics(spec: ApplicationSpec, rebuild: Rebuild) -> tuple[str, ...]:
 
 
 def doubts_about(rebuild: Rebuild, logs: Iterable[str], findings: Iterable[Finding]) -> tuple[str, ...]:
-    """Reasons for a person to check a rebuild before it is done, one sentence each; none if nothing can be lost.
-
-    Args:
-        rebuild: the rebuild.
-        logs: its logs, from :func:`logs_of`.
-        findings: the findings in the directory.
-    """
+    """Reasons for a person to check a rebuild before it is done, one sentence each; none if nothing can be lost."""
     stores, every = ", ".join(rebuild.stores), tuple(logs)
     empty = [log for log in every if log.endswith((_EMPTY, _MISSING))]
     what = f"{stores}: it is"

@@ -32,14 +32,7 @@ def marker_of(plan_id: str, mended: Iterable[RepairedTask], rebuilt: Iterable[Re
 
 
 def approved_marker(work: Path, job: str, approved: str, rest: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The marker of the approved plan, if an attempt has begun it and only a part of it remains; otherwise ``None``.
-
-    Args:
-        work: the application's ``.statecore``.
-        job: job name in the in-progress markers.
-        approved: id of the approved plan.
-        rest: marker of what would be done now.
-    """
+    """The marker of the approved plan, if an attempt has begun it and only a part of it remains; otherwise ``None``."""
     for one in unfinished_changes(work):
         if one.job != job:
             continue

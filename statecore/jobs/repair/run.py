@@ -73,23 +73,8 @@ def run_repair(
 ) -> RepairReport:
     """Repair a state directory; or plan it.
 
-    Args:
-        request: the directory, and whether to apply the plan.
-        engine: rebuilds stores; its workers can access the directory.
-        progress: receives the progress.
-        faults: fault points for tests.
-        say: receives operator messages.
-
     Returns:
         The findings, what was done, and what remains.
-
-    Raises:
-        NotFound: there is no such application, task or store.
-        Invalid: the plan is not the approved one, or a precondition is missing, such as the permission to change the
-            files. Nothing was changed.
-        Fenced: the application or another job is running; nothing was changed.
-        Capacity, Corrupted, Retryable: as :func:`statecore.jobs.restore.run.run_restore`; repairs made before stay.
-        StatecoreError: a defect of this program.
     """
     try:
         spec = declared_in(request)

@@ -35,12 +35,6 @@ def run_advance(
 
     Returns:
         The report; with ``request.plan_only`` the plan, and nothing was changed.
-
-    Raises:
-        NotFound: the directory or a named store does not exist, or the directory is empty.
-        Invalid: the application's own directory was given instead of ``state.dir``; stores cannot be advanced; or as
-            :func:`run_restore`.
-        Fenced, Capacity, Corrupted, Retryable: as :func:`run_restore`.
     """
     spec = spec_of(request)
     directory = StateDirectory(Path(request.state_dir), spec.application_id, request.owner)

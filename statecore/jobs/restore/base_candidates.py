@@ -37,15 +37,6 @@ RECORD_BYTES = 200
 class RestoreCandidates:
     """Candidate bases of a restore; see :class:`statecore.jobs.bases.base.BaseCandidates`.
 
-    Args:
-        directory: its directory; ``None`` if nothing is placed.
-        repository: its repository, if there is one.
-        refused: bases that were refused after their tails were read, with the reason.
-
-    Raises:
-        NotFound: the requested snapshot is not valid.
-        Corrupted, Invalid, Retryable: the repository cannot be read, or is none.
-
     Attributes:
         newest: the newest snapshot; empty if there is none, or none is used.
     """
@@ -110,12 +101,7 @@ class RestoreCandidates:
 
 
 def cost(base: Base | None, logs: Mapping[TopicPartition, LogOffsets]) -> float:
-    """Cost of continuing from a base, or from nothing, in records to read.
-
-    Args:
-        base: the base; ``None`` for nothing.
-        logs: the changelog of the store, with the offset at which reading stops as ``log_end``.
-    """
+    """Cost of continuing from a base, or from nothing, in records to read."""
     starts = {part: log.log_start for part, log in logs.items()}
     downloaded = 0
     if base is not None:

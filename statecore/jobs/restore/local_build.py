@@ -38,20 +38,8 @@ def build_locally(
 ) -> dict[tuple[str, str], ImageResult]:
     """Download the runs of stores, and build their images with processes of this machine.
 
-    Args:
-        parts: task manifests of the stores.
-        directory: the application's directory, locked; downloaded files are kept there until all images are built.
-        staging: ``<staging>/<plan id>``, where the images are built.
-        memory_budget: bytes of records that a process may hold.
-        bases: databases of the state directory below the runs, by task and store.
-
     Returns:
         (task, store) → result.
-
-    Raises:
-        Corrupted: a run is missing, or does not match its hash.
-        Capacity: there is no room.
-        StatecoreError: what stopped a process.
     """
     stores = stores_to_fetch(parts, VersionedStart.LATEST)
     files = FetchedFiles(directory)

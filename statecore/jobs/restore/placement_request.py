@@ -29,19 +29,7 @@ def placement_of(
     *,
     resumes: bool,
 ) -> PlacementPlan:
-    """Plan the placement (or, without images yet, raise every reason not to begin).
-
-    Args:
-        staged: the plan's staging directory, with an image of each store; ``None`` before there are any.
-        spec: the application's stores.
-        directory: where they are placed.
-        request: whether existing stores may be replaced, and under which id.
-        here: stores, by task and name, whose base is the directory: replacing them loses nothing.
-        resumes: whether an earlier attempt of the request placed stores by this very plan.
-
-    Raises:
-        Invalid: an existing store is in the way, or Kafka Streams would wipe a task.
-    """
+    """Plan the placement (or, without images yet, raise every reason not to begin)."""
     siblings = siblings_of(spec, dict.fromkeys(part.task for part in plan.partitions), plan.stores)
 
     def built(image: StoreImage) -> StoreImage:
@@ -72,11 +60,7 @@ def placement_notes_of(
 
 
 def images_of(plan: RestorePlan, here: Collection[Key]) -> list[StoreImage]:
-    """The images that a plan will place, before they exist.
-
-    Args:
-        here: stores, by task and name, whose base is the directory.
-    """
+    """The images that a plan will place, before they exist."""
     return [
         StoreImage(one.task, one.store, one.kind, one.topic_partition, advances=key in here)
         for key, (one, *_) in plan.stores.items()
@@ -86,13 +70,7 @@ def images_of(plan: RestorePlan, here: Collection[Key]) -> list[StoreImage]:
 def siblings_of(
     spec: ApplicationSpec, tasks: Iterable[str], restored: Collection[tuple[str, str]]
 ) -> list[SiblingStore]:
-    """The declared stores of some tasks that are not restored, but share a task with those that are.
-
-    Args:
-        spec: the application's stores.
-        tasks: the tasks, each once; ``global`` may be one.
-        restored: (task, store) of what is restored.
-    """
+    """The declared stores of some tasks that are not restored, but share a task with those that are."""
     return [
         SiblingStore(task, store.name, store.kind, _changelog_of(store, task), logged=store.is_logged)
         for task in tasks

@@ -81,18 +81,7 @@ def new_plan(
     staging: str = "",
     until: Until | None = None,
 ) -> PlannedRestoreOf:
-    """Make a new plan.
-
-    Args:
-        parallelism: batches that the engine works on at once.
-        staging: the directory below which images are built.
-        until: limits stores and end offsets; ``None`` for the ends of the logs.
-
-    Raises:
-        Invalid: see :func:`statecore.jobs.planning.planner.plan_restore`; or stores of the state directory were to be
-            advanced and cannot be.
-        NotFound, Retryable: likewise.
-    """
+    """Make a new plan."""
     made_at = time.time()
     asked = select_stores(spec, request.stores, request.partitions)
     stays = unadvanceable_stores(asked, request.stores) if request.start_from == HERE else ()
@@ -163,7 +152,6 @@ class RefusedPlan(Invalid):
 
     @staticmethod
     def of(plan: RestorePlan, refusal: Invalid) -> RefusedPlan:
-        """The refusal of a plan."""
         made = RefusedPlan(refusal.what, code=refusal.code, action=refusal.action, **refusal.context)
         made.plan = plan
         return made
@@ -182,15 +170,8 @@ def check_plan(
 ) -> tuple[str, ...]:
     """Refuse a plan that was only asked for if the job would be refused because of the state directory.
 
-    Args:
-        spec: the application; with it the kinds of the stores on disk are checked.
-
     Returns:
         Notes if the directory is in use: whether the job would be refused shows only after it was closed.
-
-    Raises:
-        RefusedPlan: the job's refusal, with the plan.
-        Capacity, Retryable: the directory cannot be inspected.
     """
     if directory is None:
         return ()

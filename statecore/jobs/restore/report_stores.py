@@ -17,14 +17,7 @@ def store_report(
     built: ImageResult | None,
     rows: VersionResult | None = None,
 ) -> StoreReport:
-    """Report entry of one store of one task: of one partition, or of a global store's whole topic.
-
-    Args:
-        parts: the plan of its partitions.
-        read: the ranges that were read for it; none if Kafka Streams restores it.
-        built: its image; ``None`` if none was built. The content of an image with a base is not counted.
-        rows: the rows of a versioned store, if published.
-    """
+    """Report entry of one store of one task: of one partition, or of a global store's whole topic."""
     image = None if built is None else built.image
     content = None if image is None else image.content
     runs = [run for result in read for run in result.runs] if rows is None else list(rows.runs)

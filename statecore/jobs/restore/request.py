@@ -204,13 +204,7 @@ VERSIONED = declare(
 
 
 def optional_spec(help: str, otherwise: str, section: str | None = None) -> Mapping[str, Any]:
-    """Declaration of an optional ``spec_path``.
-
-    Args:
-        help: what the spec is used for.
-        otherwise: what holds without one.
-        section: the heading in forms and help; ``None`` for the top.
-    """
+    """Declaration of an optional ``spec_path``."""
     return declare(
         FilePath("FILE"), title="Spec path", help=help, section=section, otherwise=otherwise, option="--spec"
     )

@@ -43,11 +43,6 @@ def placed_report(
 ) -> tuple[RestoreReport, dict[str, object] | None] | None:
     """Report of an earlier attempt, if everything it placed is still there.
 
-    Args:
-        home: files of the request.
-        directory: where it was placed.
-        frozen: its plan.
-
     Returns:
         The report, and the document to save if the earlier attempt did not complete its report.
     """

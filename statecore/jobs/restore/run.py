@@ -77,22 +77,8 @@ def run_restore(
 ) -> RestoreReport | RestorePlan:
     """Rebuild the stores of a request.
 
-    Args:
-        request: what to restore, from where, to where.
-        say: called with each line for the operator, before anything is replaced; with ``plan_only`` the plan's notes.
-        until: limits a new plan to some stores and end offsets; ``None`` for the whole request, up to the ends of the
-            logs.
-        keeps: whether replaced task directories are kept for a week.
-        locked: the application's directory if the caller already holds its lock.
-
     Returns:
         The report; with ``request.plan_only`` the plan, and nothing was changed.
-
-    Raises:
-        Invalid, NotFound, Fenced, Capacity, Retryable: nothing was replaced. With ``request.plan_only``, a plan that
-            would be refused raises :class:`statecore.jobs.restore.plan_with_bases.RefusedPlan`.
-        Corrupted: data on its way into the stores was damaged; nothing was replaced.
-        StatecoreError: a defect of this program.
     """
     try:
         return _run_restore(

@@ -37,14 +37,7 @@ def assign(
     *,
     is_late: Callable[[], bool] = lambda: False,
 ) -> Assignment:
-    """Assign every task to members.
-
-    Args:
-        members: the members, in any order.
-        ends: end sum of every task's changelogs.
-        settings: number of copies, acceptable lag.
-        is_late: checked between two moves: whether to stop balancing early. Then the assignment is probing.
-    """
+    """Assign every task to members."""
     settings = settings or AssignmentSettings()
     members = sorted(members, key=lambda member: member.id)
     tasks = sorted(ends)
@@ -127,14 +120,7 @@ class _Round:
         return self._behind + magnitude * self._magnitude + move + lag * self._lags // self._longest
 
     def targets(self, tasks: Sequence[str], copies: int, taken: Targets, *, active: bool) -> Targets:
-        """Balanced target members of each task.
-
-        Args:
-            tasks: the tasks.
-            copies: number of copies of each.
-            taken: members that already have the task and get no second copy.
-            active: whether the copies are active ones.
-        """
+        """Balanced target members of each task."""
         hosts = {host: number for number, host in enumerate(sorted({member.host for member in self.members}))}
         every = copies + (1 if taken else 0)
         # With more copies than hosts some must share a host, but none holds more than necessary.

@@ -55,14 +55,7 @@ class _Path(NamedTuple):
 
 
 class Balance:
-    """Copies of tasks at members; tasks are addressed by their row in the cost table.
-
-    Args:
-        shape: the members.
-        costs: cost of each task (rows) at each member (columns). The sum over the moves of a chain must stay below
-            ``MOST``.
-        taken: by task the members that already have it and get no second copy.
-    """
+    """Copies of tasks at members; tasks are addressed by their row in the cost table."""
 
     def __init__(self, shape: Shape, costs: Numbers, taken: Sequence[Collection[int]]) -> None:
         self._costs = costs

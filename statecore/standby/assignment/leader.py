@@ -50,14 +50,6 @@ def decide(
     Members of another kind of consumer, with another protocol version or another spec are refused with the reason; the
     others get tasks. The version and the spec of most members win. A leader with another one refuses itself and lets
     the others keep their tasks: it does not know what they need, the next leader does.
-
-    Args:
-        subscriptions: user data by member.
-        leader: id of this member.
-        ends: end sum of every task.
-        settings: assignment settings.
-        is_late: see :func:`assign`.
-        assign: computes the assignment.
     """
     versions = {member: version_of(data) for member, data in subscriptions.items()}
     most = _most([version for version in versions.values() if version is not None], VERSION)

@@ -41,9 +41,6 @@ class AssignmentSettings:
         max_warmups: ``max.warmup.replicas``: warm-ups at a time over all members.
         probing_interval_ms: ``probing.rebalance.interval.ms``: interval of checks whether warm-ups have caught up.
         with_active: whether each task has an active copy besides the standbys.
-
-    Raises:
-        Invalid: a number is out of range.
     """
 
     replicas: int = 1
@@ -63,9 +60,6 @@ class AssignmentSettings:
         """Read an application's properties; missing ones have their defaults.
 
         A standby group has one copy of each task even with ``num.standby.replicas=0``.
-
-        Raises:
-            Invalid: a value is no number, or out of range.
         """
         replicas = _whole(properties, NUM_STANDBY_REPLICAS, 0 if with_active else cls.replicas)
         return cls(
@@ -114,7 +108,6 @@ class Member:
     copies: Mapping[str, Copy] = field(default_factory=dict)
 
     def copy(self, task: str) -> Copy:
-        """Its copy of a task."""
         return self.copies.get(task, NO_COPY)
 
     def lag(self, task: str, end: int) -> int:
@@ -133,7 +126,6 @@ class Placement:
     roles: Mapping[str, Role] = field(default_factory=dict)
 
     def tasks(self, role: Role) -> frozenset[str]:
-        """Tasks with a role."""
         return frozenset(task for task, given in self.roles.items() if given is role)
 
 

@@ -103,11 +103,7 @@ class MemberAssignment:
 
 
 def encode_subscription(subscription: Subscription) -> bytes:
-    """Encode a subscription as user data.
-
-    Raises:
-        Invalid: a name is too long, or there are too many tasks.
-    """
+    """Encode a subscription as user data."""
     parts = [
         _string(subscription.spec),
         _string(subscription.host),
@@ -120,11 +116,6 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 
 def decode_subscription(data: bytes) -> Subscription:
-    """Decode a subscription.
-
-    Raises:
-        Invalid: the data is damaged, or of another version.
-    """
     reader = _Reader(data, _SUBSCRIPTION, "subscription")
     spec, host = reader.string(), reader.string()
     capacity, number, process = reader.unpack(">HIQ")
@@ -136,11 +127,7 @@ def decode_subscription(data: bytes) -> Subscription:
 
 
 def encode_assignment(given: MemberAssignment) -> bytes:
-    """Encode an assignment as user data.
-
-    Raises:
-        Invalid: a name is too long, or there are too many tasks.
-    """
+    """Encode an assignment as user data."""
     parts = [
         _string(given.refusal),
         _string(given.action),
@@ -158,11 +145,7 @@ def encode_assignment(given: MemberAssignment) -> bytes:
 
 
 def decode_assignment(data: bytes) -> MemberAssignment | None:
-    """Decode an assignment; ``None`` if the member has to keep its tasks.
-
-    Raises:
-        Invalid: the data is damaged, or of another version.
-    """
+    """Decode an assignment; ``None`` if the member has to keep its tasks."""
     if data == KEEP:
         return None
     reader = _Reader(data, _ASSIGNMENT, "assignment")

@@ -81,15 +81,7 @@ class ChangelogCheck:
 
 
 def check_changelogs(tasks: Mapping[str, tuple[Path, Sequence[Copy]]], ask: Ask) -> ChangelogCheck:
-    """Validate the copies of tasks against their changelogs.
-
-    Args:
-        tasks: by task the standby's record of the changelogs (``logs.json``), and its stores.
-        ask: reads changelog ends.
-
-    Raises:
-        Retryable: no broker answered; nothing was changed.
-    """
+    """Validate the copies of tasks against their changelogs."""
     logs: dict[str, StandbyLogStates] = {}
     refused: dict[str, StatecoreError] = {}
     known: dict[str, Mapping[TopicPartition, ChangelogEnd]] = {}

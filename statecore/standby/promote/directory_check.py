@@ -23,12 +23,7 @@ _APART = "Use separate state directories for the copy and the application, neith
 
 
 def copy_at(warm_dir: Path, application_id: str) -> StateDirectory:
-    """The directory of a standby copy.
-
-    Raises:
-        NotFound: it does not exist.
-        Invalid: it is no directory, or cannot be read.
-    """
+    """The directory of a standby copy."""
     try:
         return application_directory(warm_dir, application_id)
     except NotFound as error:
@@ -43,11 +38,7 @@ def copy_at(warm_dir: Path, application_id: str) -> StateDirectory:
 
 @contextmanager
 def closed(warm: StateDirectory) -> Iterator[None]:
-    """Lock the standby copy during the promotion.
-
-    Raises:
-        Fenced: another process follows it.
-    """
+    """Lock the standby copy during the promotion."""
     try:
         lock = warm.lock()
     except Fenced as error:
@@ -60,11 +51,7 @@ def closed(warm: StateDirectory) -> Iterator[None]:
 
 
 def state_dir_in_doubt(live: StateDirectory) -> str:
-    """A warning if the state directory looks wrong; empty otherwise.
-
-    Raises:
-        Invalid: it is the application's directory instead of the state directory.
-    """
+    """A warning if the state directory looks wrong; empty otherwise."""
     if live.path.exists():
         return ""
     given = live.state_dir.absolute()

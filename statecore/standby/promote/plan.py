@@ -80,15 +80,7 @@ class PromotionPlan:
 
 
 class PromotionPlanner:
-    """Compares both directories with each other and with the topics.
-
-    Args:
-        application: the application.
-        warm: directory of the standby copy.
-        directory: the application's directory.
-        ask: reads changelog ends; ``None`` to do without the brokers.
-        progress: progress of the inspection.
-    """
+    """Compares both directories with each other and with the topics."""
 
     def __init__(
         self,
@@ -104,12 +96,7 @@ class PromotionPlanner:
         self._written = WrittenBy(application, {})
 
     def run(self, only: Sequence[str]) -> PromotionPlan:
-        """Plan all tasks of the standby copy, or some.
-
-        Raises:
-            NotFound: there is no standby copy, or it has no such task.
-            Retryable: no broker answered.
-        """
+        """Plan all tasks of the standby copy, or some."""
         wanted = self._wanted(only)
         warm_places, live_places = _by_task(self.warm), _by_task(self.directory)
         self._written = WrittenBy(self.application, live_places)

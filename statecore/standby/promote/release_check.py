@@ -19,12 +19,7 @@ from statecore.statedir.store_places import StorePlace, declared_at
 
 
 class WrittenBy:
-    """Releases that wrote the stores of an application; each store is read once, when needed.
-
-    Args:
-        application: only declared stores are read.
-        places: its stores by task and name.
-    """
+    """Releases that wrote the stores of an application; each store is read once, when needed."""
 
     def __init__(self, application: ApplicationSpec, places: Mapping[str, Mapping[str, StorePlace]]) -> None:
         self._application, self._places = application, places
@@ -35,9 +30,6 @@ class WrittenBy:
 
         Its own stores decide; if they tell nothing, those of all other tasks, unless any of them was opened by 4.3 or
         later.
-
-        Raises:
-            Invalid: a release before 4.3 wrote them.
         """
         older, newer = self._releases_of(task)
         if not older and not newer:

@@ -67,24 +67,9 @@ def run_promote(
 ) -> PromoteReport:
     """Promote standby tasks; or plan it.
 
-    Args:
-        request: the copy, the directory, and whether to apply the plan.
-        progress: receives the progress.
-        faults: fault points for tests.
-        say: receives operator messages.
-        ask: reads changelog ends; by default from the brokers of the spec, unless the request is offline.
-
     Returns:
         The verdict of each task. A task whose standby copy is damaged, not closed or cannot be continued, and one that
         cannot be placed, is refused; the others are placed.
-
-    Raises:
-        Retryable: no broker answered; nothing was changed.
-        NotFound: there is no standby copy, or it has no such task.
-        Invalid: the directories are identical, nested or swapped, or the placement is refused; nothing was changed.
-        Fenced: the application or the standby is running; nothing was changed.
-        Capacity: not enough disk space; nothing was changed.
-        StatecoreError: a defect of this program.
     """
     try:
         return _Promotion(request, spec_of(request), progress, faults, say, ask).run()

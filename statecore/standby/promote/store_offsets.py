@@ -28,12 +28,7 @@ from statecore.tasks.partial_stores import segmentation_of, why_partially_delete
 
 
 def closed_at(task: str, place: StorePlace, store: StoreSpec, changelog: TopicPartition) -> int:
-    """The offset at which a store of a standby copy was closed; -4 if it has none.
-
-    Raises:
-        Invalid: it was not closed, contains a link, or follows another changelog.
-        Corrupted: it cannot be read, has lost some of its files, its segments disagree, or contains stray files.
-    """
+    """The offset at which a store of a standby copy was closed; -4 if it has none."""
     if (link := _link_in(place.path)) is not None:
         raise Invalid(
             f"{link} in the standby copy of {task} is a link to {os.path.realpath(link)}: the application would use "

@@ -70,20 +70,7 @@ class _Changed(Exception):
 
 
 def take_checkpoint(source: Path, target: Path, *, sleep: Callable[[float], None] = time.sleep) -> DatabaseCheckpoint:
-    """Link the files of a database, as of one point in time, into another directory.
-
-    Args:
-        source: the database; any process may have it open.
-        target: a directory that does not exist; on another file system, files are copied.
-        sleep: waits the given seconds before another attempt.
-
-    Raises:
-        NotFound: there is no database, or it was removed meanwhile.
-        Invalid: its MANIFEST is not understood, its files are in another directory, or missing permissions.
-        Corrupted: a blob file does not have the size in the MANIFEST.
-        Fenced: a writer changes its files faster than they can be linked.
-        Capacity: no space left.
-    """
+    """Link the files of a database, as of one point in time, into another directory."""
     linked_identity: str | None = None
     for attempt in range(_ATTEMPTS):
         try:
@@ -180,9 +167,6 @@ def _identity(source: Path) -> str | None:
 def named_files(path: Path) -> tuple[Path, ...]:
     """The files of a closed database: those that its MANIFEST names, the MANIFEST, ``CURRENT``, and non-empty logs;
     sorted.
-
-    Raises:
-        Invalid: its MANIFEST is not understood, or missing permissions.
     """
     try:
         name = (path / _CURRENT).read_text().strip()

@@ -20,9 +20,6 @@ def commit_batch(path: Path, pending: Pending, data: Any, meta: Any, known: Iter
 
     ``data`` and ``meta`` are the column family handles of rows and offsets; the keys ``known`` in the offsets family
     are consumed only if all offsets are forgotten.
-
-    Raises:
-        Invalid: the batch does not take a row.
     """
     batch = _write_batch()(raw_mode=True)
     put, delete = batch.put, batch.delete
@@ -63,9 +60,6 @@ def write(path: Path, database: Any, batch: Any, durability: Durability, written
     """Write a batch and append to ``written``, with no point in between at which a signal handler could run.
 
     Handlers run between two bytecode instructions. ``extend`` calls rocksdict and appends within one instruction.
-
-    Raises:
-        StatecoreError: RocksDB refused or failed; nothing was written.
     """
     step = map(database.write, (batch,), (_write_options(durability is Durability.SYNC),))
     try:

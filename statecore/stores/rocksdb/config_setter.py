@@ -108,9 +108,6 @@ def apply_config_setter(setter: RocksDBConfigSetter, store: str, options: Any, t
     """Call a setter for the options of a store.
 
     ``table`` is not yet part of the options.
-
-    Raises:
-        Invalid: it calls a protected method, or fails.
     """
     try:
         setter(store, ConfigurableOptions(store, options, table))

@@ -36,11 +36,7 @@ CONFIG_FILE = "rocksdict-config.json"
 def check_request(
     kind: StoreKind, *, create: bool, create_if_missing: bool, read_only: bool, upgrade: bool = False
 ) -> None:
-    """Refuse unsupported or contradictory options.
-
-    Raises:
-        Invalid: a kind that this version cannot open, or more than one way of opening.
-    """
+    """Refuse unsupported or contradictory options."""
     if not isinstance(kind, StoreKind):
         raise Invalid(
             f"{kind!r} is not a kind of store.",
@@ -73,11 +69,7 @@ _BEFORE_CURRENT = re.compile(r"LOCK|LOG(\.old\..*)?|IDENTITY|MANIFEST-\d+|\d+\.d
 
 
 def has_database(path: Path) -> bool:
-    """Whether there is a database, including one whose creation was interrupted.
-
-    Raises:
-        Invalid: missing permissions.
-    """
+    """Whether there is a database, including one whose creation was interrupted."""
     try:
         return (path / "CURRENT").is_file()
     except OSError as error:
@@ -85,11 +77,7 @@ def has_database(path: Path) -> bool:
 
 
 def data_files_in(path: Path) -> frozenset[str]:
-    """Names of the SST and blob files in a database's directory, whether or not its MANIFEST names them.
-
-    Raises:
-        OSError: missing permissions, or no such directory.
-    """
+    """Names of the SST and blob files in a database's directory, whether or not its MANIFEST names them."""
     return frozenset(file.name for file in path.iterdir() if file.suffix in DATA_SUFFIXES)
 
 
@@ -107,23 +95,13 @@ def identities_of(databases: Iterable[Path]) -> frozenset[str]:
 
 
 def current_manifest(path: Path) -> tuple[str, bytes]:
-    """Name and content of the MANIFEST that ``CURRENT`` names.
-
-    Raises:
-        OSError: there is none, or it cannot be read.
-        ValueError: ``CURRENT`` is not text.
-    """
+    """Name and content of the MANIFEST that ``CURRENT`` names."""
     name = (path / "CURRENT").read_text().strip()
     return name, (path / name).read_bytes()
 
 
 def require_database(path: Path, where: Path | None = None) -> None:
-    """Raise unless there is a database.
-
-    Raises:
-        NotFound: there is none.
-        Invalid: missing permissions.
-    """
+    """Raise unless there is a database."""
     if not has_database(where or path):
         raise NotFound(
             f"There is no database at {path}.",
@@ -134,18 +112,7 @@ def require_database(path: Path, where: Path | None = None) -> None:
 
 
 def claim_directory(path: Path, *, create: bool, begun: bool) -> tuple[Claim, bool]:
-    """Claim the directory of a database, creating it if asked; also return whether the database must be created.
-
-    Args:
-        create: it must not exist.
-        begun: it may be missing, or contain an interrupted creation.
-
-    Raises:
-        Fenced: another process, or another store of this one, has it open or creates it.
-        NotFound: there is no database, and none is to be created.
-        Invalid: ``create`` and it exists, or missing permissions.
-        Capacity: no space left.
-    """
+    """Claim the directory of a database, creating it if asked; also return whether the database must be created."""
     make = create or (begun and not has_database(path))
     if make:
         make_directory(path, begun=begun)
@@ -178,11 +145,6 @@ def make_directory(path: Path, *, begun: bool = False) -> None:
     """Create the directory of a new database, and its ancestors, durably.
 
     With ``begun``, continue a creation that was interrupted by a kill.
-
-    Raises:
-        Invalid: the path exists, or missing permissions.
-        Fenced: another process is creating a database there.
-        Capacity: no space left.
     """
     try:
         missing = [path, *(parent for parent in path.parents if not parent.exists())]
@@ -212,17 +174,7 @@ def is_interrupted_creation(path: Path) -> bool:
 
 
 def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool = False) -> set[str]:
-    """The column families of a database, if Kafka Streams accepts them for a store of this kind.
-
-    Args:
-        begun: accept a database without the data family, if its creation was interrupted.
-
-    Raises:
-        Invalid: it has a family that the kind does not have, or lacks its data family (Kafka Streams would silently
-            open it as an empty store); or missing permissions.
-        NotFound: its creation was interrupted, and ``begun`` is false.
-        Corrupted: it cannot be read.
-    """
+    """The column families of a database, if Kafka Streams accepts them for a store of this kind."""
     from rocksdict import Options, Rdict
 
     try:
@@ -295,12 +247,6 @@ def open_database(
     """Open the ``Rdict`` at ``where`` (the database at ``path``, or its read-only links) with these column families.
 
     With automatic compaction, some files are merged first if there are very many; see :mod:`.file_limits`.
-
-    Raises:
-        Capacity: too many open files for this process.
-        Fenced: another process has it open for writing.
-        Invalid: another comparator.
-        Corrupted: it cannot be read.
     """
     from rocksdict import AccessType, Rdict
 
@@ -403,16 +349,7 @@ def first_failure(*steps: Callable[[], None]) -> StatecoreError | None:
 
 
 def clean_up(path: Path, where: Path, *, whole: bool = False, found: frozenset[str] = frozenset()) -> None:
-    """Leave a database as Kafka Streams expects it: without files of the tools, with its modes. It may still be open.
-
-    Args:
-        whole: also sync all its files, except ``LOCK``: closing that would release the lock.
-        found: names of files that existed before, and keep their modes.
-
-    Raises:
-        Invalid: missing permissions.
-        NotFound: it is gone.
-    """
+    """Leave a database as Kafka Streams expects it: without files of the tools, with its modes. It may still be open."""
     try:
         if not where.stat().st_nlink:  # deleted while it was open
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(where))

@@ -90,12 +90,6 @@ class Claim:
     Attributes:
         directory: a path that stays this directory's until the claim is released, even if it is renamed and another
         takes its name; without ``/proc`` its resolved path. Use this path for all access.
-
-    Raises:
-        Fenced: another store has it, in this process or another.
-        Invalid: missing permissions.
-        NotFound: no such directory.
-        Capacity: no descriptor left for this process.
     """
 
     def __init__(self, path: Path) -> None:
@@ -148,13 +142,7 @@ class Claim:
             return  # no such locks here
 
     def check(self) -> None:
-        """Raise if another process holds RocksDB's lock; call it only while RocksDB does not hold it for this store.
-
-        Raises:
-            Fenced: another process holds it.
-            Invalid: missing permissions.
-            Capacity: no descriptor left for this process.
-        """
+        """Raise if another process holds RocksDB's lock; call it only while RocksDB does not hold it for this store."""
         holder = lock_holder(self.directory / LOCK_FILE)
         if holder is not None:
             raise fenced(self._path, holder)

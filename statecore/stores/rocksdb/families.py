@@ -22,9 +22,6 @@ def refuse_foreign_rows(path: Path, kind: StoreKind, families: Mapping[str, Any]
 
     Kafka Streams also reads rows of an older format, below the newer ones; this library does not. RocksDB 9.8.4 crashes
     the process when it iterates over a merge operand without a merge operator.
-
-    Raises:
-        Invalid: there are such rows.
     """
     for name, family in families.items():
         found = _MERGE_OPERANDS.search(family.property_value("rocksdb.aggregated-table-properties") or "")
@@ -47,9 +44,6 @@ def refuse_unclean(path: Path, status: int | None, doubt: tuple[str, str]) -> No
     """Refuse a database that its last writer did not close, as Kafka Streams does under exactly-once.
 
     ``doubt`` says why its rows and its offset may disagree if it was not closed, and what to do.
-
-    Raises:
-        Corrupted: it was not closed.
     """
     if status not in (None, offset_format.STATUS_CLOSED):
         raise Corrupted(
@@ -63,11 +57,7 @@ def refuse_unclean(path: Path, status: int | None, doubt: tuple[str, str]) -> No
 
 
 def read_row(path: Path, family: Any, key: bytes | list[bytes]) -> Any:
-    """The row of a key, or of several, in a column family; ``None`` if absent.
-
-    Raises:
-        Corrupted: a block cannot be read.
-    """
+    """The row of a key, or of several, in a column family; ``None`` if absent."""
     try:
         return family.get(key)
     except Exception as error:
@@ -123,11 +113,7 @@ def compact_files(path: Path, family: Any) -> None:
 
 
 def check_offsets(chunks: Iterable[tuple[Sequence[bytes], Sequence[bytes]]]) -> None:
-    """Decode every row of an ``offsets`` family.
-
-    Raises:
-        Corrupted: a row is malformed.
-    """
+    """Decode every row of an ``offsets`` family."""
     for keys, values in chunks:
         for key, value in zip(keys, values, strict=True):
             if offset_format.partition_of_key(key) is None and key == offset_format.POSITION_KEY:

@@ -34,11 +34,6 @@ class Descriptor:
         self._numbers: list[int] = []
 
     def open(self, path: Path, flags: int) -> None:
-        """Open a path.
-
-        Raises:
-            OSError: from the system.
-        """
         self._numbers.extend(map(os.open, (path,), (flags | os.O_CLOEXEC,)))
 
     @property
@@ -66,11 +61,7 @@ class Descriptor:
 
 
 def numbers() -> list[int]:
-    """The open descriptors of this process; empty if the system does not list them.
-
-    Raises:
-        OSError: no descriptor is left to list them.
-    """
+    """The open descriptors of this process; empty if the system does not list them."""
     for directory in _OWN_FILES:
         with suppress(FileNotFoundError):
             return [int(entry.name) for entry in os.scandir(directory)]

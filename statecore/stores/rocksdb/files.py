@@ -13,11 +13,7 @@ from statecore.stores.rocksdb.errors import not_readable_here, translate
 
 
 def parse_manifest(path: Path, content: bytes) -> Manifest:
-    """Parse the MANIFEST of a database.
-
-    Raises:
-        Invalid: it has a record that this reader does not know, so the files of the database are unknown.
-    """
+    """Parse the MANIFEST of a database."""
     try:
         return read_manifest(content)
     except FilesElsewhere as error:
@@ -34,12 +30,7 @@ def parse_manifest(path: Path, content: bytes) -> Manifest:
 
 
 def manifest_of(path: Path) -> tuple[str, Manifest]:
-    """Name and content of a database's MANIFEST.
-
-    Raises:
-        Invalid: it is not understood, or missing permissions.
-        Corrupted, NotFound: there is none.
-    """
+    """Name and content of a database's MANIFEST."""
     try:
         name, data = current_manifest(path)
     except (OSError, ValueError) as error:
@@ -51,10 +42,6 @@ def sst_formats(path: Path) -> dict[str, frozenset[int]]:
     """The SST format versions of a closed database, by column family; nothing is opened or changed.
 
     Files that the MANIFEST does not name are ignored.
-
-    Raises:
-        Corrupted: a file is missing, or is not an SST file.
-        Invalid: the MANIFEST is not understood, or missing permissions.
     """
     found: dict[str, set[int]] = {}
     for live in manifest_of(path)[1].files.values():
@@ -83,23 +70,14 @@ def sst_formats(path: Path) -> dict[str, frozenset[int]]:
 
 
 def sst_format_of(file: Path) -> int:
-    """The format version in the footer of an SST file.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is not an SST file, or is truncated.
-    """
+    """The format version in the footer of an SST file."""
     with file.open("rb") as opened:
         opened.seek(max(file.stat().st_size - FOOTER_BYTES, 0))
         return sst_format_version(opened.read(FOOTER_BYTES))
 
 
 def live_files(path: Path) -> dict[str, dict[str, int]]:
-    """Sizes of the SST and blob files that the MANIFEST of a closed database names, by column family.
-
-    Raises:
-        Corrupted, Invalid, NotFound: the MANIFEST is missing, not understood or not readable.
-    """
+    """Sizes of the SST and blob files that the MANIFEST of a closed database names, by column family."""
     manifest = manifest_of(path)[1]
     every: list[LiveFile | BlobFile] = [*manifest.files.values(), *manifest.blobs.values()]
     found: dict[str, dict[str, int]] = {}
@@ -112,10 +90,6 @@ def check_blobs(path: Path, where: Path, blobs: Iterable[BlobFile]) -> None:
     """Check that blob files exist with the sizes in the MANIFEST.
 
     RocksDB checks SST files when it opens a database, but blob files only when it reads one of their values.
-
-    Raises:
-        Corrupted: one is missing, or has another size.
-        Invalid, Retryable: the system refused access.
     """
     for blob in blobs:
         try:

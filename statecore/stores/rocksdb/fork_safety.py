@@ -46,11 +46,7 @@ _open: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def opening(path: Path, store: Inherited) -> None:
-    """Register a store that is about to open its database.
-
-    Raises:
-        Invalid: this process was forked from one that had opened a database.
-    """
+    """Register a store that is about to open its database."""
     if _State.forked:
         raise Invalid(
             f"The store at {path} cannot be opened here: this process was forked from one that had opened a database, "

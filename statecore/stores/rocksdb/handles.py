@@ -40,13 +40,6 @@ from statecore.stores.settings import StoreSettings
 class DatabaseHandles:
     """One database, initially closed; it may be opened and closed repeatedly.
 
-    Args:
-        kind: the store's kind; determines the data column family.
-        create: create a database; ``path`` must not exist.
-        create_if_missing: create a database if there is none, and finish a creation that was interrupted by a kill.
-        read_only: change nothing.
-        upgrade: add the family ``offsets`` to a database of an older release of Kafka Streams.
-
     Attributes:
         database: the ``Rdict``; ``None`` while closed.
         families: an ``Rdict`` of each column family, by name; empty while closed.
@@ -85,16 +78,7 @@ class DatabaseHandles:
         self.claim: Claim | None = None  # last: garbage collection must drop native objects first
 
     def open(self, settings: StoreSettings, begin: Callable[[], None]) -> None:
-        """Open the database; if that fails, nothing is held.
-
-        Args:
-            settings: options and memory.
-            begin: runs with the open database before it is used; runs again if files changed during a read-only
-                opening. If it raises, it must hold nothing of the database.
-
-        Raises:
-            StatecoreError: see :meth:`RocksDBStore.open`; or what ``begin`` raises.
-        """
+        """Open the database; if that fails, nothing is held."""
         options = StoreOptions(self.path.name, settings)  # may raise, so before anything is touched
         self._compacts = options.automatic_compaction
         if self._read_only:
@@ -153,12 +137,7 @@ class DatabaseHandles:
         return self.path if self.claim is None else self.claim.directory
 
     def tidy(self) -> None:
-        """Clean up the directory for Kafka Streams, and sync a created database; it is still open.
-
-        Raises:
-            Invalid: missing permissions.
-            NotFound: it is gone.
-        """
+        """Clean up the directory for Kafka Streams, and sync a created database; it is still open."""
         if self.claim is not None:
             clean_up(self.path, self.claim.directory, whole=self.made, found=self._found)
 

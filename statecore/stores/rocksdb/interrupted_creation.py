@@ -26,12 +26,7 @@ from statecore.stores.rocksdb.options_file import families_in, newest_options
 
 
 def is_unfinished_creation(database: Path, beside: Iterable[Path] = ()) -> bool:
-    """Whether the creation of a database was interrupted, and no process continues it.
-
-    Args:
-        database: its directory, with ``CURRENT``.
-        beside: other databases of the application; ``offsets`` is looked for there if its own files do not tell.
-    """
+    """Whether the creation of a database was interrupted, and no process continues it."""
     families = families_of(database) if is_empty(database) else frozenset()
     if not families or not families <= FAMILIES - {OFFSETS_COLUMN_FAMILY} or writer_of(database) is not None:
         return False

@@ -127,13 +127,7 @@ class ManifestGuard:
     _on_disk: str | None = field(default=None, init=False)
 
     def look(self, *, read_only: bool) -> None:
-        """Inspect a database that is about to be opened; before a writer opens it, save unnamed files in ``lost/``.
-
-        Raises:
-            Corrupted: the MANIFEST is truncated, or a blob file is missing or truncated.
-            Invalid: opened for writing, with a MANIFEST that RocksDB understands and this reader does not.
-            Capacity, Invalid, Retryable: unnamed files could not be saved.
-        """
+        """Inspect a database that is about to be opened; before a writer opens it, save unnamed files in ``lost/``."""
         self._inspection = inspection = _inspect(self.path, self.where)
         if inspection is None:
             if not read_only:
@@ -253,13 +247,6 @@ class ManifestGuard:
 
         The first record of a MANIFEST is synced, so that the store is known to be whole after a power loss; except for
         a fresh database, which is synced as a whole when it is closed.
-
-        Args:
-            rows_ahead: whether rows may be ahead of the offset, so that the store is not whole after a kill.
-            durably: sync it, and raise if that fails.
-
-        Raises:
-            Capacity, Invalid, Retryable: ``durably``, and the record could not be written.
         """
         if not self.records:
             return
@@ -408,11 +395,7 @@ def _append_opening(path: Path, sequence: int) -> None:
 
 
 def _link_to_lost(path: Path, where: Path, files: tuple[Path, ...]) -> None:
-    """Link files that RocksDB is about to delete into ``lost/``.
-
-    Raises:
-        Capacity, Invalid, Retryable: a link could not be created; the database must not be opened for writing.
-    """
+    """Link files that RocksDB is about to delete into ``lost/``."""
     lost = where / LOST_DIRECTORY
     try:
         lost.mkdir(exist_ok=True)
@@ -453,11 +436,7 @@ def _refusal(inspection: _Inspection, path: Path, where: Path, why: str) -> Corr
 
 
 def _refuse_unknown(path: Path, where: Path) -> None:
-    """Refuse a database that RocksDB can open, but whose files this reader does not fully know.
-
-    Raises:
-        Invalid: it is such a database.
-    """
+    """Refuse a database that RocksDB can open, but whose files this reader does not fully know."""
     try:
         content = current_manifest(where)[1]
     except (OSError, ValueError):

@@ -61,12 +61,7 @@ class SharedMemory:
             self._members.add(store)
 
     def make_room(self, store: Member) -> None:
-        """Flush at most one store if too much memory is in use; call it before each commit.
-
-        Raises:
-            StatecoreError: this very store could not be flushed. Another store's error is logged; its next commit
-                fails.
-        """
+        """Flush at most one store if too much memory is in use; call it before each commit."""
         if self.write_buffers.get_usage() <= self._flushed_from:
             return
         with self._changing:

@@ -67,9 +67,6 @@ class StoreOptions:
         automatic_compaction: whether RocksDB compacts in the background.
         witnessed: whether the record ``statecore-witness`` is written.
         memory: what the store shares with others.
-
-    Raises:
-        Invalid: the user's config setter makes a call that is not allowed, or fails.
     """
 
     def __init__(self, name: str, settings: StoreSettings) -> None:

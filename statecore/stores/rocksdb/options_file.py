@@ -28,11 +28,7 @@ _COMPARATOR, _TABLE = "leveldb.BytewiseComparator", "BlockBasedTable"
 
 
 def newest_options(database: Path) -> bytes:
-    """The newest OPTIONS file; empty if there is none.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """The newest OPTIONS file; empty if there is none."""
     found = sorted(database.glob("OPTIONS-*"), key=lambda file: (len(file.name), file.name))
     found = [file for file in found if file.suffix != ".dbtmp"]
     return found[-1].read_bytes() if found else b""

@@ -21,10 +21,6 @@ class OpenedFamilies:
 
     Attributes:
         handles: an ``Rdict`` of each column family, by name.
-
-    Raises:
-        Corrupted: it cannot be opened.
-        StatecoreError: the system refused a resource; see :func:`translate`.
     """
 
     def __init__(self, path: Path, where: Path) -> None:

@@ -94,20 +94,8 @@ def open_through_links(
 ) -> tuple[ReadOnlyLinks, T]:
     """Open a database read-only, retrying while a writer changes its files.
 
-    Args:
-        open_there: opens the directory it is given; if it raises, it must have released everything.
-        damage_beside_writer: report damage in unchanged files even if a writer has the database open, for diagnosis.
-            Else that raises ``Fenced``.
-
     Returns:
         The directory of links, to be cleaned up after the database is closed, and the result of ``open_there``.
-
-    Raises:
-        NotFound: it is gone.
-        Fenced: a writer changed its files at every attempt, or has it open and it cannot be read.
-        Invalid: missing permissions, or no temporary directory can be created.
-        Capacity: no space for a temporary directory.
-        StatecoreError: raised by ``open_there``.
     """
     forks.used()
     for attempt in range(_ATTEMPTS):
@@ -139,11 +127,7 @@ def open_through_links(
 
 
 def files_of(path: Path) -> frozenset[tuple[str, int]]:
-    """Names and sizes of a database's files; empty if there is none. A new column family only lengthens the MANIFEST.
-
-    Raises:
-        Invalid: missing permissions.
-    """
+    """Names and sizes of a database's files; empty if there is none. A new column family only lengthens the MANIFEST."""
     found = set()
     try:
         for file in path.iterdir():
@@ -157,12 +141,7 @@ def files_of(path: Path) -> frozenset[tuple[str, int]]:
 
 
 def _temporary_directory() -> str:
-    """Create a directory in ``TMPDIR`` or a standard place.
-
-    Raises:
-        Capacity: none of them has space.
-        Invalid: there is no such place.
-    """
+    """Create a directory in ``TMPDIR`` or a standard place."""
     refused: dict[str, OSError] = {}
     for parent in dict.fromkeys(_parents()):
         try:

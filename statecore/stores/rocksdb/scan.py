@@ -71,11 +71,7 @@ class RocksDBCursor:
         self._ended = False
 
     def chunk(self) -> list[Entry]:
-        """The next rows; empty after the last.
-
-        Raises:
-            Corrupted: a block cannot be read.
-        """
+        """The next rows; empty after the last."""
         if self._ended:
             return []
         iterator = self._iterator.native
@@ -137,16 +133,6 @@ def committed_rows(
     """Rows of a column family with ``lower <= key < upper`` as of now; the caller holds the lock.
 
     The first rows are read at once. If they are all, no rocksdict object is left that would have to be closed.
-
-    Args:
-        lock: the store's; held for each chunk of rows.
-        opened: becomes empty when the store is closed.
-        scans: receives a scan that continues, to be closed with the store.
-        keeps: referenced so that it outlives the iterators: it holds the database open.
-
-    Raises:
-        Corrupted: a block cannot be read; also from the returned iterator.
-        Invalid: from the returned iterator: the store was closed before the last row.
     """
     iterator = family.iter()
     if reverse or lower is None:
@@ -190,12 +176,6 @@ class LongScan:
 
     rocksdict's ``items()`` reads them. Where it ends, for whatever reason, the iterator of the same time continues, and
     tells whether there is more.
-
-    Args:
-        iterator: rocksdict's iterator, created at the time to show, with no commit since.
-        first: the key of the first row, which exists.
-        end: the key to stop before, or in reverse the last key; or ``None``.
-        keeps: referenced so that it outlives the iterators.
     """
 
     def __init__(
@@ -224,12 +204,7 @@ class LongScan:
         self._keeps = keeps
 
     def chunk(self) -> list[Row]:
-        """The next rows; empty after the last.
-
-        Raises:
-            Corrupted: a block cannot be read.
-            Invalid: it was closed before its end.
-        """
+        """The next rows; empty after the last."""
         if self._ended:
             return []
         if self.iterator is None:  # in a forked child the lock may be held by a thread that does not exist

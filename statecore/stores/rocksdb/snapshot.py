@@ -21,14 +21,7 @@ _ABSENT = "key not found"
 
 
 class RocksDBReadView:
-    """Rows, offsets and position of the newest commit at creation; see :class:`stores.views.Instant`.
-
-    Args:
-        data: rocksdict's handle of the data family.
-        offsets: rocksdict's handle of the offsets family, or ``None``.
-        points: whether single keys can be read, which takes another snapshot.
-        keeps: referenced so that it outlives snapshots and iterator: it holds the database open.
-    """
+    """Rows, offsets and position of the newest commit at creation; see :class:`stores.views.Instant`."""
 
     def __init__(
         self, path: Path, data: Any, offsets: Any | None, *, points: bool = True, keeps: object = None
@@ -48,7 +41,6 @@ class RocksDBReadView:
         return RocksDBCursor(self._iterator, lower, upper, reverse=reverse)
 
     def committed_offset(self, partition: TopicPartition) -> int | None:
-        """The offset of a partition, or ``None``."""
         value = self._value(self._offsets, offset_format.offset_key(partition))
         return None if value is None else offset_format.decode_int64(value)
 

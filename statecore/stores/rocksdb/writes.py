@@ -32,10 +32,6 @@ class ChangedDatabase:
     """One database with all its column families, open for writing during the ``with`` block.
 
     After a block without an error it is closed and cleaned up: no log content, no files of tools, right modes.
-
-    Args:
-        sst_format: version of SST files that are written, including flushes of the existing log.
-        durably: whether it is synced at the end; else the caller syncs a whole tree at once.
     """
 
     def __init__(self, path: Path, sst_format: int, *, durably: bool = True) -> None:
@@ -49,14 +45,7 @@ class ChangedDatabase:
         self._claim: Claim | None = None
 
     def __enter__(self) -> Self:
-        """Open it.
-
-        Raises:
-            Corrupted: it is damaged, or its MANIFEST is truncated.
-            Fenced: another process has it open.
-            NotFound: there is none.
-            StatecoreError: the system refused a resource.
-        """
+        """Open it."""
         forks.opening(self.path, self)
         require_database(self.path)
         self._claim = Claim(self.path)
@@ -90,11 +79,7 @@ class ChangedDatabase:
         return data_options(format_version=self._sst_format)
 
     def put(self, family: str, rows: Mapping[bytes, bytes]) -> None:
-        """Write a few rows to a family, creating it if missing.
-
-        Raises:
-            StatecoreError: RocksDB failed.
-        """
+        """Write a few rows to a family, creating it if missing."""
         handle = self._family(family)
         try:
             for key, value in rows.items():
@@ -103,11 +88,7 @@ class ChangedDatabase:
             raise translate(self.path, "Writing to", error) from error
 
     def ingest(self, family: str, files: Sequence[Path]) -> None:
-        """Move SST files into a family, above its existing rows, creating it if missing.
-
-        Raises:
-            StatecoreError: RocksDB failed.
-        """
+        """Move SST files into a family, above its existing rows, creating it if missing."""
         if files:
             ingest_files(self.path, self._where, self._family(family), files)
 
@@ -116,19 +97,11 @@ class ChangedDatabase:
         return ListScan(self.path, self._handles[family], keeps=self._claim)
 
     def rewrite(self, family: str) -> None:
-        """Rewrite all files of a family in this format; needs the same space again meanwhile.
-
-        Raises:
-            StatecoreError: RocksDB failed.
-        """
+        """Rewrite all files of a family in this format; needs the same space again meanwhile."""
         compact_files(self.path, self._handles[family])
 
     def drop(self, family: str) -> None:
-        """Drop a family with its rows; idempotent.
-
-        Raises:
-            StatecoreError: RocksDB failed.
-        """
+        """Drop a family with its rows; idempotent."""
         handle = self._handles.pop(family, None)
         if handle is None:
             return

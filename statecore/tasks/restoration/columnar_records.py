@@ -31,21 +31,7 @@ def read_rows(
     positions: bool,
     stall_timeout: float,
 ) -> Iterator[RestoredRows]:
-    """The rows of an offset range, batch by batch; the last one reaches the range's end.
-
-    Args:
-        cluster: the cluster.
-        span: the offset range.
-        kind: the store's kind.
-        isolation: whether records of aborted transactions are left out.
-        topic_id: the topic's id as planned.
-        positions: whether to read the positions in the records' headers.
-        stall_timeout: seconds without progress after which the read fails.
-
-    Raises:
-        Invalid: a record does not fit the kind; the topic was recreated.
-        Retryable, NotFound, Corrupted: see :meth:`ChangelogReader.read`; the log's start moved.
-    """
+    """The rows of an offset range, batch by batch; the last one reaches the range's end."""
     partition, row = span.topic_partition, row_format(kind)
     reader = ChangelogReader(cluster, ReaderOptions(stall_timeout=stall_timeout))
     headers = row.needs_headers or positions

@@ -27,14 +27,7 @@ _POLL_INTERVAL = 0.1
 
 
 def why_stale(partition: TopicPartition, committed: int | None, log: LogOffsets, *, has_rows: bool) -> Reason | None:
-    """Why the rows of a store cannot be caught up, as a sentence, or ``None`` when they can.
-
-    Args:
-        partition: the changelog partition.
-        committed: the last applied offset; ``None`` without one.
-        log: where the log begins and ends.
-        has_rows: whether the store has any rows.
-    """
+    """Why the rows of a store cannot be caught up, as a sentence, or ``None`` when they can."""
     if committed is None:
         if not has_rows:
             return None
@@ -76,12 +69,7 @@ def refuse_stale(partition: TopicPartition, why: Reason) -> Invalid:
 
 
 def topic_id_of(cluster: Cluster, partition: TopicPartition) -> str | None:
-    """The topic's id as 32 hex digits; ``None`` where the broker is too old to have one.
-
-    Raises:
-        NotFound: the topic or partition does not exist.
-        Retryable: no broker answered in time.
-    """
+    """The topic's id as 32 hex digits; ``None`` where the broker is too old to have one."""
     found = cluster.leader(partition, refresh=True).topic_id
     return found.hex if found.int else None
 
@@ -113,19 +101,8 @@ def settled_offsets(
     What a predecessor has written and is just being committed belongs to the store; without it the store would be
     behind its own output.
 
-    Args:
-        cluster: the cluster.
-        partition: the partition.
-        wait: seconds to wait at most.
-        clock: seconds, monotonic.
-        sleep: waits for seconds.
-
     Returns:
         The log start at last, with the log end at first.
-
-    Raises:
-        Retryable: a transaction stayed open.
-        NotFound: the topic or partition does not exist.
     """
     deadline = clock() + wait
     seen = cluster.log_offsets([partition])[partition]

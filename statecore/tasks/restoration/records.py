@@ -35,9 +35,6 @@ def merge_position_header(position: Position, headers: Iterable[Header]) -> None
     """Merge the position in a record's headers (``ChangelogRecordDeserializationHelper.applyChecksAndUpdatePosition``).
 
     Kafka Streams writes these headers under the internal setting ``__iq.consistency.offset.vector.enabled__`` only.
-
-    Raises:
-        Corrupted: there is a version and no position, or one that cannot be read.
     """
     found = dict(headers)  # the last of a name counts, as in Kafka Streams
     version = found.get(_VERSION_HEADER)

@@ -264,12 +264,7 @@ def _is_columnar(reader: RestoreReader) -> bool:
 
 
 def wipe(store: StateStore, changelog: TopicPartition) -> None:
-    """Delete all rows of an open store with nothing staged; its offset first, so that a kill leaves rows without one.
-
-    Raises:
-        Invalid: the store is not open or has uncommitted writes.
-        Capacity: the disk is full.
-    """
+    """Delete all rows of an open store with nothing staged; its offset first, so that a kill leaves rows without one."""
     store.transaction().commit({changelog: None})
     transaction = store.transaction()
     try:
