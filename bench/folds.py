@@ -32,8 +32,7 @@ GB, MB, KB = 1e9, 1e6, 1e3
 CHECKPOINT_PUTS, FOLD_PUTS, FOLD_GETS, PUT, GET = 5, 4, 12, 5e-6, 4e-7
 """Requests of a publication, and dollars of one. A fold reads head, manifest, parts, mark, and packs of small runs."""
 BRING, MERGE = 2.4e-9, 1.5e-9
-"""Seconds of a fetch for a byte that it brings (``bench.fetch``), and for one that it merges on two cores
-(``bench.merge_before_ingest``)."""
+"""Seconds of a fetch for a byte that it brings (``bench.fetch``), and for one that it merges on two cores."""
 
 
 @dataclass(frozen=True)

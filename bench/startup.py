@@ -21,17 +21,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from statecore.changelog.cluster import Cluster
-from statecore.filesystem import make_directories
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
-from statecore.statedir.state_directory import StateDirectory, store_directory
-from statecore.statedir.work_directory import STANDBY
+from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.legacy_offsets import write_offsets
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import Durability, StoreSettings
 from statecore.tasks.changelog_ends import isolation_of
-from statecore.tasks.clean_close_record import CleanCloseRecord
 from statecore.tasks.offset_sums import read_offset_sums
 from statecore.tasks.standby_task import StandbyTask
 from statecore.tasks.startup_tasks import StartupSettings, StartupTasks
@@ -67,14 +64,11 @@ def make(directory: StateDirectory, tasks: int) -> None:
 
 
 def leave(directory: StateDirectory, what: str) -> None:
-    """Leave ``.checkpoint`` beside each task, the ``note`` of a close for Kafka Streams 4.3 or 4.4, or ``neither``."""
+    """Leave ``.checkpoint`` beside each task, or ``nothing``, as a close for Kafka Streams 4.3 and later does."""
     for task in directory.task_directories():
         offset = 1000 + int(task.rpartition("_")[2])
         said = {changelog(name, task): offset for name in STORES}
         write_offsets(directory.task_path(task) / ".checkpoint", said if what == ".checkpoint" else {})
-        places = {store_directory(name, StoreKind.KEY_VALUE): (changelog(name, task), offset) for name in STORES}
-        make_directories(directory.work_path / STANDBY / task)
-        CleanCloseRecord(directory, task).write(places if what == "note" else {})
 
 
 def _status(name: str) -> float:
@@ -123,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     wanted = sum(len(STORES) * (1001 + number) for number in range(given.tasks))
     sys.stdout.write("       left  bound  databases open    start s  MiB more  close s\n")
-    for left in (".checkpoint", "note", "neither"):
+    for left in (".checkpoint", "nothing"):
         with tempfile.TemporaryDirectory() as scratch:  # of its own: a database has a file more each time it was open
             directory = StateDirectory(Path(scratch), APPLICATION)
             make(directory, given.tasks)

@@ -23,7 +23,6 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
 from statecore.stores.base import StateStore
-from statecore.stores.file import FileStore
 from statecore.stores.in_memory import InMemoryStore
 from statecore.stores.rocksdb.options import data_options, offsets_options
 from statecore.stores.rocksdb.store import RocksDBStore
@@ -99,7 +98,6 @@ def writes(root: Path, count: int) -> None:
         "direct, sync": (0.002, lambda rows, size: direct(fresh(), rows, size, sync=True)),
         "store, sync": (0.002, lambda rows, size: stored(rocksdb(Durability.SYNC), rows, size)),
         "in memory": (1, lambda rows, size: stored(InMemoryStore(), rows, size)),
-        "file": (0.0002, lambda rows, size: stored(FileStore(fresh()), rows, size)),
     }
     rows = keys(count)
     for name, (commits_share, run) in ways.items():

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
     from statecore.statedir.state_directory import StateDirectory
     from statecore.stores.base import StateStore, commit_requested
-    from statecore.stores.file import FileStore
     from statecore.stores.in_memory import InMemoryStore
     from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
     from statecore.stores.metered import MeteredStore
@@ -78,7 +77,6 @@ __all__ = [
     "Corrupted",
     "Durability",
     "Fenced",
-    "FileStore",
     "Followed",
     "InMemoryStore",
     "InputRecord",
@@ -213,7 +211,6 @@ _NAMES = {
     "tasks.task_stores": ("TaskStores",),
     "spec.model": ("ApplicationSpec", "ProcessingGuarantee", "StoreSpec"),
     "stores.base": ("StateStore", "commit_requested"),
-    "stores.file": ("FileStore",),
     "stores.in_memory": ("InMemoryStore",),
     "stores.legacy_checkpointing": ("LegacyCheckpointingStore",),
     "stores.metered": ("MeteredStore",),

@@ -424,9 +424,9 @@ class Stopwatch:
         return (self._clock() - self._began) * 1000
 
 
-def store_tags(task: str, store: str, store_type: str = "rocksdb") -> dict[str, str]:
+def store_tags(task: str, store: str) -> dict[str, str]:
     """Kafka Streams' tags of a store's metrics: ``task-id`` and ``<type>-state-id``."""
-    return {"task-id": task, f"{store_type}-state-id": store}
+    return {"task-id": task, "rocksdb-state-id": store}
 
 
 def _nothing() -> None:

@@ -7,9 +7,8 @@ kind        exception           what Airflow does
 ==========  ==================  ============================================
 Retryable   ``JobUnavailable``  retries soon
 Capacity    ``JobCapacity``     retries late: space has to be freed first
-Fenced      ``JobRefused``      fails at once, unless the operator has
-                                ``retry_on=(..., "Fenced")``: a running
-                                application does not stop by itself
+Fenced      ``JobRefused``      fails at once: a running application
+                                does not stop by itself
 Invalid     ``JobRefused``      fails at once
 NotFound    ``JobRefused``      fails at once
 Corrupted   ``JobRefused``      fails at once

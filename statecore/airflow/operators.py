@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -31,7 +31,7 @@ from statecore.airflow import plans, reports
 from statecore.airflow.asset_events import announce, announce_snapshot
 from statecore.airflow.assets import SNAPSHOTS, STORES
 from statecore.airflow.credentials import aws_environment, environment, kafka_environment
-from statecore.airflow.failures import RETRIED_KINDS, exception_for, log_error, refused
+from statecore.airflow.failures import exception_for, log_error, refused
 from statecore.airflow.hooks import ProgressHook, checked_master
 from statecore.airflow.job_progress import STARTING, ProgressRecorder
 from statecore.airflow.requests import check_paths
@@ -73,8 +73,6 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             ``map_index_template="{{ task.application_id }}"``, the mapped task. (templated)
         kafka_conn_id: the connection with the application's Kafka credentials that its spec names; ``None`` for
             ``kafka_<application id>`` or the site's (``credentials.py``). (templated)
-        retry_on: kinds of error that are retried; add ``"Fenced"`` where the process that holds the state directory
-            releases it by itself.
         reports_dir: directory of the reports; default from ``STATECORE_REPORTS``.
         kwargs: everything ``SparkSubmitOperator`` takes: ``application`` (the job's file), ``conn_id``, ``conf``
             (overrides the site's, see ``statecore.airflow.settings``), ``name`` (default: the application's id),
@@ -107,7 +105,6 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         request: Mapping[str, Any],
         application_id: str,
         kafka_conn_id: str | None = None,
-        retry_on: Collection[str] = RETRIED_KINDS,
         reports_dir: str | None = None,
         **kwargs: Any,
     ) -> None:
@@ -115,7 +112,6 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         self.request = request
         self.application_id = application_id
         self.kafka_conn_id = kafka_conn_id
-        self.retry_on = tuple(retry_on)
         self.reports_dir = reports_dir
         for name, alias in (("STORES", STORES), ("SNAPSHOTS", SNAPSHOTS)):
             if alias in self.outlets and alias not in self.inlets:
@@ -221,7 +217,7 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         except reports.ReportError:
             return
         if "error" in report:
-            raise exception_for(report, self.retry_on, self.log) from None
+            raise exception_for(report, log=self.log) from None
 
     def _record_failure(self, report_file: Path, request_id: str, error: StatecoreError) -> None:
         attempt = Attempt.begin(self.application_id, str(self.request.get("state_dir") or ""), request_id)
@@ -240,7 +236,7 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             )
             raise refused(error, self.log) from cause
         if "error" in report:
-            raise exception_for(report, self.retry_on, self.log)
+            raise exception_for(report, log=self.log)
         try:
             self._check_report(report)
         except reports.ReportError as cause:

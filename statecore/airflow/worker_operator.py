@@ -57,7 +57,7 @@ class StatecoreWorkerOperator(StatecoreSparkOperator):
             self._raise_reported(report_file)
             died = ended_without_report(who, f"exit code {code}" if code > 0 else f"signal {-code}")
             self._record_failure(report_file, request_id_of(context), died)
-            raise exception_for(died.to_json(), self.retry_on, self.log)
+            raise exception_for(died.to_json(), log=self.log)
         return code
 
     def _wait_for(

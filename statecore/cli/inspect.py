@@ -96,12 +96,12 @@ def _run_sums(arguments: argparse.Namespace, names: Sequence[str], spec: Applica
     return run_sums(arguments.state_dir, names, spec, arguments.task, output)
 
 
-def show(inspection: Inspection, *, segments: bool = False, console: Console | None = None) -> None:
+def show(inspection: Inspection, *, segments: bool = False) -> None:
     """Print stores with their tasks, then other files, then problems."""
     from statecore.cli.output import result_console
     from statecore.formats.releases import GLOBAL
 
-    console = console or result_console()
+    console = result_console()
     console.print(f"{inspection.application_id} in {inspection.path}", style="bold", markup=False)
     console.print(_in_use(inspection), markup=False)
     by_store: dict[tuple[str | None, str], list[StoreView]] = {}

@@ -59,17 +59,15 @@ _SLICE = 0.1
 _BASE, _LOGS = "base", "logs.json"
 
 
-def sweep_bases(
-    directory: StateDirectory, now_ms: int, keep_ms: int = KEPT_MS, *, faults: FaultPoints = NO_FAULTS
-) -> None:
-    """Delete bases of earlier processes: those of tasks that have a directory, and others after ``keep_ms``."""
+def sweep_bases(directory: StateDirectory, now_ms: int, *, faults: FaultPoints = NO_FAULTS) -> None:
+    """Delete bases of earlier processes: those of tasks that have a directory, and others after a day."""
     directory.check_locked()
     below = directory.work_path / STANDBY
     for base in (*below.glob(f"*/{_BASE}"), *below.glob(f"__*__/*/{_BASE}")):
         task = base.parent.relative_to(below).as_posix()
         if TaskId.match(task) is None:
             continue
-        if not is_empty_task(directory.task_path(task)) or now_ms - _written_ms(base) > keep_ms:
+        if not is_empty_task(directory.task_path(task)) or now_ms - _written_ms(base) > KEPT_MS:
             _discard(base, faults)
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from statecore.errors import Invalid
 from statecore.jobs.field_types import Duration, FilePath, Flag, Size, Text, Whole
 from statecore.jobs.fields import declare
-from statecore.jobs.instance_share import INSTANCE, Instance
 from statecore.jobs.restore.request import (
     LIMITS,
     PATIENCE,
@@ -17,7 +16,7 @@ from statecore.jobs.restore.request import (
     check_repository,
     check_state_dir,
 )
-from statecore.jobs.task_names import check_instance, only_tasks
+from statecore.jobs.task_names import only_tasks
 from statecore.standby.assignment.model import AssignmentSettings
 
 DEFAULT_INTERVAL_MS = 30_000
@@ -88,17 +87,6 @@ class StandbyRequest(OfSpec):
         ),
     )
     tasks: tuple[str, ...] = field(default=(), metadata=only_tasks("every task", global_too=False))
-    instance: str | None = field(
-        default=None,
-        metadata=declare(
-            Text("I/N", pattern=INSTANCE.pattern),
-            title="Instance",
-            help="only the share of instance I of N, counted from 0 as a StatefulSet does: tasks whose subtopology and "
-            "partition, added up, leave I when they are divided by N",
-            section=WHAT,
-            check=check_instance,
-        ),
-    )
     repository: str | None = field(
         default=None,
         metadata=declare(
@@ -259,13 +247,6 @@ class StandbyRequest(OfSpec):
     def __post_init__(self) -> None:
         """Validate the fields. Raises ``Invalid``."""
         super().__post_init__()
-        if self.tasks and self.instance is not None:
-            raise Invalid(
-                "Both tasks and the share of an instance are given.",
-                code="options-conflict",
-                action="Give --task or --instance.",
-                options=["instance", "tasks"],
-            )
         if self.group is None:
             group_only = [name for name in _GROUP_FIELDS if getattr(self, name) != getattr(StandbyRequest, name)]
             if group_only:
@@ -282,16 +263,10 @@ class StandbyRequest(OfSpec):
                 action="Give --cleanup-delay too.",
                 option="cleanup_delay",
             )
-        elif self.tasks or self.instance is not None or self.once:
+        elif self.tasks or self.once:
             raise Invalid(
                 "The group assigns the tasks of this process for as long as it runs.",
                 code="options-conflict",
-                action="Give either --group, or --task, --instance or --once.",
-                options=["group", "instance", "once", "tasks"],
+                action="Give either --group, or --task or --once.",
+                options=["group", "once", "tasks"],
             )
-
-    def wants(self, task: str) -> bool:
-        """Whether the request includes a task."""
-        if self.tasks:
-            return task in self.tasks
-        return self.instance is None or Instance.parse(self.instance).has(task)

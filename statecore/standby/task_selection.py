@@ -1,4 +1,4 @@
-"""Selects the standby tasks of a process without a group: the named ones, an instance's share, or all."""
+"""Selects the standby tasks of a process without a group: the named ones, or all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from statecore.standby.eligible_tasks import EligibleTasks, followed_tasks, is_a
 from statecore.standby.request import StandbyRequest
 from statecore.standby.task_manager import FIRST_RETRY
 from statecore.statedir.state_directory import StateDirectory
-from statecore.words import number_of, shortened_list
+from statecore.words import shortened_list
 
 
 class TaskSelection:
@@ -56,16 +56,16 @@ class TaskSelection:
         self.names: Sequence[str] = request.tasks
         if not request.tasks:
             local = [task for task in directory.task_directories() if found.all_of(task) is not None]
-            self.names = [task for task in (*found.names, *local) if request.wants(task)]
+            self.names = [*found.names, *local]
             covered = {found.all_of(task) for task in local}
             self.left_out = {name: why for name, why in found.refused.items() if is_all(name) and name not in covered}
             if not self.names and self.left_out:
                 raise next(iter(self.left_out.values()))
             if not self.names:
                 raise Invalid(
-                    f"None of the {number_of(len(found.names), 'task')} of {spec.application_id} is selected.",
+                    f"{spec.application_id} has no task with a store to follow.",
                     code="no-task-selected",
-                    action="Name existing tasks, or a larger share.",
+                    action="Declare its stores in the spec; stores in memory and global stores are not followed.",
                 )
 
     def check(self, task: str) -> None:

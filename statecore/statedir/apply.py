@@ -173,7 +173,6 @@ def recover(
     faults: FaultPoints = NO_FAULTS,
     *,
     keep: Collection[str] | None = None,
-    max_age: float = DAY,
     clock: Callable[[], float] = time.time,
 ) -> RecoveryReport:
     """Finish or undo what a killed job left, and delete its leftovers. Idempotent; call it first, under the lock.
@@ -187,7 +186,7 @@ def recover(
     outcomes: dict[str, Outcome] = {}
     if journal is not None:
         outcomes = JournalRecovery(directory, journal, faults, NullProgress(), verify_databases=True).settle()
-    swept, stuck = _sweep(work, keep, max_age, clock)
+    swept, stuck = _sweep(work, keep, clock)
 
     def ended(as_: Outcome) -> tuple[str, ...]:
         return tuple(task for task, outcome in outcomes.items() if outcome is as_)
@@ -223,13 +222,13 @@ def _placed_earlier(plan: PlacementPlan) -> tuple[JournalTask, ...]:
 
 
 def _sweep(
-    work: Path, keep: Collection[str] | None, max_age: float, clock: Callable[[], float]
+    work: Path, keep: Collection[str] | None, clock: Callable[[], float]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Delete leftovers; returns the names of those deleted and of those another user owns."""
     swept, stuck = [], []
     for entry in sorted([*(work / REPLACED).glob("*"), *work.iterdir()]):
         try:
-            if _is_dead(entry, work, keep, max_age, clock):
+            if _is_dead(entry, work, keep, clock):
                 remove_tree(entry)
                 swept.append(str(entry.relative_to(work)))
         except PermissionError:  # a task of root's that was given to the application: the old copy is still root's
@@ -237,14 +236,14 @@ def _sweep(
     return tuple(swept), tuple(stuck)
 
 
-def _is_dead(entry: Path, work: Path, keep: Collection[str] | None, max_age: float, clock: Callable[[], float]) -> bool:
+def _is_dead(entry: Path, work: Path, keep: Collection[str] | None, clock: Callable[[], float]) -> bool:
     """Whether an entry of the work directory, or of ``replaced/``, can be deleted."""
     if entry.parent != work:
         return entry.is_dir() and clock() - entry.stat().st_mtime > _KEEPS_REPLACED
     if entry_of(entry.name).stays or (keep is not None and entry.name in keep):
         return False
     own = entry.name.startswith(STAGING_PREFIX) or entry.name.endswith(".tmp")
-    return own or keep is not None or clock() - _last_change(entry) > max_age
+    return own or keep is not None or clock() - _last_change(entry) > DAY
 
 
 def _last_change(path: Path) -> float:

@@ -5,7 +5,6 @@ Users of the library import these from :mod:`statecore`::
     base         StateStore: what every store does; commit_requested() for the stores of a task
     rocksdb      RocksDBStore: the store of Kafka Streams' own directories
     in_memory    InMemoryStore
-    file         FileStore: keeps no offsets
     settings     StoreSettings, Durability
     transaction  Transaction, created by StateStore.transaction()
     query        QueryView, created by StateStore.query_view(): reads from other threads

@@ -45,7 +45,8 @@ class InMemoryStore(WriteBufferStore):
     def open(self) -> None:
         """Start empty."""
         if not self._open:
-            self._begin({})
+            self._forget({})
+            self._open = True
 
     def close(self) -> None:
         """Drop rows and offsets."""
@@ -68,12 +69,6 @@ class InMemoryStore(WriteBufferStore):
     def flush(self) -> None:
         """Do nothing: there are no files."""
         self._check_writable()
-
-    def _begin(self, rows: Mapping[bytes, bytes]) -> None:
-        for key, value in rows.items():
-            self._rows.put(key, value)
-        self._forget({})
-        self._open = True
 
     def _read(self, key: bytes) -> bytes | None:
         return self._rows.get(key)

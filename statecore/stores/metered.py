@@ -39,7 +39,6 @@ class MeteredStore(DelegatingStore):
     Args:
         store: the store; only calls through this wrapper are measured.
         task: its task, ``0_1`` (``global`` for a global store).
-        store_type: first part of the tag ``<type>-state-id``.
     """
 
     def __init__(
@@ -49,12 +48,11 @@ class MeteredStore(DelegatingStore):
         *,
         task: str,
         name: str,
-        store_type: str = "rocksdb",
         clock: Clock = time.monotonic,
     ) -> None:
         super().__init__(store)
         self._metrics = metrics
-        self._tags = store_tags(task, name, store_type)
+        self._tags = store_tags(task, name)
         self._clock = clock
         self._puts = self._gets = 0
         self._iterators = 0

@@ -6,8 +6,6 @@ a task goes to the member that has the most of it. Offsets come from:
 - **An open task**, which alone knows what it has committed.
 - **The task's** ``.checkpoint``, for a closed store, where that is as young as the store's databases: a clean close
   writes the file last. An older file was left by a process that died, and its offsets are too low.
-- **The clean-close record** (:mod:`statecore.tasks.clean_close_record`), which this library leaves where Kafka Streams
-  4.3 or later may come next, as long as no process has opened the databases since.
 - **Else the databases**, read-only and without touching them. Segments of a store count with the smallest offset of
   all, because rows beyond it may be missing in one of them. Stores that keep no offset inside, as those of Kafka
   Streams 4.2 and grace buffers, have it in ``.checkpoint``, or in ``.checkpoint_<store>``, after all.
@@ -40,7 +38,6 @@ from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.store_on_disk import StoreOnDisk, read_store
 from statecore.statedir.task_layout import StoreDirectory, stores_in, unreadable
 from statecore.stores.legacy_offsets import read_offsets
-from statecore.tasks.clean_close_record import CleanCloseRecord
 from statecore.tasks.partial_stores import segmentation_of, why_partially_deleted
 from statecore.tasks.task import Task
 
@@ -50,7 +47,6 @@ class Source(StrEnum):
 
     TASK = "open task"
     FILE = "checkpoint"
-    NOTE = "note of the close"
     DATABASES = "databases"
     NOBODY = "nobody"
 
@@ -244,13 +240,11 @@ class _TaskReader:
         self.path = self.directory.task_path(self.task)
         self.partition = TaskId.parse(self.task).partition
         self.declared = {one.name: one for one in declared_stores(self.spec, self.task)}
-        self.closed = CleanCloseRecord(self.directory, self.task)
 
     def read(self) -> TaskSum:
         if is_empty_task(self.path):
             return TaskSum(self.task, TaskDirectoryState.EMPTY, "It has no store.")
         notes = self._read_file()
-        self.closed.read()
         found = stores_in(self.path)
         databases = {one.name: one.databases for one in found}
         holder = writer_among(path for paths in databases.values() for path in paths)
@@ -340,10 +334,6 @@ class _TaskReader:
         if not is_open and changelog in self.file and _newest_ns(databases) <= self.file_ns:
             self.topics.add(changelog.topic)
             return self._store_sum(place, changelog, self.file[changelog], Source.FILE), None
-        recorded = None if is_open else self.closed.offset(place, changelog)
-        if recorded is not None:
-            self.topics.add(changelog.topic)
-            return self._store_sum(place, changelog, recorded, Source.NOTE), None
         on_disk = read_store(place)
         if on_disk.damage is not None:
             return StoreSum(place.store, changelog, None, Source.NOBODY, reason=on_disk.damage.what, damaged=True), None

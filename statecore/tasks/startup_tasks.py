@@ -11,8 +11,7 @@
 
 How many stores are open at once is bounded, by a setting and by the process's limits. Tasks above that are read closed,
 and opened when they are taken. Under exactly-once each database of such a task is inspected, read-only and one at a
-time, except those that this library closed last (:mod:`statecore.tasks.clean_close_record`): ``.checkpoint`` does not
-tell whether Kafka Streams closed it.
+time: ``.checkpoint`` does not tell whether Kafka Streams closed it.
 
 A corrupt task is found here, and not while a rebalance waits. Under exactly-once its rows cannot be trusted, so its
 directory is moved aside and kept for a while; the caller is told whether a snapshot has a copy. At-least-once restores
@@ -44,7 +43,6 @@ from statecore.statedir.quarantine import KEPT_MS, Quarantined, delete_expired, 
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.task_layout import stores_in
 from statecore.statedir.work_directory import CORRUPT
-from statecore.tasks.clean_close_record import CleanCloseRecord
 from statecore.tasks.offset_sums import (
     TaskDirectoryState,
     TaskSum,
@@ -255,9 +253,7 @@ class StartupTasks(Generic[OpenedTask]):
     def _check_closed(self, task: str) -> None:
         """Inspect a closed task for what would prevent its opening."""
         try:
-            closed = CleanCloseRecord(self._directory, task)
-            closed.read()
-            unclean = distrusted_of_task(self._directory.task_path(task), closed.untouched)
+            unclean = distrusted_of_task(self._directory.task_path(task))
         except Corrupted as error:
             self._handle_corrupt(task, error)
         except StatecoreError as error:

@@ -16,7 +16,7 @@ not logged (``changelog: none``)            unchanged, because its rows exist no
 ==========================================  =========================================================================
 
 While the task is open ``.checkpoint`` names every store of it, never ahead of the databases. At a clean close it stays
-or is deleted as the next reader needs it (:class:`MeantFor`); where it is deleted, a :class:`CleanCloseRecord` stays.
+or is deleted as the next reader needs it (:class:`MeantFor`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ from statecore.statedir.task_layout import StoreDirectory, stores_in
 from statecore.statedir.work_directory import STALE, STANDBY
 from statecore.stores.legacy_offsets import remove_offsets, write_offsets
 from statecore.stores.settings import StoreSettings
-from statecore.tasks.clean_close_record import CleanCloseRecord
 from statecore.tasks.excluded_stores import close_unlogged, empty_versioned_store, refuse_half_deleted
 from statecore.tasks.partial_stores import segmentation_of
 from statecore.tasks.standby_store import StandbyStore, StandbyStoreSpec, written_by_older
@@ -338,23 +337,13 @@ class TaskStores:
                 failures.append(error)
                 failed.add(store.changelog)
         with translated_errors(self.name, "", "could not be closed cleanly"):
-            sound = {at: offset for at, offset in self.offsets().items() if at not in failed}
             if meant_for.files.task:
+                sound = {at: offset for at, offset in self.offsets().items() if at not in failed}
                 write_offsets(self.path / CHECKPOINT_FILE, sound)
-            else:
-                self._write_clean_close_record(sound)
             shutil.rmtree(self.scratch, ignore_errors=True)
             self._give_to_owner()
         if failures:
             raise failures[0]
-
-    def _write_clean_close_record(self, offsets: Mapping[TopicPartition, int]) -> None:
-        known = {
-            store_directory(store.name, store.spec.kind): (store.changelog, offsets[store.changelog])
-            for store in self._stores.values()
-            if store.spec.kind.manages_offsets and offsets.get(store.changelog, OFFSET_UNKNOWN) >= 0
-        }
-        CleanCloseRecord(self._directory, self.name).write(known)
 
     def _refuse_undeclared(self) -> None:
         declared = {store_directory(store.name, store.kind) for store in self._declared if store.is_restorable}

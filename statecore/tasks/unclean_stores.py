@@ -7,7 +7,7 @@ a database is accepted by Kafka Streams too. Nothing is written here, and one da
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from statecore.statedir.store_on_disk import read_database
@@ -31,7 +31,6 @@ def distrusted_in(databases: Iterable[Path]) -> Path | None:
     return next((database for database in databases if is_distrusted(database)), None)
 
 
-def distrusted_of_task(path: Path, known: Collection[Path] = ()) -> Path | None:
-    """The first database in a task directory that :func:`is_distrusted`, of any store; ``known`` ones are skipped."""
-    every = (database for store in stores_in(path) for database in store.databases)
-    return distrusted_in(database for database in every if database not in known)
+def distrusted_of_task(path: Path) -> Path | None:
+    """The first database in a task directory that :func:`is_distrusted`, of any store."""
+    return distrusted_in(database for store in stores_in(path) for database in store.databases)

@@ -261,7 +261,7 @@ def test_a_service_stops_cleanly_on_a_signal_and_excludes_others_until_then(brok
     spec = tmp_path / "stores.yaml"
     spec.write_text(json.dumps(shop.spec))
     command = [sys.executable, "-m", "statecore.cli.main", "standby", "--spec", str(spec), "--json"]
-    command += ["--state-dir", str(warm), "--interval", "200ms", "--instance", "1/2"]
+    command += ["--state-dir", str(warm), "--interval", "200ms", "--task", "0_1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as service:
         assert service.stderr is not None
         assert next(service.stderr).startswith("round 1: lag 0_1 0")

@@ -1,13 +1,10 @@
 """Assigns tasks to members, for groups of standbys and of active tasks; after KIP-441 (HighAvailabilityTaskAssignor).
 
-First the **targets** are computed: copies balanced by capacity, then with as few as possible at members that are not
-caught up, then with little to read, then with few moves. Then the part of it that is possible **now**: while a target
+First the **targets** are computed: copies balanced by capacity, preferably at members that are caught up, then at those
+with little to read, then where they are (`balance.py`). Then the part of it that is possible **now**: while a target
 member is far behind a copy elsewhere, that copy stays, and the target gets a **warm-up**, at most
 ``max.warmup.replicas`` at a time. A later round finds the warm-up caught up and moves the task. Each such round adds a
 copy that is both balanced and caught up, so the rounds terminate.
-
-`balance.py` balances the copies. Only the members with a copy of a task have their own costs for it; all others cost
-the same.
 """
 
 from __future__ import annotations
@@ -19,15 +16,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from statecore.standby.assignment.balance import LONGEST_CHAIN, MOST, Balance, Numbers, Shape
+from statecore.standby.assignment.balance import Balance, Numbers, Shape
 from statecore.standby.assignment.model import NO_COPY, Assignment, AssignmentSettings, Copy, Member, Placement, Role
 
 Targets = dict[str, set[int]]
 """Task → indexes of its target members in the sorted list."""
 
 _NOWHERE: set[int] = set()
-_MOST_MOVED = 2
-_MOST_MAGNITUDE = 64
+# Each criterion outweighs all later ones, also in a difference of two costs.
+_MOST_LAG = 1 << 40
+_MOVE = 1 << 42
+_MAGNITUDE = 1 << 45
+_BEHIND = 1 << 53
 
 
 def assign(
@@ -88,17 +88,9 @@ class _Round:
             for task in member.copies:
                 if task in self._holders:
                     self._holders[task].append(at)
-        # Weights for a lexicographic comparison of chains: each criterion outweighs all later ones over a whole chain.
-        beyond = 2 * LONGEST_CHAIN
-        lag = MOST // LONGEST_CHAIN // (beyond + 1) ** 3 // (_MOST_MOVED + 1) // (_MOST_MAGNITUDE + 1) // 2
-        self._longest = max(self.ends.values(), default=0)
-        self._lags = min(lag, self._longest)
-        self._move = beyond * self._lags + 1
-        self._magnitude = beyond * (_MOST_MOVED * self._move + self._lags) + 1
-        self._behind = beyond * (_MOST_MAGNITUDE * self._magnitude + _MOST_MOVED * self._move + self._lags) + 1
 
     def costs(self, tasks: Sequence[str], active: bool) -> Numbers:
-        """Cost of each task (rows) at each member (columns); costs are additive."""
+        """Cost of each task (rows) at each member (columns)."""
         kept = Role.ACTIVE if active else Role.STANDBY
         found = np.empty((len(tasks), len(self.members)), np.int64)
         for row, task in zip(found, tasks, strict=True):
@@ -113,11 +105,11 @@ class _Round:
         In order: whether it is caught up, the magnitude of its lag, whether it moves, its lag.
         """
         role, lag, recovered = copy.role, copy.lag(end), self.settings.recovery_lag
-        move = 0 if role is kept else _MOST_MOVED * self._move if role is Role.ON_DISK else self._move
+        move = 0 if role is kept else 2 * _MOVE if role is Role.ON_DISK else _MOVE
         if lag <= recovered:
             return move
-        magnitude = min(_MOST_MAGNITUDE, (lag // max(1, recovered)).bit_length())
-        return self._behind + magnitude * self._magnitude + move + lag * self._lags // self._longest
+        magnitude = (lag // max(1, recovered)).bit_length()
+        return _BEHIND + magnitude * _MAGNITUDE + move + min(lag, _MOST_LAG)
 
     def targets(self, tasks: Sequence[str], copies: int, taken: Targets, *, active: bool) -> Targets:
         """Balanced target members of each task."""
@@ -131,7 +123,7 @@ class _Round:
         spread = Balance(shape, self.costs(tasks, active), [taken.get(task, _NOWHERE) for task in tasks])
         spread.start(copies)
         self.was_late |= not spread.even_out(self.is_late)
-        return {task: spread.members_of(number) for number, task in enumerate(tasks)}
+        return dict(zip(tasks, spread.members(), strict=True))
 
     def lag(self, task: str, at: int) -> int:
         return self.members[at].lag(task, self.ends[task])

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
-from bench.runs import batches
+from statecore.changelog.schema import CHANGELOG_SCHEMA
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images import runs, runs_digest
@@ -23,6 +25,7 @@ from statecore.images.model import Below
 
 MILLION = 1_000_000
 RECORDS_A_KEY = 4
+BATCH_ROWS = 70_000
 
 
 class Case(NamedTuple):
@@ -30,6 +33,34 @@ class Case(NamedTuple):
 
     records: int
     budget: int
+
+
+def batches(records: int, keys: int, value: int, tombstones: float) -> Iterator[pa.RecordBatch]:
+    """Records with keys drawn at random and random values; a share of them tombstones."""
+    random = np.random.default_rng(7)
+    for start in range(0, records, BATCH_ROWS):
+        rows = min(BATCH_ROWS, records - start)
+        rest = random.integers(0, keys, rows, np.uint32)
+        digits = np.full((rows, 16), ord("0"), np.uint8)
+        for column in range(15, 15 - len(str(keys)), -1):
+            rest, digit = np.divmod(rest, 10)
+            digits[:, column] += digit.astype(np.uint8)
+        digits[:, :4] = np.frombuffer(b"key-", np.uint8)
+        dead = random.random(rows) < tombstones
+        lengths = np.where(dead, 0, value)
+        offsets = np.zeros(rows + 1, np.int32)
+        np.cumsum(lengths, out=offsets[1:])
+        data = random.bytes(int(offsets[-1]))
+        validity = pa.py_buffer(np.packbits(~dead, bitorder="little"))
+        buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
+        key_buffers = [None, pa.py_buffer(np.arange(0, 16 * rows + 1, 16, dtype=np.int32)), pa.py_buffer(digits)]
+        columns = [
+            pa.Array.from_buffers(pa.binary(), rows, key_buffers),
+            pa.Array.from_buffers(pa.binary(), rows, buffers, int(dead.sum())),
+            pa.array(np.arange(start, start + rows)),
+            pa.array(np.arange(start, start + rows) + 1_700_000_000_000),
+        ]
+        yield pa.record_batch(columns, schema=CHANGELOG_SCHEMA)
 
 
 def cost(directory: Path, case: Case) -> float:

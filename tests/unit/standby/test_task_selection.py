@@ -60,8 +60,8 @@ def test_copies_on_the_disk_tell_the_tasks_that_no_changelog_tells(directory: St
 
 
 def test_where_nothing_tells_the_tasks_of_a_subtopology_that_is_left_out_aloud(directory: StateDirectory) -> None:
-    world = World(directory, Brokers("names", "sums"), instance="0/2")
-    assert list(world.wanted.names) == ["0_0"]
+    world = World(directory, Brokers("names", "sums"))
+    assert list(world.wanted.names) == ["0_0", "0_1"]
     assert list(world.wanted.left_out) == ["1_?"]
 
 

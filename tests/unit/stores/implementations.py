@@ -7,7 +7,6 @@ from pathlib import Path
 
 from statecore.formats.kinds import StoreKind
 from statecore.stores.base import StateStore
-from statecore.stores.file import FileStore
 from statecore.stores.in_memory import InMemoryStore
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import Durability, StoreSettings
@@ -24,10 +23,6 @@ def in_memory(_: Path, settings: StoreSettings) -> StateStore:
     return InMemoryStore(settings=settings)
 
 
-def file(directory: Path, settings: StoreSettings) -> StateStore:
-    return FileStore(directory / "rows", settings)
-
-
-IMPLEMENTATIONS: dict[str, Factory] = {"rocksdb": rocksdb, "in-memory": in_memory, "file": file}
+IMPLEMENTATIONS: dict[str, Factory] = {"rocksdb": rocksdb, "in-memory": in_memory}
 
 QUICK = StoreSettings(durability=Durability.PROCESS)

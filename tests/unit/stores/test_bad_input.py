@@ -18,7 +18,6 @@ from rocksdict import BlockBasedOptions, ChecksumType, DBCompressionType, Option
 
 from statecore.errors import Corrupted, Fenced, Invalid, StatecoreError
 from statecore.formats.kinds import StoreKind
-from statecore.stores.file import FileStore
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.raising import raises
 from tests.unit.stores.rocksdb.test_store import CHANGELOG, PLAIN, ROWS, fresh, raw
@@ -252,25 +251,6 @@ def sealed_blocks(data: bytes) -> Iterator[tuple[int, int]]:
 def masked_crc(data: bytes) -> bytes:
     crc = crc32c.crc32c(data)
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
-
-
-@pytest.mark.parametrize("damage", ["bit", "cut", "empty", "foreign"])
-def test_a_damaged_file_of_rows_is_corrupt_and_stays(tmp_path: Path, damage: str) -> None:
-    path = tmp_path / "rows"
-    with FileStore(path) as store:
-        store.put_all(ROWS.items())
-        store.commit({})
-    data = bytearray(path.read_bytes())
-    if damage == "bit":
-        data[len(data) // 2] ^= 1
-    damaged = {"bit": bytes(data), "cut": bytes(data[:-3]), "empty": b"", "foreign": b"hello world"}[damage]
-    path.write_bytes(damaged)
-    with raises(Corrupted, "database-damaged"):
-        FileStore(path).open()
-    assert path.read_bytes() == damaged
-    path.unlink()
-    with FileStore(path) as store:  # the lock was let go
-        assert list(store.all()) == []
 
 
 @pytest.mark.parametrize("kind", ["key-value", "KEY_VALUE", None])

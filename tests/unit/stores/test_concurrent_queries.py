@@ -131,7 +131,7 @@ STORES = {**IMPLEMENTATIONS, "offsets-beside": beside}
 def test_a_reader_never_sees_half_a_transaction_nor_another_commit_s_position(
     tmp_path: Path, implementation: str
 ) -> None:
-    wanted, commits = (20_000, 30) if implementation == "file" else (100_000, 300)
+    wanted, commits = 100_000, 300
     with STORES[implementation](tmp_path, QUICK) as store:
         bank = Bank(store)
         bank.begin()

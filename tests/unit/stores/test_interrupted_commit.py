@@ -15,7 +15,7 @@ import pytest
 
 from statecore.stores.base import StateStore
 from statecore.stores.delegating_store import DelegatingStore
-from tests.unit.stores.implementations import QUICK, Factory, file, in_memory, rocksdb
+from tests.unit.stores.implementations import QUICK, Factory, in_memory, rocksdb
 from tests.unit.stores.test_commit_arguments import FACTORIES
 from tests.unit.stores.test_conformance import CHANGELOG
 
@@ -97,7 +97,7 @@ def test_an_exception_at_any_line_of_a_commit_leaves_it_done_or_not_done_and_kno
         outcomes.add(found > committed)
         if notes and not isinstance(store, DelegatingStore):
             assert ("was published" in notes[0]) == (found > committed), lines[-1]
-        if at % 10 == 0 and factory in (rocksdb, file):
+        if at % 10 == 0 and factory is rocksdb:
             store.close()
             store = factory(tmp_path, QUICK)
             store.open()
@@ -118,7 +118,7 @@ def test_an_exception_at_any_line_of_a_commit_leaves_it_done_or_not_done_and_kno
 # A file that was opened in the moment of the signal is closed by its destructor, which warns of it.
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("name", ["rocksdb", "file", "in-memory", "checkpointing"])
+@pytest.mark.parametrize("name", ["rocksdb", "in-memory", "checkpointing"])
 def test_a_signal_at_any_moment_of_a_commit_leaves_it_done_or_not_done_and_known(name: str, tmp_path: Path) -> None:
     """The real thing: a timer whose handler raises."""
 

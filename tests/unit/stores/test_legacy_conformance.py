@@ -12,7 +12,6 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.metrics import NO_METRICS
 from statecore.stores.base import StateStore
 from statecore.stores.delegating_store import DelegatingStore
-from statecore.stores.file import FileStore
 from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
 from statecore.stores.metered import MeteredStore
 from statecore.stores.settings import StoreSettings
@@ -20,11 +19,12 @@ from statecore.tasks.change_logging import ChangeLoggingStore
 from tests.unit.stores import implementations
 from tests.unit.stores import test_conformance as conformance
 from tests.unit.stores.implementations import QUICK, Factory
+from tests.unit.stores.rows_in_file import RowsInFile
 from tests.unit.tasks.producing import ListedProducer
 
 
 def checkpointing(directory: Path, settings: StoreSettings) -> StateStore:
-    rows = FileStore(directory / "rows", settings)
+    rows = RowsInFile(directory / "rows", settings)
     return LegacyCheckpointingStore(rows, directory, "s", [conformance.CHANGELOG, conformance.OTHER], exactly_once=True)
 
 

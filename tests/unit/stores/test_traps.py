@@ -299,38 +299,3 @@ def test_a_store_may_be_dropped_without_being_closed(tmp_path: Path) -> None:
     del store
     with RocksDBStore(path, PLAIN) as again:
         assert (again.get(b"a"), again.committed_offset(CHANGELOG)) == (b"b", 7)
-
-
-FORKED_WITH_FILE = """
-import os, sys
-from pathlib import Path
-from statecore.errors import Fenced
-from statecore.stores.file import FileStore
-
-path = Path(sys.argv[1])
-store = FileStore(path)
-store.open()
-there, here = os.pipe()
-child = os.fork()
-if child == 0:
-    os.close(here)
-    os.read(there, 1)
-    store.close()
-    try:
-        FileStore(path).open()
-    except Fenced:                    # the parent has opened it again, and the child's close changed nothing
-        os._exit(0)
-    os._exit(1)
-store.close()
-with FileStore(path) as again:        # though the child is there
-    os.close(here)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    again.put(b"a", b"b")
-    again.commit({})
-"""
-
-
-def test_a_forked_child_neither_keeps_nor_lets_go_of_its_parent_s_lock_on_a_file(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", FORKED_WITH_FILE, str(tmp_path / "rows")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
-    assert done.returncode == 0, done.stderr

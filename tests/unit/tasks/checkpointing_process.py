@@ -13,12 +13,12 @@ from pathlib import Path
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.stores.base import StateStore
-from statecore.stores.file import FileStore
 from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import Durability, StoreSettings
 from statecore.tasks.checkpoint_policy import CheckpointSettings, TaskCheckpointer
 from statecore.tasks.task_offsets import TaskOffsets, TaskStore
+from tests.unit.stores.rows_in_file import RowsInFile
 
 INSIDE, BESIDE = TopicPartition("app-inside-changelog", 0), TopicPartition("app-beside-changelog", 0)
 NUMBER = b"number"
@@ -31,9 +31,9 @@ def inside(directory: Path) -> RocksDBStore:
     return RocksDBStore(path, StoreKind.KEY_VALUE, create_if_missing=True, settings=_QUICK)
 
 
-def rows_beside(directory: Path) -> FileStore:
+def rows_beside(directory: Path) -> RowsInFile:
     """The rows of the store with its offset beside it."""
-    return FileStore(directory / "beside.rows", _QUICK)
+    return RowsInFile(directory / "beside.rows", _QUICK)
 
 
 def task(directory: Path) -> TaskOffsets:

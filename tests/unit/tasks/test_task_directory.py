@@ -8,10 +8,10 @@ from statecore.errors import Invalid
 from statecore.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.stores.file import FileStore
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.tasks.task_directory import LoggedStore, open_task_directory
 from statecore.tasks.task_offsets import MeantFor, TaskOffsets, TaskStore
+from tests.unit.stores.rows_in_file import RowsInFile
 
 CHANGELOG, BESIDE = TopicPartition("app-counts-changelog", 0), TopicPartition("app-beside-changelog", 0)
 STORES = {"counts": LoggedStore(StoreKind.KEY_VALUE, (CHANGELOG,))}
@@ -54,7 +54,7 @@ def test_offsets_of_an_older_version_are_taken_over(tmp_path: Path) -> None:
 
 
 def test_a_store_that_keeps_no_offset_is_given_a_file(tmp_path: Path) -> None:
-    stores = {**STORES, "beside": LoggedStore(StoreKind.KEY_VALUE, (BESIDE,), FileStore(tmp_path / "beside.rows"))}
+    stores = {**STORES, "beside": LoggedStore(StoreKind.KEY_VALUE, (BESIDE,), RowsInFile(tmp_path / "beside.rows"))}
     with open_task_directory(tmp_path, stores, exactly_once=False) as task:
         task.stores["beside"].put(b"a", b"1")
         task.commit({"beside": {BESIDE: 3}})

@@ -26,7 +26,6 @@ from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.work_directory import JOURNAL, STALE
 from statecore.stores.rocksdb.manifest_guard import remove_guard_record
 from statecore.stores.rocksdb.store import RocksDBStore
-from statecore.tasks.offset_sums import Source, read_task_sum
 from statecore.tasks.task_stores import TaskStores, tasks_of
 from tests.golden.directories import golden_directories, names, unpacked
 from tests.harness.filesystems import refusing
@@ -141,19 +140,6 @@ def test_a_store_without_a_changelog_that_kafka_streams_did_not_close_stops_its_
         for stores in opened(path, spec):
             assert stores.offsets() == {changelog_of("plain"): OFFSET_UNKNOWN}
     assert read_database_state(database).status == STATUS_OPEN
-
-
-def test_a_store_that_failed_and_may_not_have_been_closed_is_not_noted_as_closed(path: Path) -> None:
-    world = World(path, spec_of(store_of("plain"), store_of("other")))
-    with world.directory.lock():
-        stores = world.stores()
-        stores.open()
-        for name in ("plain", "other"):
-            stores.apply(name, [], 10)
-        stores.store("plain").drop()
-        stores.close()
-    found = {one.store: one.source for one in read_task_sum(world.directory, TASK, world.spec).stores}
-    assert found == {"plain": Source.DATABASES, "other": Source.NOTE}
 
 
 def test_stores_are_closed_also_where_the_file_of_offsets_cannot_be_deleted(

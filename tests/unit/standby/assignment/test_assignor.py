@@ -230,22 +230,6 @@ def test_an_emptied_disk_is_given_nothing_that_others_have() -> None:
     assert load(given, Role.WARMUP) == {"m0": 2, "m1": 0}
 
 
-def test_chains_even_out_what_no_single_move_could_without_a_restore() -> None:
-    """``a`` is too full and ``b`` has nothing of what it has; but ``c`` has, and ``b`` has what ``c`` has."""
-    ends = tasks(6)
-    of = sorted(ends)
-    members = [
-        Member("a", "a", copies={task: Copy(END, Role.STANDBY) for task in of[:3]}),
-        Member("b", "b", copies={of[3]: Copy(END, Role.STANDBY), of[4]: Copy(END)}),
-        Member("c", "c", copies={of[4]: Copy(END, Role.STANDBY), of[5]: Copy(END, Role.STANDBY), of[0]: Copy(END)}),
-    ]
-    members[1] = replace(members[1], copies={of[3]: Copy(END, Role.STANDBY), of[4]: Copy(END)})
-    given = assign(members, ends, STANDBYS)
-    assert load(given, Role.STANDBY) == {"a": 2, "b": 2, "c": 2}
-    assert not given.probing
-    assert {(of[0], "c"), (of[4], "b")} <= where(given, Role.STANDBY)
-
-
 def test_an_active_task_is_given_up_by_one_before_the_other_has_it() -> None:
     ends = tasks(2)
     members = [

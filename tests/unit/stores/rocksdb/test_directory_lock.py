@@ -13,7 +13,6 @@ import pytest
 from rocksdict import Rdict
 
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound
-from statecore.stores.file import FileStore
 from statecore.stores.rocksdb import directory_lock as rocksdb_ownership
 from statecore.stores.rocksdb.options import data_options
 from statecore.stores.rocksdb.store import RocksDBStore
@@ -102,21 +101,17 @@ def test_a_database_is_not_opened_twice_by_a_second_mount(tmp_path: Path) -> Non
 def test_who_changes_the_working_directory_harms_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     store = RocksDBStore("db", PLAIN, create=True)
-    rows = FileStore("rows")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    for opened in (store, rows):
-        opened.open()
-        opened.put(b"a", b"b")
+    store.open()
+    store.put(b"a", b"b")
     monkeypatch.chdir(tmp_path)
     store.commit({CHANGELOG: 1})
-    rows.commit({})
     monkeypatch.chdir(tmp_path / "elsewhere")
     store.close()
-    rows.close()
     assert not list((tmp_path / "elsewhere").iterdir())
-    with RocksDBStore(tmp_path / "db", PLAIN, exactly_once=True) as store, FileStore(tmp_path / "rows") as rows:
-        assert (list(store.all()), list(rows.all())) == ([(b"a", b"b")], [(b"a", b"b")])
+    with RocksDBStore(tmp_path / "db", PLAIN, exactly_once=True) as store:
+        assert list(store.all()) == [(b"a", b"b")]
 
 
 def test_a_link_that_is_turned_elsewhere_while_the_store_is_open_changes_nothing(tmp_path: Path) -> None:
@@ -227,9 +222,8 @@ except Fenced as error:
 
 @pytest.mark.parametrize("path", ["", "a\0b", 7, None, b"bytes", "\udcff"])
 def test_what_is_no_path_is_refused(path: object) -> None:
-    for make in (lambda: RocksDBStore(path, PLAIN), lambda: FileStore(path)):  # type: ignore[arg-type]
-        with pytest.raises(Invalid):
-            make()
+    with pytest.raises(Invalid):
+        RocksDBStore(path, PLAIN)  # type: ignore[arg-type]
 
 
 class Named:
@@ -244,7 +238,4 @@ def test_paths_are_text_or_whatever_says_its_path(tmp_path: Path) -> None:
     for number, kind in enumerate((str, Path, Named)):
         with RocksDBStore(kind(tmp_path / f"{number}"), PLAIN, create=True) as store:  # type: ignore[arg-type]
             store.commit({CHANGELOG: 1})
-        with FileStore(kind(tmp_path / f"rows-{number}")) as rows:  # type: ignore[arg-type]
-            rows.put(b"a", b"b")
-            rows.commit({})
-        assert (tmp_path / f"rows-{number}").is_file()
+        assert (tmp_path / f"{number}").is_dir()

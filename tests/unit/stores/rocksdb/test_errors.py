@@ -25,7 +25,6 @@ from statecore.errors import (
     StatecoreError,
     is_not_readable_here,
 )
-from statecore.stores.file import FileStore
 from statecore.stores.rocksdb.errors import translate
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import Durability, StoreSettings
@@ -136,8 +135,6 @@ def test_a_name_that_is_too_long_is_invalid(tmp_path: Path, way: str, name: str)
         RocksDBStore(tmp_path / name, PLAIN, **ways).open()
     if way != "create":
         assert not list(tmp_path.iterdir())
-    with pytest.raises(Invalid, match="File name too long"):
-        FileStore(tmp_path / name).open()
 
 
 def test_a_path_that_is_not_utf_8_is_invalid(tmp_path: Path) -> None:
