@@ -47,4 +47,4 @@ def test_the_page_looks_for_the_tasks_of_all_operators() -> None:
 
     _, text, _ = get("/", "viewer")
     for operator in (StatecoreSparkOperator, StatecoreCheckpointOperator, StatecoreMigrateOperator):
-        assert f"operator={operator.__name__}&" in text
+        assert f'"{operator.__name__}"' in text
