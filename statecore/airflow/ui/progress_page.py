@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse
 from statecore.airflow.job_progress import PROGRESS_KEY
 from statecore.airflow.ui.pages import protected_app, render
 
-OPERATORS = ("StatecoreSparkOperator", "StatecoreCheckpointOperator", "StatecoreMigrateOperator")
+OPERATORS = ("StatecoreSparkOperator", "StatecoreCheckpointOperator", "StatecoreDirectoryChangeOperator")
 """Class names of the operators whose tasks are shown; not imported, because the API server has no Spark."""
 
 app = protected_app("Progress")
