@@ -31,41 +31,11 @@ The worker needs access to the directories; with the engine `spark` its executor
 from __future__ import annotations
 
 import os
-from datetime import timedelta
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-from airflow.sdk import DAG
+from statecore.airflow.directory_change.dag import directory_change_dag
 
-from statecore.airflow.directory_change.approval import MigrationApproval
-from statecore.airflow.directory_change.dag import approved_steps
-from statecore.airflow.directory_change.migrate_operator import StatecoreMigrateOperator
-from statecore.airflow.directory_change.migration_runs import migrate_entries, migration_params
-from statecore.airflow.failures import retry_policy
-from statecore.airflow.form import spark_params
-from statecore.airflow.settings import Settings
-
-SETTINGS = Settings.from_environment()
 # Next to this file's folder, so that a versioned Dag bundle uses the jobs of the same commit.
 JOBS = Path(os.environ.get("STATECORE_SPARK_JOBS") or Path(__file__).resolve().parents[1] / "spark_jobs")
 
-OPERATOR: dict[str, Any] = {
-    "application": str(JOBS / "migrate_checkpoints.py"),
-    "conn_id": SETTINGS.spark_conn_id,
-    "map_index_template": "{{ task.title }}",
-    "retry_policy": retry_policy(),
-}
-
-with DAG(
-    dag_id="migrate_checkpoints",
-    schedule=None,
-    catchup=False,
-    params={**migration_params(SETTINGS.state_dir), **spark_params()},
-    render_template_as_native_obj=False,
-    doc_md=__doc__,
-    tags=["statecore", "kafka-streams", "migrate"],
-    default_args={"retries": 2, "retry_delay": timedelta(seconds=30)},
-):
-    read = partial(migrate_entries, state_dir=SETTINGS.state_dir)
-    approved_steps("migrate", "migrated", read, StatecoreMigrateOperator, MigrationApproval, OPERATOR)
+dag = directory_change_dag("migrate", __doc__, application=str(JOBS / "migrate_checkpoints.py"))

@@ -31,35 +31,6 @@ explains each finding.
 
 from __future__ import annotations
 
-from datetime import timedelta
-from functools import partial
-from typing import Any
+from statecore.airflow.directory_change.dag import directory_change_dag
 
-from airflow.sdk import DAG
-
-from statecore.airflow.directory_change.dag import approved_steps
-from statecore.airflow.directory_change.recover_operator import RecoveryApproval, StatecoreRecoverGlobalOperator
-from statecore.airflow.directory_change.recovery_runs import recovery_entries, recovery_params
-from statecore.airflow.failures import retry_policy
-from statecore.airflow.settings import Settings
-
-SETTINGS = Settings.from_environment()
-
-OPERATOR: dict[str, Any] = {
-    "conn_id": SETTINGS.spark_conn_id,
-    "map_index_template": "{{ task.title }}",
-    "retry_policy": retry_policy(),
-}
-
-with DAG(
-    dag_id="recover_global_stores",
-    schedule=None,
-    catchup=False,
-    params=recovery_params(SETTINGS.state_dir),
-    render_template_as_native_obj=False,
-    doc_md=__doc__,
-    tags=["statecore", "kafka-streams", "recover"],
-    default_args={"retries": 2, "retry_delay": timedelta(seconds=30)},
-):
-    read = partial(recovery_entries, state_dir=SETTINGS.state_dir)
-    approved_steps("recover", "recovered", read, StatecoreRecoverGlobalOperator, RecoveryApproval, OPERATOR)
+dag = directory_change_dag("recover", __doc__)

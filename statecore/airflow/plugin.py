@@ -6,28 +6,23 @@
 from __future__ import annotations
 
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
 
 from airflow.plugins_manager import AirflowPlugin
-from airflow.sdk import conf
 
 from statecore.airflow import asset_group
-from statecore.airflow.ui import progress_page
-from statecore.airflow.ui.store_page import app
+from statecore.airflow.ui import progress_page, store_page
+from statecore.airflow.ui.pages import airflow_path
 
-PREFIX = "/state-stores"
-"""Path under which the API server mounts the page *State stores*."""
-
-
-PROGRESS_PREFIX = "/statecore-progress"
+STORES_PREFIX, PROGRESS_PREFIX = "/state-stores", "/statecore-progress"
+"""Paths under which the API server mounts the pages."""
 
 
-def page_address(prefix: str = PREFIX) -> str:
+def page_address(prefix: str) -> str:
     """A page's URL path as the browser sees it, below the path of ``[api] base_url``.
 
     Without the trailing slash Airflow's own page answers.
     """
-    return urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/") + f"{prefix}/"
+    return f"{airflow_path()}{prefix}/"
 
 
 class StatecorePlugin(AirflowPlugin):
@@ -35,14 +30,14 @@ class StatecorePlugin(AirflowPlugin):
 
     name = "statecore"
     fastapi_apps: ClassVar[list[Any]] = [
-        {"app": app, "url_prefix": PREFIX, "name": "State stores"},
+        {"app": store_page.app, "url_prefix": STORES_PREFIX, "name": "State stores"},
         {"app": progress_page.app, "url_prefix": PROGRESS_PREFIX, "name": "Progress"},
     ]
     listeners: ClassVar[list[Any]] = [asset_group]
     external_views: ClassVar[list[Any]] = [
         {
             "name": "Stores",  # the navigation has room for one word
-            "href": page_address(),
+            "href": page_address(STORES_PREFIX),
             "destination": "nav",
             "url_route": "state-stores",
             "nav_top_level": True,

@@ -19,7 +19,7 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": "statecore",
                 "python-modules": [
                     "statecore.airflow.operators",
-                    "statecore.airflow.directory_change.migrate_operator",
+                    "statecore.airflow.directory_change.operator",
                 ],
             },
         ],

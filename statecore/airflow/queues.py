@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from statecore.airflow.directory_change.migration_runs import DIRECTORIES
+from statecore.airflow.directory_change.change import DIRECTORIES
 
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun

@@ -1,15 +1,16 @@
-"""Approval of migration plans by a person, and the outcome of each directory."""
+"""Approval of plans by a person, and the outcome of each directory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
-from statecore.airflow.directory_change.migration_runs import NONE, approved_within
-from statecore.airflow.directory_change.plans import body
+from statecore.airflow.directory_change.change import NONE, Change, approved_within
+from statecore.airflow.directory_change.operator import CHANGES
+from statecore.airflow.directory_change.plans import page
 from statecore.airflow.directory_change.xcom_values import (
     Answer,
     ApprovedEntry,
@@ -32,7 +33,7 @@ _NAMED = 20
 """Number of directories that a failure names."""
 
 
-class MigrationApproval(ApprovalOperator):
+class DirectoryChangeApproval(ApprovalOperator):
     """Shows all plans of a run as one page and waits for Approve or Reject; no answer in time rejects.
 
     It is deferred while it waits, so it uses no worker. Returns the entries of all directories for the tasks that apply
@@ -40,6 +41,7 @@ class MigrationApproval(ApprovalOperator):
     rejection and a timeout alike; the XCom ``answer``, the log and the task ``outcome`` tell them apart.
 
     Args:
+        change: the kind of change, as of the operator that plans.
         directories: the entries (:class:`~.xcom_values.Entry`). (templated)
         plan_task_id: the mapped task that has planned, with a map index for each entry.
         kwargs: see ``ApprovalOperator``.
@@ -48,27 +50,27 @@ class MigrationApproval(ApprovalOperator):
         AirflowSkipException: there is nothing to do in any directory.
     """
 
-    question: ClassVar[str] = "Migrate state directories?"
-
     template_fields: Sequence[str] = (*ApprovalOperator.template_fields, "directories")
 
-    def __init__(self, *, directories: Any, plan_task_id: str, **kwargs: Any) -> None:
-        super().__init__(subject=self.question, defaults=ApprovalOperator.REJECT, **kwargs)
+    def __init__(self, *, change: str, directories: Any, plan_task_id: str, **kwargs: Any) -> None:
+        super().__init__(subject="Apply the plans?", defaults=ApprovalOperator.REJECT, **kwargs)
+        self.change = change
         self.directories = directories
         self.plan_task_id = plan_task_id
 
     def execute(self, context: Context) -> Any:
         """Show the plans and wait; without approval, return their entries."""
-        plans = self._plans(context)
+        kind, plans, to = CHANGES[self.change], self._plans(context), str(context["params"].get("to", ""))
         changed = sum(bool(plan and plan["changed"]) for _, plan in plans)
         if not changed:
-            why = self._why_nothing(context, plans)
+            why = _why_nothing(plans, kind.nothing.format(to=to), self.plan_task_id)
             self.log.info("%s", why)  # Airflow does not log the reason of a skip
             raise AirflowSkipException(why)
         if context["params"]["approve"] == NONE:
             self.log.info("%d plans are applied without approval", changed)
-            return self._unasked(plans)
-        self.subject, self.body = self._shown(context, plans, changed)
+            return without_approval(kind, plans)
+        directories = f"{changed:,} state director{'y' if changed == 1 else 'ies'}"
+        self.subject, self.body = kind.subject.format(directories=directories, to=to), page(kind, plans, to)
         self.response_timeout = approved_within(context["params"])
         return super().execute(context)
 
@@ -88,54 +90,47 @@ class MigrationApproval(ApprovalOperator):
             else:
                 self.log.info("answered by %s: %s", answer["by"], answer["chosen"])
         super().execute_complete(context, event)
-        return approved(self._plans(context))
-
-    def _why_nothing(self, context: Context, plans: Plans) -> str:
-        """Why no approval is needed."""
-        refused = sum(plan is None for _, plan in plans)
-        if not refused:
-            return f"Nothing to do: {self._sound(context)}."
-        where = f"see the logs of their tasks {self.plan_task_id}"
-        if refused == len(plans):
-            return f"No directory could be planned ({refused} of {len(plans)} were refused): {where}."
-        return (
-            f"Nothing to do in {len(plans) - refused} of {len(plans)} directories: "
-            f"{self._sound(context)}. {refused} could not be planned: {where}."
-        )
-
-    def _sound(self, context: Context) -> str:
-        """Why there is nothing to do in a directory that was planned."""
-        return f"Kafka Streams {context['params']['to']} can open the directories as they are"
-
-    def _shown(self, context: Context, plans: Plans, changed: int) -> tuple[str, str]:
-        """The question, and the body that is shown with it."""
-        to = str(context["params"]["to"])
-        return f"Migrate {changed} state director{'y' if changed == 1 else 'ies'} to Kafka Streams {to}?", body(
-            plans, to
-        )
-
-    def _unasked(self, plans: Plans) -> list[ApprovedEntry]:
-        """The entries to apply without approval."""
-        return approved(plans)
+        return approved(CHANGES[self.change], self._plans(context))
 
     def _plans(self, context: Context) -> Plans:
         found = context["ti"].xcom_pull(task_ids=self.plan_task_id, map_indexes=range(len(self.directories)))
         return list(zip(self.directories, found, strict=True))
 
 
-def approved(plans: Plans) -> list[ApprovedEntry]:
+def _why_nothing(plans: Plans, nothing: str, plan_task_id: str) -> str:
+    """Why no approval is needed."""
+    refused, every = sum(plan is None for _, plan in plans), len(plans)
+    if not refused:
+        return f"Nothing to do: {nothing}."
+    where = f"see the logs of their tasks {plan_task_id}"
+    if refused == every:
+        return f"No directory could be planned ({refused} of {every} were refused): {where}."
+    done = f"Nothing to do in {every - refused} of {every} directories: {nothing}."
+    return f"{done} {refused} could not be planned: {where}."
+
+
+def approved(change: Change, plans: Plans) -> list[ApprovedEntry]:
     """The entries for the tasks that apply plans."""
-    return [{**entry, "plan_id": _approved_id(plan), "why": _why_not(plan)} for entry, plan in plans]
+    return [{**entry, "plan_id": _approved_id(plan), "why": _why_not(change, plan)} for entry, plan in plans]
+
+
+def without_approval(change: Change, plans: Plans) -> list[ApprovedEntry]:
+    """The entries for the tasks that apply plans nobody has approved: none whose plan has doubts."""
+    why = "A person has to approve it: it may remove rows."
+    return [
+        {**entry, "plan_id": "", "why": why} if plan is not None and plan.get("doubts") else entry
+        for entry, (_, plan) in zip(approved(change, plans), plans, strict=True)
+    ]
 
 
 def _approved_id(plan: ShortPlan | None) -> str:
     return plan["plan_id"] if plan is not None and plan["changed"] else ""
 
 
-def _why_not(plan: ShortPlan | None) -> str:
+def _why_not(change: Change, plan: ShortPlan | None) -> str:
     if plan is None:
         return "Planning failed."
-    return "" if plan["changed"] else f"Nothing to do: Kafka Streams {plan['to']} can open it as it is."
+    return "" if plan["changed"] else f"Nothing to do: {change.nothing.format(to=plan['to'])}."
 
 
 def outcomes(
@@ -144,15 +139,15 @@ def outcomes(
     applied: Sequence[StepResult | None],
     verified: Sequence[StepResult | NotVerified | None],
     refused: Sequence[str | None],
-    done: str = "migrated",
+    done: str,
 ) -> list[DirectoryOutcome]:
     return [
         {
             "name": entry["title"],
             "state_dir": entry["request"]["state_dir"],
-            "outcome": _became(plan, result, seen, answer, done) if plan is not None else _not_planned(why),
+            "outcome": _outcome(plan, result, checked, answer, done) if plan is not None else _not_planned(why),
         }
-        for (entry, plan), result, seen, why in zip(plans, applied, verified, refused, strict=True)
+        for (entry, plan), result, checked, why in zip(plans, applied, verified, refused, strict=True)
     ]
 
 
@@ -163,10 +158,10 @@ def _not_planned(why: str | None) -> str:
     return f"{_REFUSED}: {why}" if why else _REFUSED
 
 
-def _became(
+def _outcome(
     plan: ShortPlan,
     result: StepResult | None,
-    seen: StepResult | NotVerified | None,
+    checked: StepResult | NotVerified | None,
     answer: Answer | None,
     done: str,
 ) -> str:
@@ -176,9 +171,9 @@ def _became(
         if answer is None or answer["chosen"] != ApprovalOperator.REJECT:
             return _FAILED + done
         return "rejected, because there was no answer in time" if answer["by"] is None else "rejected"
-    if seen is None:
+    if checked is None:
         return done + _DAMAGED
-    return done if seen.get("looked", True) else f"{done}; not verified, because the application is running again"
+    return done if checked.get("looked", True) else f"{done}; not verified, because the application is running again"
 
 
 def conclude(found: Sequence[DirectoryOutcome], log: Any) -> None:

@@ -1,45 +1,60 @@
-"""The tasks of a Dag that plans changes of state directories, asks a person for approval, and applies approved plans.
+"""The Dag that plans changes of state directories, asks a person for approval, and applies approved plans.
 
 ::
 
-    read_directories ─▶ plan ─▶ approve ─▶ <step>.apply ─▶ <step>.verify ─▶ outcome
-                        └────────────────────────────────────────────────────┘
+    read_directories ─▶ plan ─▶ approve ─▶ <change>.apply ─▶ <change>.verify ─▶ outcome
+                        └────────────────────────────────────────────────────────┘
 
-``plan``, ``<step>.apply`` and ``<step>.verify`` are mapped over the directories.
+``plan``, ``<change>.apply`` and ``<change>.verify`` are mapped over the directories.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import task, task_group
+from airflow.sdk import DAG, task, task_group
 
-from statecore.airflow.directory_change.approval import ANSWER_KEY, MigrationApproval
-from statecore.airflow.directory_change.migrate_operator import StatecoreMigrateOperator
+from statecore.airflow.directory_change.approval import ANSWER_KEY, DirectoryChangeApproval
+from statecore.airflow.directory_change.change import Change
+from statecore.airflow.directory_change.operator import CHANGES, StatecoreDirectoryChangeOperator
 from statecore.airflow.directory_change.xcom_values import REFUSED_KEY, DirectoryOutcome, Entry
-from statecore.airflow.failures import refused
+from statecore.airflow.failures import refused, retry_policy
+from statecore.airflow.settings import Settings
 
 
-def approved_steps(
-    step: str,
-    done: str,
-    read: Callable[[dict[str, Any]], list[Entry]],
-    operator: type[StatecoreMigrateOperator],
-    approval: type[MigrationApproval],
-    settings: Mapping[str, Any],
-) -> None:
-    """Add the tasks to the Dag that is being defined.
+def directory_change_dag(change: str, doc_md: str | None, **operator: Any) -> DAG:
+    """The Dag of a kind of change.
 
     Args:
-        step: name of the task group that applies and verifies.
-        done: past participle for a directory that was changed, such as ``migrated``.
-        read: returns one entry for each state directory from a run's parameters; raises ``StatecoreError``.
-        operator: operator of ``plan``, ``apply`` and ``verify``.
-        approval: operator of ``approve``.
-        settings: arguments of all tasks of ``operator``.
+        change: ``migrate`` or ``recover``.
+        doc_md: describes it.
+        operator: further arguments of the operator of ``plan``, ``apply`` and ``verify``.
     """
+    kind, site = CHANGES[change], Settings.from_environment()
+    with DAG(
+        dag_id=kind.dag_id,
+        schedule=None,
+        catchup=False,
+        params=kind.params(site.state_dir),
+        render_template_as_native_obj=False,
+        doc_md=doc_md,
+        tags=["statecore", "kafka-streams", kind.name],
+        default_args={"retries": 2, "retry_delay": timedelta(seconds=30)},
+    ) as dag:
+        _add_tasks(
+            kind,
+            site.state_dir,
+            change=change,
+            conn_id=site.spark_conn_id,
+            map_index_template="{{ task.title }}",
+            retry_policy=retry_policy(),
+            **operator,
+        )
+    return dag
 
+
+def _add_tasks(kind: Change, state_dir: str | None, **settings: Any) -> None:
     @task
     def read_directories(params: dict[str, Any]) -> list[Entry]:
         """Check the parameters; one entry for each state directory."""
@@ -48,12 +63,12 @@ def approved_steps(
         from statecore.errors import StatecoreError
 
         try:
-            return read(params)
+            return kind.entries(params, state_dir)
         except StatecoreError as error:
             raise refused(error, logging.getLogger(__name__)) from error
 
-    @task_group(group_id=step)
-    def applied(
+    @task_group(group_id=kind.name)
+    def change_directory(
         title: str,
         name: str,
         application_id: str,
@@ -67,11 +82,11 @@ def approved_steps(
         """Apply the plan of one directory, then verify it."""
         of_directory: dict[str, Any] = {
             **{"title": title, "name": name, "application_id": application_id, "host": host},
-            **{"engine": engine, "conf": conf, "request": request},
+            **{"engine": engine, "conf": conf, "request": request, **settings},
         }
-        apply = operator(task_id="apply", step="apply", plan_id=plan_id, why=why, **of_directory, **settings)
-        verify = operator(task_id="verify", step="verify", **of_directory, **settings)
-        apply >> verify
+        operator = StatecoreDirectoryChangeOperator
+        apply = operator(task_id="apply", step="apply", plan_id=plan_id, why=why, **of_directory)
+        apply >> operator(task_id="verify", step="verify", **of_directory)
 
     @task(trigger_rule="all_done")
     def outcome(directories: list[Entry] | None, ti: Any = None) -> list[DirectoryOutcome]:
@@ -89,15 +104,20 @@ def approved_steps(
         answer = ti.xcom_pull(task_ids="approve", key=ANSWER_KEY)
         plans = list(zip(directories, returned("plan"), strict=True))
         refused = returned("plan", key=REFUSED_KEY)
-        found = outcomes(plans, answer, returned(f"{step}.apply"), returned(f"{step}.verify"), refused, done)
+        applied, verified = returned(f"{kind.name}.apply"), returned(f"{kind.name}.verify")
+        found = outcomes(plans, answer, applied, verified, refused, kind.done)
         conclude(found, logging.getLogger(__name__))
         return found
 
     directories = read_directories()
-    plan = operator.partial(task_id="plan", step="plan", **settings).expand_kwargs(directories)
-    approve = approval(
-        task_id="approve", directories=directories, plan_task_id="plan", trigger_rule="all_done_min_one_success"
+    plan = StatecoreDirectoryChangeOperator.partial(task_id="plan", step="plan", **settings).expand_kwargs(directories)
+    approve = DirectoryChangeApproval(
+        task_id="approve",
+        change=kind.name,
+        directories=directories,
+        plan_task_id="plan",
+        trigger_rule="all_done_min_one_success",
     )
-    each = applied.expand_kwargs(approve.output)
+    each = change_directory.expand_kwargs(approve.output)
     plan >> approve
     [plan, each] >> outcome(directories)

@@ -1,4 +1,4 @@
-"""Migration plans for XCom (short), for the log (table) and for the approval page (Markdown).
+"""Short plans as a table for the log and as Markdown for the approval page.
 
 Steps that are the same in many tasks are shown once (:mod:`statecore.jobs.migrate.summary`). The output is bounded and
 says how many rows were left out; the report has the whole plan.
@@ -12,12 +12,10 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
+from statecore.airflow.directory_change.change import Change
 from statecore.airflow.directory_change.xcom_values import Entry, Plans, Row, Rows, ShortPlan
 from statecore.airflow.reports import columns
-from statecore.jobs.migrate import summary
-from statecore.jobs.migrate.report import MigrateReport
 from statecore.jobs.migrate.summary import BESIDE, CombinedChange
 
 ROWS = 40
@@ -33,49 +31,17 @@ _MARKUP = re.compile(r"([\\`*{}\[\]|~#$]|(?<![^\W_])_|_(?![^\W_]))")
 """Characters with a meaning in Markdown; an underscore within a word has none."""
 
 
-def migration_path(report_file: Path) -> Path:
-    """Path of a migration's report for the report path of a restore."""
-    return report_file.parent / "migrations" / report_file.name
-
-
-def short(report: MigrateReport) -> ShortPlan:
-    """A report for XCom, of bounded size."""
-    return {
-        "application_id": report.application_id,
-        "state_dir": report.state_dir,
-        "host": report.host,
-        "to": report.to,
-        "outcome": str(report.outcome),
-        "plan_id": report.plan_id,
-        "kept": report.kept,
-        "seconds": report.seconds,
-        "phases": dict(report.phases),
-        "seen": sorted({task.seen for task in report.tasks}),
-        "tasks": len(report.tasks),
-        "changed": report.changed,
-        "rewritten_bytes": sum(store.rewritten_bytes for task in report.tasks for store in task.stores),
-        "done": bounded([one for one in summary.done(report) if one.what]),
-        "left": bounded(summary.left(report)),
-        "notes": bounded([*(CombinedChange(("all",), note) for note in report.notes), *summary.notes(report)]),
-    }
-
-
-def reasons(report: MigrateReport) -> list[str]:
-    """The reasons why a directory is refused, each with its tasks."""
-    return [f"{_tasks(row)}: {row['what']}" for row in map(_row, summary.refused(report))]
-
-
 def bounded(found: Sequence[CombinedChange]) -> Rows:
     """The rows that are shown."""
-    return {"rows": [*map(_row, found[:ROWS])], "left_out": max(len(found) - ROWS, 0)}
+    return {"rows": [*map(row_of, found[:ROWS])], "left_out": max(len(found) - ROWS, 0)}
 
 
-def _row(one: CombinedChange) -> Row:
+def row_of(one: CombinedChange) -> Row:
     tasks = list(one.tasks[:_NAMED])
     return {"store": one.store, "kind": one.kind, "tasks": tasks, "count": len(one.tasks), "what": one.what}
 
 
-def _tasks(row: Row) -> str:
+def named_tasks(row: Row) -> str:
     more = f" and {row['count'] - len(row['tasks']):,} more" if row["count"] > len(row["tasks"]) else ""
     return ", ".join(row["tasks"]) + more
 
@@ -84,11 +50,11 @@ def table(plan: ShortPlan) -> str:
     """A short report as a table for the task's log."""
     lines = []
     if plan["done"]["rows"]:
-        rows = [(_tasks(row), row["store"] or BESIDE, row["kind"], row["what"]) for row in plan["done"]["rows"]]
+        rows = [(named_tasks(row), row["store"] or BESIDE, row["kind"], row["what"]) for row in plan["done"]["rows"]]
         lines += columns(("task", "store", "kind", "what is done"), rows)
     lines += _left_out(plan["done"])
     for title, found in (("unchanged", plan["left"]), ("note", plan["notes"])):
-        lines += [f"{title}: {_tasks(row)}: {row['what']}" for row in found["rows"]]
+        lines += [f"{title}: {named_tasks(row)}: {row['what']}" for row in found["rows"]]
         lines += _left_out(found)
     lines.append(f"{plan['changed']:,} of {plan['tasks']:,} tasks; plan {plan['plan_id']}")
     return "\n".join(lines)
@@ -98,41 +64,36 @@ def _left_out(found: Rows) -> list[str]:
     return [f"and {found['left_out']:,} more rows, in the report"] if found["left_out"] else []
 
 
-def body(plans: Plans, to: str) -> str:
+def page(change: Change, plans: Plans, to: str) -> str:
     """The Markdown that is shown for approval."""
-    shown = [(entry, plan) for entry, plan in plans if plan is not None and plan["changed"]]
+    headings = ("application", "state directory", *change.headings, "plan")
     lines = [
-        f"If you approve, these state directories are migrated to Kafka Streams **{to}**. "
+        f"If you approve, {change.introduction.format(to=to)} "
         "Nothing has been changed yet; keep the applications stopped until this run has ended.",
         "",
-        "| application | state directory | from | tasks that change | plan |",
-        "|---|---|---|---|---|",
+        f"| {' | '.join(headings)} |",
+        "|---" * len(headings) + "|",
+        *(_overview(change, entry, plan) for entry, plan in plans),
     ]
-    lines += [_overview(entry, plan) for entry, plan in plans]
-    return "\n".join([*lines, *details(shown)])
-
-
-def details(shown: Sequence[tuple[Entry, ShortPlan]]) -> list[str]:
-    """The steps in each directory that changes, as far as they are shown."""
-    lines: list[str] = []
+    shown = [(entry, plan) for entry, plan in plans if plan is not None and plan["changed"]]
     for entry, plan in shown[:DIRECTORIES]:
-        lines += ["", f"### {cell(entry['title'])}: plan {code(plan['plan_id'])}"]
-        lines += _detail(plan)
+        lines += ["", f"### {cell(entry['title'])}: plan {code(plan['plan_id'])}", *_detail(plan)]
     if len(shown) > DIRECTORIES:
         lines += ["", f"The plans of {len(shown) - DIRECTORIES:,} more directories are in the logs of their tasks."]
-    return lines
+    return "\n".join(lines)
 
 
-def _overview(entry: Entry, plan: ShortPlan | None) -> str:
+def _overview(change: Change, entry: Entry, plan: ShortPlan | None) -> str:
     where = code(entry["request"]["state_dir"]) + (f" on {cell(entry['host'])}" if entry["host"] else "")
-    begin = f"| {cell(entry['application_id'])} | {where} |"
+    empty = [""] * (len(change.headings) - 1)
     if plan is None:
-        return f"{begin}  | not included: its task *plan* failed, see its log |  |"
-    if not plan["changed"]:
-        return f"{begin} {cell(', '.join(plan['seen']))} | none: it can be opened as it is |  |"
-    rewritten = f"; {_size(plan['rewritten_bytes'])} are rewritten" if plan["rewritten_bytes"] else ""
-    changed = f"{plan['changed']:,} of {plan['tasks']:,}{rewritten}"
-    return f"{begin} {cell(', '.join(plan['seen']))} | {changed} | {code(plan['plan_id'])} |"
+        cells = [*empty, "not included: its task *plan* failed, see its log", ""]
+    elif plan["changed"]:
+        cells = [*change.cells(plan), code(plan["plan_id"])]
+    else:
+        known = change.cells(plan)[: len(empty)]
+        cells = [*known, f"none: {change.nothing.format(to=plan['to'])}", ""]
+    return f"| {' | '.join([cell(entry['application_id']), where, *cells])} |"
 
 
 def _detail(plan: ShortPlan) -> list[str]:
@@ -140,12 +101,12 @@ def _detail(plan: ShortPlan) -> list[str]:
     for row in plan["done"]["rows"]:
         kind = f" ({cell(row['kind'])})" if row["kind"] else ""
         store = f"{code(row['store'])}{kind}" if row["store"] else BESIDE
-        lines.append(f"| {cell(_tasks(row))} | {store} | {cell(row['what'])} |")
+        lines.append(f"| {cell(named_tasks(row))} | {store} | {cell(row['what'])} |")
     left, notes = plan["left"], plan["notes"]
     for found, heading in ((left, "unchanged, and what Kafka Streams will do with it"), (notes, "note")):
         if found["rows"]:
             lines += ["", f"| task | {heading} |", "|---|---|"]
-            lines += [f"| {cell(_tasks(row))} | {cell(row['what'])} |" for row in found["rows"]]
+            lines += [f"| {cell(named_tasks(row))} | {cell(row['what'])} |" for row in found["rows"]]
     hidden = sum(found["left_out"] for found in (plan["done"], left, notes))
     return [*lines, *(["", f"{hidden:,} more rows are in the report."] if hidden else [])]
 
@@ -161,10 +122,10 @@ def code(text: str) -> str:
     return cell(safe) if "`" in safe or "|" in safe else f"`{safe}`"
 
 
-def _size(count: int) -> str:
-    size = float(count)
+def size(count: int) -> str:
+    number = float(count)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
-        size /= 1024
-    return f"{size:,.1f} TiB"
+        if number < 1024:
+            return f"{number:,.0f} {unit}" if unit == "bytes" else f"{number:,.1f} {unit}"
+        number /= 1024
+    return f"{number:,.1f} TiB"

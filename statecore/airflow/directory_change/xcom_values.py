@@ -9,7 +9,7 @@ REFUSED_KEY = "refused"
 
 
 class Entry(TypedDict):
-    """One state directory: the arguments of its operator (:class:`~.migrate_operator.StatecoreMigrateOperator`).
+    """One state directory: the arguments of its operator (:class:`~.operator.StatecoreDirectoryChangeOperator`).
 
     Attributes:
         title: its name in the grid.
@@ -73,7 +73,7 @@ class Rows(TypedDict):
 
 
 class ShortPlan(TypedDict):
-    """A short report (:class:`statecore.jobs.migrate.report.MigrateReport`).
+    """A short report, such as that of a :class:`statecore.jobs.migrate.report.MigrateReport`.
 
     Attributes:
         application_id, state_dir, host, to, outcome, plan_id, kept, seconds, phases: as in the report.
@@ -102,6 +102,16 @@ class ShortPlan(TypedDict):
     done: Rows
     left: Rows
     notes: Rows
+
+
+class DoubtfulPlan(ShortPlan):
+    """The short report of a recovery of global stores.
+
+    Attributes:
+        doubts: number of doubts that a person has to review before the plan is applied.
+    """
+
+    doubts: int
 
 
 class StepResult(ShortPlan):

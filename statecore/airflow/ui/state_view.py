@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from statecore.jobs.attempt import Instance
-from statecore.jobs.history.report_head import Outcome, ReportHead
+from statecore.jobs.history.report_head import Outcome, ReportHead, RestoredPartition
 from statecore.jobs.history.report_index import KEPT, ApplicationReports, InstanceReports, ReportIndex
 
 APPLICATIONS_A_PAGE = 10
@@ -61,6 +61,17 @@ class ApplicationPage:
 
 
 @dataclass(frozen=True)
+class InstancePage:
+    """A page of the partitions and attempts of one instance, which may end on different pages."""
+
+    reports: InstanceReports
+    partitions: tuple[RestoredPartition, ...]
+    attempts: tuple[ReportHead, ...]
+    number: int
+    pages: int
+
+
+@dataclass(frozen=True)
 class ReportPage:
     """A page of report heads.
 
@@ -74,29 +85,36 @@ class ReportPage:
 
 
 def application_page(
-    index: ReportIndex, wanted: Filter | None = None, number: int = 1, size: int = APPLICATIONS_A_PAGE
+    index: ReportIndex, selected: Filter | None = None, number: int = 1, size: int = APPLICATIONS_A_PAGE
 ) -> ApplicationPage:
     """A page of applications; without a filter only the reports of the applications on it are read."""
     names = index.names()
-    if wanted is None or wanted.is_empty:
+    if selected is None or selected.is_empty:
         pages = max(1, -(-len(names) // size))
         number = min(max(number, 1), pages)
         found = [index.application(name) for name in names[(number - 1) * size : number * size]]
         return ApplicationPage(tuple(found), number, pages, len(names))
-    filtered = [_only(index.application(name), wanted) for name in names]
+    filtered = [_only(index.application(name), selected) for name in names]
     filtered = [one for one in filtered if one.instances]
     pages = max(1, -(-len(filtered) // size))
     number = min(max(number, 1), pages)
     return ApplicationPage(tuple(filtered[(number - 1) * size : number * size]), number, pages, len(filtered))
 
 
-def _only(application: ApplicationReports, wanted: Filter) -> ApplicationReports:
-    return ApplicationReports(application.name, tuple(filter(wanted.passes, application.instances)), ())
+def _only(application: ApplicationReports, selected: Filter) -> ApplicationReports:
+    return ApplicationReports(application.name, tuple(filter(selected.passes, application.instances)), ())
 
 
-def find_instance(index: ReportIndex, instance: Instance, name: str) -> InstanceReports | None:
-    """The reports of one instance in the directory ``name``; ``None`` without any."""
-    return next((one for one in index.application(name).instances if one.instance == instance), None)
+def instance_page(index: ReportIndex, instance: Instance, name: str, number: int = 1) -> InstancePage | None:
+    """A page of the instance whose reports are in the directory ``name``; ``None`` without any."""
+    found = next((one for one in index.application(name).instances if one.instance == instance), None)
+    if found is None:
+        return None
+    pages = max(-(-len(found.partitions) // PARTITIONS_A_PAGE), -(-len(found.attempts) // REPORTS_A_PAGE), 1)
+    number = min(number, pages)
+    partitions = found.partitions[(number - 1) * PARTITIONS_A_PAGE : number * PARTITIONS_A_PAGE]
+    attempts = found.attempts[(number - 1) * REPORTS_A_PAGE : number * REPORTS_A_PAGE]
+    return InstancePage(found, partitions, attempts, number, pages)
 
 
 def report_page(

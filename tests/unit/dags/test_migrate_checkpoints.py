@@ -10,7 +10,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import ParamValidationError
 
-from tests.unit.airflow.directory_change.migration_runs import asked, stub
+from tests.unit.airflow.directory_change.migration_stub import asked, stub
 from tests.unit.airflow.home import ROOT, migrate
 from tests.unit.airflow.stub import StubSpark
 from tests.unit.dags.test_restore_stores import states, values

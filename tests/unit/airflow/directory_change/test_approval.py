@@ -9,9 +9,8 @@ import pytest
 from airflow.sdk.exceptions import AirflowSkipException, TaskAwaitingInput
 
 from statecore.airflow.directory_change import approval
-from statecore.airflow.directory_change.approval import MigrationApproval, conclude, outcomes
-from statecore.airflow.directory_change.plans import short
-from statecore.airflow.directory_change.recover_operator import RecoveryApproval
+from statecore.airflow.directory_change.approval import DirectoryChangeApproval, conclude, outcomes
+from statecore.airflow.directory_change.operator import CHANGES
 from statecore.airflow.directory_change.xcom_values import Answer, DirectoryOutcome, Entry, ShortPlan
 from statecore.airflow.failures import JobRefused
 from statecore.jobs.migrate.report import MIGRATE_REPORT
@@ -33,7 +32,7 @@ DIRECTORIES: list[Entry] = [
 
 def plan(number: int, *, done: bool = False) -> ShortPlan:
     request = {"application_id": DIRECTORIES[number]["title"], "state_dir": "/srv", "to": "4.3"}
-    return short(MIGRATE_REPORT.from_json(report({}, request, done=done)))
+    return CHANGES["migrate"].short(MIGRATE_REPORT.from_json(report({}, request, done=done)))
 
 
 class Task:
@@ -68,8 +67,8 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return found
 
 
-def operator() -> MigrationApproval:
-    return MigrationApproval(task_id="approve", directories=DIRECTORIES, plan_task_id="plan")
+def operator(change: str = "migrate") -> DirectoryChangeApproval:
+    return DirectoryChangeApproval(task_id="approve", change=change, directories=DIRECTORIES, plan_task_id="plan")
 
 
 def event(chosen: str, by: str | None = "vera") -> dict[str, Any]:
@@ -135,15 +134,11 @@ def test_where_nothing_is_to_be_done_nobody_is_asked_and_it_is_said(shown: list[
     assert shown == []
 
 
-@pytest.mark.parametrize("kind", [MigrationApproval, RecoveryApproval])
-def test_where_nothing_could_be_planned_nothing_is_called_sound(
-    shown: list[dict[str, Any]], kind: type[MigrationApproval]
-) -> None:
-    approve = kind(task_id="approve", directories=DIRECTORIES, plan_task_id="plan")
-    asked = context(None, None, None)
+@pytest.mark.parametrize("change", ["migrate", "recover"])
+def test_where_nothing_could_be_planned_nothing_is_called_sound(shown: list[dict[str, Any]], change: str) -> None:
     with pytest.raises(AirflowSkipException, match=r"^No .*3 of 3") as skipped:
-        approve.execute(asked)  # type: ignore[arg-type]
-    assert approve._sound(asked) not in str(skipped.value)  # type: ignore[arg-type]
+        operator(change).execute(context(None, None, None))  # type: ignore[arg-type]
+    assert CHANGES[change].nothing.format(to="4.3") not in str(skipped.value)
     assert shown == []
 
 
@@ -156,7 +151,7 @@ def became(
     refused: str | None = None,
 ) -> str:
     answer: Answer | None = None if chosen is None else {"chosen": chosen, "by": by, "at": "now"}
-    (found,) = outcomes([(DIRECTORIES[0], planned)], answer, [done], [seen], [refused])
+    (found,) = outcomes([(DIRECTORIES[0], planned)], answer, [done], [seen], [refused], "migrated")
     return found["outcome"]
 
 

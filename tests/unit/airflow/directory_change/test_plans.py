@@ -4,11 +4,14 @@ import json
 from dataclasses import asdict, replace
 from typing import Any
 
-from statecore.airflow.directory_change.plans import DIRECTORIES, ROWS, body, reasons, short, table
+from statecore.airflow.directory_change.migration import Migration, reasons
+from statecore.airflow.directory_change.plans import DIRECTORIES, ROWS, page, table
 from statecore.airflow.directory_change.xcom_values import Entry
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.migrate.report import MigratedStep, MigratedStore, MigratedTask, MigrateReport, Outcome
 from tests.harness.transcripts import check
+
+MIGRATION = Migration()
 
 
 def task(name: str, *steps: MigratedStep | str, store: str = "by-id", **fields: Any) -> MigratedTask:
@@ -36,7 +39,7 @@ def cells_of(line: str) -> list[str]:
 
 def test_tasks_that_differ_in_offsets_alone_are_one_row() -> None:
     steps = [MigratedStep("offsets are added in format 5, which says", 0, {f"log-{n}": n * 1000}) for n in range(30)]
-    plan = short(report(*(task(f"0_{n}", step) for n, step in enumerate(steps))))
+    plan = MIGRATION.short(report(*(task(f"0_{n}", step) for n, step in enumerate(steps))))
     (row,) = plan["done"]["rows"]
     said = "offsets are added in format 5, which says its offset"
     assert (row["count"], len(row["tasks"]), row["what"]) == (30, 12, said)
@@ -45,8 +48,10 @@ def test_tasks_that_differ_in_offsets_alone_are_one_row() -> None:
 
 
 def test_what_stays_as_it_is_and_what_lies_beside_the_stores_is_said() -> None:
-    plan = short(report(task("0_0", left=("It is wiped.",), notes=("by-id: look",), steps=(".checkpoint: moved",))))
-    shown = body([(entry(), plan)], "4.3")
+    plan = MIGRATION.short(
+        report(task("0_0", left=("It is wiped.",), notes=("by-id: look",), steps=(".checkpoint: moved",)))
+    )
+    shown = page(MIGRATION, [(entry(), plan)], "4.3")
     check("approval-of-what-is-left", f"{shown}\n\n{table(plan)}", {})
     assert [cells[-1] for cells in map(cells_of, shown.splitlines()) if cells[:1] == ["0_0"]] == [
         ".checkpoint: moved",
@@ -57,11 +62,11 @@ def test_what_stays_as_it_is_and_what_lies_beside_the_stores_is_said() -> None:
 
 def test_the_page_names_every_directory_its_plan_and_what_is_done() -> None:
     plans = [
-        (entry(), short(report(task("0_0", "offsets are added")))),
-        (entry("billing", host="host-b"), short(report(task("0_0"), plan_id="other"))),
+        (entry(), MIGRATION.short(report(task("0_0", "offsets are added")))),
+        (entry("billing", host="host-b"), MIGRATION.short(report(task("0_0"), plan_id="other"))),
         (entry("broken"), None),
     ]
-    shown = body(plans, "4.3")
+    shown = page(MIGRATION, plans, "4.3")
     check("approval-of-a-migration", shown, {})
     rows = {cells[0]: cells[1:] for cells in map(cells_of, shown.splitlines()) if cells}
     assert [rows["orders"][at] for at in (0, 1, 3)] == ["`/srv/state`", "4.2", "`abc`"]
@@ -74,8 +79,8 @@ def test_the_page_names_every_directory_its_plan_and_what_is_done() -> None:
 
 def test_names_are_text_whatever_they_are_made_of() -> None:
     hostile = "a|b<script>`x`*y*\n| z"
-    plan = short(report(task("__north__/0_0", f"{hostile} is __done__", store=hostile)))
-    shown = body([(entry(hostile), plan)], "4.3")
+    plan = MIGRATION.short(report(task("__north__/0_0", f"{hostile} is __done__", store=hostile)))
+    shown = page(MIGRATION, [(entry(hostile), plan)], "4.3")
     assert "<script>" not in shown
     rows = [line for line in shown.splitlines() if line.startswith("|")]
     assert len(rows) == len({5: 3}) * 3 + 3
@@ -85,10 +90,10 @@ def test_names_are_text_whatever_they_are_made_of() -> None:
 
 def test_what_is_shown_is_bounded_and_says_how_much_is_not() -> None:
     many = [task(f"0_{n}", "x" * n + " is added", store=f"store-{n}") for n in range(ROWS + 7)]
-    plan = short(report(*many))
+    plan = MIGRATION.short(report(*many))
     assert (len(plan["done"]["rows"]), plan["done"]["left_out"]) == (ROWS, 7)
     assert "and 7 more" in table(plan)
-    shown = body([(entry(f"app-{n}"), plan) for n in range(DIRECTORIES + 3)], "4.3")
+    shown = page(MIGRATION, [(entry(f"app-{n}"), plan) for n in range(DIRECTORIES + 3)], "4.3")
     assert "7 more" in shown
     assert " 3 more" in shown
     assert shown.count("### ") == DIRECTORIES
@@ -97,7 +102,7 @@ def test_what_is_shown_is_bounded_and_says_how_much_is_not() -> None:
 
 def test_a_short_report_stays_short_however_large_the_directory_is() -> None:
     large = report(*(task(f"{a}_{b}", "added at 5", left=("stays",)) for a in range(10) for b in range(1000)))
-    assert len(json.dumps(short(large))) < 2000
+    assert len(json.dumps(MIGRATION.short(large))) < 2000
 
 
 def test_reasons_name_the_tasks_for_which_they_hold() -> None:
@@ -109,7 +114,11 @@ def test_reasons_name_the_tasks_for_which_they_hold() -> None:
 
 
 def test_names_of_tasks_keep_their_underscores_where_a_list_of_them_is_folded() -> None:
-    shown = body([(entry(), short(report(*(task(f"0_{n}", "offsets are added") for n in range(20)))))], "4.3")
+    shown = page(
+        MIGRATION,
+        [(entry(), MIGRATION.short(report(*(task(f"0_{n}", "offsets are added") for n in range(20)))))],
+        "4.3",
+    )
     (row,) = [line for line in shown.splitlines() if "offsets are added" in line]
     assert row.startswith("| 0_0, 0_1, 0_2, ")
     assert "0_11 and 8 more | `by-id`" in row

@@ -42,9 +42,9 @@ def test_the_page_runs_its_own_script_and_asks_this_airflow_alone() -> None:
 
 def test_the_page_looks_for_the_tasks_of_all_operators() -> None:
     from statecore.airflow.checkpoint_operator import StatecoreCheckpointOperator
-    from statecore.airflow.directory_change.migrate_operator import StatecoreMigrateOperator
+    from statecore.airflow.directory_change.operator import StatecoreDirectoryChangeOperator
     from statecore.airflow.operators import StatecoreSparkOperator
 
     _, text, _ = get("/", "viewer")
-    for operator in (StatecoreSparkOperator, StatecoreCheckpointOperator, StatecoreMigrateOperator):
-        assert f"operator={operator.__name__}&" in text
+    for operator in (StatecoreSparkOperator, StatecoreCheckpointOperator, StatecoreDirectoryChangeOperator):
+        assert f'"{operator.__name__}"' in text

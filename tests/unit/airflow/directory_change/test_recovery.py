@@ -2,9 +2,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from statecore.airflow.directory_change.recover_operator import RecoveryApproval
-from statecore.airflow.directory_change.recovery_runs import RecoveryPlan, body, recovery_entries, short
-from statecore.airflow.directory_change.xcom_values import Entry
+from statecore.airflow.directory_change.approval import without_approval
+from statecore.airflow.directory_change.plans import page
+from statecore.airflow.directory_change.recovery import Recovery
+from statecore.airflow.directory_change.xcom_values import DoubtfulPlan, Entry
 from statecore.doctor.global_store_outcome import NextStart, Start
 from statecore.errors import Invalid
 from statecore.jobs.attempt import Attempt
@@ -12,21 +13,22 @@ from statecore.jobs.repair.report import Outcome, RebuiltStores, RepairReport
 from tests.harness.raising import raises
 from tests.harness.transcripts import check
 
+RECOVERY = Recovery()
 PARAMS = {"approve": "ask", "approve_within": "24h"}
 DIRECTORY = {"application_id": "a_b", "state_dir": "/srv", "spec_path": "/srv/a.yaml"}
 
 
 def entry() -> Entry:
-    (found,) = recovery_entries({"directories": [DIRECTORY], "accept_uncompacted": True, **PARAMS})
+    (found,) = RECOVERY.entries({"directories": [DIRECTORY], "accept_uncompacted": True, **PARAMS})
     return found
 
 
-def plan(*doubts: str, rebuilt: bool = True) -> RecoveryPlan:
+def plan(*doubts: str, rebuilt: bool = True) -> DoubtfulPlan:
     of = (RebuiltStores(("prices",), ("global",), ("offset-past-end",), sources="the brokers at b", doubts=doubts),)
     said: dict[str, Any] = {"finished": "", "outcome": Outcome.PLANNED, "plan_id": "p-1", "exit_code": 0}
     starts = (NextStart("prices", Start.FAILS, ("It says offset 9.",)), NextStart("rates", Start.SOUND))
     attempt = vars(Attempt.begin("a_b", "/srv", "r"))
-    return short(RepairReport(**attempt, **said, rebuilt=of if rebuilt else (), next_starts=starts))
+    return RECOVERY.short(RepairReport(**attempt, **said, rebuilt=of if rebuilt else (), next_starts=starts))
 
 
 def test_an_entry_has_a_request_of_the_job() -> None:
@@ -37,24 +39,23 @@ def test_an_entry_has_a_request_of_the_job() -> None:
 
 def test_a_parameter_that_there_is_not_is_refused() -> None:
     with raises(Invalid, "parameter-unknown", parameters=["store"]):
-        recovery_entries({"directories": [DIRECTORY], "store": "x", **PARAMS})
+        RECOVERY.entries({"directories": [DIRECTORY], "store": "x", **PARAMS})
 
 
 def test_who_approves_sees_what_is_rebuilt_and_what_the_next_start_would_do() -> None:
-    shown = body([(entry(), plan("Nothing would be left of prices."))])
+    shown = page(RECOVERY, [(entry(), plan("Nothing would be left of prices."))], "")
     assert "| a_b | `/srv` | prices | `p-1` |" in shown
     check("approval-of-a-recovery", shown, {})
     assert "| global | `prices` | " in shown
 
 
 def test_one_that_is_sound_or_refused_is_in_the_table_alone() -> None:
-    shown = body([(entry(), plan(rebuilt=False)), (entry(), None)])
+    shown = page(RECOVERY, [(entry(), plan(rebuilt=False)), (entry(), None)], "")
     assert "`p-1`" not in shown
     assert "###" not in shown
 
 
 def test_without_a_person_a_plan_that_may_take_rows_away_is_not_applied() -> None:
-    approval = RecoveryApproval(task_id="approve", directories=[], plan_task_id="plan")
-    sound, doubtful = approval._unasked([(entry(), plan()), (entry(), plan("Another log."))])
+    sound, doubtful = without_approval(RECOVERY, [(entry(), plan()), (entry(), plan("Another log."))])
     assert (sound["plan_id"], doubtful["plan_id"]) == ("p-1", "")
     assert (sound["why"], doubtful["why"] != "") == ("", True)

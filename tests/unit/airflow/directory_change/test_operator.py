@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
-from statecore.airflow.directory_change import verify as examination
-from statecore.airflow.directory_change.migrate_operator import MODULE, StatecoreMigrateOperator
+from statecore.airflow.directory_change import doctor_check as examination
+from statecore.airflow.directory_change.operator import CHANGES, StatecoreDirectoryChangeOperator
 from statecore.airflow.failures import JobRefused, JobUnavailable
 from statecore.jobs.diagnose import program as examine_job
+from statecore.jobs.recover_global import program as recover_job
 from statecore.spark import migrate_job
-from tests.unit.airflow.directory_change.migration_runs import asked, stub
+from tests.unit.airflow.directory_change.migration_stub import asked, stub
 from tests.unit.airflow.stub import StubSpark, spec
 from tests.unit.airflow.test_operators import context
 
@@ -27,7 +28,7 @@ def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubSpark:
 
 def operator(
     step: str, spark: StubSpark, options: dict[str, Any] | None = None, **fields: Any
-) -> StatecoreMigrateOperator:
+) -> StatecoreDirectoryChangeOperator:
     entry = {
         "title": "orders",
         "name": "statecore migrate orders",
@@ -40,11 +41,14 @@ def operator(
         **fields,
     }
     job = str(spark.jobs / "migrate_checkpoints.py")
-    return StatecoreMigrateOperator(task_id=step, step=step, application=job, **entry, **(options or {}))
+    return StatecoreDirectoryChangeOperator(
+        task_id=step, change="migrate", step=step, application=job, **entry, **(options or {})
+    )
 
 
-def test_the_module_is_that_of_the_job() -> None:
-    assert migrate_job.__name__ == MODULE
+def test_the_modules_are_those_of_the_jobs() -> None:
+    assert migrate_job.__name__ == CHANGES["migrate"].module
+    assert recover_job.__name__ == CHANGES["recover"].module
 
 
 @pytest.mark.parametrize("step", ["plan", "verify"])

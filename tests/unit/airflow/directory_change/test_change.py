@@ -6,31 +6,34 @@ from typing import Any
 import jsonschema
 import pytest
 
-from statecore.airflow.directory_change.migration_runs import approved_within, migrate_entries, migration_params
+from statecore.airflow.directory_change.change import approved_within
+from statecore.airflow.directory_change.migration import Migration
+from statecore.airflow.form import spark_params
 from statecore.errors import Invalid
 from statecore.jobs.migrate.request import MigrateRequest
 from tests.harness.raising import raises
 
+MIGRATION = Migration()
 ORDERS = {"application_id": "orders", "state_dir": "/srv/state"}
 
 
 def params(*directories: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    form = {name: param.value for name, param in migration_params(None).items() if param.has_value}
+    form = {name: param.value for name, param in MIGRATION.params(None).items() if param.has_value}
     return {**form, "directories": list(directories), "to": "4.3", **fields}
 
 
 def test_the_form_has_the_fields_of_the_request_but_those_of_a_directory_and_of_a_step() -> None:
-    form = migration_params(None)
+    form = MIGRATION.params(None)
     fields = set(MigrateRequest(application_id="a", state_dir="/s", to="4.3").to_json()) - {"request_id"}  # type: ignore[arg-type]
     assert fields - set(form) == {"application_id", "state_dir", "spec_path", "apply", "approved"}
-    assert set(form) - fields == {"directories", "approve", "approve_within", "engine"}
+    assert set(form) - fields == {"directories", "approve", "approve_within", "engine", *spark_params()}
     assert not form["to"].has_value
     assert not form["directories"].has_value
     assert form["to"].schema["enum"] == ["3.9", "4.2", "4.3", "4.4"]
 
 
 def test_a_guarantee_may_be_left_to_the_spec() -> None:
-    form = migration_params(None)["processing_guarantee"]
+    form = MIGRATION.params(None)["processing_guarantee"]
     assert form.resolve() is None
     assert form.schema["enum"] == [None, "at_least_once", "exactly_once_v2"]
     assert "Empty: " in (form.description or "")
@@ -47,21 +50,23 @@ def test_a_guarantee_may_be_left_to_the_spec() -> None:
     ],
 )
 def test_a_directory_is_held_against_its_schema(directory: dict[str, Any], fits: bool) -> None:
-    schema = migration_params(None)["directories"].schema
+    schema = MIGRATION.params(None)["directories"].schema
     assert jsonschema.Draft202012Validator(schema).is_valid([directory]) is fits
 
 
 def test_with_the_site_s_state_dir_a_directory_needs_none() -> None:
-    schema = migration_params("/srv/all")["directories"].schema
+    schema = MIGRATION.params("/srv/all")["directories"].schema
     assert jsonschema.Draft202012Validator(schema).is_valid([{"application_id": "orders"}])
-    first, second = migrate_entries(params({"application_id": "orders"}, {**ORDERS, "application_id": "b"}), "/srv/all")
+    first, second = MIGRATION.entries(
+        params({"application_id": "orders"}, {**ORDERS, "application_id": "b"}), "/srv/all"
+    )
     assert (first["request"]["state_dir"], second["request"]["state_dir"]) == ("/srv/all", "/srv/state")
 
 
 def test_an_entry_is_the_request_of_a_directory_with_what_the_form_says() -> None:
     said = {"processing_guarantee": "at_least_once", "lose_headers": True, "tasks": ["0_1"], "executor_memory": "2g"}
     named = {**ORDERS, "spec_path": "/a.yaml", "host": "host-a"}
-    (entry,) = migrate_entries(params(named, engine="spark", **said))
+    (entry,) = MIGRATION.entries(params(named, engine="spark", **said))
     assert entry == {
         "title": "orders",
         "name": "statecore migrate orders",
@@ -84,7 +89,7 @@ def test_an_entry_is_the_request_of_a_directory_with_what_the_form_says() -> Non
 def test_directories_of_one_application_are_told_apart() -> None:
     names = [
         entry["title"]
-        for entry in migrate_entries(
+        for entry in MIGRATION.entries(
             params(
                 {**ORDERS, "host": "a"},
                 {**ORDERS, "host": "b"},
@@ -120,7 +125,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_looked_at(
     given: dict[str, Any], code: str, context: dict[str, Any]
 ) -> None:
     with raises(Invalid, code, **context):
-        migrate_entries(given)
+        MIGRATION.entries(given)
 
 
 def test_an_answer_has_its_time() -> None:

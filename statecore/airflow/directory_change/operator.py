@@ -1,8 +1,8 @@
-"""The operator of a migration: one step (plan, apply or verify) for one state directory.
+"""The operator of a directory change: one step (plan, apply or verify) for one state directory.
 
-Each step is one job of ``statecore.spark.migrate_job``, in a process on the worker; ``verify`` also runs ``statecore
-doctor``. With the engine Spark, ``apply`` runs by ``spark-submit``; the steps that only read need no executors, and run
-there only if the driver is on another machine.
+Each step is one job in a process on the worker; ``verify`` of a migration also runs ``statecore doctor``. With the
+engine Spark, ``apply`` runs by ``spark-submit``; the steps that only read need no executors, and run there only if the
+driver is on another machine.
 
 Retries are safe. ``plan`` and ``verify`` change nothing. If a try of ``apply`` dies, each Kafka Streams task is in its
 old or its new state, and the next try resumes from there. The approval is of the plan's id: a directory that was
@@ -15,63 +15,57 @@ import json
 import socket
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
 from statecore.airflow import reports
 from statecore.airflow.credentials import environment
-from statecore.airflow.directory_change import verify
-from statecore.airflow.directory_change.migration_runs import SPARK
-from statecore.airflow.directory_change.plans import migration_path, reasons, short, table
-from statecore.airflow.directory_change.xcom_values import REFUSED_KEY, NotVerified, ShortPlan, StepResult
+from statecore.airflow.directory_change import doctor_check
+from statecore.airflow.directory_change.change import SPARK, Change, Step
+from statecore.airflow.directory_change.migration import Migration
+from statecore.airflow.directory_change.plans import table
+from statecore.airflow.directory_change.recovery import Recovery
+from statecore.airflow.directory_change.xcom_values import REFUSED_KEY, NotVerified, StepResult
 from statecore.airflow.failures import JobRefused, JobUnavailable, exception_for
 from statecore.airflow.hooks import checked_master
 from statecore.airflow.operators import make_room_for, request_id_of
 from statecore.airflow.requests import spec_of_named
 from statecore.airflow.settings import Settings
 from statecore.airflow.worker_operator import StatecoreWorkerOperator
-from statecore.documents import DocumentType
 from statecore.errors import Corrupted, Fenced, Invalid
-from statecore.jobs.migrate.report import MIGRATE_REPORT, MigrateReport, Outcome
+from statecore.jobs.migrate.report import MigrateReport
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-MODULE = "statecore.spark.migrate_job"
+CHANGES: Mapping[str, Change] = {one.name: one for one in (Migration(), Recovery())}
+"""The kinds of directory changes; operators have the name only, because Airflow stores their arguments as JSON."""
 
-_REASONS = 50
-"""Number of reasons in the message of a failed task; the report has all of them."""
-
-
-class Step(StrEnum):
-    """What a task does to its directory."""
-
-    PLAN = "plan"
-    APPLY = "apply"
-    VERIFY = "verify"
+_FINDINGS = 50
+"""Number of findings of ``statecore doctor`` in the log; its report has all of them."""
 
 
-class StatecoreMigrateOperator(StatecoreWorkerOperator):
-    """One step of the migration of one state directory; returns the short report.
+class StatecoreDirectoryChangeOperator(StatecoreWorkerOperator):
+    """One step of the change of one state directory; returns the short report.
 
     The arguments of a directory come from its entry (:class:`~.xcom_values.ApprovedEntry`): a Dag expands it over them.
 
     Args:
-        step: the step.
+        change: ``migrate`` (the request is a ``statecore.jobs.migrate.request.MigrateRequest``) or ``recover`` (a
+            ``statecore.jobs.recover_global.request.RecoverGlobalRequest``).
+        step: ``plan``, ``apply`` or ``verify``.
         title: the directory's name in the grid. (templated)
         engine: ``processes`` or ``spark``. (templated)
         host: the machine that has the directory; ``None`` for any. (templated)
         plan_id: the approved plan to apply; if empty, ``apply`` is skipped. (templated)
         why: why ``plan_id`` is empty. (templated)
-        kwargs: see :class:`statecore.airflow.operators.StatecoreSparkOperator`; the request is a
-            ``statecore.jobs.migrate.request.MigrateRequest``.
+        kwargs: see :class:`statecore.airflow.operators.StatecoreSparkOperator`.
 
     Raises:
         AirflowSkipException: there is nothing to apply.
-        JobRefused: the directory cannot be migrated, is in use, is not on this machine, or has another plan than the
+        JobRefused: the directory cannot be changed, is in use, is not on this machine, or has another plan than the
             approved one.
         JobUnavailable: something was not available in time, or there was not enough space; Airflow retries.
     """
@@ -84,6 +78,7 @@ class StatecoreMigrateOperator(StatecoreWorkerOperator):
     def __init__(
         self,
         *,
+        change: str,
         step: str,
         title: str,
         engine: str,
@@ -93,6 +88,7 @@ class StatecoreMigrateOperator(StatecoreWorkerOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.change = change
         self.step = step
         self.title = title
         self.engine = engine
@@ -106,18 +102,18 @@ class StatecoreMigrateOperator(StatecoreWorkerOperator):
         If it fails, kind and code of the error are pushed as the XCom ``refused``, for the task ``outcome``.
         """
         try:
-            return self._do(context, Step(self.step))
+            return self._run_step(context, Step(self.step))
         except (JobRefused, JobUnavailable) as error:
             context["ti"].xcom_push(key=REFUSED_KEY, value=error.reason)
             raise
 
-    def _do(self, context: Context, step: Step) -> Any:
+    def _run_step(self, context: Context, step: Step) -> Any:
         if step is Step.APPLY and not self.plan_id:
             self.log.info("%s", self.why)  # Airflow does not log the reason of a skip
             raise AirflowSkipException(self.why)
         settings, request_id = Settings.from_environment(), request_id_of(context)
         directory = Path(self.reports_dir) if self.reports_dir else settings.reports
-        report_file = self._report_path(reports.report_path(directory, self.application_id, request_id))
+        report_file = self._kind.report_path(reports.report_path(directory, self.application_id, request_id))
         with self._refusing(report_file, request_id):
             self._check_host()
             if self.request.get("spec_path"):
@@ -131,37 +127,32 @@ class StatecoreMigrateOperator(StatecoreWorkerOperator):
         except JobRefused:
             if step is Step.VERIFY and self._is_in_use(report_file):
                 self.log.warning("%s is running again: the directory is not verified", self.application_id)
-                not_looked: NotVerified = {"looked": False, "map_index": context["ti"].map_index}
-                return not_looked
+                not_verified: NotVerified = {"looked": False, "map_index": context["ti"].map_index}
+                return not_verified
             raise
-        report: Any = self.document.from_json(self._report(report_file))
-        self._check_outcome(step, report, report_file)
+        report = self._kind.document.from_json(self._report(report_file))
+        short = self._kind.short(report)
+        self._log_lines(f"{self._where()}: {short['outcome']}", table(short))
+        if problem := self._kind.problem(step, report, self._where(), report_file):
+            raise exception_for(problem.to_json(), log=self.log)
         findings = None
-        if step is Step.VERIFY and self.is_examined and self._sees_the_directory():
+        if step is Step.VERIFY and self._kind.checked_by_doctor and self._sees_the_directory():
             with environment(secrets):
-                findings = self._examined(context, report, report_file)
+                findings = self._check_with_doctor(context, report, report_file)
         result: StepResult = {
-            **self._short(report),
+            **short,
             "report": str(report_file),
             "map_index": context["ti"].map_index,
             "findings": findings,
         }
         return result
 
-    document: ClassVar[DocumentType[Any]] = MIGRATE_REPORT
-    """Document type of a step's report."""
+    @property
+    def _kind(self) -> Change:
+        return CHANGES[self.change]
 
-    is_examined: ClassVar[bool] = True
-    """Whether ``verify`` runs ``statecore doctor``."""
-
-    def _module(self) -> str:
-        return MODULE
-
-    def _report_path(self, report_file: Path) -> Path:
-        return migration_path(report_file)
-
-    def _short(self, report: Any) -> ShortPlan:
-        return short(report)
+    def _where(self) -> str:
+        return f"{self.application_id} in {self.request['state_dir']}"
 
     def _asked(self) -> Mapping[str, Any]:
         approved = {"apply": True, "approved": self.plan_id} if self.step == Step.APPLY else {}
@@ -170,18 +161,18 @@ class StatecoreMigrateOperator(StatecoreWorkerOperator):
     def _sees_the_directory(self) -> bool:
         return self.engine != SPARK or self._driver_is_here()
 
-    def _examined(self, context: Context, report: MigrateReport, report_file: Path) -> dict[str, int]:
+    def _check_with_doctor(self, context: Context, report: MigrateReport, report_file: Path) -> dict[str, int]:
         """Run ``statecore doctor``; returns the number of findings by severity."""
-        doctor_report = verify.report_path(report_file)
+        doctor_report = doctor_check.report_path(report_file)
         with self._refusing(doctor_report, request_id_of(context)):
             make_room_for(doctor_report)
-        request = json.dumps(verify.request_for(self.request).to_json())
-        self._run_here(context, verify.MODULE, ["--request", request], doctor_report, who="statecore doctor")
-        found = verify.findings(reports.read_report(doctor_report))
-        self._log_lines(f"statecore doctor: {len(found)} findings", *map(verify.in_words, found[:_REASONS]))
+        request = json.dumps(doctor_check.request_for(self.request).to_json())
+        self._run_here(context, doctor_check.MODULE, ["--request", request], doctor_report, who="statecore doctor")
+        found = doctor_check.findings(reports.read_report(doctor_report))
+        self._log_lines(f"statecore doctor: {len(found)} findings", *map(doctor_check.in_words, found[:_FINDINGS]))
         left = {task.task for task in report.tasks if task.left}
         try:
-            verify.check(found, left, f"{self.application_id} in {self.request['state_dir']}")
+            doctor_check.check(found, left, self._where())
         except Corrupted as error:
             raise exception_for(error.to_json(), log=self.log) from error
         return dict(Counter(one["severity"] for one in found))
@@ -203,11 +194,11 @@ class StatecoreMigrateOperator(StatecoreWorkerOperator):
         if self.engine == SPARK and not (reads_only and self._driver_is_here()):
             self._submit(context, settings, report_file, argument)
         else:
-            self._run_here(context, self._module(), ["--request", argument], report_file)
+            self._run_here(context, self._kind.module, ["--request", argument], report_file)
 
     def _check_report(self, report: Mapping[str, Any]) -> None:
         try:
-            self.document.from_json(report)
+            self._kind.document.from_json(report)
         except Invalid as refused:
             raise reports.ReportError(str(refused)) from refused
 
@@ -216,28 +207,3 @@ class StatecoreMigrateOperator(StatecoreWorkerOperator):
             return reports.read_report(report_file).get("error") == Fenced.__name__
         except reports.ReportError:
             return False
-
-    def _check_outcome(self, step: Step, report: MigrateReport, report_file: Path) -> None:
-        """Log the report, and fail if the directory is not in the required state."""
-        where = f"{self.application_id} in {self.request['state_dir']}"
-        if report.outcome is Outcome.REFUSED:
-            why = reasons(report)
-            more = [f"and {len(why) - _REASONS:,} more"] if len(why) > _REASONS else []
-            lines = "\n".join(f"  {line}" for line in [*why[:_REASONS], *more])
-            error = Invalid(
-                f"{where} cannot be migrated to Kafka Streams {report.to}:\n{lines}",
-                code="migration-impossible",
-                action="Do what each line says, then clear this task; nothing was changed.",
-                report=str(report_file),
-            )
-            raise exception_for(error.to_json(), log=self.log)
-        self._log_lines(f"{where}, for Kafka Streams {report.to}: {report.outcome}", table(short(report)))
-        if step is Step.VERIFY and report.outcome is not Outcome.UNCHANGED:
-            damaged = Corrupted(
-                f"{where} was migrated to Kafka Streams {report.to}, but something is left to do.",
-                code="migration-incomplete",
-                action="See above what is left, and find out what has written to the directory since; then start a new "
-                "run.",
-                report=str(report_file),
-            )
-            raise exception_for(damaged.to_json(), log=self.log)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from statecore.airflow.directory_change import verify as examination
+from statecore.airflow.directory_change import doctor_check as examination
 from statecore.airflow.reports import read_report
 from statecore.errors import Corrupted
 from statecore.jobs.diagnose import program as examine_job

@@ -1,0 +1,100 @@
+"""Migrations: the directory changes of ``migrate_checkpoints``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from airflow.sdk import Param
+
+from statecore.airflow.directory_change.change import PROCESSES, SPARK, Change, Step
+from statecore.airflow.directory_change.plans import bounded, cell, named_tasks, row_of, size
+from statecore.airflow.directory_change.xcom_values import ShortPlan
+from statecore.airflow.form import spark_params
+from statecore.errors import Corrupted, Invalid, StatecoreError
+from statecore.jobs.migrate import summary
+from statecore.jobs.migrate.report import MIGRATE_REPORT, MigrateReport, Outcome
+from statecore.jobs.migrate.request import MigrateRequest
+from statecore.jobs.migrate.summary import CombinedChange
+
+_REASONS = 50
+"""Number of reasons in the message of a failed task; the report has all of them."""
+
+
+class Migration(Change):
+    """Conversion of a state directory for another release of Kafka Streams, by processes or by Spark."""
+
+    name, done, dag_id, command = "migrate", "migrated", "migrate_checkpoints", "migrate"
+    module = "statecore.spark.migrate_job"
+    request, document, folder = MigrateRequest, MIGRATE_REPORT, "migrations"
+    checked_by_doctor = True
+    subject = "Migrate {directories} to Kafka Streams {to}?"
+    introduction = "these state directories are migrated to Kafka Streams **{to}**."
+    nothing = "Kafka Streams {to} can open every store as it is"
+    headings = ("from", "tasks that change")
+
+    def params(self, state_dir: str | None) -> dict[str, Param]:
+        """See :class:`Change`; also the engine and the settings of Spark."""
+        engine = Param(
+            PROCESSES,
+            type="string",
+            enum=[PROCESSES, SPARK],
+            title="Engine",
+            description="What converts the tasks: processes on the worker, or Spark's executors, which need access to "
+            "the directories.",
+            section="Spark",
+        )
+        return {**super().params(state_dir), "engine": engine, **spark_params()}
+
+    def short(self, report: MigrateReport) -> ShortPlan:
+        """See :class:`Change`."""
+        return {
+            "application_id": report.application_id,
+            "state_dir": report.state_dir,
+            "host": report.host,
+            "to": report.to,
+            "outcome": str(report.outcome),
+            "plan_id": report.plan_id,
+            "kept": report.kept,
+            "seconds": report.seconds,
+            "phases": dict(report.phases),
+            "seen": sorted({task.seen for task in report.tasks}),
+            "tasks": len(report.tasks),
+            "changed": report.changed,
+            "rewritten_bytes": sum(store.rewritten_bytes for task in report.tasks for store in task.stores),
+            "done": bounded([one for one in summary.done(report) if one.what]),
+            "left": bounded(summary.left(report)),
+            "notes": bounded([*(CombinedChange(("all",), note) for note in report.notes), *summary.notes(report)]),
+        }
+
+    def cells(self, plan: ShortPlan) -> Sequence[str]:
+        """See :class:`Change`."""
+        rewritten = f"; {size(plan['rewritten_bytes'])} are rewritten" if plan["rewritten_bytes"] else ""
+        return cell(", ".join(plan["seen"])), f"{plan['changed']:,} of {plan['tasks']:,}{rewritten}"
+
+    def problem(self, step: Step, report: MigrateReport, where: str, report_file: Path) -> StatecoreError | None:
+        """See :class:`Change`."""
+        if report.outcome is Outcome.REFUSED:
+            why = reasons(report)
+            more = [f"and {len(why) - _REASONS:,} more"] if len(why) > _REASONS else []
+            lines = "\n".join(f"  {line}" for line in [*why[:_REASONS], *more])
+            return Invalid(
+                f"{where} cannot be migrated to Kafka Streams {report.to}:\n{lines}",
+                code="migration-impossible",
+                action="Do what each line says, then clear this task; nothing was changed.",
+                report=str(report_file),
+            )
+        if step is Step.VERIFY and report.outcome is not Outcome.UNCHANGED:
+            return Corrupted(
+                f"{where} was migrated to Kafka Streams {report.to}, but something is left to do.",
+                code="migration-incomplete",
+                action="See above what is left, and find out what has written to the directory since; then start a new "
+                "run.",
+                report=str(report_file),
+            )
+        return None
+
+
+def reasons(report: MigrateReport) -> list[str]:
+    """The reasons why a directory is refused, each with its tasks."""
+    return [f"{named_tasks(row)}: {row['what']}" for row in map(row_of, summary.refused(report))]

@@ -1,0 +1,119 @@
+"use strict";
+const API = new URL("../api/v2/", location.href);
+const OPERATORS = {{ operators | tojson }}.map((name) => `operator=${name}`).join("&");
+const ENDED = new Set(["success", "failed", "skipped", "upstream_failed", "removed"]);
+const query = new URLSearchParams(location.search);
+const run = query.get("run_id"), dag = query.get("dag_id");
+const message = document.getElementById("status"), body = document.querySelector("tbody");
+const ended = new Map();  // progress of tasks that have ended, which does not change any more
+let ahead = 0;  // the server's clock minus ours, in ms
+
+async function get(path) {
+  const answer = await fetch(new URL(path, API), {credentials: "same-origin"});
+  if (answer.status === 404) return null;
+  ahead = Date.parse(answer.headers.get("Date")) - Date.now() || 0;
+  if (!answer.ok) throw new Error(`Airflow answered ${answer.status} ${answer.statusText}`);
+  return answer.json();
+}
+
+async function tasks() {
+  const where = `dags/${encodeURIComponent(dag || "~")}/dagRuns/${encodeURIComponent(run || "~")}/taskInstances`;
+  const which = `${OPERATORS}&limit=100${run ? "" : "&state=running"}`;
+  const found = [];
+  for (let total = 1; found.length < total;) {
+    const page = await get(`${where}?${which}&offset=${found.length}`);
+    if (page === null || page.task_instances.length === 0) break;
+    found.push(...page.task_instances);
+    total = page.total_entries;
+  }
+  return found;
+}
+
+async function progressOf(task) {
+  if (task.state === null) return null;
+  const name = [task.dag_id, task.dag_run_id, task.task_id, task.map_index, task.try_number, task.state].join("\n");
+  if (ended.has(name)) return ended.get(name);
+  const path = `dags/${encodeURIComponent(task.dag_id)}/dagRuns/${encodeURIComponent(task.dag_run_id)}/taskInstances/`
+    + `${encodeURIComponent(task.task_id)}/state-store?map_index=${task.map_index}`;
+  const stored = await get(path);  // all keys: a request for one key is a 404 in the console until the key exists
+  const found = stored && stored.task_state_store.find((one) => one.key === {{ progress_key | tojson }});
+  const progress = found && {...found.value, since: since(found.updated_at)};
+  if (ENDED.has(task.state)) ended.set(name, progress);
+  return progress;
+}
+
+async function allProgress(list) {
+  const found = new Array(list.length);
+  let next = 0;
+  const work = async () => {
+    while (next < list.length) {
+      const at = next++;
+      found[at] = await progressOf(list[at]);
+    }
+  };
+  await Promise.all(Array.from({length: 6}, work));
+  return found;
+}
+
+const since = (moment) => Math.max(0, (Date.now() + ahead - Date.parse(moment)) / 1000);
+
+const number = (value) => Math.round(value).toLocaleString("en");
+
+function time(seconds) {
+  if (seconds < 60) return `${Math.round(seconds)} s`;
+  const minutes = Math.round(seconds / 60);
+  return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, "0")} min`;
+}
+
+function cell(row, text, className = "") {
+  const added = row.insertCell();
+  added.textContent = text;
+  added.className = className;
+  return added;
+}
+
+function show(task, progress) {
+  const row = body.insertRow();
+  const name = task.rendered_map_index || (task.map_index < 0 ? task.task_id : String(task.map_index));
+  cell(row, run ? name : `${name} (${task.dag_id})`);
+  const again = task.try_number > 1 ? `, try ${task.try_number}` : "";
+  cell(row, `${task.state || "waiting"}${again}`, `state ${task.state}`);
+  const open = progress && task.state === "running";
+  cell(row, progress ? progress.phase : "");
+  const done = cell(row, "");
+  if (progress && progress.total) {
+    const share = Math.min(1, progress.count / progress.total), bar = document.createElement("progress");
+    bar.value = share;
+    bar.setAttribute("aria-label", `${name}: ${progress.phase}`);
+    done.append(bar, ` ${Math.floor(100 * share)} %`);
+  }
+  const of = progress && progress.total ? ` of ${number(progress.total)}` : "";
+  cell(row, progress && (progress.count || of) ? `${number(progress.count)}${of} ${progress.unit || ""}` : "", "n");
+  cell(row, open && progress.rate ? `${number(progress.rate)}/s` : "", "n");
+  cell(row, open && progress.left !== null && progress.left !== undefined ? time(progress.left) : "", "n");
+  cell(row, open ? time((progress.seconds || 0) + progress.since) : "", "n");
+  const all = task.state === "running" && task.start_date ? since(task.start_date) : task.duration;
+  cell(row, all === null || all === undefined ? "" : time(all), "n");
+}
+
+async function refresh() {
+  let again = 2000;
+  try {
+    const list = await tasks();
+    list.sort((a, b) => a.map_index - b.map_index);
+    const progress = await allProgress(list);
+    body.replaceChildren();
+    list.forEach((task, at) => show(task, progress[at]));
+    body.closest("div").hidden = list.length === 0;
+    const running = list.filter((task) => !ENDED.has(task.state)).length;
+    const jobs = `${list.length} ${list.length === 1 ? "job" : "jobs"}`;
+    if (list.length) message.textContent = run ? `${jobs}, ${running} not ended` : `${jobs} running`;
+    else message.textContent = run ? "This run has no statecore job yet." : "No statecore job is running.";
+    if (run && list.length && !running) again = 15000;
+  } catch (error) {
+    message.textContent = `${error.message}; retrying.`;
+    again = 10000;
+  }
+  setTimeout(refresh, again);
+}
+refresh();
