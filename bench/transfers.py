@@ -37,9 +37,9 @@ from bench.plain import THREADS, get_objects, put_objects
 from bench.process import machine
 from statecore.filesystem import sync_tree
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.download import Wanted, download
+from statecore.repository.download import RemoteFile, download
 from statecore.repository.manifest import Extent
-from statecore.repository.repository import make_repository
+from statecore.repository.repository import create_repository
 from statecore.repository.upload import LocalFile, put_files
 from tests.harness import s3_server
 from tests.harness.s3_server import S3Server
@@ -94,7 +94,7 @@ def _measured(
     """Seconds, and CPU seconds of this process, of each way: the medians."""
     location = server.bucket("states").below("repository")
     server.bucket(BUCKET)
-    make_repository(location.url)
+    create_repository(location.url)
     client = server.client()
     crt = None if find_spec("awscrt") is None else _crt(server.endpoint)
     spent: dict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -110,7 +110,7 @@ def _measured(
             spent[name].append((time.monotonic() - began, _cpu() - cpu))
 
     for number in range(rounds):
-        shelf = ApplicationRepository.at(location.url, f"round-{number}")
+        shelf = ApplicationRepository.open(location.url, f"round-{number}")
         extents: list[Extent] = []
         sent: list[tuple[str, Callable[[], Any]]] = [
             ("statecore, sent", lambda: extents.extend(put_files(shelf.blobs, shelf.names, files))),  # noqa: B023
@@ -135,8 +135,8 @@ def _measured(
     }
 
 
-def _wanted(files: Sequence[LocalFile], extents: Sequence[Extent]) -> list[Wanted]:
-    return [Wanted(file.sha256, extent, "A file") for file, extent in zip(files, extents, strict=True)]
+def _wanted(files: Sequence[LocalFile], extents: Sequence[Extent]) -> list[RemoteFile]:
+    return [RemoteFile(file.sha256, extent, "A file") for file, extent in zip(files, extents, strict=True)]
 
 
 def _crt(endpoint: str) -> Any:

@@ -49,7 +49,7 @@ from statecore.jobs.planning.plan import PartitionPlan
 from statecore.objectstore.base import Blobs
 from statecore.progress import Progress
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.download import FILES, Wanted, download
+from statecore.repository.download import FILES, RemoteFile, download
 from statecore.repository.manifest import Extent, StoredDatabase, TaskManifest
 from statecore.repository.rebase import rebase_advance
 from statecore.spec.model import ApplicationSpec
@@ -271,7 +271,7 @@ class Reconciler:
         whose = {"task": one.task, "store": one.store}
         download(
             self._repository,
-            [Wanted(stored.run.sha256, stored.extent, what, whose) for of in databases for stored in of.runs],
+            [RemoteFile(stored.run.sha256, stored.extent, what, whose) for of in databases for stored in of.runs],
             downloaded,
             keeps=False,
         )

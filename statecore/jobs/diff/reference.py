@@ -98,7 +98,7 @@ class References:
 
     def _of_snapshot(self, temporary: StateDirectory, standings: Mapping[Key, Standing]) -> Reference:
         request = self._request
-        repository = ApplicationRepository.at(request.repository or "", temporary.application_id)
+        repository = ApplicationRepository.open(request.repository or "", temporary.application_id)
         head = repository.head()
         named = request.with_snapshot
         entry = head.snapshots[0] if named == LATEST else head.entry(named or "")

@@ -22,7 +22,7 @@ from statecore.formats.rocksdb_log import DATA_SUFFIXES
 from statecore.jobs.fetch.store_to_fetch import StoreToFetch
 from statecore.jobs.pipeline import staging
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.download import Downloaded, Wanted, download, forget_partial
+from statecore.repository.download import DownloadResult, RemoteFile, delete_partial, download
 from statecore.statedir.state_directory import StateDirectory, ensure_room
 from statecore.statedir.work_directory import FETCHED
 
@@ -51,7 +51,7 @@ class FetchedFiles:
         missing = (one for one in _each_once(stores) if not self._has(one))
         return sum(one.extent.bytes for one in missing if one.sha256 not in at_hand)
 
-    def _has(self, one: Wanted) -> bool:
+    def _has(self, one: RemoteFile) -> bool:
         try:
             return (self.path / staging.file_name(one.sha256)).stat().st_size == one.extent.bytes
         except OSError:
@@ -62,7 +62,7 @@ class FetchedFiles:
 
         Partial downloads are deleted first, because they are never resumed.
         """
-        forget_partial(self.path)
+        delete_partial(self.path)
         ownership = self._directory.ownership
         linked = {name for name, path in (at_hand or {}).items() if ownership.suits(path.stat())}  # others are copied
         databases = sum(max(1, len(store.snapshot.databases)) for store in stores)
@@ -105,7 +105,7 @@ class FetchedFiles:
         stores: Sequence[StoreToFetch],
         at_hand: Mapping[str, Path],
         advance: Callable[[int], None],
-    ) -> Downloaded:
+    ) -> DownloadResult:
         """Download the missing files."""
         self._drop_damaged(stores)
         one_at_a_time = threading.Lock()
@@ -114,7 +114,7 @@ class FetchedFiles:
             with one_at_a_time:
                 advance(amount)
 
-        came = download(repository, _each_once(stores), self.path, at_hand=at_hand, advance=report)
+        came = download(repository, _each_once(stores), self.path, local_files=at_hand, advance=report)
         self.hashed.update(came.hashed)
         return came
 
@@ -134,5 +134,5 @@ class FetchedFiles:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-def _each_once(stores: Iterable[StoreToFetch]) -> list[Wanted]:
+def _each_once(stores: Iterable[StoreToFetch]) -> list[RemoteFile]:
     return list({one.sha256: one for store in stores for one in store.wanted}.values())

@@ -107,7 +107,7 @@ def _run_restore(
     if request.owner is not None:
         parse_owner(request.owner)  # refuses an unknown owner, also for a plan only
     repository = (
-        None if request.repository is None else ApplicationRepository.at(request.repository, spec.application_id)
+        None if request.repository is None else ApplicationRepository.open(request.repository, spec.application_id)
     )
     if request.plan_only:
         progress.phase("plan")
