@@ -23,7 +23,7 @@ from statecore.jobs.fetch.store_to_fetch import StoreToFetch
 from statecore.jobs.pipeline import staging
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.download import DownloadResult, RemoteFile, delete_partial, download
-from statecore.statedir.state_directory import StateDirectory, ensure_room
+from statecore.statedir.state_directory import StateDirectory, ensure_free_space
 from statecore.statedir.work_directory import FETCHED
 
 _MARGIN = 1.1
@@ -57,19 +57,19 @@ class FetchedFiles:
         except OSError:
             return False
 
-    def ensure_room(self, stores: Sequence[StoreToFetch], at_hand: Mapping[str, Path] | None = None) -> None:
+    def ensure_free_space(self, stores: Sequence[StoreToFetch], at_hand: Mapping[str, Path] | None = None) -> None:
         """Refuse a fetch that does not fit on the disk; under the application's lock.
 
         Partial downloads are deleted first, because they are never resumed.
         """
         delete_partial(self.path)
         ownership = self._directory.ownership
-        linked = {name for name, path in (at_hand or {}).items() if ownership.suits(path.stat())}  # others are copied
+        linked = {name for name, path in (at_hand or {}).items() if ownership.accepts(path.stat())}  # others are copied
         databases = sum(max(1, len(store.snapshot.databases)) for store in stores)
         merged = sum(store.merged_bytes for store in stores)
         needed = int(_MARGIN * self.to_come(stores, linked)) + merged + _EACH * databases
         try:
-            ensure_room(self._directory.path, needed)
+            ensure_free_space(self._directory.path, needed)
         except Capacity as error:
             error.action = "Free disk space there, or fetch fewer tasks (--task, --instance)."
             raise

@@ -55,7 +55,7 @@ from statecore.repository.download import DownloadResult
 from statecore.spec.model import ApplicationSpec
 from statecore.statedir.apply import PlacementPlan, StoreImage, apply_placement, plan_placement, recover
 from statecore.statedir.file_ownership import parse_owner
-from statecore.statedir.placement_plan import would_not_open
+from statecore.statedir.placement_plan import unopenable_stores_error
 from statecore.statedir.state_directory import StateDirectory
 
 _SMALL = 64 << 20
@@ -190,7 +190,7 @@ class _Fetch(Job):
             StoreImage(*store.key, store.snapshot.kind, store.snapshot.changelogs[0].topic_partition)
             for store in todo.stores
         ]
-        refusal = contradicted(self.directory, spec, tasks) or would_not_open(self.directory, images)
+        refusal = contradicted(self.directory, spec, tasks) or unopenable_stores_error(self.directory, images)
         if refusal is not None:
             raise refusal
         return ()
@@ -213,14 +213,14 @@ class _Fetch(Job):
             todo = replace(todo, notes=(*todo.notes, *placement.notes))
             remaining = todo.without([task.task for task in placement.tasks if task.already_placed])
             if not remaining.stores:
-                self.directory.give_to_owner()  # which a killed attempt may have missed
+                self.directory.apply_ownership()  # which a killed attempt may have missed
                 self.files.drop()
                 self.home.discard(todo.plan_id)  # its images
                 self._finish_earlier_report()
                 return self._report(remaining, DownloadResult(0, 0, 0, 0), {}, ())
             self.contents.look_for(remaining.stores)
             at_hand = self.files.at_hand(remaining.stores)
-            self.files.ensure_room(remaining.stores, at_hand)
+            self.files.ensure_free_space(remaining.stores, at_hand)
         self.faults.reach("fetch.after-plan")
         try:
             with self.phase("check"):

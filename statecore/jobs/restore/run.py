@@ -181,7 +181,7 @@ class _Restore(Job):
             earlier = self._already_placed()
             if earlier is not None:
                 assert self.directory is not None
-                self.directory.give_to_owner()  # the killed attempt may not have got there
+                self.directory.apply_ownership()  # the killed attempt may not have got there
                 self.home.discard(earlier.plan_id)  # staged by the killed attempt
                 self.progress.done("already in place")
                 return earlier
