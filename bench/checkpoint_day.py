@@ -90,7 +90,7 @@ def steps(
         changes: make the change of each checkpoint.
         warm: whether repository and brokers stay open from one to the next.
     """
-    shelf = ApplicationRepository.at(url, application)
+    shelf = ApplicationRepository.open(url, application)
     with moved_clock() as clock, Cluster(ground.to_broker.address) as cluster:
         kept = checkpoint.OpenConnections(shelf, cluster) if warm else None
         hour = _newest(shelf).made[:_HOUR]
@@ -186,7 +186,7 @@ def _fetched(ground: Ground, app: Application, url: str, took: Sequence[tuple[fl
     after = data_files(state)
     shutil.rmtree(state)
     wall, inside = sorted(took)[(len(took) - 1) // 2]
-    shelf = ApplicationRepository.at(url, app.name)
+    shelf = ApplicationRepository.open(url, app.name)
     databases = _databases(shelf, _newest(shelf))
     return Fetched(
         wall=wall,
@@ -219,5 +219,5 @@ def _newest(shelf: ApplicationRepository) -> SnapshotEntry:
 
 
 def _databases(shelf: ApplicationRepository, snapshot: SnapshotEntry) -> list[StoredDatabase]:
-    parts = shelf.parts(shelf.manifest(snapshot).value.parts)
-    return [one for read in parts.values() for store in read.part.stores for one in store.databases]
+    parts = shelf.task_manifests(shelf.manifest(snapshot).value.parts)
+    return [one for read in parts.values() for store in read.manifest.stores for one in store.databases]

@@ -16,7 +16,7 @@ from bench.process import Cost
 from bench.relay import Relay
 from bench.restoring import ENGINES, run, write_spec
 from bench.streams import STORE, changelog_topic, create_source
-from statecore.repository.repository import make_repository
+from statecore.repository.repository import create_repository
 from tests.harness import s3_server
 from tests.harness.s3_server import S3Server
 
@@ -49,7 +49,7 @@ class Ground:
     def repository(self, bucket: str) -> str:
         """The URL of a new repository."""
         url = self.server.bucket(bucket).below("states").url
-        make_repository(url)
+        create_repository(url)
         return url
 
     def measured(self, work: Callable[[], tuple[Cost, dict[str, Any]]]) -> Work:

@@ -50,7 +50,7 @@ from bench.small import Case, fill_case
 from bench.streams import LONGEST, STORE, changelog_topic, create_source, source_topic
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import Extent
-from statecore.repository.repository import make_repository
+from statecore.repository.repository import create_repository
 from statecore.repository.upload import LocalFile, put_files
 from tests.harness import s3_server, topics
 from tests.harness.s3_server import S3Server
@@ -87,7 +87,7 @@ class Place:
     def repository(self, bucket: str) -> Iterator[str]:
         """The URL of a new repository in S3, whose objects are deleted at the end."""
         location = self.server.bucket(bucket).below("states")
-        make_repository(location.url)
+        create_repository(location.url)
         try:
             yield location.url
         finally:
@@ -210,11 +210,11 @@ def _round(place: Place, at: Filled, name: str, turn: int) -> Round:
     spec = write_spec(at.scratch / "stores.yaml", at.servers, at.application, _STORES)
     alone, written = _restored(place, at, spec)
     with place.directory("repository") as directory:
-        make_repository(directory.as_uri())
+        create_repository(directory.as_uri())
         with place.directory("state") as state:
             in_directory, more = _restored(place, at, spec, directory.as_uri(), state)
             linked = shared_bytes(directory, state)
-        files = snapshot_files(ApplicationRepository.at(directory.as_uri(), at.application), directory / "cut")
+        files = snapshot_files(ApplicationRepository.open(directory.as_uri(), at.application), directory / "cut")
         sent = _sent(place, at.application, files, name, turn)
     with place.repository(name) as url:
         asked = Asked(place.log)
@@ -269,8 +269,8 @@ def _sent(place: Place, application: str, files: Sequence[LocalFile], name: str,
     """Seconds of each way to send the files of a snapshot."""
     bucket, paths = f"{name}-sent", [file.path for file in files]
     location, client = place.server.bucket(bucket), place.server.client()
-    make_repository(location.url)
-    shelf = ApplicationRepository.at(location.url, application)
+    create_repository(location.url)
+    shelf = ApplicationRepository.open(location.url, application)
 
     def publish() -> float:
         began = time.monotonic()
@@ -353,8 +353,8 @@ def snapshot_files(shelf: ApplicationRepository, cut: Path) -> list[LocalFile]:
         raise RuntimeError(f"{shelf.url} has no snapshot")
     cut.mkdir(exist_ok=True)
     found: dict[str, LocalFile] = {}
-    for read in shelf.parts(shelf.manifest(newest).value.parts).values():
-        for sha256, extent in (each for store in read.part.stores for each in store.extents):
+    for read in shelf.task_manifests(shelf.manifest(newest).value.parts).values():
+        for sha256, extent in (each for store in read.manifest.stores for each in store.extents):
             found[sha256] = LocalFile(_file_of(shelf, extent, cut / sha256), sha256, extent.bytes)
     return sorted(found.values(), key=lambda file: -file.bytes)
 

@@ -163,6 +163,6 @@ class Reason(str):
 
 
 def worst_of(codes: Iterable[int]) -> int:
-    """The exit code for several things that were looked at: damage before what could not be looked at, 0 without any."""
+    """The exit code of several inspections: damage before what could not be inspected, 0 without any."""
     found = set(codes)
     return Corrupted.exit_code if Corrupted.exit_code in found else max(found, default=0)

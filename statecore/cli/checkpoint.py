@@ -120,7 +120,7 @@ def complete_until(report: RestoreReport, request: CheckpointRequest) -> float |
     if report.published is None and everything and not behind and began is not None and TAKEN_UP not in report.notes:
         return began.timestamp()
     try:
-        newest = ApplicationRepository.at(request.repository, report.application_id).head().snapshots[0]
+        newest = ApplicationRepository.open(request.repository, report.application_id).head().snapshots[0]
     except StatecoreError:  # the checkpoint has succeeded, and does not fail because of its metrics
         return None
     return None if newest.cut_ms is None else newest.cut_ms / 1000

@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
     from statecore.jobs.compact.run import run_compact
 
-    application = ApplicationRepository.at(arguments.repository, spec.application_id)
+    application = ApplicationRepository.open(arguments.repository, spec.application_id)
     faults = fault_points_from_environment()
     with metered(output.progress, {"application-id": spec.application_id}, output.say) as progress:
         report = run_compact(

@@ -118,11 +118,11 @@ def _unreadable(directory: Path, error: OSError) -> StatecoreError:
 def _below(state_dir: Path, wanted: str | None, index: ReportIndex) -> list[Restores]:
     """Every application of a state directory, or the one that is named."""
     from statecore.jobs.history.restores import directories, read_history
-    from statecore.statedir.store_places import application_directory, applications, no_application
+    from statecore.statedir.store_places import application_directory, applications, no_application_error
 
     names = [wanted] if wanted is not None else sorted({*applications(state_dir), *directories(state_dir)})
     if not names:
-        raise no_application(state_dir)
+        raise no_application_error(state_dir)
     # Missing directories are refused before any report is read.
     there = [application_directory(state_dir, name) for name in names]
     here = (socket.gethostname(), os.path.realpath(state_dir))

@@ -26,12 +26,12 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     """Create the repository, or show the one that exists."""
     from dataclasses import asdict
 
-    from statecore.repository.repository import make_repository
+    from statecore.repository.repository import create_repository
 
     output.progress.phase("probe")
-    repository, made, rewritten = make_repository(arguments.repository)
+    repository, made, rewritten = create_repository(arguments.repository)
     output.progress.done("" if made else "it exists already")
-    name, descriptor = repository.place.url, repository.mark
+    name, descriptor = repository.place.url, repository.descriptor
     output.document(
         {
             "version": DOCUMENT_VERSION,

@@ -50,7 +50,12 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.doctor.inspect import inspect
     from statecore.errors import worst_of
     from statecore.spec.reader import load_spec
-    from statecore.statedir.store_places import application_directory, applications, check_application, no_application
+    from statecore.statedir.store_places import (
+        application_directory,
+        applications,
+        check_application,
+        no_application_error,
+    )
 
     spec: ApplicationSpec | None = load_spec(arguments.spec) if arguments.spec else None
     wanted = arguments.application_id or (spec.application_id if spec else None)
@@ -58,7 +63,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         check_application(spec, wanted)
     names = [wanted] if wanted is not None else applications(arguments.state_dir)
     if not names:
-        raise no_application(arguments.state_dir)
+        raise no_application_error(arguments.state_dir)
     if wanted is None:
         output.say_skipped(arguments.state_dir)
     if arguments.offset_sums:

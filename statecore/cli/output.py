@@ -85,9 +85,9 @@ class Output:
 
     def say_skipped(self, state_dir: Path) -> None:
         """Report the directories below a ``state.dir`` that cannot be read, when all applications are meant."""
-        from statecore.statedir.store_places import skipped_in
+        from statecore.statedir.store_places import unreadable_directories
 
-        for path in skipped_in(state_dir):
+        for path in unreadable_directories(state_dir):
             self.say(f"{path} is skipped: permission denied.")
 
     def _end_progress_line(self) -> None:

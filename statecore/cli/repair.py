@@ -10,7 +10,7 @@ from statecore.cli.output import Output
 from statecore.words import number_of
 
 if TYPE_CHECKING:
-    from statecore.repository.head_repair import RepairPlan
+    from statecore.repository.head_repair import HeadRepairPlan
 
 DOCUMENT_VERSION = 1
 """Version of the ``--json`` document."""
@@ -33,38 +33,38 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.repository.application_repository import ApplicationRepository
     from statecore.repository.head_repair import apply_repair, plan_repair
 
-    application = ApplicationRepository.at(arguments.repository, arguments.application_id)
+    application = ApplicationRepository.open(arguments.repository, arguments.application_id)
     output.progress.phase("look", unit="snapshots")
     plan = plan_repair(application, output.progress.advance)
     output.progress.done()
     if arguments.apply:
         apply_repair(application, plan)
-    applied = bool(arguments.apply and plan.wrong is not None)
+    applied = bool(arguments.apply and plan.problem is not None)
     output.document(
         {
             "version": DOCUMENT_VERSION,
             "repository": application.url,
             "application_id": application.application_id,
-            "wrong": plan.wrong,
+            "wrong": plan.problem,
             "applied": applied,
             "head": asdict(plan.head),
-            "left_out": [one._asdict() for one in plan.left_out],
+            "left_out": [one._asdict() for one in plan.excluded],
         }
     )
     output.text("\n".join(_lines(application.application_id, plan, applied=applied)))
     return 0
 
 
-def _lines(application_id: str, plan: RepairPlan, *, applied: bool) -> list[str]:
+def _lines(application_id: str, plan: HeadRepairPlan, *, applied: bool) -> list[str]:
     head = plan.head
-    if plan.wrong is None:
+    if plan.problem is None:
         lines = [
             f"the head of {application_id} is valid and is not changed: it names {_snapshots(len(head.snapshots))}, "
             "all of them readable (manifests and task manifests; files were not checked)"
         ]
         return lines + _left_out("not named", plan)
     lines = [
-        f"the head of {application_id}: {plan.wrong}",
+        f"the head of {application_id}: {plan.problem}",
         f"the new head{'' if applied else ' would name'} {'names ' if applied else ''}"
         f"{_snapshots(len(head.snapshots))}, with epoch {head.epoch} and generation {head.generation}",
     ]
@@ -79,10 +79,10 @@ def _lines(application_id: str, plan: RepairPlan, *, applied: bool) -> list[str]
     return [*lines, "nothing was changed. Apply the repair with --apply"]
 
 
-def _left_out(label: str, plan: RepairPlan) -> list[str]:
+def _left_out(label: str, plan: HeadRepairPlan) -> list[str]:
     """A line for each reason and snapshot, newest first, with a limit for each reason."""
     lines, by_reason = [], dict[str, list[str]]()
-    for one in sorted(plan.left_out, reverse=True):
+    for one in sorted(plan.excluded, reverse=True):
         by_reason.setdefault(one.why, []).append(one.snapshot)
     for why, snapshots in by_reason.items():
         lines += [f"  {label}: {snapshot}: {why}" for snapshot in snapshots[:_SHOWN]]

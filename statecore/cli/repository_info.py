@@ -81,6 +81,6 @@ def look(url: str, wanted: str | None) -> Published:
         view = list_application(application)
     except StatecoreError as error:
         return Published(url, (), error)
-    if view.trouble is not None:
+    if view.error is not None:
         return Published(repository.place.url, [view], None)
     return Published(repository.place.url, [view], None, application.head)

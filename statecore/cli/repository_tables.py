@@ -39,7 +39,7 @@ def application_document(view: ApplicationView) -> dict[str, Any]:
         "newest": None if head is None or head.newest is None else asdict(head.newest),
         "epoch": None if head is None else head.epoch,
         "generation": None if head is None else head.generation,
-        "trouble": None if view.trouble is None else view.trouble.to_json(),
+        "trouble": None if view.error is None else view.error.to_json(),
     }
 
 
@@ -99,7 +99,7 @@ def show_applications(views: Sequence[ApplicationView], console: Console) -> Non
     for view in views:
         newest = None if view.head is None else view.head.newest
         if view.head is None or newest is None:
-            state = "head not usable" if view.trouble is not None else "none"
+            state = "head not usable" if view.error is not None else "none"
             rows.append((view.application_id, state, *[""] * 6))
             continue
         rows.append(
@@ -117,8 +117,8 @@ def show_applications(views: Sequence[ApplicationView], console: Console) -> Non
     header = ("application", "newest", "published", "data of", "snapshots", "tasks", "bytes", "head")
     _table(console, header, rows, numbers=header[4:7])
     for view in views:
-        if view.trouble is not None:
-            print_line(console, f"problem: {view.trouble}", "red")
+        if view.error is not None:
+            print_line(console, f"problem: {view.error}", "red")
 
 
 def show_snapshots(found: Sequence[VerifiedSnapshot], console: Console, *, held: bool) -> None:

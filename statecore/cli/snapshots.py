@@ -111,7 +111,7 @@ def _pin(arguments: argparse.Namespace, output: Output) -> int:
             action=f"Write statecore snapshots {action} ID --repository URL --application-id ID",
             problems=wrong,
         )
-    application = ApplicationRepository.at(arguments.repository, arguments.application_id)
+    application = ApplicationRepository.open(arguments.repository, arguments.application_id)
     done = pin(application, snapshot, arguments.note) if action == "pin" else unpin(application, snapshot)
     output.document(
         {
@@ -135,7 +135,7 @@ def _applications(repository: Repository, output: Output) -> int:
     url = repository.place.url
     found = list_applications(repository)
     require_snapshots(repository, found)
-    code = exit_code(view.trouble for view in found if view.trouble is not None)
+    code = exit_code(view.error for view in found if view.error is not None)
     output.document(
         {
             "version": DOCUMENT_VERSION,
@@ -156,7 +156,7 @@ def _snapshots(application: ApplicationRepository, output: Output, *, held: bool
 
     head = application.head()
     output.progress.phase("look", len(head.snapshots), "snapshots")
-    found = list_snapshots(application, head, output.progress.advance, held=held)
+    found = list_snapshots(application, head, output.progress.advance, space_usage=held)
     output.progress.done()
     code = exit_code(error for one in found for error in one.damage.values())
     output.document(
@@ -186,7 +186,9 @@ def _detail(application: ApplicationRepository, snapshot: str, output: Output, *
     if held:
         newer = head.snapshots[: head.snapshots.index(view.entry) + 1]
         output.progress.phase("look", len(newer), "snapshots")
-        *_, examined = list_snapshots(application, replace(head, snapshots=newer), output.progress.advance, held=True)
+        *_, examined = list_snapshots(
+            application, replace(head, snapshots=newer), output.progress.advance, space_usage=True
+        )
         output.progress.done()
     troubles = [view.damage, *(task.damage for task in view.tasks)]
     code = exit_code(error for error in troubles if error is not None)

@@ -17,7 +17,7 @@ from statecore.conversion.inspection import StoreInspection, TaskInspection
 from statecore.conversion.offset_entries import OffsetEntries
 from statecore.errors import Reason
 from statecore.formats.releases import CHECKPOINT_FILE, Release
-from statecore.statedir.flush_times import in_words
+from statecore.statedir.flush_times import format_time
 
 _NAMED = 3
 
@@ -98,6 +98,6 @@ def _times_lost(stores: Iterable[StoreInspection]) -> bool:
 
 
 def _files(late: dict[str, int]) -> str:
-    named = [f"{name} at {in_words(at)}" for name, at in sorted(late.items())]
+    named = [f"{name} at {format_time(at)}" for name, at in sorted(late.items())]
     more = len(named) - _NAMED
     return ", ".join(named[:_NAMED]) + (f" and {more} more files" if more > 0 else "")

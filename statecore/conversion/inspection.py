@@ -24,7 +24,7 @@ from statecore.images.model import StoreDigest
 from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.statedir.database_state import DatabaseState, smallest_offsets
 from statecore.statedir.file_trees import link_in
-from statecore.statedir.flush_times import NOTHING_FLUSHED, Flushes, flushes
+from statecore.statedir.flush_times import NOTHING_FLUSHED, Flushes, read_flushes
 from statecore.statedir.mounts import mount_in, why_mounted
 from statecore.statedir.readonly_database import Database, opened_database
 from statecore.statedir.store_places import StorePlace, changelog_at, declared_at
@@ -209,7 +209,7 @@ def _flushes(store: StoreInspection, path: Path, written_ns: int) -> Flushes:
     if store.inside or store.outside is not None:
         return NOTHING_FLUSHED
     databases = [path / one.directory for one in store.databases if not one.has_offsets_family]
-    return flushes(databases, path, written_ns)
+    return read_flushes(databases, path, written_ns)
 
 
 def _store(
@@ -269,7 +269,7 @@ def inspect_database(database: Path, path: Path) -> DatabaseInspection | None:
         live_files(database),
         first,
         flushed=manifest.flushed_since(current, OFFSETS_COLUMN_FAMILY),
-        unnamed=() if found.manifest is None else found.manifest.unnamed,
+        unnamed=() if found.manifest is None else found.manifest.unlisted,
     )
 
 

@@ -27,7 +27,7 @@ from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import STATUS_CLOSED
 from statecore.spec.model import ApplicationSpec, StoreSpec
-from statecore.statedir.foreign_files import is_of_rocksdb
+from statecore.statedir.known_files import is_database_file
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_on_disk import read_database
 from statecore.statedir.store_places import StorePlace
@@ -181,7 +181,7 @@ def _foreign_in(path: Path) -> list[str]:
     names = {name for _, _, files in os.walk(path) for name in files if not name.startswith(".")}
     if any(name.endswith(".sst") or name.startswith("MANIFEST-") for name in names):
         return []
-    return sorted(name for name in names if not is_of_rocksdb(name) and name != CONFIG_FILE)
+    return sorted(name for name in names if not is_database_file(name) and name != CONFIG_FILE)
 
 
 def _by_content(store: StoreSpec, places: Sequence[StorePlace], by_rows: bool) -> list[tuple[StorePlace, str]]:

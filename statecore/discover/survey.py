@@ -11,7 +11,7 @@ from statecore.errors import NotFound, StatecoreError
 from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
 from statecore.formats.segments import default_segment_interval
 from statecore.statedir.database_state import DatabaseState
-from statecore.statedir.offset_files import offsets_in
+from statecore.statedir.known_files import read_offset_file
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_on_disk import read_database
 from statecore.statedir.store_places import StorePlace, store_places
@@ -75,7 +75,7 @@ def _found(places: list[StorePlace]) -> FoundStore:
     unlogged = transactional = False
     try:
         seen = detect_kind(places)
-        outside = [partition.topic for place in places for partition in offsets_in(place.checkpoint_file).offsets]
+        outside = [partition.topic for place in places for partition in read_offset_file(place.checkpoint_file).offsets]
         states = [state for place in places for state in _states(place)]
         topics = frozenset([*outside, *(partition.topic for state in states for partition in state.offsets)])
         closed = bool(states) and all(state.keeps_no_offset for state in states)

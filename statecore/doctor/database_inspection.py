@@ -12,7 +12,7 @@ from statecore.errors import NOT_READABLE_HERE, Corrupted, Invalid, NotFound, St
 from statecore.filesystem import tree_bytes
 from statecore.formats.releases import DEFAULT_COLUMN_FAMILY, FAMILIES, OFFSETS_COLUMN_FAMILY
 from statecore.statedir.database_state import DatabaseState
-from statecore.statedir.foreign_files import foreign_in
+from statecore.statedir.known_files import foreign_files
 from statecore.statedir.manifest_check import ManifestCheck, sst_format
 from statecore.statedir.readonly_database import Database, opened_database
 from statecore.statedir.store_on_disk import DatabaseOnDisk
@@ -64,13 +64,13 @@ def inspect_database(
     state, counts, manifest = result.state, result.rows, result.manifest
     older = sum(number for family, number in counts.items() if is_older(family, frozenset(counts)))
     unnamed, lost_end = (
-        (manifest.unnamed, manifest.lost_end) if manifest is not None and not result.broken else ((), "")
+        (manifest.unlisted, manifest.lost_end) if manifest is not None and not result.broken else ((), "")
     )
     return DatabaseView(
         path.name, start, end, dict(sorted(state.offsets.items())), state.status, sum(counts.values()), size,
         tuple(sorted(state.column_families)), older, result.broken, result.error, lost_files(path), result.cause,
-        counts, unnamed, lost_end, _formats(path, manifest) if depth.formats else (), foreign_in(path),
-        manifest is not None and manifest.flushed, state.position_entry,
+        counts, unnamed, lost_end, _formats(path, manifest) if depth.formats else (), foreign_files(path),
+        manifest is not None and manifest.offsets_flushed, state.position_entry,
     )  # fmt: skip
 
 
@@ -171,7 +171,7 @@ def _lacks(path: Path, missing: Sequence[str]) -> str:
 
 
 def _formats(path: Path, manifest: ManifestCheck | None) -> tuple[int, ...]:
-    names = data_files_in(path) if manifest is None else manifest.named
+    names = data_files_in(path) if manifest is None else manifest.listed
     return tuple(sorted({version for name in names if (version := sst_format(path / name))}, reverse=True))
 
 

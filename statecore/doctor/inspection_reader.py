@@ -26,15 +26,14 @@ from statecore.formats.segments import default_segment_interval
 from statecore.formats.task_id import TaskId
 from statecore.progress import NullProgress, Progress
 from statecore.spec.model import ApplicationSpec, StoreSpec
-from statecore.statedir.flush_times import flushes
-from statecore.statedir.foreign_files import foreign_in
+from statecore.statedir.file_ownership import unusable_files
+from statecore.statedir.flush_times import read_flushes
 from statecore.statedir.journal import read_journal
-from statecore.statedir.offset_files import OffsetFile, leftovers, offsets_in
-from statecore.statedir.open_stores import writer_among
-from statecore.statedir.permissions import unusable
+from statecore.statedir.known_files import OffsetFile, foreign_files, known_files, read_offset_file
+from statecore.statedir.open_stores import find_writer
 from statecore.statedir.state_directory import WORK_DIRECTORY, StateDirectory
 from statecore.statedir.store_on_disk import read_database
-from statecore.statedir.store_places import StorePlace, declared_at, named_instead, store_places
+from statecore.statedir.store_places import StorePlace, declared_at, store_places, suggest_names
 from statecore.statedir.task_layout import Segment, directories_in, rows_without_current, segment_start, unreadable
 from statecore.statedir.work_directory import entry_of
 from statecore.stores.lock_holder import Holder
@@ -110,7 +109,7 @@ def read_inspection(
     for place in every:
         if not tasks or place.task in tasks:
             by_task.setdefault(place.task, []).append(place)
-    found = tuple(leftovers(directory, by_task))
+    found = tuple(known_files(directory, by_task))
     if not tasks and not stores:  # a task without any store may have offset files
         by_task = {name: [] for name in directory.every_task()} | by_task
     elif not stores and GLOBAL in tasks:
@@ -134,7 +133,7 @@ def check_named(what: str, wanted: Sequence[str], known: set[str], directory: St
     for name in wanted:
         if name not in known:
             raise NotFound(
-                f"{directory.path} has no {what} {name}{named_instead(name, known)}",
+                f"{directory.path} has no {what} {name}{suggest_names(name, known)}",
                 code="task-not-found" if what == "task" else "store-not-found",
                 action=f"Name a {what} that exists, or leave --{what} out.",
                 state_dir=str(directory.path),
@@ -283,7 +282,7 @@ def _filled_by_sources(directory: StateDirectory, views: Sequence[StoreView]) ->
     for task in {view.task for view in views if view.declared is None and view.databases and view.keeps_no_offset}:
         of_task = [view for view in views if view.task == task]
         without = [view.store for view in of_task if view.declared is None and view.databases and view.keeps_no_offset]
-        topics = {partition.topic for partition in offsets_in(directory.path / task / CHECKPOINT_FILE).offsets}
+        topics = {partition.topic for partition in read_offset_file(directory.path / task / CHECKPOINT_FILE).offsets}
         topics -= {partition.topic for view in of_task for partition in view.offsets}
         sources = {topic for topic in topics if not topic.endswith("-changelog")}
         if len(without) <= len(sources):
@@ -304,13 +303,13 @@ def _inspect_store(
 ) -> StoreView:
     segments = place.segments if place.segmented else tuple(Segment(path, None) for path in place.databases)
     interval = _interval(kind.kind, declared, segments)
-    holder = writer_among(segment.path for segment in segments)  # first: one that closes meanwhile is no finding
+    holder = find_writer(segment.path for segment in segments)  # first: one that closes meanwhile is no finding
     inspected = [inspect_database(segment, interval, depth, progress.advance) for segment in segments]
     databases = tuple(one for one in inspected if one is not None)
     # A new segment has no CURRENT yet, and one that expires no longer has one.
     if not running and holder is None:
         databases += tuple(without_current(path, len(files)) for path, files in rows_without_current(place).items())
-    outside = offsets_in(place.checkpoint_file).offsets
+    outside = read_offset_file(place.checkpoint_file).offsets
     return StoreView(
         place.task, place.store, kind.kind, kind.left, place.segmented, databases, outside, holder=holder,
         declared=declared, in_use=running or holder is not None, mismatch=kind.mismatch.get(place.task, ""),
@@ -321,7 +320,7 @@ def _inspect_store(
 
 def _foreign(place: StorePlace) -> tuple[str, ...]:
     """Names in a directory without a database that no RocksDB store has, other than emptied segments."""
-    return tuple(name for name in foreign_in(place.path) if segment_start(name, place.store) is None)
+    return tuple(name for name in foreign_files(place.path) if segment_start(name, place.store) is None)
 
 
 def _interval(kind: StoreKind, declared: StoreSpec | None, segments: Sequence[Segment]) -> int | None:
@@ -339,10 +338,10 @@ def _task(directory: StateDirectory, task: str, places: Sequence[StorePlace]) ->
     stores = {
         name.removeprefix(prefix): read
         for name in files
-        if name.startswith(prefix) and not name.endswith(".tmp") and (read := offsets_in(path / name)).there
+        if name.startswith(prefix) and not name.endswith(".tmp") and (read := read_offset_file(path / name)).exists
     }
     positions = {
-        place.store: offsets_in(path / position_file(place.store))
+        place.store: read_offset_file(path / position_file(place.store))
         for place in places
         if position_file(place.store) in files
     }
@@ -354,18 +353,18 @@ def _task(directory: StateDirectory, task: str, places: Sequence[StorePlace]) ->
     ]
     written_ns = _written_ns(path / CHECKPOINT_FILE)
     late = {
-        place.store: flushes(place.databases, path, written_ns).late
+        place.store: read_flushes(place.databases, path, written_ns).late
         for place in places
         if written_ns and task != GLOBAL
     }
     return TaskView(
         task,
-        offsets_in(path / CHECKPOINT_FILE),
+        read_offset_file(path / CHECKPOINT_FILE),
         stores,
         positions,
         tuple(foreign),
         _modified_ms(path),
-        tuple(unusable(directory.path, path)),
+        tuple(unusable_files(directory.path, path)),
         written_ns,
         {store: files for store, files in late.items() if files},
     )
@@ -395,8 +394,8 @@ def _application(directory: StateDirectory) -> TaskView:
         if entry.name not in known | named and TaskId.match(entry.name) is None and not entry.name.startswith("__"):
             foreign.append(entry.name)
     files = [directory.path / name for name in (LOCK_FILE, PROCESS_FILE)]
-    wrong = [one for file in files if file.exists() for one in unusable(directory.path, file)]
-    return TaskView("", offsets_in(Path(os.devnull) / "none"), {}, {}, tuple(foreign), 0, tuple(wrong))
+    wrong = [one for file in files if file.exists() for one in unusable_files(directory.path, file)]
+    return TaskView("", read_offset_file(Path(os.devnull) / "none"), {}, {}, tuple(foreign), 0, tuple(wrong))
 
 
 def _files_in(path: Path) -> list[str]:

@@ -28,8 +28,7 @@ from statecore.formats.releases import CHECKPOINT_FILE, CURRENT, OFFSETS_COLUMN_
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.database_state import create_database
-from statecore.statedir.file_ownership import unwritable
-from statecore.statedir.permissions import unusable
+from statecore.statedir.file_ownership import unusable_files, unwritable
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_on_disk import StoreOnDisk, read_store
 from statecore.statedir.store_places import changelog_at, declared_at
@@ -150,11 +149,11 @@ def _by_copying(copy: Path, one: RepairAction, _: CheckContext) -> None:
 
 def _give(copy: Path, directory: StateDirectory) -> None:
     """Fix modes, and owners of files that are still linked; copied files have the right owner already."""
-    for name, _ in unusable(directory.path, copy):
+    for name, _ in unusable_files(directory.path, copy):
         path = directory.path / name
         if path.is_file() and path.lstat().st_nlink > 1:
             break_hard_link(path)  # the live file stays as it is until the swap
-        directory.ownership.give(path)
+        directory.ownership.apply(path)
 
 
 def _read(copy: Path, one: RepairAction) -> StoreOnDisk:

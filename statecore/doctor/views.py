@@ -17,7 +17,7 @@ from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import UNKNOWN_CHANGELOG, StoreSpec
 from statecore.statedir.database_state import DatabaseState
-from statecore.statedir.offset_files import OffsetFile, OffsetsRead
+from statecore.statedir.known_files import OffsetFile, OffsetFileContent
 from statecore.stores.lock_holder import Holder
 
 _DAMAGE = frozenset({"segments-disagree", "global-offset-unknown"})
@@ -224,9 +224,9 @@ class TaskView:
     """
 
     task: str
-    checkpoint: OffsetsRead
-    stores: Mapping[str, OffsetsRead] = field(default_factory=dict)
-    positions: Mapping[str, OffsetsRead] = field(default_factory=dict)
+    checkpoint: OffsetFileContent
+    stores: Mapping[str, OffsetFileContent] = field(default_factory=dict)
+    positions: Mapping[str, OffsetFileContent] = field(default_factory=dict)
     foreign: tuple[str, ...] = ()
     modified_ms: int = 0
     unusable: tuple[tuple[str, str], ...] = ()

@@ -28,7 +28,7 @@ from statecore.spec.model import ApplicationSpec
 from statecore.statedir.readonly_database import Database, opened_database
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_on_disk import DatabaseOnDisk
-from statecore.statedir.store_places import StorePlace, named_instead, store_places
+from statecore.statedir.store_places import StorePlace, store_places, suggest_names
 from statecore.stores.rocksdb.directory_lock import writer_of
 from statecore.tasks.partial_stores import why_partially_deleted
 
@@ -215,7 +215,7 @@ def find_store(directory: StateDirectory, store: str, tasks: Sequence[str]) -> t
     places = [place for place in every if place.store == store]
     if not places:
         raise NotFound(
-            f"{directory.path} has no store {store}{named_instead(store, {place.store for place in every})}",
+            f"{directory.path} has no store {store}{suggest_names(store, {place.store for place in every})}",
             code="store-not-found",
             action="Name a store that exists; `statecore inspect` shows them. Stores in memory have no directory.",
             store=store,
@@ -224,7 +224,7 @@ def find_store(directory: StateDirectory, store: str, tasks: Sequence[str]) -> t
     for task in tasks:
         if task not in known:
             raise NotFound(
-                f"Store {store} is not in task {task}{named_instead(task, known)}",
+                f"Store {store} is not in task {task}{suggest_names(task, known)}",
                 code="task-not-found",
                 action="Name a task that has it, or leave --task out.",
                 store=store,

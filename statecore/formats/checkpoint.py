@@ -48,7 +48,7 @@ def position_file(store: str) -> str:
 
 
 def encode_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """Encode offsets, ordered by topic and partition. Kafka Streams deletes the file instead of writing an empty one."""
+    """Encode offsets, by topic and partition. Kafka Streams deletes the file instead of writing an empty one."""
     lines = [str(_VERSION), str(len(offsets))]
     for (topic, partition), offset in sorted(offsets.items()):
         if not is_topic_name(topic) or not 0 <= partition <= INT32_MAX:

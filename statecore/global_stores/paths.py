@@ -119,7 +119,7 @@ class GlobalPaths:
         self._create_directory(path.parent)
         try:
             path.mkdir(exist_ok=True)
-            self._directory.ownership.give(path)
+            self._directory.ownership.apply(path)
             sync_file(path.parent)
         except OSError as error:
             raise _translated(path, error) from error

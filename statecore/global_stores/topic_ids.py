@@ -71,7 +71,7 @@ class RememberedTopics:
         self._faults.reach("global.before-topics")
         try:
             write_durably(self._path, _DOCUMENT.encode(_Topics(stores)))
-            self._directory.ownership.give(self._path)
+            self._directory.ownership.apply(self._path)
         except OSError as error:
             raise system_error(
                 error, f"{self._path} cannot be written", action=RUN_AS_APPLICATION, path=str(self._path)

@@ -181,7 +181,7 @@ def _files_identity(path: Path, manifest: Manifest) -> str:
 
 
 def link_base(base: CheckedBase, target: Path) -> None:
-    """Make a copy of a base: hard links of its SST and blob files (copies on another file system), copies of the rest."""
+    """Copy a base: hard links of its SST and blob files (copies on another file system), copies of the rest."""
     make_directory(target)
     try:
         for file in base.files:

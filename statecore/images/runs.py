@@ -155,7 +155,7 @@ class RunBuilder:
         self._peak = max(self._peak, self._table.bytes if self._spilled is None else self._spilled.memory)
 
     def finish(self, end: int | None = None, written: Callable[[float], None] | None = None) -> list[RunFile]:
-        """Write the remaining rows and return all runs, in the order they must be applied; none when no row survived."""
+        """Write the remaining rows; return all runs, in the order they must be applied; none when no row survived."""
         with self._fail_once():
             self._ranges.next = self._ranges.next if end is None else end
             self._write_runs(written)

@@ -111,7 +111,7 @@ class DirectoryChange(Job, ABC):
         """Write the attempt file, so that a killed attempt can be resumed."""
         fields = {**self.attempt.begun(), "job": self.called, "words": list(self.words()), **(more or {})}
         self.save(ATTEMPT_SUFFIX, fields)
-        self.directory.give_to_owner()  # the resuming process may be the owner's, and has to delete it
+        self.directory.apply_ownership()  # the resuming process may be the owner's, and has to delete it
 
     def has_ended_others(self) -> bool:
         """Delete attempt files of killed attempts of this job, once nothing is left to do; whether there were any."""
@@ -126,4 +126,4 @@ class DirectoryChange(Job, ABC):
         self.has_ended_others()
         self.finish(plan_id, report)
         with suppress(OSError, StatecoreError):
-            self.directory.give_to_owner()
+            self.directory.apply_ownership()

@@ -64,7 +64,7 @@ def marked_in_progress(
     A job that hands over to another process (:class:`statecore.jobs.engine.HandedOver`) leaves the marker, and that
     process deletes it at its end, however short it was (:meth:`InProgressMarker.delete_at_end`).
     """
-    name = repository.names.under_way
+    name = repository.names.in_progress_marker
     ended, marker = threading.Event(), InProgressMarker()
 
     def write() -> None:
@@ -101,7 +101,7 @@ def marked_in_progress(
 def marker_age(repository: ApplicationRepository, now: float) -> float | None:
     """Age in seconds of an application's in-progress marker; ``None`` if there is none, or it is too old."""
     try:
-        age_s = now - repository.blobs.head(repository.names.under_way).modified
+        age_s = now - repository.blobs.head(repository.names.in_progress_marker).modified
     except NotFound:
         return None
     return max(age_s, 0.0) if abs(age_s) < LOST else None

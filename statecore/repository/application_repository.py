@@ -16,12 +16,12 @@ from statecore.documents import Document
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.objectstore.base import DEFAULT_RETRIES, Blobs, RetryPolicy
 from statecore.objectstore.pointers import Pointers
-from statecore.repository.blob_verification import each
+from statecore.repository.blob_verification import parallel_map
 from statecore.repository.head import Head, ReadHead, SnapshotEntry, decoded_head
 from statecore.repository.layout import APPLICATIONS, Layout
 from statecore.repository.manifest import (
     MANIFEST,
-    PART,
+    TASK_MANIFEST,
     Extent,
     Manifest,
     TaskManifest,
@@ -30,14 +30,13 @@ from statecore.repository.manifest import (
 )
 from statecore.repository.repository import Repository, open_repository
 from statecore.repository.task_manifest_documents import decompress
-from statecore.repository.task_manifest_names import check_names
-from statecore.repository.task_manifest_structure import check_structure
+from statecore.repository.task_manifest_validation import check_names, check_structure
 
 
 class ReadTaskManifest(NamedTuple):
     """A task manifest: the typed value, the whole JSON, and its bytes in the blob."""
 
-    part: TaskManifest
+    manifest: TaskManifest
     raw: Mapping[str, Any]
     document: bytes
 
@@ -55,9 +54,9 @@ class ApplicationRepository:
         self.names = Layout(application_id)
 
     @staticmethod
-    def at(url: str, application_id: str, patience: RetryPolicy = DEFAULT_RETRIES) -> ApplicationRepository:
-        """Open the repository at a URL; ``patience`` bounds how long its server may let this process wait."""
-        return ApplicationRepository(open_repository(url, patience), application_id)
+    def open(url: str, application_id: str, retries: RetryPolicy = DEFAULT_RETRIES) -> ApplicationRepository:
+        """Open the repository at a URL; ``retries`` bounds how long its server may let this process wait."""
+        return ApplicationRepository(open_repository(url, retries), application_id)
 
     @property
     def url(self) -> str:
@@ -77,7 +76,7 @@ class ApplicationRepository:
         found = self.pointers.read(self.names.head)
         if found is None:
             return None
-        document = decoded_head(found.content, self.repository.mark.id, self.application_id, self.repair)
+        document = decoded_head(found.content, self.repository.descriptor.id, self.application_id, self.repair_command)
         return ReadHead(document.value, document.raw, found.version)
 
     def head(self) -> Head:
@@ -93,14 +92,14 @@ class ApplicationRepository:
         self.blobs.put_if_absent(name, b"")
         self.blobs.delete(name)
 
-    def lost_head(self) -> Corrupted:
+    def lost_head_error(self) -> Corrupted:
         """The error for a missing head of an application with snapshots that it had named."""
         return Corrupted(
             f"The head of {self.application_id} in {self.url} is missing, although there are snapshots that it had "
             "named.",
             code="head-missing",
             action="Rebuild it, then run this again; without --apply the command only shows the plan: "
-            f"{self.repair} --apply",
+            f"{self.repair_command} --apply",
             application_id=self.application_id,
             repository=self.url,
         )
@@ -110,12 +109,12 @@ class ApplicationRepository:
         others = f" It has snapshots of {', '.join(there[:10])}." if there else " The repository has no snapshots."
         lost = self.pointers.read(self.names.head) is None
         if lost and self.has_lost_head():
-            return self.lost_head()
+            return self.lost_head_error()
         manifests = next(iter(self.blobs.list(self.names.manifests)), None) is not None
         is_unnamed = manifests and lost
         action = (
             "Its head is missing although there is a manifest. Rebuild it; without --apply the command only shows the "
-            f"plan: {self.repair} --apply"
+            f"plan: {self.repair_command} --apply"
             if is_unnamed
             else "Check the application id and the repository, or publish a snapshot first (statecore restore or "
             "statecore snapshot with --repository)."
@@ -130,20 +129,20 @@ class ApplicationRepository:
         )
 
     @property
-    def repair(self) -> str:
+    def repair_command(self) -> str:
         """The command that rebuilds the head."""
         return self._command("repair", "head")
 
     @property
-    def look(self) -> str:
+    def list_command(self) -> str:
         """The command that lists the snapshots."""
         return self._command("snapshots")
 
     @property
-    def instead(self) -> str:
+    def fallback_advice(self) -> str:
         """What an operator can do about a snapshot that cannot be used."""
         return (
-            f"List the snapshots ({self.look}) and take an older one; where none is intact, publish a new one "
+            f"List the snapshots ({self.list_command}) and take an older one; where none is intact, publish a new one "
             "(statecore restore --from none, or statecore snapshot, with --repository). And check the object store."
         )
 
@@ -178,42 +177,42 @@ class ApplicationRepository:
             raise self._missing(f"The manifest of snapshot {entry.snapshot}", name, snapshot=entry.snapshot) from error
         what = f"The manifest of snapshot {entry.snapshot}"
         where = {"snapshot": entry.snapshot, "repository": self.url, "blob": name}
-        found = MANIFEST.read(verified_content(content, entry.sha256, what, self.instead, **where))
+        found = MANIFEST.read(verified_content(content, entry.sha256, what, self.fallback_advice, **where))
         self.check_own(found.value)
         return found
 
     def check_own(self, manifest: Manifest) -> None:
         """Refuse a manifest of another repository or application with ``Invalid``."""
-        if (manifest.repository, manifest.application_id) != (self.repository.mark.id, self.application_id):
+        if (manifest.repository, manifest.application_id) != (self.repository.descriptor.id, self.application_id):
             raise Invalid(
                 f"The manifest of snapshot {manifest.snapshot} in {self.url} is of {manifest.application_id} in the "
-                f"repository {manifest.repository}, and this is {self.repository.mark.id}.",
+                f"repository {manifest.repository}, and this is {self.repository.descriptor.id}.",
                 code="manifest-foreign",
-                action="It was copied here. " + self.instead,
+                action="It was copied here. " + self.fallback_advice,
                 snapshot=manifest.snapshot,
                 application_id=self.application_id,
-                repository_id=self.repository.mark.id,
+                repository_id=self.repository.descriptor.id,
                 found_application_id=manifest.application_id,
                 found_repository_id=manifest.repository,
             )
 
-    def parts(self, references: Sequence[TaskManifestReference]) -> dict[str, ReadTaskManifest]:
+    def task_manifests(self, references: Sequence[TaskManifestReference]) -> dict[str, ReadTaskManifest]:
         """Task manifests by task; those of one blob are read in one request, several blobs at once."""
         by_blob: dict[str, list[TaskManifestReference]] = {}
         for reference in references:
             by_blob.setdefault(reference.extent.blob, []).append(reference)
         together = list(by_blob.values())
         found: dict[str, ReadTaskManifest] = {}
-        for of, (low, content) in zip(together, each(self._read_together, together), strict=True):
+        for of, (low, content) in zip(together, parallel_map(self._read_together, together), strict=True):
             for reference in of:
                 at = reference.extent.start - low
                 document = content[at : at + reference.extent.bytes]
                 what = f"The task manifest of {reference.task}"
                 where: dict[str, Any] = {"task": reference.task, "repository": self.url, "blob": reference.extent.blob}
-                document = verified_content(document, reference.sha256, what, self.instead, **where)
-                read = PART.read(decompress(document, what, self.instead, **where))
+                document = verified_content(document, reference.sha256, what, self.fallback_advice, **where)
+                read = TASK_MANIFEST.read(decompress(document, what, self.fallback_advice, **where))
                 check_names(read.value, self.names.root)
-                check_structure(read.value, self.instead)
+                check_structure(read.value, self.fallback_advice)
                 part = read.value.as_of(reference.cut_ms, reference.horizon_ms)
                 found[reference.task] = ReadTaskManifest(part, read.raw, document)
         return found
@@ -234,7 +233,7 @@ class ApplicationRepository:
             raise error.restated(
                 error.what,
                 action="Check the object store, remove the damaged snapshot from the head "
-                f"({self.repair} --apply), and run this again.",
+                f"({self.repair_command} --apply), and run this again.",
                 goes_on=True,
             ) from error
 
@@ -249,7 +248,7 @@ class ApplicationRepository:
         return Corrupted(
             f"{what} is missing: {self.url} has no blob {blob}.",
             code="blob-missing",
-            action=self.instead,
+            action=self.fallback_advice,
             **context,
             repository=self.url,
             blob=blob,

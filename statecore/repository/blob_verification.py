@@ -34,7 +34,7 @@ from statecore.system_errors import Cause, cause_of, system_error
 READ_BYTES = 4 << 30
 """Bytes read for one publication to verify inherited files: a few seconds of disk and hashing."""
 
-AT_ONCE = 16
+CONCURRENT_REQUESTS = 16
 """Requests at the same time."""
 
 _LISTED_FROM = 200
@@ -57,7 +57,7 @@ class NamedFile(NamedTuple):
 
 
 def is_intact(blobs: Blobs, name: str, content: bytes | Path, size: int) -> bool:
-    """Whether a blob has the content it should have, as far as can be told without moving its bytes over the network."""
+    """Whether a blob has the content it should have, without moving its bytes over the network."""
     whole = _is_whole(blobs, name, content, size)
     if not whole and isinstance(content, Path):
         refuse_changed(content, size, name.rpartition("/")[2])
@@ -98,35 +98,38 @@ def file_changed(file: Path, size: int, digest: str) -> Corrupted:
 def missing_files(
     blobs: Blobs,
     named: Iterable[NamedFile],
-    at_hand: Mapping[str, Path] | None = None,
+    local_files: Mapping[str, Path] | None = None,
     *,
-    read: int | None = READ_BYTES,
+    read_limit: int | None = READ_BYTES,
 ) -> set[NamedFile]:
     """Named files that are missing or damaged in the repository."""
     by_blob: dict[str, list[NamedFile]] = {}
     for one in sorted(set(named), key=lambda one: (one.extent.blob, one.extent.start, one.extent.bytes)):
         by_blob.setdefault(one.extent.blob, []).append(one)
-    budget = _Budget(read)
+    budget = _Budget(read_limit)
 
     def lost_in(blob: str) -> list[NamedFile]:
         together = by_blob[blob]
         try:
-            return _lost_in_blob(blobs, blobs.head(blob), together, at_hand or {}, budget)
+            return _lost_in_blob(blobs, blobs.head(blob), together, local_files or {}, budget)
         except NotFound:
             return together
 
     order = list(by_blob)
-    if read is not None and sum(one.extent.bytes for together in by_blob.values() for one in together) > read:
+    if (
+        read_limit is not None
+        and sum(one.extent.bytes for together in by_blob.values() for one in together) > read_limit
+    ):
         random.shuffle(order)
-    return {one for missing in each(lost_in, order) for one in missing}
+    return {one for missing in parallel_map(lost_in, order) for one in missing}
 
 
-def sizes(blobs: Blobs, names: Iterable[str], below: str, *, listed_from: int = _LISTED_FROM) -> dict[str, int]:
+def sizes(blobs: Blobs, names: Iterable[str], prefix: str, *, listed_from: int = _LISTED_FROM) -> dict[str, int]:
     """Sizes of the blobs that exist."""
     wanted = set(names)
     found: dict[str, int] = {}
     if len(wanted) >= listed_from:
-        for number, blob in enumerate(blobs.list(below)):
+        for number, blob in enumerate(blobs.list(prefix)):
             if number >= _LISTED_AT_MOST * len(wanted):
                 break
             if blob.name in wanted:
@@ -139,15 +142,15 @@ def sizes(blobs: Blobs, names: Iterable[str], below: str, *, listed_from: int = 
             return None
 
     unseen = sorted(wanted - found.keys())
-    asked = zip(unseen, each(size_of, unseen), strict=True)
+    asked = zip(unseen, parallel_map(size_of, unseen), strict=True)
     return found | {name: size for name, size in asked if size is not None}
 
 
-def each(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """Map a function over a sequence, :data:`AT_ONCE` calls at the same time."""
-    if len(items) < 2 or AT_ONCE < 2:
+def parallel_map(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """Map a function over a sequence, :data:`CONCURRENT_REQUESTS` calls at the same time."""
+    if len(items) < 2 or CONCURRENT_REQUESTS < 2:
         return [function(one) for one in items]
-    with ThreadPoolExecutor(min(AT_ONCE, len(items)), "statecore-verify") as pool:
+    with ThreadPoolExecutor(min(CONCURRENT_REQUESTS, len(items)), "statecore-verify") as pool:
         try:
             return list(pool.map(function, items))
         except BaseException:
@@ -172,28 +175,28 @@ class _Budget:
 
 
 def _lost_in_blob(
-    blobs: Blobs, found: Blob, together: Sequence[NamedFile], at_hand: Mapping[str, Path], budget: _Budget
+    blobs: Blobs, found: Blob, files: Sequence[NamedFile], local_files: Mapping[str, Path], budget: _Budget
 ) -> list[NamedFile]:
     """Files of one blob that are missing or damaged."""
-    missing = [one for one in together if one.extent.start + one.extent.bytes > found.size]
-    rest = [one for one in together if one not in missing]
+    missing = [one for one in files if one.extent.start + one.extent.bytes > found.size]
+    rest = [one for one in files if one not in missing]
     if not rest or not budget.take(sum(one.extent.bytes for one in rest)):
         return missing
     if found.checksum is not None:
-        expected = _checksum_of_files(rest, at_hand, found)
+        expected = _checksum_of_files(rest, local_files, found)
         if expected in (None, found.checksum):
             return missing
         for one in rest:
-            refuse_changed(at_hand[one.sha256], one.extent.bytes, one.sha256)
-        return list(together)
+            refuse_changed(local_files[one.sha256], one.extent.bytes, one.sha256)
+        return list(files)
     path = blobs.local_path(found.name)
     if path is None:
         return missing
-    return missing + [one for one in rest if not _holds(path, one, at_hand.get(one.sha256))]
+    return missing + [one for one in rest if not _holds(path, one, local_files.get(one.sha256))]
 
 
-def _holds(path: Path, one: NamedFile, at_hand: Path | None) -> bool:
-    if at_hand is not None and one.extent.start == 0 and _is_same(path, at_hand):
+def _holds(path: Path, one: NamedFile, local_file: Path | None) -> bool:
+    if local_file is not None and one.extent.start == 0 and _is_same(path, local_file):
         return True
     return _hash_of(path, one.extent.start, one.extent.bytes) == one.sha256
 
@@ -226,17 +229,17 @@ def _hash_of(path: Path, start: int, size: int) -> str | None:
     return digest.hexdigest()
 
 
-def _checksum_of_files(files: Sequence[NamedFile], at_hand: Mapping[str, Path], found: Blob) -> Checksum | None:
+def _checksum_of_files(files: Sequence[NamedFile], local_files: Mapping[str, Path], found: Blob) -> Checksum | None:
     """The expected checksum of a blob made of these files; ``None`` unless all of them are local and cover it."""
     assert found.checksum is not None
     end = 0
     for one in files:
-        if one.extent.start != end or one.sha256 not in at_hand:
+        if one.extent.start != end or one.sha256 not in local_files:
             return None
         end += one.extent.bytes
     if end != found.size:
         return None
-    paths = [at_hand[one.sha256] for one in files]
+    paths = [local_files[one.sha256] for one in files]
     if len(paths) == 1:
         return _checksum_of(paths[0], found.checksum.part)
     return _checksum_of(b"".join(_content(path) for path in paths), found.checksum.part)

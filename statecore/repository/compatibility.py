@@ -34,7 +34,7 @@ class Difference(NamedTuple):
     """A difference between a store and its declaration: ``what`` (``kind``), as the snapshot has it, as declared."""
 
     what: str
-    there: str
+    found: str
     declared: str
 
 

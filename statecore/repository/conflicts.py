@@ -11,7 +11,7 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head_reader import HeadReader, HeadState
 from statecore.repository.manifest import TaskManifest, TaskManifestReference
 from statecore.repository.snapshot_composition import ReadPosition, stores_behind
-from statecore.repository.task_manifest_structure import check_consistent
+from statecore.repository.task_manifest_validation import check_consistent
 
 Rebase = Callable[[TaskManifest, TaskManifest], TaskManifest | None]
 """Combines the task manifest of a job with that of the newest snapshot; ``None`` where the newest snapshot has all of
@@ -22,21 +22,21 @@ it. Raises ``Fenced`` where they do not fit together."""
 class PublicationRequest:
     """A publication request; see :meth:`statecore.repository.publication.Publication.publish`."""
 
-    parts: tuple[TaskManifest, ...]
+    task_manifests: tuple[TaskManifest, ...]
     whole: bool
     tasks: Collection[str] | None
     rebase: Rebase | None
     refused: Collection[tuple[str, str]]
-    cuts: Mapping[str, ReadPosition]
+    read_positions: Mapping[str, ReadPosition]
 
     @property
-    def made(self) -> set[str]:
+    def built(self) -> set[str]:
         """Tasks of the request's task manifests."""
-        return {part.task for part in self.parts}
+        return {part.task for part in self.task_manifests}
 
     def drops(self, task: str) -> bool:
         """Whether the publication drops a task that the job has not made."""
-        return task not in self.made and (self.whole or (self.tasks is not None and task not in self.tasks))
+        return task not in self.built and (self.whole or (self.tasks is not None and task not in self.tasks))
 
 
 class Conflicts:
@@ -50,11 +50,11 @@ class Conflicts:
         then, now = self._begun.references, current.references
         return {task for task in then.keys() | now.keys() if _hash(then.get(task)) != _hash(now.get(task))}
 
-    def refuse(self, current: HeadState, wanted: PublicationRequest) -> None:
+    def refuse(self, current: HeadState, request: PublicationRequest) -> None:
         """Refuse to replace what other jobs have published since the job began."""
         if current.generation < self._begun.generation:
             raise (
-                self._app_repository.lost_head()
+                self._app_repository.lost_head_error()
                 if current.head is None
                 else self._fenced("the head has gone back", reason="head-reverted")
             )
@@ -62,26 +62,30 @@ class Conflicts:
             raise self._fenced(
                 "the head was rebuilt (statecore repair head) while this job was running", reason="head-recreated"
             )
-        rebased = wanted.made & current.references.keys() if wanted.rebase is not None else set()
-        theirs = sorted(task for task in self.changed(current) - rebased if task in wanted.made or wanted.drops(task))
+        rebased = request.built & current.references.keys() if request.rebase is not None else set()
+        theirs = sorted(
+            task for task in self.changed(current) - rebased if task in request.built or request.drops(task)
+        )
         if theirs:
             raise self._fenced(
                 f"another job has published {', '.join(theirs[:5])} since", reason="tasks-published", tasks=theirs
             )
 
-    def rebased(self, current: HeadState, wanted: PublicationRequest) -> list[TaskManifest]:
+    def rebased(self, current: HeadState, request: PublicationRequest) -> list[TaskManifest]:
         """The job's task manifests based on the newest snapshot, without those that it has already."""
-        there = self._reader.parts(reference for task, reference in current.references.items() if task in wanted.made)
+        there = self._reader.task_manifests(
+            reference for task, reference in current.references.items() if task in request.built
+        )
         made = []
-        for part in wanted.parts:
+        for part in request.task_manifests:
             theirs = there.get(part.task)
-            mine = part if theirs is None or wanted.rebase is None else wanted.rebase(part, theirs.part)
+            mine = part if theirs is None or request.rebase is None else request.rebase(part, theirs.manifest)
             if mine is None:
                 continue
             if theirs is not None:
-                self._refuse_older_stores(mine, theirs.part, wanted.refused)
+                self._refuse_older_stores(mine, theirs.manifest, request.refused)
             made.append(mine)
-        if wanted.rebase is not None:
+        if request.rebase is not None:
             check_consistent(made)
         return made
 
@@ -90,7 +94,7 @@ class Conflicts:
     ) -> None:
         """Refuse a store that ends before the published one."""
         begun = self._begun.references.get(part.task)
-        known = {} if begun is None else _identities(self._reader.parts([begun])[part.task].part)
+        known = {} if begun is None else _identities(self._reader.task_manifests([begun])[part.task].manifest)
         now = _identities(there)
         for store, end, other in stores_behind(part, there):
             if (part.task, store.store) in refused and known.get(store.store) == now[store.store]:
@@ -109,8 +113,8 @@ class Conflicts:
         return Fenced(
             f"Nothing was published for {self._app_repository.application_id}: {why}.",
             code="publication-conflict",
-            action=f"Check which jobs publish to it ({self._app_repository.read}), and start a new job (under a new "
-            "request id). A job that reads everything needs the checkpoints paused while it runs.",
+            action=f"Check which jobs publish to it ({self._app_repository.list_command}), and start a new "
+            "job (under a new request id). A job that reads everything needs the checkpoints paused while it runs.",
             application_id=self._app_repository.application_id,
             repository=self._app_repository.url,
             **context,

@@ -12,7 +12,7 @@ from statecore.documents import DocumentType
 from statecore.errors import Invalid, NotFound
 from statecore.images.model import StoreDigest
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.blob_verification import each
+from statecore.repository.blob_verification import parallel_map
 
 
 @dataclass(frozen=True)
@@ -44,22 +44,22 @@ _DOCUMENT = DocumentType(
 )
 
 
-def keep_content(app_repository: ApplicationRepository, identity: str, content: StoreDigest, made_by: str) -> None:
+def save_digest(app_repository: ApplicationRepository, identity: str, content: StoreDigest, made_by: str) -> None:
     """Save a store's content digest, replacing one that cannot be read."""
     document = _DOCUMENT.encode(SavedDigest(identity, content.rows, content.bytes, content.digest, made_by))
     name = app_repository.names.content(identity)
-    if not app_repository.blobs.put_if_absent(name, document) and known_content(app_repository, identity) is None:
+    if not app_repository.blobs.put_if_absent(name, document) and saved_digest(app_repository, identity) is None:
         app_repository.blobs.delete(name)
         app_repository.blobs.put_if_absent(name, document)
 
 
-def known_contents(app_repository: ApplicationRepository, identities: Sequence[str]) -> dict[str, StoreDigest]:
+def saved_digests(app_repository: ApplicationRepository, identities: Sequence[str]) -> dict[str, StoreDigest]:
     """Saved content digests by identity, of the stores that have one."""
-    found = each(lambda identity: known_content(app_repository, identity), identities)
+    found = parallel_map(lambda identity: saved_digest(app_repository, identity), identities)
     return {identity: content for identity, content in zip(identities, found, strict=True) if content is not None}
 
 
-def known_content(app_repository: ApplicationRepository, identity: str) -> StoreDigest | None:
+def saved_digest(app_repository: ApplicationRepository, identity: str) -> StoreDigest | None:
     """A store's saved content digest; ``None`` where there is none that can be read."""
     try:
         found = _DOCUMENT.decode(app_repository.blobs.get(app_repository.names.content(identity)))

@@ -41,7 +41,7 @@ _PARTIAL = "partial"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RemoteFile:
     """A file to download.
 
     Attributes:
@@ -58,7 +58,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Downloaded:
+class DownloadResult:
     """What was downloaded and what existed.
 
     Attributes:
@@ -78,22 +78,22 @@ class Downloaded:
 
 def download(
     app_repository: ApplicationRepository,
-    wanted: Iterable[Wanted],
+    files: Iterable[RemoteFile],
     directory: Path,
     *,
-    at_hand: Mapping[str, Path] | None = None,
+    local_files: Mapping[str, Path] | None = None,
     advance: Callable[[int], None] = lambda _: None,
     keeps: bool = True,
     piece_bytes: int = PIECE_BYTES,
-) -> Downloaded:
+) -> DownloadResult:
     """Download files into ``<directory>/files``, except those that exist there."""
     with translated_errors(directory, keeps=keeps):
         make_directories(directory / FILES)
         make_directories(directory / _PARTIAL)
-    local = at_hand or {}
-    missing: list[Wanted] = []
+    local = local_files or {}
+    missing: list[RemoteFile] = []
     kept = kept_bytes = 0
-    for one in {one.sha256: one for one in wanted}.values():
+    for one in {one.sha256: one for one in files}.values():
         if _exists(one, directory, local.get(one.sha256)):
             kept, kept_bytes = kept + 1, kept_bytes + one.extent.bytes
             advance(one.extent.bytes)
@@ -109,10 +109,10 @@ def download(
     finally:
         for each in chain.from_iterable(incoming):
             each.file.discard()
-    return Downloaded(sum(one.extent.bytes for one in missing), len(missing), kept_bytes, kept, hashed)
+    return DownloadResult(sum(one.extent.bytes for one in missing), len(missing), kept_bytes, kept, hashed)
 
 
-def forget_partial(directory: Path) -> None:
+def delete_partial(directory: Path) -> None:
     """Delete partial files of killed jobs; the caller must be the only user of the directory."""
     shutil.rmtree(directory / _PARTIAL, ignore_errors=True)
 
@@ -145,7 +145,7 @@ def _fetch_all(
     return hashed
 
 
-def _exists(one: Wanted, directory: Path, at_hand: Path | None) -> bool:
+def _exists(one: RemoteFile, directory: Path, local_file: Path | None) -> bool:
     final = directory / FILES / one.sha256
     partial = directory / _PARTIAL / uuid.uuid4().hex
     with translated_errors(final), suppress(FileNotFoundError):
@@ -153,9 +153,9 @@ def _exists(one: Wanted, directory: Path, at_hand: Path | None) -> bool:
             if final.stat().st_size == one.extent.bytes:
                 return True
             final.unlink()
-        if at_hand is not None:
+        if local_file is not None:
             try:
-                link_or_copy(at_hand, partial)
+                link_or_copy(local_file, partial)
                 sync_file(partial)  # a copy counts as partial until it is complete
                 partial.replace(final)
             except OSError:
@@ -165,11 +165,11 @@ def _exists(one: Wanted, directory: Path, at_hand: Path | None) -> bool:
     return False
 
 
-def _adjacent_groups(wanted: Sequence[Wanted], piece_bytes: int) -> list[list[Wanted]]:
+def _adjacent_groups(files: Sequence[RemoteFile], piece_bytes: int) -> list[list[RemoteFile]]:
     """Group adjacent files up to one piece per request; a large file is alone; largest group first."""
-    groups: list[list[Wanted]] = []
+    groups: list[list[RemoteFile]] = []
     room = 0
-    for one in sorted(wanted, key=lambda one: (one.extent.blob, one.extent.start)):
+    for one in sorted(files, key=lambda one: (one.extent.blob, one.extent.start)):
         extent = one.extent
         if groups and extent.bytes <= room:
             last = groups[-1][-1].extent
@@ -186,7 +186,7 @@ def _adjacent_groups(wanted: Sequence[Wanted], piece_bytes: int) -> list[list[Wa
 class _Incoming:
     """A file being downloaded."""
 
-    wanted: Wanted
+    remote: RemoteFile
     file: ResumableFile
 
 
@@ -200,7 +200,7 @@ class _Piece:
 
 
 def _pieces(files: Sequence[_Incoming], piece_bytes: int) -> Iterator[_Piece]:
-    first, size = files[0].wanted.extent, sum(one.wanted.extent.bytes for one in files)
+    first, size = files[0].remote.extent, sum(one.remote.extent.bytes for one in files)
     for at in range(0, max(1, size), piece_bytes):
         yield _Piece(Extent(first.blob, first.start + at, min(piece_bytes, size - at)), files, at)
 
@@ -209,41 +209,41 @@ def _fetch_piece(
     app_repository: ApplicationRepository, piece: _Piece, directory: Path
 ) -> Iterator[tuple[str, FileState | None]]:
     """Download a piece; yield the files that are complete with it, and their state when hashed."""
-    extent, first = piece.extent, piece.files[0].wanted
+    extent, first = piece.extent, piece.files[0].remote
     content = app_repository.read(extent, first.what, **first.context) if extent.bytes else b""
     if len(content) != extent.bytes:
         raise _truncated(app_repository, first)
     left, start = memoryview(content), piece.start
     for one in piece.files:
-        mine = left[: one.wanted.extent.bytes - start]
+        mine = left[: one.remote.extent.bytes - start]
         if one.file.take(start, mine):
-            if one.file.sha256 != one.wanted.sha256:
-                raise _damaged(app_repository, one.wanted)
-            yield one.wanted.sha256, one.file.finish(directory / FILES / one.wanted.sha256)
+            if one.file.sha256 != one.remote.sha256:
+                raise _damaged(app_repository, one.remote)
+            yield one.remote.sha256, one.file.finish(directory / FILES / one.remote.sha256)
         left, start = left[len(mine) :], 0
 
 
-def _damaged(app_repository: ApplicationRepository, one: Wanted) -> Corrupted:
+def _damaged(app_repository: ApplicationRepository, one: RemoteFile) -> Corrupted:
     return Corrupted(
         f"{one.what} is damaged: the SHA-256 of the {one.extent.bytes} bytes from {one.extent.start} of "
         f"{one.extent.blob} in {app_repository.url} differs from that recorded.",
         code="blob-damaged",
-        action=app_repository.instead,
+        action=app_repository.fallback_advice,
         **_where(app_repository, one),
     )
 
 
-def _truncated(app_repository: ApplicationRepository, one: Wanted) -> Corrupted:
+def _truncated(app_repository: ApplicationRepository, one: RemoteFile) -> Corrupted:
     return Corrupted(
         f"{one.what} is shorter than it should be: the blob {one.extent.blob} in {app_repository.url} has fewer than "
         f"{one.extent.start + one.extent.bytes} bytes.",
         code="blob-truncated",
-        action=app_repository.instead,
+        action=app_repository.fallback_advice,
         **_where(app_repository, one),
     )
 
 
-def _where(app_repository: ApplicationRepository, one: Wanted) -> dict[str, Any]:
+def _where(app_repository: ApplicationRepository, one: RemoteFile) -> dict[str, Any]:
     extent = one.extent
     where = {"repository": app_repository.url, "blob": extent.blob, "start": extent.start, "bytes": extent.bytes}
     return {**one.context, **where}

@@ -46,14 +46,14 @@ class HeadReader:
         with self._app_repository.read_to_publish():
             return HeadState(head, None if newest is None else self._app_repository.manifest(newest))
 
-    def parts(self, references: Iterable[TaskManifestReference]) -> Mapping[str, ReadTaskManifest]:
+    def task_manifests(self, references: Iterable[TaskManifestReference]) -> Mapping[str, ReadTaskManifest]:
         """Task manifests by task; those in one blob are read in one request."""
         wanted = list(references)
         with self._app_repository.read_to_publish():
-            found = self._app_repository.parts([one for one in wanted if one.sha256 not in self.known])
+            found = self._app_repository.task_manifests([one for one in wanted if one.sha256 not in self.known])
         self.known |= {one.sha256: found[one.task] for one in wanted if one.task in found}
         return {one.task: self._as_known(one) for one in wanted}
 
     def _as_known(self, reference: TaskManifestReference) -> ReadTaskManifest:
         read = self.known[reference.sha256]
-        return read._replace(part=read.part.as_of(reference.cut_ms, reference.horizon_ms))
+        return read._replace(manifest=read.manifest.as_of(reference.cut_ms, reference.horizon_ms))

@@ -36,9 +36,9 @@ from statecore.errors import Corrupted, Fenced, Invalid, NotFound
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import HEAD, Head, ReadHead, SnapshotEntry, decoded_head, encoded_head
 from statecore.repository.manifest import MANIFEST, Manifest, min_known, new_bytes
-from statecore.repository.repository import MARK_NAME, refuse_another_descriptor
+from statecore.repository.repository import DESCRIPTOR_NAME, check_descriptor_unchanged
 from statecore.repository.retention import retained_entries
-from statecore.repository.verification import AT_ONCE, Damage, Verification
+from statecore.repository.verification import CONCURRENT_REQUESTS, Damage, Verification
 
 _GREATEST = 1 << 53
 """Numbers of a damaged head that are not below this are ignored."""
@@ -47,7 +47,7 @@ _UNNAMED = "the head that is there does not name it"
 _OLDER = "it is older than the checkpoints and compactions that a head names"
 
 
-class LeftOut(NamedTuple):
+class ExcludedSnapshot(NamedTuple):
     """A manifest, or a snapshot, that the new head does not name.
 
     Attributes:
@@ -63,21 +63,21 @@ class LeftOut(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RepairPlan:
+class HeadRepairPlan:
     """What a repair would do.
 
     Attributes:
-        wrong: what is wrong with the head; ``None`` where no repair is needed.
+        problem: what is wrong with the head; ``None`` where no repair is needed.
         head: the new head; the present one where no repair is needed.
-        left_out: what that head does not name.
+        excluded: what that head does not name.
         document: the bytes of the new head; empty where no repair is needed.
         expected: the version of the head that was read; ``None`` where there was none.
         code: the code of what is wrong; empty where no repair is needed.
     """
 
-    wrong: str | None
+    problem: str | None
     head: Head
-    left_out: tuple[LeftOut, ...]
+    excluded: tuple[ExcludedSnapshot, ...]
     document: bytes
     expected: str | None
     code: str = ""
@@ -95,7 +95,7 @@ class _Found(NamedTuple):
         return one.epoch, one.generation, one.made, one.snapshot
 
 
-def plan_repair(app_repository: ApplicationRepository, advance: Callable[[], None] = lambda: None) -> RepairPlan:
+def plan_repair(app_repository: ApplicationRepository, advance: Callable[[], None] = lambda: None) -> HeadRepairPlan:
     """Inspect a head and plan its repair; ``advance`` is called for each snapshot. Nothing is changed."""
     pointed = app_repository.pointers.read(app_repository.names.head)
     if pointed is None:
@@ -103,7 +103,10 @@ def plan_repair(app_repository: ApplicationRepository, advance: Callable[[], Non
     _refuse_other_release(HEAD, pointed.content)
     try:
         found = decoded_head(
-            pointed.content, app_repository.repository.mark.id, app_repository.application_id, app_repository.repair
+            pointed.content,
+            app_repository.repository.descriptor.id,
+            app_repository.application_id,
+            app_repository.repair_command,
         )
     except (Corrupted, Invalid) as error:
         return _plan_of_manifests(
@@ -112,11 +115,11 @@ def plan_repair(app_repository: ApplicationRepository, advance: Callable[[], Non
     return _plan_of_readable_head(app_repository, ReadHead(found.value, found.raw, pointed.version), advance)
 
 
-def apply_repair(app_repository: ApplicationRepository, plan: RepairPlan) -> None:
+def apply_repair(app_repository: ApplicationRepository, plan: HeadRepairPlan) -> None:
     """Swap the head as planned."""
-    if plan.wrong is None:
+    if plan.problem is None:
         return
-    refuse_another_descriptor(app_repository.repository)
+    check_descriptor_unchanged(app_repository.repository)
     if app_repository.pointers.swap(app_repository.names.head, plan.document, plan.expected) is None:
         found = app_repository.pointers.read(app_repository.names.head)
         if found is not None and found.content == plan.document:
@@ -125,8 +128,8 @@ def apply_repair(app_repository: ApplicationRepository, plan: RepairPlan) -> Non
             f"The head of {app_repository.application_id} was swapped by another process during the inspection; "
             "nothing was changed.",
             code="head-changed",
-            action=f"List the snapshots: {app_repository.look}; then, where that is still needed: "
-            f"{app_repository.repair}",
+            action=f"List the snapshots: {app_repository.list_command}; then, where that is still needed: "
+            f"{app_repository.repair_command}",
             application_id=app_repository.application_id,
             repository=app_repository.url,
         )
@@ -134,28 +137,30 @@ def apply_repair(app_repository: ApplicationRepository, plan: RepairPlan) -> Non
 
 def _plan_of_readable_head(
     app_repository: ApplicationRepository, read: ReadHead, advance: Callable[[], None]
-) -> RepairPlan:
+) -> HeadRepairPlan:
     """Plan for a readable head: without the snapshots that cannot be read."""
     with Verification(app_repository, tolerated=(Corrupted,)) as verification:
         verified = verification.snapshots(read.head.snapshots, advance)
-    damaged = [LeftOut(one.entry.snapshot, _describe(one.damage), _code(one.damage)) for one in verified if one.damage]
+    damaged = [
+        ExcludedSnapshot(one.entry.snapshot, _describe(one.damage), _code(one.damage)) for one in verified if one.damage
+    ]
     named = {entry.snapshot for entry in read.head.snapshots}
     if not damaged:
         there = [
             _snapshot_of_name(app_repository, blob.name)
             for blob in app_repository.blobs.list(app_repository.names.manifests)
         ]
-        unnamed = tuple(LeftOut(one, _UNNAMED, "not-named") for one in there if one not in named)
-        return RepairPlan(None, read.head, unnamed, b"", read.version)
+        unnamed = tuple(ExcludedSnapshot(one, _UNNAMED, "not-named") for one in there if one not in named)
+        return HeadRepairPlan(None, read.head, unnamed, b"", read.version)
     manifests, unread, _ = _manifests(app_repository)
-    others = [LeftOut(one, _UNNAMED, "not-named") for one in sorted(manifests) if one not in named]
+    others = [ExcludedSnapshot(one, _UNNAMED, "not-named") for one in sorted(manifests) if one not in named]
     whole = tuple(one.entry for one in verified if not one.damage)
     head = _next_head(
         app_repository, whole, manifests.values(), {"epoch": read.head.epoch, "generation": read.head.generation}
     )
     wrong = f"of {len(named)} snapshots that it names {len(damaged)} cannot be read"
     left_out = (*damaged, *others, *(one for one in unread if one.snapshot not in named))
-    return RepairPlan(wrong, head, left_out, encoded_head(head, read.raw), read.version, "snapshots-damaged")
+    return HeadRepairPlan(wrong, head, left_out, encoded_head(head, read.raw), read.version, "snapshots-damaged")
 
 
 def _plan_of_manifests(
@@ -164,7 +169,7 @@ def _plan_of_manifests(
     expected: str | None,
     known: Mapping[str, int],
     advance: Callable[[], None],
-) -> RepairPlan:
+) -> HeadRepairPlan:
     """Plan a head from the manifests; ``problem`` is what is wrong with the old one, and its code."""
     wrong, code = problem
     manifests, left_out, foreign_ids = _manifests(app_repository)
@@ -187,7 +192,7 @@ def _plan_of_manifests(
         for name, found in manifests.items():
             damage = verification.damage(found.manifest)
             if damage:
-                left_out.append(LeftOut(name, _describe(damage), _code(damage)))
+                left_out.append(ExcludedSnapshot(name, _describe(damage), _code(damage)))
             else:
                 usable[name] = found
             advance()
@@ -198,11 +203,11 @@ def _plan_of_manifests(
         why = "no published snapshot refers to it"
         if rival is not None:
             why += f": {rival.manifest.snapshot} was published instead"
-        left_out.append(LeftOut(name, why, "not-connected" if rival is None else "superseded"))
+        left_out.append(ExcludedSnapshot(name, why, "not-connected" if rival is None else "superseded"))
     entries, older = _entries(app_repository, chain)
-    left_out += [LeftOut(name, _OLDER, "older") for name in older]
+    left_out += [ExcludedSnapshot(name, _OLDER, "older") for name in older]
     head = _next_head(app_repository, entries, manifests.values(), known)
-    return RepairPlan(wrong, head, tuple(left_out), encoded_head(head, None), expected, code)
+    return HeadRepairPlan(wrong, head, tuple(left_out), encoded_head(head, None), expected, code)
 
 
 def _foreign_manifests(app_repository: ApplicationRepository, ids: Sequence[str]) -> Invalid:
@@ -210,42 +215,44 @@ def _foreign_manifests(app_repository: ApplicationRepository, ids: Sequence[str]
     init = shlex.join(["statecore", "init", "--repository", app_repository.url])
     return Invalid(
         f"All manifests of {app_repository.application_id} in {app_repository.url} that can be read are of the "
-        f"repository {', '.join(ids[:5])}, and this one is {app_repository.repository.mark.id}. Nothing was changed: "
-        "the new head would be empty.",
+        f"repository {', '.join(ids[:5])}, and this one is {app_repository.repository.descriptor.id}. "
+        "Nothing was changed: the new head would be empty.",
         code="repository-id-mismatch",
-        action=f"If the repository descriptor was lost and replaced, delete {MARK_NAME} there and run init, "
+        action=f"If the repository descriptor was lost and replaced, delete {DESCRIPTOR_NAME} there and run init, "
         f"which restores the id that heads and manifests carry ({init}). If the manifests were copied here, move them "
-        f"away and run this again: {app_repository.repair} --apply",
-        repository_id=app_repository.repository.mark.id,
+        f"away and run this again: {app_repository.repair_command} --apply",
+        repository_id=app_repository.repository.descriptor.id,
         found_repository_ids=list(ids[:5]),
         application_id=app_repository.application_id,
         repository=app_repository.url,
     )
 
 
-def _manifests(app_repository: ApplicationRepository) -> tuple[dict[str, _Found], list[LeftOut], list[str]]:
+def _manifests(app_repository: ApplicationRepository) -> tuple[dict[str, _Found], list[ExcludedSnapshot], list[str]]:
     """Readable manifests of this application by snapshot, newest first; the others; ids of other repositories found."""
     names = [blob.name for blob in app_repository.blobs.list(app_repository.names.manifests)]
     found: list[_Found] = []
-    left_out: list[LeftOut] = []
+    left_out: list[ExcludedSnapshot] = []
     others: set[str] = set()
-    with ThreadPoolExecutor(AT_ONCE, "statecore-verify") as pool:
+    with ThreadPoolExecutor(CONCURRENT_REQUESTS, "statecore-verify") as pool:
         for name, content in zip(names, pool.map(lambda name: _content(app_repository, name), names), strict=True):
             snapshot = _snapshot_of_name(app_repository, name)
             if content is None:
-                left_out.append(LeftOut(snapshot, "it was deleted during the inspection", "deleted"))
+                left_out.append(ExcludedSnapshot(snapshot, "it was deleted during the inspection", "deleted"))
                 continue
             _refuse_other_release(MANIFEST, content)
             try:
                 manifest = MANIFEST.decode(content)
-                if manifest.repository != app_repository.repository.mark.id:
+                if manifest.repository != app_repository.repository.descriptor.id:
                     others.add(manifest.repository)
                 app_repository.check_own(manifest)
             except Invalid as error:
-                left_out.append(LeftOut(snapshot, error.what, error.code))
+                left_out.append(ExcludedSnapshot(snapshot, error.what, error.code))
                 continue
             if app_repository.names.manifest(manifest.snapshot) != name:
-                left_out.append(LeftOut(snapshot, f"it is a copy of the manifest of {manifest.snapshot}", "copy"))
+                left_out.append(
+                    ExcludedSnapshot(snapshot, f"it is a copy of the manifest of {manifest.snapshot}", "copy")
+                )
                 continue
             found.append(_Found(manifest, sha256(content).hexdigest()))
     found.sort(key=lambda one: one.order, reverse=True)
@@ -319,10 +326,10 @@ def _new_bytes(app_repository: ApplicationRepository, manifest: Manifest, before
     changed = [part for part in manifest.parts if part.task not in older or older[part.task].sha256 != part.sha256]
 
     now, known = (
-        app_repository.parts(changed),
-        app_repository.parts([older[part.task] for part in changed if part.task in older]),
+        app_repository.task_manifests(changed),
+        app_repository.task_manifests([older[part.task] for part in changed if part.task in older]),
     )
-    return new_bytes([read.part for read in now.values()], [read.part for read in known.values()])
+    return new_bytes([read.manifest for read in now.values()], [read.manifest for read in known.values()])
 
 
 def _next_head(
@@ -332,7 +339,9 @@ def _next_head(
     found = [one.manifest for one in manifests]
     epoch = max([known.get("epoch", 0), *(one.epoch for one in found)])
     generation = max([known.get("generation", 0), *(one.generation for one in found)])
-    return Head(app_repository.repository.mark.id, app_repository.application_id, epoch + 1, generation + 1, entries)
+    return Head(
+        app_repository.repository.descriptor.id, app_repository.application_id, epoch + 1, generation + 1, entries
+    )
 
 
 def _code(damage: Mapping[str, Damage]) -> str:

@@ -1,14 +1,24 @@
-"""The identity of a store in a snapshot: what an image of it will have, computed without building one."""
+"""The identity of a store in a snapshot (what an image of it will have, without building one), and of a base."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
+from hashlib import sha256
 
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.identity import image_identity
-from statecore.repository.bases import base_identity
-from statecore.repository.manifest import StoredDatabase
+from statecore.repository.manifest import BaseFile, StoredDatabase
+
+
+def base_identity(files: Iterable[BaseFile]) -> str:
+    """The identity of a base: a hash over the names and hashes of its files.
+
+    It begins with ``files:``; that of a base whose files are not read begins otherwise (:mod:`statecore.images.bases`).
+    """
+    listed = sorted([file.name, file.sha256] for file in files)
+    return f"files:{sha256(json.dumps(listed, separators=(',', ':')).encode()).hexdigest()}"
 
 
 def store_identity(

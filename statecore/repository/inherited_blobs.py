@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 
 from statecore.errors import Corrupted, Invalid, StatecoreError
 from statecore.repository.application_repository import ApplicationRepository, ReadTaskManifest
-from statecore.repository.blob_verification import each, sizes
+from statecore.repository.blob_verification import parallel_map, sizes
 from statecore.repository.manifest import StoreSnapshot, TaskManifestReference
 
 _MANY = 20
 
 
-def warnings_of(
+def missing_blob_warnings(
     app_repository: ApplicationRepository,
     references: Sequence[TaskManifestReference],
     stores: Mapping[str, Sequence[StoreSnapshot]],
@@ -60,10 +60,10 @@ def _damage(
     inherited = {task: list(found) for task, found in stores.items()}
     for reference in references:
         if (read := known.get(reference.sha256)) is not None:
-            inherited[reference.task] = list(read.part.stores)
+            inherited[reference.task] = list(read.manifest.stores)
         else:
             by_blob.setdefault(reference.extent.blob, []).append(reference)
-    for whole, wrong in each(lambda together: _read(app_repository, together), list(by_blob.values())):
+    for whole, wrong in parallel_map(lambda together: _read(app_repository, together), list(by_blob.values())):
         inherited |= whole
         damage |= wrong
     named = {extent.blob for found in inherited.values() for store in found for _, extent in store.extents}
@@ -83,7 +83,7 @@ def _read(
 ) -> tuple[dict[str, list[StoreSnapshot]], dict[str, str]]:
     """Stores of task manifests in one blob, by task; and damage, by task."""
     try:
-        return {task: list(read.part.stores) for task, read in app_repository.parts(together).items()}, {}
+        return {task: list(read.manifest.stores) for task, read in app_repository.task_manifests(together).items()}, {}
     except (Corrupted, Invalid) as error:
         if len(together) == 1:
             return {}, {together[0].task: error.what}

@@ -63,7 +63,7 @@ class Layout:
     def manifest(self, snapshot: str) -> str:
         return f"{self.manifests}{snapshot}.json"
 
-    def parts(self, sha256: str) -> str:
+    def task_manifests(self, sha256: str) -> str:
         """Blob of the task manifests that one job has written."""
         return f"{self._root}/parts/{sha256}"
 
@@ -89,7 +89,7 @@ class Layout:
         return f"{self.requests}{request}.{what}"
 
     @property
-    def under_way(self) -> str:
+    def in_progress_marker(self) -> str:
         """In-progress marker of a long checkpoint."""
         return f"{self.requests}checkpoint.under-way"
 

@@ -5,7 +5,7 @@ Damage is part of the answer, so damage of one snapshot hides no other. A read t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,13 +13,19 @@ from typing import NamedTuple
 from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
 from statecore.images.model import StoreDigest
 from statecore.repository.application_repository import ApplicationRepository, applications_in
-from statecore.repository.content_digests import known_contents
+from statecore.repository.content_digests import saved_digests
 from statecore.repository.head import Head, SnapshotEntry
 from statecore.repository.layout import NEWEST
 from statecore.repository.manifest import Manifest, StoreSnapshot, TaskManifestReference
 from statecore.repository.repository import Repository
-from statecore.repository.space_usage import held_bytes
-from statecore.repository.verification import AT_ONCE, Damage, Verification, VerifiedSnapshot
+from statecore.repository.verification import (
+    CONCURRENT_REQUESTS,
+    Damage,
+    TaskManifestKey,
+    Verification,
+    VerifiedSnapshot,
+    key_of,
+)
 
 _MANY = 10
 
@@ -30,12 +36,12 @@ class ApplicationView(NamedTuple):
     Attributes:
         application_id: the application.
         head: its head; ``None`` where nothing was published, or the head cannot be used.
-        trouble: why the head, or the newest manifest that it names, cannot be used; ``None`` where they can.
+        error: why the head, or the newest manifest that it names, cannot be used; ``None`` where they can.
     """
 
     application_id: str
     head: Head | None
-    trouble: StatecoreError | None
+    error: StatecoreError | None
 
 
 class TaskView(NamedTuple):
@@ -74,7 +80,7 @@ class SnapshotView:
 def list_applications(repository: Repository) -> list[ApplicationView]:
     """Every application that a repository has files of, by name."""
     app_repositories = [ApplicationRepository(repository, name) for name in applications_in(repository)]
-    with ThreadPoolExecutor(AT_ONCE, "statecore-verify") as pool:
+    with ThreadPoolExecutor(CONCURRENT_REQUESTS, "statecore-verify") as pool:
         return list(pool.map(list_application, app_repositories))
 
 
@@ -92,8 +98,8 @@ def list_application(app_repository: ApplicationRepository) -> ApplicationView:
     lost = Corrupted(
         f"The head of {name} in {app_repository.url} is missing although there are manifests.",
         code="head-missing",
-        action=f"Rebuild it from them; without --apply the command only shows the plan: {app_repository.repair} "
-        "--apply",
+        action="Rebuild it from them; without --apply the command only shows the plan: "
+        f"{app_repository.repair_command} --apply",
         repository=app_repository.url,
         application_id=name,
     )
@@ -112,7 +118,7 @@ def _trouble_of_newest(app_repository: ApplicationRepository, head: Head) -> Sta
 
 def require_snapshots(repository: Repository, views: Sequence[ApplicationView]) -> None:
     """Raise ``NotFound`` where a repository has neither snapshots nor anything damaged."""
-    if any(view.trouble is not None or (view.head is not None and view.head.newest) for view in views):
+    if any(view.error is not None or (view.head is not None and view.head.newest) for view in views):
         return
     begun = ", ".join(view.application_id for view in views)
     raise NotFound(
@@ -125,12 +131,16 @@ def require_snapshots(repository: Repository, views: Sequence[ApplicationView]) 
 
 
 def list_snapshots(
-    app_repository: ApplicationRepository, head: Head, advance: Callable[[], None] = lambda: None, *, held: bool = False
+    app_repository: ApplicationRepository,
+    head: Head,
+    advance: Callable[[], None] = lambda: None,
+    *,
+    space_usage: bool = False,
 ) -> list[VerifiedSnapshot]:
     """The snapshots that a head names, newest first, with damage of their manifests and task manifests."""
-    with Verification(app_repository, named=held) as verification:
+    with Verification(app_repository, count_file_bytes=space_usage) as verification:
         found = verification.snapshots(head.snapshots, advance)
-        return held_bytes(found, verification.named) if held else found
+        return held_bytes(found, verification.file_bytes) if space_usage else found
 
 
 def entry_of(app_repository: ApplicationRepository, head: Head, snapshot: str) -> SnapshotEntry:
@@ -159,10 +169,12 @@ def describe_snapshot(app_repository: ApplicationRepository, head: Head, snapsho
         if verified.manifest is None:
             return SnapshotView(entry, None, verified.damage[""], (), {})
         manifest = verified.manifest.value
-        whole = app_repository.parts([part for part in manifest.parts if part.task not in verified.damage])
+        whole = app_repository.task_manifests([part for part in manifest.parts if part.task not in verified.damage])
     tasks = tuple(
         TaskView(
-            part, () if part.task in verified.damage else whole[part.task].part.stores, verified.damage.get(part.task)
+            part,
+            () if part.task in verified.damage else whole[part.task].manifest.stores,
+            verified.damage.get(part.task),
         )
         for part in manifest.parts
     )
@@ -174,4 +186,37 @@ def _contents(app_repository: ApplicationRepository, tasks: Sequence[TaskView]) 
     stores = [store for task in tasks for store in task.stores]
     known = {store.identity: content for store in stores if (content := store.content) is not None}
     asked = sorted({store.identity for store in stores if not store.left_to_restore} - known.keys())
-    return known | known_contents(app_repository, asked)
+    return known | saved_digests(app_repository, asked)
+
+
+Files = Mapping[str, int]
+"""Bytes of files, by hash."""
+
+
+def held_bytes(found: Sequence[VerifiedSnapshot], files: Mapping[TaskManifestKey, Files]) -> list[VerifiedSnapshot]:
+    """Add to each snapshot the bytes of the files that no newer one names; 0 for the newest.
+
+    Each file counts once, at the newest snapshot that names it, so the sum over all but the newest is what the
+    repository has beyond the newest state. An older snapshot may name some of these files as well.
+
+    Returns:
+        The snapshots; with ``None`` where the bytes are unknown, because this one or a newer one is damaged.
+    """
+    counted: set[str] = set()
+    seen: set[TaskManifestKey] = set()
+    held: list[VerifiedSnapshot] = []
+    is_known = True
+    for number, one in enumerate(found):
+        is_known = is_known and not one.damage and one.manifest is not None
+        if one.manifest is None or not is_known:
+            held.append(one)
+            continue
+        new = {key_of(part) for part in one.manifest.value.parts} - seen
+        seen |= new
+        total = 0
+        for part in new:
+            for digest, size in files[part].items():
+                total += 0 if digest in counted else size
+                counted.add(digest)
+        held.append(one._replace(held_bytes=total if number else 0))
+    return held

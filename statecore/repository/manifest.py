@@ -314,12 +314,12 @@ class Manifest:
         """Bytes of all files that it names."""
         return sum(part.file_bytes for part in self.parts)
 
-    def part(self, task: str) -> TaskManifestReference | None:
+    def reference(self, task: str) -> TaskManifestReference | None:
         return next((part for part in self.parts if part.task == task), None)
 
 
 MANIFEST = DocumentType("manifest of a snapshot", VERSION, Manifest, OTHER_RELEASE, is_open=True, is_sealed=True)
-PART = DocumentType("task manifest", VERSION, TaskManifest, OTHER_RELEASE, is_open=True)
+TASK_MANIFEST = DocumentType("task manifest", VERSION, TaskManifest, OTHER_RELEASE, is_open=True)
 
 
 def verified_content(content: bytes, expected: str, what: str, action: str, **context: Any) -> bytes:

@@ -15,7 +15,7 @@ from statecore.errors import Invalid, Retryable
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import HEAD, ReadHead, SnapshotEntry
 from statecore.repository.listing import entry_of
-from statecore.repository.repository import refuse_another_descriptor
+from statecore.repository.repository import check_descriptor_unchanged
 
 NOTE_CHARACTERS = 200
 """Longest note, in characters."""
@@ -57,7 +57,7 @@ def _set(app_repository: ApplicationRepository, snapshot: str, *, pinned: bool, 
         wanted = replace(entry, pinned=pinned, note=entry.note if note is None else note)
         if entry == wanted:
             return Pinned(entry, changed=False)
-        refuse_another_descriptor(app_repository.repository)
+        check_descriptor_unchanged(app_repository.repository)
         if app_repository.pointers.swap(app_repository.names.head, _document(read, wanted), read.version) is not None:
             return Pinned(wanted, changed=True)
     raise Retryable(

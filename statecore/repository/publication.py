@@ -43,7 +43,7 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.conflicts import Conflicts, PublicationRequest, Rebase
 from statecore.repository.head import Head, SnapshotEntry, encoded_head
 from statecore.repository.head_reader import HeadReader, HeadState
-from statecore.repository.inherited_blobs import warnings_of
+from statecore.repository.inherited_blobs import missing_blob_warnings
 from statecore.repository.manifest import (
     MANIFEST,
     Manifest,
@@ -52,11 +52,11 @@ from statecore.repository.manifest import (
     min_known,
     new_bytes,
 )
-from statecore.repository.repository import refuse_another_descriptor
+from statecore.repository.repository import check_descriptor_unchanged
 from statecore.repository.retention import retained_entries
 from statecore.repository.snapshot_composition import ReadPosition, SnapshotComposition, compose, task_manifest_blob
-from statecore.repository.task_manifest_structure import check_consistent
-from statecore.repository.upload import put_whole
+from statecore.repository.task_manifest_validation import check_consistent
+from statecore.repository.upload import put_verified
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.writer import spec_hash, spec_to_mapping
 
@@ -76,7 +76,7 @@ class Published:
         file_bytes: bytes of all files that it names.
         new_bytes: bytes of those that the previous snapshot does not name.
         earlier: whether an earlier attempt of the same request had published it.
-        beside: snapshots of other jobs that were published while this one was built.
+        concurrent: snapshots of other jobs that were published while this one was built.
         warnings: what an operator should know of inherited and of dropped tasks.
         made_tasks: tasks whose task manifests were written for it; unknown (empty) for an earlier attempt.
         kept_tasks: tasks that stay as in the previous snapshot; likewise.
@@ -90,7 +90,7 @@ class Published:
     file_bytes: int
     new_bytes: int
     earlier: bool = False
-    beside: int = 0
+    concurrent: int = 0
     warnings: tuple[str, ...] = ()
     made_tasks: tuple[str, ...] = ()
     kept_tasks: tuple[str, ...] = ()
@@ -117,7 +117,7 @@ class Publication:
         self._put_blobs: set[str] = set()
         self._begun = self._reader.read()
         if self._begun.head is None and app_repository.has_lost_head():
-            raise app_repository.lost_head()  # publishing now would lose its snapshots
+            raise app_repository.lost_head_error()  # publishing now would lose its snapshots
         self._conflicts = Conflicts(app_repository, self._reader, self._begun)
 
     @property
@@ -130,9 +130,11 @@ class Publication:
         """The snapshots that were published when the job began, newest first."""
         return () if self._begun.head is None else self._begun.head.head.snapshots
 
-    def parts(self) -> dict[str, TaskManifest]:
+    def task_manifests(self) -> dict[str, TaskManifest]:
         """All task manifests of the newest snapshot when the job began, by task; read once."""
-        return {task: read.part for task, read in self._reader.parts(self._begun.references.values()).items()}
+        return {
+            task: read.manifest for task, read in self._reader.task_manifests(self._begun.references.values()).items()
+        }
 
     def earlier(self) -> Published | None:
         """What an earlier attempt of the same request has published, while the head names it."""
@@ -146,13 +148,13 @@ class Publication:
 
     def publish(
         self,
-        parts: Sequence[TaskManifest],
+        task_manifests: Sequence[TaskManifest],
         *,
         whole: bool,
         tasks: Collection[str] | None = None,
         rebase: Rebase | None = None,
         refused: Collection[tuple[str, str]] = frozenset(),
-        cuts: Mapping[str, ReadPosition] | None = None,
+        read_positions: Mapping[str, ReadPosition] | None = None,
         hourly: bool = False,
     ) -> Published | None:
         """Publish what a job has built.
@@ -163,25 +165,27 @@ class Publication:
         """
         if (earlier := self.earlier()) is not None:
             return earlier
-        check_consistent(parts)
+        check_consistent(task_manifests)
         self._faults.reach("publish.before-parts")
-        wanted = PublicationRequest(tuple(parts), whole, tasks, rebase, refused, cuts or {})
+        wanted = PublicationRequest(tuple(task_manifests), whole, tasks, rebase, refused, read_positions or {})
         current = self._begun
         for _ in range(_TRIES):
             self._conflicts.refuse(current, wanted)
             made = self._conflicts.rebased(current, wanted)
             new = self._composed(current, wanted, made)
-            if not new.has_news:
+            if not new.is_changed:
                 return None
             references = self._put_task_manifests(new)
             self._faults.reach("publish.after-parts")
-            size = new_bytes((one.part for one in new.written), (one.before.part for one in new.written if one.before))
+            size = new_bytes(
+                (one.manifest for one in new.written), (one.before.manifest for one in new.written if one.before)
+            )
             published = self._swap(current, self._manifest(current, references), size)
             if published is not None:
                 return replace(
                     published,
                     warnings=(*new.warnings, *self._warnings(current, new, published, hourly=hourly)),
-                    made_tasks=tuple(sorted(one.part.task for one in new.written)),
+                    made_tasks=tuple(sorted(one.manifest.task for one in new.written)),
                     kept_tasks=tuple(sorted(new.kept)),
                     dropped_tasks=new.dropped,
                 )
@@ -203,21 +207,25 @@ class Publication:
         return compose(
             made,
             current.references,
-            self._reader.parts,
+            self._reader.task_manifests,
             self._spec,
-            standing=wanted.made - {part.task for part in made},
+            unchanged=wanted.built - {part.task for part in made},
             whole=wanted.whole,
             tasks=wanted.tasks,
-            cuts={task: cut for task, cut in wanted.cuts.items() if task not in changed | wanted.made},
+            read_positions={
+                task: cut for task, cut in wanted.read_positions.items() if task not in changed | wanted.built
+            },
         )
 
     def _put_task_manifests(self, new: SnapshotComposition) -> Mapping[str, TaskManifestReference]:
         """Put the written task manifests; references to all task manifests of the snapshot."""
         if not new.written:
             return new.kept
-        name, content, references = task_manifest_blob(new, self._reader.known, self._app_repository.names.parts)
+        name, content, references = task_manifest_blob(
+            new, self._reader.known, self._app_repository.names.task_manifests
+        )
         if name not in self._put_blobs:
-            put_whole(self._app_repository.blobs, name, content, len(content))
+            put_verified(self._app_repository.blobs, name, content, len(content))
             self._put_blobs.add(name)
         return references
 
@@ -225,18 +233,18 @@ class Publication:
         self, current: HeadState, new: SnapshotComposition, published: Published, *, hourly: bool
     ) -> Iterable[str]:
         """Warnings about inherited files."""
-        stores = {one.part.task: one.part.stores if hourly else one.inherited for one in new.written}
+        stores = {one.manifest.task: one.manifest.stores if hourly else one.inherited for one in new.written}
         if hourly and current.manifest is not None and _hour(current.manifest.value.made) == _hour(published.made):
             return ()
-        return warnings_of(self._app_repository, list(new.kept.values()), stores, self._reader.known)
+        return missing_blob_warnings(self._app_repository, list(new.kept.values()), stores, self._reader.known)
 
-    def _manifest(self, current: HeadState, parts: Mapping[str, TaskManifestReference]) -> Manifest:
+    def _manifest(self, current: HeadState, references: Mapping[str, TaskManifestReference]) -> Manifest:
         now = datetime.fromtimestamp(self._clock(), UTC)
         newest = None if current.head is None else current.head.head.newest
         declared = {name: value for name, value in spec_to_mapping(self._spec).items() if name not in _NOT_DECLARED}
         return Manifest(
             snapshot=f"{now:%Y%m%dT%H%M%SZ}-{self._name()}",
-            repository=self._app_repository.repository.mark.id,
+            repository=self._app_repository.repository.descriptor.id,
             application_id=self._app_repository.application_id,
             epoch=current.epoch,
             generation=current.generation + 1,
@@ -248,7 +256,7 @@ class Publication:
             processing_guarantee=self._spec.processing_guarantee,
             spec=declared,
             spec_digest=spec_hash(self._spec),
-            parts=tuple(parts[task] for task in sorted(parts)),
+            parts=tuple(references[task] for task in sorted(references)),
         )
 
     def _swap(self, current: HeadState, manifest: Manifest, size: int) -> Published | None:
@@ -289,11 +297,11 @@ class Publication:
                 self._delete_manifest(name)
                 return None
         self._faults.reach("publish.after-head")
-        return _published(entry, beside=current.generation - self._begun.generation)
+        return _published(entry, concurrent=current.generation - self._begun.generation)
 
     def _refuse_another_descriptor(self, manifest: str) -> None:
         try:
-            refuse_another_descriptor(self._app_repository.repository)
+            check_descriptor_unchanged(self._app_repository.repository)
         except Fenced:
             self._delete_manifest(manifest)  # else it would carry the id of a repository that no longer exists
             raise
@@ -315,7 +323,7 @@ def _hour(made: str) -> str:
     return made[:13]
 
 
-def _published(entry: SnapshotEntry, *, earlier: bool = False, beside: int = 0) -> Published:
+def _published(entry: SnapshotEntry, *, earlier: bool = False, concurrent: int = 0) -> Published:
     return Published(
         entry.snapshot,
         entry.identity,
@@ -324,5 +332,5 @@ def _published(entry: SnapshotEntry, *, earlier: bool = False, beside: int = 0) 
         entry.file_bytes,
         entry.new_bytes,
         earlier,
-        beside,
+        concurrent,
     )

@@ -8,8 +8,8 @@ URLs are ``s3://bucket/prefix`` (:mod:`statecore.objectstore.s3_location`) and `
 machines share; with ``?copy=1`` no blob of it is a hard link of a file elsewhere
 (:class:`statecore.objectstore.directory.Sharing`). The descriptor is put before anything else and read whenever the
 repository is opened, so that a mistyped prefix is ``NotFound`` and not an empty repository, and a newer format is
-refused by name. A lost or damaged descriptor is restored with the id that heads and manifests carry
-(:mod:`statecore.repository.repository_id_recovery`).
+refused by name. A lost or damaged descriptor is restored with the id that heads and manifests carry: with another id
+all content would belong to another repository.
 """
 
 from __future__ import annotations
@@ -17,25 +17,28 @@ from __future__ import annotations
 import shlex
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 from weakref import WeakValueDictionary
 
 from statecore import __version__
-from statecore.documents import DocumentType
+from statecore.documents import DocumentType, parse_json
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound
 from statecore.objectstore.base import DEFAULT_RETRIES, Blobs, RetryPolicy
 from statecore.objectstore.directory import DirectoryBlobs, Sharing
 from statecore.objectstore.directory_pointers import DirectoryPointers
 from statecore.objectstore.pointers import Pointers, PointerValue
 from statecore.objectstore.probe import probe
-from statecore.repository.repository_id_recovery import recorded_ids
+from statecore.repository.head import HEAD
+from statecore.repository.layout import APPLICATIONS, Layout
+from statecore.repository.manifest import MANIFEST
 
-MARK_NAME = "repository.json"
+DESCRIPTOR_NAME = "repository.json"
 """Name of the descriptor's blob."""
 
 HASH = "sha256"
@@ -62,7 +65,7 @@ class RepositoryDescriptor:
     made_by: str
 
 
-MARK = DocumentType(
+DESCRIPTOR = DocumentType(
     "repository descriptor",
     0,
     RepositoryDescriptor,
@@ -92,26 +95,26 @@ class Repository(NamedTuple):
     """An open repository: its place and its descriptor."""
 
     place: Place
-    mark: RepositoryDescriptor
+    descriptor: RepositoryDescriptor
 
 
 class CreatedRepository(NamedTuple):
-    """Result of :func:`make_repository`.
+    """Result of :func:`create_repository`.
 
     Attributes:
         repository: the repository.
-        now: whether its descriptor was put now.
-        again: whether that restores the id of a lost or damaged one, because heads and manifests carry it.
+        is_new: whether its descriptor was put now.
+        is_id_restored: whether that restores the id of a lost or damaged one, because heads and manifests carry it.
     """
 
     repository: Repository
-    now: bool
-    again: bool = False
+    is_new: bool
+    is_id_restored: bool = False
 
 
-def open_repository(url: str, patience: RetryPolicy = DEFAULT_RETRIES) -> Repository:
-    """Open the repository at a URL; ``patience`` bounds how long its server may let this process wait."""
-    return _open(place_of(url, patience))
+def open_repository(url: str, retries: RetryPolicy = DEFAULT_RETRIES) -> Repository:
+    """Open the repository at a URL; ``retries`` bounds how long its server may let this process wait."""
+    return _open(place_of(url, retries))
 
 
 def _open(place: Place) -> Repository:
@@ -141,37 +144,37 @@ def opened_blobs(url: str) -> Blobs | None:
 _opened: WeakValueDictionary[str, Blobs] = WeakValueDictionary()
 
 
-def make_repository(url: str) -> CreatedRepository:
+def create_repository(url: str) -> CreatedRepository:
     """Make a repository, if there is none; where only its descriptor is missing or damaged, restore that."""
-    return make_repository_in(place_of(url))
+    return create_repository_in(place_of(url))
 
 
-def make_repository_in(place: Place) -> CreatedRepository:
-    """Make a repository in a place; see :func:`make_repository`."""
+def create_repository_in(place: Place) -> CreatedRepository:
+    """Make a repository in a place; see :func:`create_repository`."""
     found, _ = _usable_descriptor(place)
     if found is None:
         _recorded_id(place)  # raises where it is ambiguous
         place.probe()
         found, damaged = _usable_descriptor(place)  # another process may have made it since
     if found is not None:
-        return CreatedRepository(Repository(place, found), now=False)
-    recorded = _recorded_id(place)  # only after the descriptor was read: see refuse_another_descriptor
+        return CreatedRepository(Repository(place, found), is_new=False)
+    recorded = _recorded_id(place)  # only after the descriptor was read: see check_descriptor_unchanged
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    content = MARK.encode(RepositoryDescriptor(recorded or str(uuid.uuid4()), HASH, now, __version__))
+    content = DESCRIPTOR.encode(RepositoryDescriptor(recorded or str(uuid.uuid4()), HASH, now, __version__))
     if damaged is None:
-        made = place.blobs.put_if_absent(MARK_NAME, content)
+        made = place.blobs.put_if_absent(DESCRIPTOR_NAME, content)
     else:
-        made = place.pointers.swap(MARK_NAME, content, damaged.version) is not None
-    return CreatedRepository(_open(place), now=made, again=made and bool(recorded))
+        made = place.pointers.swap(DESCRIPTOR_NAME, content, damaged.version) is not None
+    return CreatedRepository(_open(place), is_new=made, is_id_restored=made and bool(recorded))
 
 
-def refuse_another_descriptor(repository: Repository) -> None:
+def check_descriptor_unchanged(repository: Repository) -> None:
     """Refuse to continue in a place that has become another repository since it was opened.
 
     A publisher calls this once a document that carries the id exists, and before a head names it. A process that makes
     a descriptor first checks that there is none, then reads that id. So one of the two detects the other.
     """
-    place, before = repository.place, repository.mark.id
+    place, before = repository.place, repository.descriptor.id
     found = _read_descriptor(place)
     if found is None:
         raise _missing(place, f"this job began in the repository {before}")
@@ -196,8 +199,8 @@ def _recorded_id(place: Place) -> str:
     if len(by_id) > 1:
         each = ", ".join(f"{name} of {one}" for one, name in sorted(by_id.items()))
         raise Invalid(
-            f"{place.url} has no readable repository descriptor ({MARK_NAME}), and its content is of {len(by_id)} "
-            f"repositories: {each}. Which of them it is cannot be told.",
+            f"{place.url} has no readable repository descriptor ({DESCRIPTOR_NAME}), and its content is of "
+            f"{len(by_id)} repositories: {each}. Which of them it is cannot be told.",
             code="repository-ambiguous",
             action="Move the heads and manifests of the others away, or restore a copy of the descriptor, then run "
             f"this again: {_init(place)}",
@@ -213,7 +216,7 @@ def _init(place: Place) -> str:
 
 def _missing(place: Place, because: str) -> Corrupted:
     return Corrupted(
-        f"The descriptor of the repository at {place.url} ({MARK_NAME}) is missing: {because}.",
+        f"The descriptor of the repository at {place.url} ({DESCRIPTOR_NAME}) is missing: {because}.",
         code="repository-descriptor-missing",
         action=f"Restore it, then run this again: {_init(place)}",
         repository=place.url,
@@ -222,7 +225,7 @@ def _missing(place: Place, because: str) -> Corrupted:
 
 def _read_descriptor(place: Place) -> RepositoryDescriptor | None:
     try:
-        content = place.blobs.get(MARK_NAME)
+        content = place.blobs.get(DESCRIPTOR_NAME)
     except NotFound:
         return None
     return _decoded(place, content)
@@ -230,7 +233,7 @@ def _read_descriptor(place: Place) -> RepositoryDescriptor | None:
 
 def _usable_descriptor(place: Place) -> tuple[RepositoryDescriptor | None, PointerValue | None]:
     """The descriptor, or the damaged document in its place; the one document that is both a blob and a pointer."""
-    found = place.pointers.read(MARK_NAME)
+    found = place.pointers.read(DESCRIPTOR_NAME)
     if found is None:
         return None, None
     try:
@@ -241,13 +244,13 @@ def _usable_descriptor(place: Place) -> tuple[RepositoryDescriptor | None, Point
 
 def _decoded(place: Place, content: bytes) -> RepositoryDescriptor:
     try:
-        found = MARK.decode(content)
+        found = DESCRIPTOR.decode(content)
     except Invalid as error:
-        if MARK.seal_holds(content):  # a version that this release does not know
+        if DESCRIPTOR.seal_holds(content):  # a version that this release does not know
             error.context.setdefault("repository", place.url)
             raise
         raise Corrupted(
-            f"The descriptor of the repository at {place.url} ({MARK_NAME}) is damaged: {error.what}",
+            f"The descriptor of the repository at {place.url} ({DESCRIPTOR_NAME}) is damaged: {error.what}",
             code="repository-descriptor-damaged",
             action=f"Rebuild it with the id that heads and manifests carry: {_init(place)}",
             repository=place.url,
@@ -256,7 +259,7 @@ def _decoded(place: Place, content: bytes) -> RepositoryDescriptor:
         raise Invalid(
             f"The repository at {place.url} names blobs by {found.hash}, and this release knows {HASH}.",
             code="format-unsupported",
-            action=MARK.action,
+            action=DESCRIPTOR.action,
             repository=place.url,
             expected=HASH,
             found=found.hash,
@@ -264,7 +267,7 @@ def _decoded(place: Place, content: bytes) -> RepositoryDescriptor:
     return found
 
 
-def place_of(url: str, patience: RetryPolicy = DEFAULT_RETRIES) -> Place:
+def place_of(url: str, retries: RetryPolicy = DEFAULT_RETRIES) -> Place:
     """The place that a URL names; nothing is requested from it yet."""
     parts = urlsplit(url)
     if parts.scheme == "s3":
@@ -274,7 +277,7 @@ def place_of(url: str, patience: RetryPolicy = DEFAULT_RETRIES) -> Place:
         from statecore.objectstore.s3_probe import probe as probe_s3
 
         location = S3Location.of_url(url)
-        client = make_client(location, patience.attempts, patience.timeout)
+        client = make_client(location, retries.attempts, retries.timeout)
         blobs, pointers = S3Blobs(location, client), S3Pointers(location, client)
         return Place(location.url, blobs, pointers, lambda: probe_s3(location, client))
     path = Path(unquote(parts.path))
@@ -311,3 +314,35 @@ def _probe_directory(path: Path) -> None:
         probe(path.as_uri(), DirectoryBlobs(below), DirectoryPointers(below))
     finally:
         shutil.rmtree(below, ignore_errors=True)
+
+
+class RecordedId(NamedTuple):
+    """A repository id, and the name of the head or manifest that carries it."""
+
+    repository: str
+    name: str
+
+
+def recorded_ids(blobs: Blobs, pointers: Pointers) -> Iterator[RecordedId]:
+    """The ids that heads and manifests carry, heads first; damaged documents are skipped."""
+    applications = []
+    for name in sorted(blobs.directories(APPLICATIONS)):
+        with suppress(Invalid):  # no application can have that id
+            applications.append(Layout(name))
+    for names in applications:
+        found = pointers.read(names.head)
+        yield from _recorded(HEAD, names.head, None if found is None else found.content)
+    for names in applications:
+        for blob in blobs.list(names.manifests):
+            with suppress(NotFound):  # deleted since
+                yield from _recorded(MANIFEST, blob.name, blobs.get(blob.name))
+
+
+def _recorded(kind: DocumentType[Any], name: str, content: bytes | None) -> Iterator[RecordedId]:
+    """The id in a document of any version, if its seal holds."""
+    if (
+        content is not None
+        and kind.seal_holds(content)
+        and isinstance(found := parse_json(content).get("repository"), str)
+    ):
+        yield RecordedId(found, name)

@@ -52,23 +52,25 @@ class ReadPosition(NamedTuple):
     horizon_ms: int | None
 
 
-class Written(NamedTuple):
+class WrittenTaskManifest(NamedTuple):
     """A task manifest to write.
 
     Attributes:
-        part: the task manifest.
+        manifest: the task manifest.
         before: that of the newest snapshot; ``None`` where it has none.
-        made: the stores that the job has built.
+        built: the stores that the job has built.
     """
 
-    part: TaskManifest
+    manifest: TaskManifest
     before: ReadTaskManifest | None
-    made: frozenset[str]
+    built: frozenset[str]
 
     @property
     def inherited(self) -> list[StoreSnapshot]:
         """The stores that are unchanged, or based on runs of another snapshot."""
-        return [store for store in self.part.stores if store.store not in self.made or store.advanced_from is not None]
+        return [
+            store for store in self.manifest.stores if store.store not in self.built or store.advanced_from is not None
+        ]
 
     @property
     def raw(self) -> Mapping[str, Any] | None:
@@ -84,46 +86,46 @@ class SnapshotComposition:
         written: task manifests to write.
         kept: references to keep, by task.
         dropped: tasks of the newest snapshot that it does not have.
-        has_news: whether it differs from the newest snapshot.
+        is_changed: whether it differs from the newest snapshot.
         warnings: about tasks and stores that it does not have any more.
     """
 
-    written: tuple[Written, ...]
+    written: tuple[WrittenTaskManifest, ...]
     kept: Mapping[str, TaskManifestReference]
     dropped: tuple[str, ...]
-    has_news: bool
+    is_changed: bool
     warnings: tuple[str, ...]
 
 
 def compose(
-    made: Sequence[TaskManifest],
+    built: Sequence[TaskManifest],
     newest: Mapping[str, TaskManifestReference],
     read: Callable[[Collection[TaskManifestReference]], Mapping[str, ReadTaskManifest]],
     spec: ApplicationSpec,
     *,
-    standing: Collection[str],
+    unchanged: Collection[str],
     whole: bool,
     tasks: Collection[str] | None,
-    cuts: Mapping[str, ReadPosition],
+    read_positions: Mapping[str, ReadPosition],
 ) -> SnapshotComposition:
     """Compose the next snapshot."""
-    touched = {part.task for part in made}
+    touched = {part.task for part in built}
     before = read([reference for task, reference in newest.items() if task in touched])
-    written = [_completed(part, before.get(part.task), spec, whole=whole) for part in made]
+    written = [_completed(part, before.get(part.task), spec, whole=whole) for part in built]
     warnings = [] if whole else list(_undeclared_warnings(written, spec, undeclared=tasks is not None))
     others = {task: reference for task, reference in newest.items() if task not in touched}
-    kept = {task: reference for task, reference in others.items() if not whole or task in standing}
+    kept = {task: reference for task, reference in others.items() if not whole or task in unchanged}
     if tasks is not None:
         kept = {task: reference for task, reference in kept.items() if task in tasks}
         for task, there in read(list(kept.values())).items():
             reduced = _completed(TaskManifest(task, ()), there, spec, whole=False)
-            if len(reduced.part.stores) < len(there.part.stores):
+            if len(reduced.manifest.stores) < len(there.manifest.stores):
                 del kept[task]
                 warnings += _undeclared_warnings([reduced], spec, undeclared=True)
-                written += [reduced] if reduced.part.stores else []
-    cut = {task: _later(reference, cuts[task]) for task, reference in kept.items() if task in cuts}
+                written += [reduced] if reduced.manifest.stores else []
+    cut = {task: _later(reference, read_positions[task]) for task, reference in kept.items() if task in read_positions}
     news = {task for task, reference in cut.items() if reference != kept[task]}
-    dropped = tuple(sorted(others.keys() - kept.keys() - {one.part.task for one in written}))
+    dropped = tuple(sorted(others.keys() - kept.keys() - {one.manifest.task for one in written}))
     if tasks is not None and dropped:
         warnings.append(_dropped_warning(dropped))
     return SnapshotComposition(
@@ -135,7 +137,7 @@ def task_manifest_blob(
     composition: SnapshotComposition, known: Mapping[str, ReadTaskManifest], name: Callable[[str], str]
 ) -> tuple[str, bytes, dict[str, TaskManifestReference]]:
     """The blob of written task manifests: its name, its bytes, and references to all task manifests, by task."""
-    content, references = encode_task_manifests([(one.part, one.raw) for one in composition.written])
+    content, references = encode_task_manifests([(one.manifest, one.raw) for one in composition.written])
     kept = composition.kept
     if len({reference.extent.blob for reference in kept.values()}) >= MOST_BLOBS:
         copied = []
@@ -149,7 +151,7 @@ def task_manifest_blob(
     return blob, content, {**kept, **{one.task: one for one in placed}}
 
 
-def stores_behind(part: TaskManifest, there: TaskManifest) -> Iterator[tuple[StoreSnapshot, ChangelogEnd, int]]:
+def stores_behind(mine: TaskManifest, published: TaskManifest) -> Iterator[tuple[StoreSnapshot, ChangelogEnd, int]]:
     """Stores that end before the published ones: the store, its end, and the published end.
 
     A recreated topic begins anew; a topic of unknown id is taken for the same. A versioned store that Kafka Streams
@@ -157,11 +159,11 @@ def stores_behind(part: TaskManifest, there: TaskManifest) -> Iterator[tuple[Sto
     """
     ends = {
         (store.store, end.topic_partition): end
-        for store in there.stores
+        for store in published.stores
         for end in store.changelogs
         if not store.left_to_restore
     }
-    for store in part.stores:
+    for store in mine.stores:
         for end in store.changelogs if not (store.left_to_restore and store.kind.is_versioned) else ():
             known = ends.get((store.store, end.topic_partition), end)
             is_same = "" in (known.topic_id, end.topic_id) or known.topic_id == end.topic_id
@@ -178,25 +180,29 @@ def _later(reference: TaskManifestReference, cut: ReadPosition) -> TaskManifestR
     return reference if stays else replace(reference, cut_ms=cut.at_ms, horizon_ms=cut.horizon_ms)
 
 
-def _completed(part: TaskManifest, before: ReadTaskManifest | None, spec: ApplicationSpec, *, whole: bool) -> Written:
+def _completed(
+    part: TaskManifest, before: ReadTaskManifest | None, spec: ApplicationSpec, *, whole: bool
+) -> WrittenTaskManifest:
     """The task manifest with the task's unchanged stores that the application still has."""
     made = frozenset(store.store for store in part.stores)
     others = [
         store
-        for store in (before.part.stores if before is not None and not whole else ())
+        for store in (before.manifest.stores if before is not None and not whole else ())
         if store.store not in made
         and spec.store(store.store) is not None
         and not differences(part.task, store, spec, empty=store.left_to_restore)
     ]
     stores = sorted([*part.stores, *others], key=lambda store: store.store)
-    return Written(replace(part, stores=tuple(stores)), before, made)
+    return WrittenTaskManifest(replace(part, stores=tuple(stores)), before, made)
 
 
-def _undeclared_warnings(written: Sequence[Written], spec: ApplicationSpec, *, undeclared: bool) -> Iterator[str]:
+def _undeclared_warnings(
+    written: Sequence[WrittenTaskManifest], spec: ApplicationSpec, *, undeclared: bool
+) -> Iterator[str]:
     """Warnings about stores that were not built and do not match the spec any more."""
     for part, before, _ in written:
         stays = {store.store for store in part.stores}
-        for store in before.part.stores if before is not None else ():
+        for store in before.manifest.stores if before is not None else ():
             if store.store in stays:
                 continue
             prefix = f"Store {store.store} of task {part.task} is not in the snapshot any more: "
@@ -204,7 +210,7 @@ def _undeclared_warnings(written: Sequence[Written], spec: ApplicationSpec, *, u
                 yield f"{prefix}the spec does not declare it."
             for one in differences(part.task, store, spec, empty=store.left_to_restore):
                 yield (
-                    f"{prefix}its {one.what} is {one.there} in the previous one, and the spec declares {one.declared}. "
+                    f"{prefix}its {one.what} is {one.found} in the previous one, and the spec declares {one.declared}. "
                     "Publish it again."
                 )
 

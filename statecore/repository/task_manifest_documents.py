@@ -18,7 +18,7 @@ from typing import Any
 
 from statecore.documents import compact, preserve_unknown
 from statecore.errors import Corrupted, Invalid
-from statecore.repository.manifest import PART, Extent, TaskManifest, TaskManifestReference
+from statecore.repository.manifest import TASK_MANIFEST, Extent, TaskManifest, TaskManifestReference
 
 DOCUMENT_BYTES = 32 << 20
 """Largest uncompressed task manifest; about 50,000 runs."""
@@ -76,9 +76,9 @@ def decompress(document: bytes, what: str, action: str, *, most: int = DOCUMENT_
 
 
 def _document(task_manifest: TaskManifest, before: Mapping[str, Any] | None, most: int) -> bytes:
-    fields = PART.to_json(task_manifest)
+    fields = TASK_MANIFEST.to_json(task_manifest)
     if before is not None:
-        fields |= PART.unknown(before)
+        fields |= TASK_MANIFEST.unknown(before)
         fields["stores"] = preserve_unknown(fields["stores"], before["stores"], "store")
     content = compact(fields)
     if len(content) > most:

@@ -10,7 +10,8 @@ damaged ones replaced (:mod:`statecore.repository.blob_verification`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,10 +19,12 @@ from hashlib import sha256
 from pathlib import Path
 
 from statecore.errors import NotFound, Retryable
+from statecore.filesystem import file_sha256
 from statecore.objectstore.base import Blobs
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.blob_verification import file_changed, is_intact
 from statecore.repository.layout import Layout
-from statecore.repository.manifest import Extent
+from statecore.repository.manifest import BaseFile, Extent
 from statecore.system_errors import system_error
 
 SMALL = 1 << 20
@@ -64,7 +67,7 @@ def put_files(
         name = names.file(file.sha256)
         if _size(file) != file.bytes:
             raise file_changed(file.path, file.bytes, file.sha256)
-        put_whole(blobs, name, file.path, file.bytes)
+        put_verified(blobs, name, file.path, file.bytes)
         found[file.sha256] = Extent(name, 0, file.bytes)
         done(file.bytes)
 
@@ -77,7 +80,7 @@ def put_files(
     for together in _packs(packed, pack_bytes):
         content = b"".join(map(_content, together))
         name = names.pack(sha256(content).hexdigest())
-        put_whole(blobs, name, content, len(content))
+        put_verified(blobs, name, content, len(content))
         start = 0
         for file in together:
             found[file.sha256] = Extent(name, start, file.bytes)
@@ -86,7 +89,7 @@ def put_files(
     return [found[file.sha256] for file in files]
 
 
-def put_whole(blobs: Blobs, name: str, content: bytes | Path, size: int) -> None:
+def put_verified(blobs: Blobs, name: str, content: bytes | Path, size: int) -> None:
     """Put a blob that is named by its hash; an existing one is replaced if it is damaged."""
     for _ in range(_TRIES):
         if blobs.put_if_absent(name, content):
@@ -141,3 +144,42 @@ def _packs(files: Sequence[LocalFile], pack_bytes: int) -> list[list[LocalFile]]
         packs[-1].append(file)
         room -= file.bytes
     return packs
+
+
+def hash_files(paths: Sequence[Path], done: Callable[[int], None] = lambda _: None) -> dict[Path, LocalFile]:
+    """Hash files with a thread per core; ``done`` gets the bytes of each, one call at a time."""
+
+    def hash_file(path: Path) -> LocalFile:
+        return LocalFile(path, file_sha256(path), path.stat().st_size)
+
+    found = {}
+    with ThreadPoolExecutor(os.cpu_count() or 1, "statecore-hash") as pool:
+        for path, file in zip(paths, _in_order(pool, hash_file, paths), strict=True):
+            found[path] = file
+            done(file.bytes)
+    return found
+
+
+def _in_order(
+    pool: ThreadPoolExecutor, hash_file: Callable[[Path], LocalFile], paths: Sequence[Path]
+) -> Iterator[LocalFile]:
+    try:
+        yield from pool.map(hash_file, paths)
+    except BaseException:
+        pool.shutdown(wait=True, cancel_futures=True)
+        raise
+
+
+def put_bases(
+    app_repository: ApplicationRepository,
+    bases: Sequence[Sequence[LocalFile]],
+    known: Mapping[str, Extent],
+    done: Callable[[int], None] = lambda _: None,
+) -> list[tuple[BaseFile, ...]]:
+    """Upload the files of bases that are not ``known``; all are durable when this returns."""
+    new = {file.sha256: file for files in bases for file in files if file.sha256 not in known}
+    extents = dict(
+        zip(new, put_files(app_repository.blobs, app_repository.names, list(new.values()), done), strict=True)
+    )
+    where = {**known, **extents}
+    return [tuple(BaseFile(file.path.name, file.sha256, where[file.sha256]) for file in files) for files in bases]

@@ -17,7 +17,7 @@ from statecore.repository.manifest import Extent, Manifest, TaskManifest, TaskMa
 Damage = Corrupted | Invalid
 """Bytes that were changed, or that this release cannot read."""
 
-AT_ONCE = 8
+CONCURRENT_REQUESTS = 8
 
 
 class VerifiedSnapshot(NamedTuple):
@@ -28,7 +28,7 @@ class VerifiedSnapshot(NamedTuple):
         manifest: its manifest; ``None`` where that is damaged.
         damage: what is wrong, by task; that of the manifest under ``""``.
         held_bytes: bytes of the files that it names and no newer one does; ``None`` where they were not requested or
-            are unknown (:mod:`statecore.repository.space_usage`).
+            are unknown (:func:`statecore.repository.listing.held_bytes`).
     """
 
     entry: SnapshotEntry
@@ -50,7 +50,7 @@ class Verification:
     """Verifies snapshots with several threads; a context manager.
 
     Attributes:
-        named: recorded bytes of files, by hash, for each task manifest.
+        file_bytes: recorded bytes of files, by hash, for each task manifest.
     """
 
     def __init__(
@@ -58,14 +58,19 @@ class Verification:
         app_repository: ApplicationRepository,
         *,
         files: bool = False,
-        named: bool = False,
+        count_file_bytes: bool = False,
         tolerated: tuple[type[Damage], ...] = (Corrupted, Invalid),
     ) -> None:
-        self._app_repository, self._files, self._named, self._tolerated = app_repository, files, named, tolerated
-        self.named: dict[TaskManifestKey, dict[str, int]] = {}
+        self._app_repository, self._files, self._named, self._tolerated = (
+            app_repository,
+            files,
+            count_file_bytes,
+            tolerated,
+        )
+        self.file_bytes: dict[TaskManifestKey, dict[str, int]] = {}
         self._parts: dict[TaskManifestKey, Damage | None] = {}
         self._sizes: dict[str, int | None] = {}
-        self._pool = ThreadPoolExecutor(AT_ONCE, "statecore-verify")
+        self._pool = ThreadPoolExecutor(CONCURRENT_REQUESTS, "statecore-verify")
 
     def __enter__(self) -> Self:
         return self
@@ -103,7 +108,7 @@ class Verification:
             for reference, found in together:
                 if self._named and isinstance(found, TaskManifest):
                     files = extents_of([found]).items()
-                    self.named[key_of(reference)] = {digest: extent.bytes for digest, extent in files}
+                    self.file_bytes[key_of(reference)] = {digest: extent.bytes for digest, extent in files}
                 self._parts[key_of(reference)] = self._missing_file(found) if isinstance(found, TaskManifest) else found
         return {part.task: wrong for part in manifest.parts if (wrong := self._parts[key_of(part)]) is not None}
 
@@ -112,8 +117,8 @@ class Verification:
     ) -> list[tuple[TaskManifestReference, TaskManifest | Damage]]:
         """Read task manifests of one blob: together, or each alone where one is damaged."""
         try:
-            found = self._app_repository.parts(together)
-            return [(reference, found[reference.task].part) for reference in together]
+            found = self._app_repository.task_manifests(together)
+            return [(reference, found[reference.task].manifest) for reference in together]
         except self._tolerated as error:
             if len(together) == 1:
                 return [(together[0], error)]
@@ -144,7 +149,7 @@ class Verification:
                         f"A file of store {store.store} of task {part.task} is missing: the blob {extent.blob} "
                         f"{why}, and the file ends at {extent.start + extent.bytes}.",
                         code="blob-missing" if size is None else "blob-truncated",
-                        action=self._app_repository.instead,
+                        action=self._app_repository.fallback_advice,
                         blob=extent.blob,
                         task=part.task,
                         store=store.store,

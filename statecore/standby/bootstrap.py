@@ -119,7 +119,7 @@ class Bases:
         *,
         patience: RetryPolicy = DEFAULT_RETRIES,
         faults: FaultPoints = NO_FAULTS,
-        open_repository: Callable[[str, str, RetryPolicy], ApplicationRepository] = ApplicationRepository.at,
+        open_repository: Callable[[str, str, RetryPolicy], ApplicationRepository] = ApplicationRepository.open,
         fetch: Callable[..., FetchReport] = run_fetch,
     ) -> None:
         place_of(repository)
@@ -288,7 +288,7 @@ class Bases:
         manifest = repository.manifest(entry).value
         (reference,) = (part for part in manifest.parts if part.task == task)
         logs = StandbyLogStates(self._base(task) / _LOGS)
-        for store in repository.parts([reference])[task].part.stores:
+        for store in repository.task_manifests([reference])[task].manifest.stores:
             for end in store.changelogs:
                 logs.reached(base_end(end, store.cut_ms, store.horizon_ms))
         logs.write()

@@ -96,7 +96,7 @@ class ApplicationLock:
         except FileNotFoundError:
             descriptor = os.open(self._file, flags | os.O_CREAT, 0o600)
         try:
-            self._directory.ownership.give(self._file)
+            self._directory.ownership.apply(self._file)
         except BaseException:
             self._file.unlink(missing_ok=True)  # the application could not open this file
             os.close(descriptor)

@@ -101,17 +101,17 @@ class RecoveryReport:
         request_id: of the interrupted placement; empty if there was none.
         placed: tasks whose new directory is in place now.
         put_back: tasks whose new directory was incomplete; they have their old one.
-        left: tasks that were changed since, by the application or another process; left as they are.
-        swept: names of leftovers deleted from the work directory.
-        stuck: names of leftovers that this user may not delete; they stay, and are harmless.
+        skipped: tasks that were changed since, by the application or another process; left as they are.
+        deleted: names of leftovers deleted from the work directory.
+        undeletable: names of leftovers that this user may not delete; they stay, and are harmless.
     """
 
     request_id: str = ""
     placed: tuple[str, ...] = ()
     put_back: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()
-    swept: tuple[str, ...] = ()
-    stuck: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+    undeletable: tuple[str, ...] = ()
     work_path: Path | None = None
 
     def __str__(self) -> str:
@@ -121,15 +121,15 @@ class RecoveryReport:
             for what, tasks in (
                 ("put in place", self.placed),
                 ("put back as they were", self.put_back),
-                ("left as they are, because the application has used them since", self.left),
+                ("left as they are, because the application has used them since", self.skipped),
             )
             if tasks
         ]
         settled = f"An interrupted placement was recovered; {'; '.join(words)}." if words else ""
         stuck = (
-            f"{self.work_path} contains {', '.join(self.stuck)}, which are no longer needed and which this user may not"
-            " delete. Delete them as root."
-            if self.stuck
+            f"{self.work_path} contains {', '.join(self.undeletable)}, which are no longer needed and which this user "
+            "may not delete. Delete them as root."
+            if self.undeletable
             else ""
         )
         return " ".join(filter(None, [settled, stuck]))
@@ -185,7 +185,7 @@ def recover(
     journal = read_journal(work)
     outcomes: dict[str, Outcome] = {}
     if journal is not None:
-        outcomes = JournalRecovery(directory, journal, faults, NullProgress(), verify_databases=True).settle()
+        outcomes = JournalRecovery(directory, journal, faults, NullProgress(), verify_databases=True).replay()
     swept, stuck = _sweep(work, keep, clock)
 
     def ended(as_: Outcome) -> tuple[str, ...]:
@@ -195,9 +195,9 @@ def recover(
         request_id=journal.request_id if journal is not None else "",
         placed=ended(Outcome.PLACED),
         put_back=ended(Outcome.PUT_BACK),
-        left=ended(Outcome.LEFT),
-        swept=swept,
-        stuck=stuck,
+        skipped=ended(Outcome.SKIPPED),
+        deleted=swept,
+        undeletable=stuck,
         work_path=work,
     )
 
@@ -240,7 +240,7 @@ def _is_dead(entry: Path, work: Path, keep: Collection[str] | None, clock: Calla
     """Whether an entry of the work directory, or of ``replaced/``, can be deleted."""
     if entry.parent != work:
         return entry.is_dir() and clock() - entry.stat().st_mtime > _KEEPS_REPLACED
-    if entry_of(entry.name).stays or (keep is not None and entry.name in keep):
+    if entry_of(entry.name).is_kept or (keep is not None and entry.name in keep):
         return False
     own = entry.name.startswith(STAGING_PREFIX) or entry.name.endswith(".tmp")
     return own or keep is not None or clock() - _last_change(entry) > DAY

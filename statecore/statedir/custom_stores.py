@@ -52,13 +52,13 @@ class CustomStore:
     """How a placement treats a store of the application's own class.
 
     Attributes:
-        left: why Kafka Streams restores it from the start; empty where it continues from its offset.
+        why_restored: why Kafka Streams restores it from the start; empty where it continues from its offset.
         dropped: names in the live task's directory that are not carried over.
         offsets: written into ``.checkpoint_<store>``; ``None`` leaves that file as it is.
     """
 
     store: str
-    left: str = ""
+    why_restored: str = ""
     dropped: tuple[str, ...] = ()
     offsets: Mapping[TopicPartition, int] | None = None
 
@@ -205,8 +205,8 @@ def restored_by_kafka_streams(stores: Sequence[tuple[str, CustomStore]]) -> list
     """Operator notes about custom stores, each with its task, that Kafka Streams restores from the start."""
     tasks: dict[tuple[str, str], list[str]] = {}
     for task, one in stores:
-        if one.left:
-            tasks.setdefault((one.store, one.left), []).append(task)
+        if one.why_restored:
+            tasks.setdefault((one.store, one.why_restored), []).append(task)
     return [
         f"Kafka Streams restores the store {store} (kind custom) in {', '.join(its)} from the start, and only it: "
         f"{why}."

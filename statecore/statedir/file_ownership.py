@@ -30,13 +30,15 @@ import grp
 import os
 import pwd
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from statecore.errors import Invalid
 from statecore.filesystem import DIRECTORY_MODE, current_umask
+from statecore.formats.releases import LOCK_FILE
+from statecore.stores.rocksdb.directory_lock import LOCK_FILE as DATABASE_LOCK
 
 _CAP_CHOWN = 1 << 0
 _CHMODS_OTHERS = 1 << 3 | 1 << 4
@@ -46,7 +48,7 @@ process is not in.
 _COPIED = stat.S_ISGID | 0o770
 _GROUP_WRITES = 0o020
 
-MAKING_MODE = 0o700
+INITIAL_MODE = 0o700
 """Mode of a directory from its creation until it is given to its owner."""
 
 
@@ -93,7 +95,7 @@ class FileOwnership:
         mode = stat.filemode(stat.S_IFDIR | self.directory_mode)[1:]
         return f"{user_name(self.uid)}:{group_name(self.gid)} with mode {mode} ({self.source})"
 
-    def give(self, path: Path) -> None:
+    def apply(self, path: Path) -> None:
         """Set owner, group and mode of a file or directory; of a symbolic link only owner and group.
 
         The owner is set first if this process can set the mode after that: after a kill in between, the directory has
@@ -106,16 +108,16 @@ class FileOwnership:
         if is_first:
             path.chmod(mode)
         if not self._owns(status):
-            self.give_away(path)
+            self.set_owner(path)
         if is_wrong and not is_first:
             path.chmod(mode)
 
-    def give_away(self, path: Path) -> None:
+    def set_owner(self, path: Path) -> None:
         """Set owner and group, but not the mode."""
         if not self.owns(path):
             os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
-    def suits(self, status: os.stat_result) -> bool:
+    def accepts(self, status: os.stat_result) -> bool:
         """Whether a file can stay as it is: right owner, and at least the permissions of :attr:`file_mode`."""
         return self._owns(status) and status.st_mode & self.file_mode == self.file_mode
 
@@ -276,19 +278,19 @@ def _check_given(owner: str, uid: int, gid: int, process: Process) -> None:
     )
 
 
-def is_half_made(path: Path, process: Process) -> bool:
+def is_incomplete(path: Path, process: Process) -> bool:
     """Whether a directory may be from a killed job, not given to its owner yet; then its owner means nothing."""
     status = path.stat()
-    bare = (stat.S_IMODE(status.st_mode) & 0o777, status.st_uid) == (MAKING_MODE, process.uid)
+    bare = (stat.S_IMODE(status.st_mode) & 0o777, status.st_uid) == (INITIAL_MODE, process.uid)
     return process.may_chown and bare and not any(path.iterdir())
 
 
 def _model(state_dir: Path, application: Path, process: Process) -> tuple[Path, bool]:
     """The directory whose owner is copied, and whether it is the application's own."""
-    if application.is_dir() and not is_half_made(application, process):
+    if application.is_dir() and not is_incomplete(application, process):
         return application, True
     path = state_dir
-    while not path.is_dir() or (path == state_dir and is_half_made(path, process)):
+    while not path.is_dir() or (path == state_dir and is_incomplete(path, process)):
         path = path.absolute().parent
     return path, False
 
@@ -297,3 +299,56 @@ def _mode_of(status: os.stat_result, *, copied: bool) -> int:
     if not copied or status.st_mode & stat.S_IWOTH:
         return DIRECTORY_MODE | status.st_mode & stat.S_ISGID
     return status.st_mode & _COPIED | 0o700
+
+
+_WRITTEN = frozenset({LOCK_FILE, DATABASE_LOCK})
+
+
+def unusable_files(application: Path, directory: Path) -> list[tuple[str, str]]:
+    """Files and directories of a task, itself included, that the application cannot use, each with the reason.
+
+    The application is assumed to run as owner and group of its directory: Kafka Streams sets that directory's mode at
+    every start, which only its owner can. RocksDB reads its files, writes to ``LOCK``, and creates and deletes all
+    others, for which it needs write access to the directory.
+    """
+    owner = application.stat()
+    if owner.st_uid == 0:
+        return []
+    found = []
+    for path, status in _walk(directory):
+        is_directory = stat.S_ISDIR(status.st_mode)
+        wanted = 7 if is_directory else 6 if path.name in _WRITTEN else 4
+        has = _rights(status, owner.st_uid, owner.st_gid)
+        if has & wanted != wanted:
+            name = str(path.relative_to(application))
+            found.append((name, _reason(status, owner)))
+    return found
+
+
+def _rights(status: os.stat_result, uid: int, gid: int) -> int:
+    """Permissions of a user and group on a file: 4 read, 2 write, 1 enter or execute."""
+    shift = 6 if status.st_uid == uid else 3 if status.st_gid == gid else 0
+    return status.st_mode >> shift & 7
+
+
+def _reason(status: os.stat_result, owner: os.stat_result) -> str:
+    mode = stat.filemode(status.st_mode)
+    return (
+        f"belongs to {user_name(status.st_uid)}:{group_name(status.st_gid)} with mode {mode}, and the application runs "
+        f"as {user_name(owner.st_uid)}:{group_name(owner.st_gid)}"
+    )
+
+
+def _walk(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    try:
+        status = path.lstat()
+    except OSError:
+        return
+    yield path, status
+    if stat.S_ISDIR(status.st_mode):
+        try:
+            entries = sorted(os.scandir(path), key=lambda entry: entry.name)
+        except OSError:
+            return
+        for entry in entries:
+            yield from _walk(Path(entry.path))

@@ -66,7 +66,7 @@ def link_tree(
         if is_linked:
             return
     if ownership is not None:
-        (ownership.give if by_group else ownership.give_away)(target)
+        (ownership.apply if by_group else ownership.set_owner)(target)
 
 
 def copied_bytes(source: Path, target: Path, ownership: FileOwnership | None = None) -> int:

@@ -55,7 +55,7 @@ class Flushes:
 NOTHING_FLUSHED = Flushes({})
 
 
-def flushes(databases: Iterable[Path], root: Path, checkpoint_ns: int) -> Flushes:
+def read_flushes(databases: Iterable[Path], root: Path, checkpoint_ns: int) -> Flushes:
     """Flushes of these databases relative to ``.checkpoint``."""
     late: dict[str, int] = {}
     flushed = kept = 0
@@ -87,7 +87,7 @@ def is_late(file: LiveFile, written_ns: int, checkpoint_ns: int) -> bool:
     return flushed_at > second or (file.is_flushed and flushed_at == second)
 
 
-def in_words(time_ns: int) -> str:
+def format_time(time_ns: int) -> str:
     """A file's time in UTC, for messages."""
     return f"{datetime.fromtimestamp(time_ns // _SECOND, UTC):%Y-%m-%d %H:%M:%S}"
 

@@ -30,7 +30,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.file_trees import inode
 from statecore.statedir.work_directory import JOURNAL, RECORD
 
-MARK = "verified.json"
+VERIFIED_JOURNAL = "verified.json"
 """In the staging directory: the verified form of the journal. Written before the swap, so that a full disk cannot stop
 the job after it.
 """

@@ -33,13 +33,13 @@ from statecore.faults import FaultPoints
 from statecore.filesystem import sync_file
 from statecore.progress import Progress
 from statecore.statedir.file_trees import exchange, file_sizes, fingerprint, inode, remove_tree
-from statecore.statedir.journal import MARK, VERIFIED, Journal, JournalTask
+from statecore.statedir.journal import VERIFIED, VERIFIED_JOURNAL, Journal, JournalTask
 from statecore.statedir.mounts import UNMOVABLE
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.task_assembly import check_placed
-from statecore.statedir.work_directory import JOURNAL, RECORD, REPLACED, SET_ASIDE
+from statecore.statedir.work_directory import JOURNAL, QUARANTINED, RECORD, REPLACED
 
-KEPT = "kept"
+KEPT_FILES = "kept"
 """In the staging directory: files of old directories that are kept, by task."""
 
 
@@ -51,7 +51,7 @@ class Outcome(Enum):
 
     PLACED = "placed"
     PUT_BACK = "put back"
-    LEFT = "left"
+    SKIPPED = "left"
 
 
 class JournalRecovery:
@@ -71,14 +71,14 @@ class JournalRecovery:
         self.verify_databases = verify_databases
         self.refused: tuple[Path, OSError] | None = None
 
-    def settle(self) -> dict[str, Outcome]:
+    def replay(self) -> dict[str, Outcome]:
         """Swap, verify, mark, sweep and record; task → outcome."""
         work = self.directory.work_path
         outcomes = {entry.task: Outcome.PLACED for entry in self.journal.tasks}
         if self.journal.state != VERIFIED:
             self.progress.phase("place", len(outcomes), "tasks")
             for entry in self.journal.tasks:
-                outcomes[entry.task] = self._settle_task(entry)
+                outcomes[entry.task] = self._replay_task(entry)
                 self.progress.advance()
                 if self.refused is not None:
                     outcomes = {entry.task: self._revert(entry) for entry in self.journal.tasks}
@@ -104,31 +104,33 @@ class JournalRecovery:
             if outcomes[entry.task] is not Outcome.PLACED:
                 continue
             places = [self._staged(entry), self._aside(entry)] if self.journal.keeps else []
-            old = next((path for path in places if inode(path) == entry.old_inode), self.staging / KEPT / entry.task)
+            old = next(
+                (path for path in places if inode(path) == entry.old_inode), self.staging / KEPT_FILES / entry.task
+            )
             if old.is_dir() and not (kept / entry.task).exists():
                 (kept / entry.task).parent.mkdir(parents=True, exist_ok=True)
                 old.rename(kept / entry.task)
         if kept.is_dir():
             os.utime(kept)  # its week starts now
             for path in (kept, kept.parent):
-                self.directory.ownership.give(path)
+                self.directory.ownership.apply(path)
                 sync_file(path)
 
     def _mark(self, placed: tuple[JournalTask, ...]) -> None:
         """Set the journal to ``verified``; by a rename if all tasks were placed, which a full disk does not stop."""
         work = self.directory.work_path
-        if placed == self.journal.tasks and (self.staging / MARK).is_file():
-            (self.staging / MARK).replace(work / JOURNAL)
+        if placed == self.journal.tasks and (self.staging / VERIFIED_JOURNAL).is_file():
+            (self.staging / VERIFIED_JOURNAL).replace(work / JOURNAL)
             sync_file(work)
         else:
             self.journal.verified(placed).write(work)
 
-    def _settle_task(self, entry: JournalTask) -> Outcome:
+    def _replay_task(self, entry: JournalTask) -> Outcome:
         live, staged = self.directory.task_path(entry.task), self._staged(entry)
         if inode(live) != entry.new_inode:
             if not self._is_unchanged(entry):
                 self._quarantine_old(entry)
-                return Outcome.LEFT
+                return Outcome.SKIPPED
             if inode(staged) != entry.new_inode or file_sizes(staged) != entry.files:
                 return self._put_back(entry)
             self.faults.reach("placement.before-swap")
@@ -181,7 +183,7 @@ class JournalRecovery:
         made = self.staging / "topology"
         remove_tree(made)
         made.mkdir()
-        self.directory.ownership.give(made)
+        self.directory.ownership.apply(made)
         made.rename(parent)
         sync_file(parent.parent)
 
@@ -208,7 +210,7 @@ class JournalRecovery:
             return Outcome.PLACED  # RocksDB creates files whenever a database is opened: the application uses it
         if inode(live) in (None, entry.new_inode) or self._is_unchanged(entry):
             return self._put_back(entry)
-        return Outcome.LEFT
+        return Outcome.SKIPPED
 
     def _put_back(self, entry: JournalTask) -> Outcome:
         """Make the old directory live again, or none if there was none."""
@@ -235,6 +237,6 @@ class JournalRecovery:
         """Quarantine an old directory that was replaced by another process while the placement was interrupted."""
         for path in (self._staged(entry), self._aside(entry)):
             if entry.old_inode is not None and inode(path) == entry.old_inode:
-                kept = self.directory.work_path / SET_ASIDE / self.journal.attempt / entry.task
+                kept = self.directory.work_path / QUARANTINED / self.journal.attempt / entry.task
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 path.rename(kept)

@@ -27,25 +27,25 @@ class ManifestCheck:
     """The MANIFEST of a database without a writer, compared with its files.
 
     Attributes:
-        named: SST and blob files that it names.
+        listed: SST and blob files that it names.
         present: SST and blob files on disk.
         blobs_damaged: whether a blob file is missing or truncated.
-        flushed: whether bookkeeping was flushed since the database was last opened.
-        unnamed: complete SST files that it does not name.
+        offsets_flushed: whether bookkeeping was flushed since the database was last opened.
+        unlisted: complete SST files that it does not name.
         lost_end: why it must have lost its end; empty if nothing indicates that.
     """
 
-    named: frozenset[str]
+    listed: frozenset[str]
     present: frozenset[str]
     blobs_damaged: bool
-    flushed: bool
-    unnamed: tuple[str, ...] = ()
+    offsets_flushed: bool
+    unlisted: tuple[str, ...] = ()
     lost_end: str = ""
 
     @property
     def missing(self) -> tuple[str, ...]:
         """Files that it names and that do not exist."""
-        return tuple(sorted(self.named - self.present))
+        return tuple(sorted(self.listed - self.present))
 
 
 def check_manifest(path: Path, state: DatabaseState | None) -> ManifestCheck | None:

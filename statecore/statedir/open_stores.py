@@ -19,7 +19,7 @@ from statecore.stores.lock_holder import Holder
 from statecore.stores.rocksdb.directory_lock import writer_of
 
 
-def writer_among(databases: Iterable[Path]) -> Holder | None:
+def find_writer(databases: Iterable[Path]) -> Holder | None:
     """The holder of the write lock of one of these databases; ``None`` if none is detected."""
     return next((holder for database in databases if (holder := writer_of(database)) is not None), None)
 
@@ -30,7 +30,7 @@ def refuse_open_stores(task_directory: Path) -> None:
     Its process would continue to write to files that no longer have a name.
     """
     for store in stores_in(task_directory):
-        holder = writer_among(store.databases)
+        holder = find_writer(store.databases)
         if holder is not None:
             raise Fenced(
                 f"The store {store.store} in {task_directory} is open in {holder}. Nothing was changed.",
@@ -42,7 +42,7 @@ def refuse_open_stores(task_directory: Path) -> None:
             )
 
 
-def who_lost_lock(lock_file: Path, task_directories: Iterable[Path]) -> Holder | None:
+def holder_without_lock(lock_file: Path, task_directories: Iterable[Path]) -> Holder | None:
     """The process that uses an application's directory after it has lost its lock; ``None`` if none is detected.
 
     Open lock files of other users' and other containers' processes are not visible; their stores are still checked when
@@ -51,7 +51,7 @@ def who_lost_lock(lock_file: Path, task_directories: Iterable[Path]) -> Holder |
     for task_directory in task_directories:
         holder = None
         with suppress(StatecoreError, OSError):  # a user without read permission cannot change anything either
-            holder = writer_among(one for store in stores_in(task_directory) for one in store.databases)
+            holder = find_writer(one for store in stores_in(task_directory) for one in store.databases)
         if holder is not None and holder.process not in (0, os.getpid()) and _has_open(holder.process, lock_file):
             return holder._replace(lost=True)
     return None
@@ -59,7 +59,7 @@ def who_lost_lock(lock_file: Path, task_directories: Iterable[Path]) -> Holder |
 
 def refuse_lost_lock(lock_file: Path, task_directories: Iterable[Path]) -> None:
     """Raise ``Fenced`` if an application uses the directory after it has lost its lock. Call it with the lock held."""
-    holder = who_lost_lock(lock_file, task_directories)
+    holder = holder_without_lock(lock_file, task_directories)
     if holder is not None:
         raise Fenced(
             f"The state directory {lock_file.parent} is in use: {holder._replace(lost=False)} has stores of it open, "

@@ -72,7 +72,7 @@ class TaskPlan:
     Attributes:
         live: whether it has a directory now.
         restored: the stores that are placed.
-        kept: names in the live directory that are carried over (``rocksdb/profile``, ``clicks``).
+        carried: names in the live directory that are carried over (``rocksdb/profile``, ``clicks``).
         created: stores that get an empty database with offset -4.
         dropped: names in the live directory that are not carried over.
         custom: declared stores of the application's own classes, and their treatment.
@@ -83,14 +83,14 @@ class TaskPlan:
     task: str
     live: bool
     restored: tuple[StoreImage, ...]
-    kept: tuple[str, ...] = ()
+    carried: tuple[str, ...] = ()
     created: tuple[SiblingStore, ...] = ()
     dropped: tuple[str, ...] = ()
     custom: tuple[CustomStore, ...] = ()
     already_placed: tuple[PlacedStore, ...] = ()
 
     @property
-    def left_behind(self) -> tuple[str, ...]:
+    def removed(self) -> tuple[str, ...]:
         """Dropped names that are not recreated; the files of a store that is advanced are linked."""
         advanced = [image for image in self.restored if image.advances]
         linked = {store_directory(image.store, image.kind) for image in advanced}
@@ -128,10 +128,10 @@ class PlacementPlan:
                 "task": task.task,
                 "live": task.live,
                 "restored": [image.store for image in task.restored],
-                "kept": list(task.kept),
+                "kept": list(task.carried),
                 "created": [sibling.store for sibling in task.created],
-                "dropped": list(task.left_behind),
-                "left_to_restore": [one.store for one in task.custom if one.left],
+                "dropped": list(task.removed),
+                "left_to_restore": [one.store for one in task.custom if one.why_restored],
                 "already_placed": bool(task.already_placed),
             }
             for task in self.tasks
@@ -171,14 +171,14 @@ def plan_placement(
     return PlacementPlan(directory, tuple(tasks), request_id)
 
 
-def in_the_way(directory: StateDirectory, images: Sequence[StoreImage]) -> Invalid | None:
+def existing_stores_error(directory: StateDirectory, images: Sequence[StoreImage]) -> Invalid | None:
     """The error :func:`plan_placement` would raise without ``replace`` for existing stores; needs no lock."""
-    return _refusal_of(directory, images, _TaskPlanner.occupied)
+    return _refusal_of(directory, images, _TaskPlanner.existing_stores)
 
 
-def would_not_open(directory: StateDirectory, images: Sequence[StoreImage]) -> Invalid | None:
+def unopenable_stores_error(directory: StateDirectory, images: Sequence[StoreImage]) -> Invalid | None:
     """The error :func:`plan_placement` would raise for RocksDB options of the application; needs no lock."""
-    return _refusal_of(directory, images, _TaskPlanner.unopenable)
+    return _refusal_of(directory, images, _TaskPlanner.unopenable_stores)
 
 
 def _refusal_of(
@@ -280,13 +280,13 @@ class _TaskPlanner:
             self._refuse_gap(sibling, "changelog", "changelog-undecided")
         return TaskPlan(self.task, exists, self.restored, tuple(kept), tuple(created), tuple(dropped), custom)
 
-    def occupied(self) -> list[Reason]:
+    def existing_stores(self) -> list[Reason]:
         """Existing stores that would have to be replaced, as reasons to refuse."""
         if self.live.is_dir():
             self._check_targets(self._sort_content()[1])
         return self.problems
 
-    def unopenable(self) -> list[Reason]:
+    def unopenable_stores(self) -> list[Reason]:
         """Stores that the application could not open after they were replaced, as reasons to refuse."""
         if self.live.is_dir():
             self._check_options()
@@ -448,10 +448,10 @@ def _line(task: TaskPlan) -> str:
     for word, names in (
         ("advance", [image.store for image in task.restored if image.advances]),
         ("restore", restored),
-        ("keep", [name for name in task.kept if not name.startswith(".")]),
+        ("keep", [name for name in task.carried if not name.startswith(".")]),
         ("create without data", [sibling.store for sibling in task.created]),
-        ("restored by Kafka Streams", [one.store for one in task.custom if one.left]),
-        ("drop", list(task.left_behind)),
+        ("restored by Kafka Streams", [one.store for one in task.custom if one.why_restored]),
+        ("drop", list(task.removed)),
     ):
         if names:
             parts.append(f"{word} {', '.join(names)}")

@@ -41,12 +41,12 @@ class Quarantined:
     at_ms: int
 
 
-def quarantine_task(directory: StateDirectory, task: str, below: str, now_ms: int) -> Quarantined:
+def quarantine_task(directory: StateDirectory, task: str, under: str, now_ms: int) -> Quarantined:
     """Move a task's directory to ``.statecore/<below>/``, durably."""
     directory.check_locked()
     source = directory.task_path(task)
     try:
-        target_entry = _place(directory, task, below, now_ms)
+        target_entry = _place(directory, task, under, now_ms)
         source.rename(target_entry.path)
         sync_file(target_entry.path.parent)
         sync_file(source.parent)
@@ -61,7 +61,7 @@ def quarantine_task(directory: StateDirectory, task: str, below: str, now_ms: in
 
 
 def quarantine_store(
-    directory: StateDirectory, task: str, store: Path, below: str, now_ms: int, *, place: Path | None = None
+    directory: StateDirectory, task: str, store: Path, under: str, now_ms: int, *, place: Path | None = None
 ) -> Quarantined:
     """Move the directory of one store, with its databases closed, to ``.statecore/<below>/``, durably.
 
@@ -70,7 +70,7 @@ def quarantine_store(
     """
     directory.check_locked()
     try:
-        target_entry = _place(directory, task, below, now_ms)
+        target_entry = _place(directory, task, under, now_ms)
         target = target_entry.path / (place or store).relative_to(directory.task_path(task))
         make_directories(target.parent)
         store.rename(target)
@@ -83,9 +83,9 @@ def quarantine_store(
     return target_entry
 
 
-def _place(directory: StateDirectory, task: str, below: str, now_ms: int) -> Quarantined:
-    """An unused name in ``below``, which is created if missing. Raises ``OSError``."""
-    folder = directory.work_path / below
+def _place(directory: StateDirectory, task: str, under: str, now_ms: int) -> Quarantined:
+    """An unused name in ``under``, which is created if missing. Raises ``OSError``."""
+    folder = directory.work_path / under
     if not folder.is_dir():
         make_directories(folder)
         sync_file(folder.parent)
@@ -95,19 +95,19 @@ def _place(directory: StateDirectory, task: str, below: str, now_ms: int) -> Qua
     return Quarantined(task, target, at_ms)
 
 
-def quarantined(directory: StateDirectory, below: str) -> list[Quarantined]:
+def quarantined(directory: StateDirectory, under: str) -> list[Quarantined]:
     """The quarantined directories in ``.statecore/<below>/``, the oldest first; other names are skipped."""
     found = []
-    for path in directories_in(directory.work_path / below):
+    for path in directories_in(directory.work_path / under):
         task, at, stamp = path.name.rpartition("@")
         if at and stamp.isascii() and stamp.isdigit():
             found.append(Quarantined(task.replace(_TOPOLOGY_END, "/"), path, int(stamp)))
     return sorted(found, key=lambda one: (one.at_ms, one.path.name))
 
 
-def delete_expired(directory: StateDirectory, below: str, now_ms: int, keep_ms: int = KEPT_MS) -> None:
+def delete_expired(directory: StateDirectory, under: str, now_ms: int, keep_ms: int = KEPT_MS) -> None:
     """Delete quarantined directories older than ``keep_ms``; failures are logged. Raises ``Fenced``."""
-    for one in quarantined(directory, below):
+    for one in quarantined(directory, under):
         if now_ms - one.at_ms > keep_ms:
             try:
                 delete_quarantined(directory, one)

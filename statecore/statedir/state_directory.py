@@ -30,8 +30,8 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL, LOCK_FILE, PLAIN_PARENT, PROCESS_FILE
 from statecore.formats.task_id import TaskId
 from statecore.statedir.application_lock import ApplicationLock, remove_empty
-from statecore.statedir.file_ownership import MAKING_MODE, FileOwnership, decide_ownership, is_half_made, this_process
-from statecore.statedir.open_stores import refuse_lost_lock, who_lost_lock
+from statecore.statedir.file_ownership import INITIAL_MODE, FileOwnership, decide_ownership, is_incomplete, this_process
+from statecore.statedir.open_stores import holder_without_lock, refuse_lost_lock
 from statecore.statedir.task_layout import StoreDirectory, directories_in, stores_in
 from statecore.statedir.work_directory import PLANS
 from statecore.stores.lock_holder import Holder, lock_holder
@@ -108,7 +108,7 @@ class StateDirectory:
 
     def in_use_by(self) -> Holder | None:
         """The holder of the lock, or an application that runs without it. Raises ``Invalid`` without read access."""
-        return lock_holder(self.path / LOCK_FILE) or who_lost_lock(self.path / LOCK_FILE, self._every_task_path())
+        return lock_holder(self.path / LOCK_FILE) or holder_without_lock(self.path / LOCK_FILE, self._every_task_path())
 
     def _every_task_path(self) -> Iterator[Path]:
         return map(self.task_path, self.every_task())
@@ -144,8 +144,8 @@ class StateDirectory:
         made: list[Path] = []
         try:
             for path in (self.state_dir, self.path, self.work_path):
-                if path.is_dir() and is_half_made(path, this_process()):
-                    ownership.give(path)
+                if path.is_dir() and is_incomplete(path, this_process()):
+                    ownership.apply(path)
             _make(self.path, ownership, made)
             lock = ApplicationLock(self, made)
         except BaseException as error:
@@ -185,7 +185,7 @@ class StateDirectory:
         code = "application-running-without-lock" if holder.lost else "state-directory-in-use"
         return f"{self.path} is in use by {holder}: the job would be refused now [{code}]."
 
-    def give_to_owner(self) -> None:
+    def apply_ownership(self) -> None:
         """Give the application's directory, and the files directly in it, to the owner of placed files.
 
         Nothing is changed if the owner is right already, or the application has access through its group. Raises
@@ -197,7 +197,7 @@ class StateDirectory:
         files = (self.path / LOCK_FILE, self.path / PROCESS_FILE, *self.work_path.glob(f"{PLANS}/*"))
         for path in (self.path.resolve(), *files, self.work_path / PLANS, self.work_path):
             if path.exists() and (path.stat().st_uid != self.ownership.uid or self._owner is not None):
-                self.ownership.give(path)
+                self.ownership.apply(path)
 
     def check_locked(self) -> None:
         """Raise ``Fenced`` unless this object still holds the lock."""
@@ -252,9 +252,9 @@ class StateDirectory:
         """Whether the application's own directory was given as ``state.dir``."""
         return self.state_dir.name == self.application_id and not self.path.exists() and has_tasks(self.state_dir)
 
-    def ensure_room(self, needed: int) -> None:
+    def ensure_free_space(self, needed: int) -> None:
         """Raise ``Capacity`` if the file system has less than ``needed`` bytes free for this user."""
-        ensure_room(self.path, needed)
+        ensure_free_space(self.path, needed)
 
 
 def has_tasks(directory: Path) -> bool:
@@ -275,9 +275,9 @@ def application_directory_given(given: Path) -> Invalid:
     )
 
 
-def ensure_room(path: Path, needed: int) -> None:
+def ensure_free_space(path: Path, needed: int) -> None:
     """Raise ``Capacity`` if the file system of ``path``, which need not exist, has less than ``needed`` bytes free."""
-    where, free = free_room(path)
+    where, free = free_space(path)
     if free < needed:
         raise Capacity(
             f"{where} has {_in_words(free)} free, and about {_in_words(needed)} are needed.",
@@ -289,7 +289,7 @@ def ensure_room(path: Path, needed: int) -> None:
         )
 
 
-def free_room(path: Path) -> tuple[Path, int]:
+def free_space(path: Path) -> tuple[Path, int]:
     """The nearest existing directory above ``path``, and the bytes that this user may still write there."""
     where = _nearest_existing(path)
     system = os.statvfs(where)
@@ -323,12 +323,12 @@ def _make(path: Path, ownership: FileOwnership, made: list[Path]) -> None:
     if path.parent != path:
         _make(path.parent, ownership, made)
     try:
-        path.mkdir(mode=MAKING_MODE)
+        path.mkdir(mode=INITIAL_MODE)
     except FileExistsError:
         return
     made.append(path)
     try:
-        ownership.give(path)
+        ownership.apply(path)
         usable = os.access(path, os.R_OK | os.W_OK | os.X_OK)
     except OSError as error:
         raise _cannot_give(path, ownership, error.strerror or str(error)) from error

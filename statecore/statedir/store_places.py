@@ -55,21 +55,21 @@ def store_places(directory: StateDirectory) -> list[StorePlace]:
 
 
 def applications(state_dir: Path) -> list[str]:
-    """The application ids with a directory below a ``state.dir``; :func:`skipped_in` has the unreadable ones."""
+    """The application ids with a directory below a ``state.dir``; see also :func:`unreadable_directories`."""
     return [path.name for path in directories_in(state_dir) if _is_application(state_dir, path)]
 
 
-def skipped_in(state_dir: Path) -> list[Path]:
+def unreadable_directories(state_dir: Path) -> list[Path]:
     """Directories below a ``state.dir`` that this user may not read, such as ``lost+found``."""
     return [path for path in directories_in(state_dir) if _is_application(state_dir, path) is None]
 
 
-def no_application(state_dir: Path) -> StatecoreError:
+def no_application_error(state_dir: Path) -> StatecoreError:
     """The error for a ``state.dir`` without any application's directory, or that does not exist."""
     if has_tasks(state_dir):
         return application_directory_given(state_dir)
     what = f"{state_dir} has no directory of an application." if state_dir.exists() else _missing(state_dir)
-    if skipped := ", ".join(path.name for path in skipped_in(state_dir)):
+    if skipped := ", ".join(path.name for path in unreadable_directories(state_dir)):
         what += f" This user may not read {skipped}."
     return NotFound(
         what,
@@ -102,7 +102,7 @@ def application_directory(state_dir: Path, application_id: str) -> StateDirector
         raise unreadable(state_dir, error) from error
     known = applications(state_dir)
     raise NotFound(
-        f"{state_dir} has no application {application_id}{named_instead(application_id, known)}",
+        f"{state_dir} has no application {application_id}{suggest_names(application_id, known)}",
         code="application-not-found",
         action="Name the state.dir itself (the directory above the one named like the application), and its "
         "application id.",
@@ -156,7 +156,7 @@ def changelog_at(application_id: str, task: str, store: str, declared: StoreSpec
     return "" if task == GLOBAL else default_changelog(application_id, store, TaskId.parse(task).topology)
 
 
-def named_instead(wanted: str, known: Iterable[str]) -> str:
+def suggest_names(wanted: str, known: Iterable[str]) -> str:
     """End of a message about a name that does not exist: the closest existing name, and all names."""
     names = sorted(set(known))
     if not names:
@@ -174,3 +174,23 @@ def _is_application(state_dir: Path, path: Path) -> bool | None:
         return bool(StateDirectory(state_dir, path.name).task_directories())
     except (PermissionError, Invalid):
         return None
+
+
+_SUFFIX = "-changelog"
+
+
+def changelog_owner(
+    topic: str, application_id: str, stores: Iterable[str], topology: str | None = None
+) -> tuple[str, str] | None:
+    """Application id and store of a changelog that belongs to another application; ``None`` if it does not.
+
+    Kafka Streams names it ``<application.id>-<store>-changelog``, with a named topology's name before the store's
+    (``ProcessorStateManager.storeChangelogTopic``). The longest matching store name wins: ``orders-v2-day-changelog``
+    belongs to ``orders`` only if that has a store ``v2-day`` or a topology ``v2``, else to ``orders-v2``.
+    """
+    own = {application_id, f"{application_id}-{topology}" if topology else application_id}
+    for store in sorted(stores, key=len, reverse=True):
+        owner = topic.removesuffix(f"-{store}{_SUFFIX}")
+        if owner not in ("", topic):
+            return None if owner in own else (owner, store)
+    return None

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import os
 import re
+import stat
+from collections import Counter
 from collections.abc import Collection, Mapping
+from functools import cached_property
 from pathlib import Path
 
 from statecore.errors import Corrupted
 from statecore.faults import FaultPoints
-from statecore.filesystem import sync_tree
+from statecore.filesystem import break_hard_link, sync_tree
 from statecore.formats.checkpoint import encode_checkpoint, store_checkpoint_file
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import PLAIN_PARENT
 from statecore.formats.topic_partition import TopicPartition
 from statecore.progress import Progress
 from statecore.statedir.database_state import create_database, read_database_state
+from statecore.statedir.file_ownership import FileOwnership
 from statecore.statedir.file_trees import file_sizes, fingerprint, inode, link_tree, move
 from statecore.statedir.journal import JournalTask, PlacedStore, identity_of
 from statecore.statedir.placement_plan import TaskPlan
 from statecore.statedir.placement_stores import SiblingStore
-from statecore.statedir.shared_files import SharedFiles
 from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.task_layout import databases_of
 from statecore.stores.legacy_offsets import read_offsets
@@ -70,7 +73,7 @@ class TaskAssembly:
             move(image.path, where)
             self.faults.reach("placement.after-image-move")
             stores += self._databases(image, target, where, image.offsets)
-        for name in task.kept:
+        for name in task.carried:
             link_tree(live / name, target / name, self._ownership)
         for sibling in task.created:
             where = target / store_directory(sibling.store, sibling.kind)
@@ -82,11 +85,11 @@ class TaskAssembly:
         for custom in task.custom:
             if custom.offsets is not None:
                 (target / custom.file).write_bytes(encode_checkpoint(custom.offsets))
-                self._ownership.give(target / custom.file)
+                self._ownership.apply(target / custom.file)
         self.faults.reach("placement.after-siblings")
         for path in (target, target / PLAIN_PARENT):
             if path.is_dir():
-                self._ownership.give(path)
+                self._ownership.apply(path)
         # Kafka Streams may delete directories that were unchanged for long (state.cleanup.dir.max.age.ms).
         os.utime(target)
         return stores
@@ -101,7 +104,7 @@ class TaskAssembly:
         checkpoint = "" if store.kind.manages_offsets else store_checkpoint_file(store.store)
         if checkpoint:
             (target / checkpoint).write_bytes(encode_checkpoint(offsets))
-            self._ownership.give(target / checkpoint)
+            self._ownership.apply(target / checkpoint)
         placed = []
         for database in _checked_databases(store, where):
             entry = PlacedStore(
@@ -194,3 +197,47 @@ def _not_as_placed(
 
 def _describe(offsets: Mapping[TopicPartition, int]) -> str:
     return ", ".join(f"offset {offset} of {partition}" for partition, offset in offsets.items()) or "no offset"
+
+
+class SharedFiles:
+    """Sets owner and modes of images, whose files may have other names: in the staging, a repository, the live task.
+
+    All names of a file share one owner and mode. A file with all its names in the staging is changed in place. One with
+    a name elsewhere stays shared if its owner is right and its permissions suffice; otherwise it becomes a separate
+    file, so that neither a repository nor a live file is changed before the swap.
+    """
+
+    def __init__(self, ownership: FileOwnership, staged: Collection[Path]) -> None:
+        self._ownership, self._staged = ownership, staged
+
+    def give_tree(self, root: Path) -> None:
+        """Set owner and modes of a whole tree, contents before their directory."""
+        for directory, _, names in os.walk(root, topdown=False):
+            for name in names:
+                self._give(Path(directory, name))
+            self._ownership.apply(Path(directory))
+
+    def _give(self, path: Path) -> None:
+        status = path.lstat()
+        if stat.S_ISREG(status.st_mode) and status.st_nlink > 1 and self._is_elsewhere(status):
+            if self._ownership.accepts(status):
+                return
+            break_hard_link(path)
+            self._names[_file_id(status)] -= 1
+        self._ownership.apply(path)
+
+    def _is_elsewhere(self, status: os.stat_result) -> bool:
+        return status.st_nlink > self._names[_file_id(status)]
+
+    @cached_property
+    def _names(self) -> Counter[tuple[int, int]]:
+        """Number of names each file has in the staging, by device and inode."""
+        found: Counter[tuple[int, int]] = Counter()
+        for root in self._staged:
+            for directory, _, names in os.walk(root):
+                found.update(_file_id(os.lstat(Path(directory, name))) for name in names)
+        return found
+
+
+def _file_id(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino

@@ -29,8 +29,8 @@ from statecore.filesystem import sync_tree
 from statecore.progress import Progress
 from statecore.statedir.file_ownership import user_name
 from statecore.statedir.file_trees import file_sizes, fingerprint, inode, link_in, link_tree
-from statecore.statedir.journal import MARK, SWAPPING, Journal, JournalTask, read_journal
-from statecore.statedir.journal_replay import KEPT, JournalRecovery, Outcome
+from statecore.statedir.journal import SWAPPING, VERIFIED_JOURNAL, Journal, JournalTask, read_journal
+from statecore.statedir.journal_replay import KEPT_FILES, JournalRecovery, Outcome
 from statecore.statedir.mounts import refuse_unmovable, unmovable, why_mounted
 from statecore.statedir.open_stores import refuse_open_stores
 from statecore.statedir.state_directory import StateDirectory
@@ -105,13 +105,13 @@ class TaskSwap:
     def keep(self, task: str, names: Iterable[str]) -> None:
         """Keep files that a copy will lack, by their names in the task's directory."""
         for name in names:
-            target = self.staging / KEPT / task / name
+            target = self.staging / KEPT_FILES / task / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(self.directory.task_path(task) / name, target, follow_symlinks=False)
             for path in (target, *target.parents):  # a later job of the owner deletes it
                 if path == self.staging:
                     break
-                self.directory.ownership.give_away(path)
+                self.directory.ownership.set_owner(path)
 
     def swap(self, tasks: Iterable[str]) -> dict[str, Outcome]:
         """Put the copies of these tasks in place; returns the outcome of each."""
@@ -158,13 +158,13 @@ def put_in_place(
     faults.reach("placement.before-journal")
     for entry in journal.tasks:
         refuse_open_stores(directory.task_path(entry.task))
-    directory.give_to_owner()
-    journal.verified(journal.tasks).write(staging, MARK)
-    directory.ownership.give(staging / MARK)  # it becomes the journal
+    directory.apply_ownership()
+    journal.verified(journal.tasks).write(staging, VERIFIED_JOURNAL)
+    directory.ownership.apply(staging / VERIFIED_JOURNAL)  # it becomes the journal
     journal.write(directory.work_path)
     faults.reach("placement.after-journal")
     recovery = JournalRecovery(directory, journal, faults, progress, verify_databases=False)
-    outcomes = recovery.settle()
+    outcomes = recovery.replay()
     if recovery.refused is not None:
         raise unmovable(*recovery.refused)
     return outcomes
@@ -173,7 +173,7 @@ def put_in_place(
 def _refuse_unkeepable(directory: StateDirectory, journal: Journal) -> None:
     """Raise ``Invalid`` if kept directories cannot be written to ``replaced/``, which another user may have created."""
     kept = directory.work_path / REPLACED
-    keeps = journal.keeps or (directory.work_path / journal.attempt / KEPT).is_dir()
+    keeps = journal.keeps or (directory.work_path / journal.attempt / KEPT_FILES).is_dir()
     if keeps and kept.is_dir() and not os.access(kept, os.W_OK | os.X_OK):
         other = user_name(kept.stat().st_uid)
         raise Invalid(

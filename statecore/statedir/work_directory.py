@@ -12,7 +12,7 @@ PLANS = "plans"
 JOURNAL = "journal.json"
 RECORD = "placed.json"
 
-SET_ASIDE = "set-aside"
+QUARANTINED = "set-aside"
 """Old directories that were replaced by the application while a placement was interrupted."""
 
 REPLACED = "replaced"
@@ -64,7 +64,7 @@ class WorkEntry:
         name: its name, or a prefix of it.
         meaning: what it is, and when it is deleted.
         is_prefix: whether ``name`` is a prefix.
-        stays: whether no sweep deletes it, whatever its age; its contents may be swept separately.
+        is_kept: whether no sweep deletes it, whatever its age; its contents may be swept separately.
         is_expected: whether it exists without an interrupted job, too.
         is_bookkeeping: whether it is only for jobs, and not shown to people.
     """
@@ -72,7 +72,7 @@ class WorkEntry:
     name: str
     meaning: str
     is_prefix: bool = False
-    stays: bool = False
+    is_kept: bool = False
     is_expected: bool = False
     is_bookkeeping: bool = False
 
@@ -81,20 +81,20 @@ ENTRIES = (
     WorkEntry(
         PLANS,
         "plans, attempts and reports of jobs; the newest 200 files, and those of 30 days, stay",
-        stays=True,
+        is_kept=True,
         is_expected=True,
         is_bookkeeping=True,
     ),
     WorkEntry(
-        JOURNAL, "the placement that is in progress, or was interrupted; the next job finishes it", stays=True,
+        JOURNAL, "the placement that is in progress, or was interrupted; the next job finishes it", is_kept=True,
         is_bookkeeping=True,
     ),
-    WorkEntry(RECORD, "the last placement; the next replaces it", stays=True, is_expected=True, is_bookkeeping=True),
+    WorkEntry(RECORD, "the last placement; the next replaces it", is_kept=True, is_expected=True, is_bookkeeping=True),
     WorkEntry(STAGING_PREFIX, "staging of a placement; the next job finishes and deletes it", is_prefix=True),
     WorkEntry(
         REPLACED,
         "task directories that migrations and repairs have replaced; the first job after a week deletes them",
-        stays=True,
+        is_kept=True,
         is_expected=True,
     ),
     WorkEntry(
@@ -105,36 +105,36 @@ ENTRIES = (
     WorkEntry(
         STANDBY,
         "changelog state of standby tasks, and stores that they are building",
-        stays=True,
+        is_kept=True,
         is_expected=True,
         is_bookkeeping=True,
     ),
     WorkEntry(
         CORRUPT,
         "task directories that were damaged at a start; the first start after a week deletes them",
-        stays=True,
+        is_kept=True,
         is_expected=True,
     ),
     WorkEntry(
         STALE,
         "stores of standby tasks, and global stores, as they were before they were rebuilt; the first standby, or "
         "runtime of global stores, after a week deletes them",
-        stays=True,
+        is_kept=True,
         is_expected=True,
     ),
     WorkEntry(
         CLEANED, "task directories without an owner; the cleaner that moved them, or the next one, deletes them",
-        stays=True, is_expected=True,
+        is_kept=True, is_expected=True,
     ),
     WorkEntry(
         UNOWNED,
         "task directories without an owner whose state may have no other copy; the first standby or cleaning "
         "after a week deletes them",
-        stays=True,
+        is_kept=True,
         is_expected=True,
     ),
     WorkEntry(
-        SET_ASIDE, "old task directories that the application had replaced itself; it can be deleted", stays=True
+        QUARANTINED, "old task directories that the application had replaced itself; it can be deleted", is_kept=True
     ),
     WorkEntry(
         SCRATCH_PREFIX,
@@ -145,19 +145,19 @@ ENTRIES = (
     WorkEntry(
         GLOBAL_OLD,
         f"global stores that a runtime has set aside; it moves them to {STALE} when they are rebuilt",
-        stays=True,
+        is_kept=True,
         is_expected=True,
     ),
     WorkEntry(
         GLOBAL_UNUSABLE,
         f"damaged global stores that a runtime has set aside; it moves them to {STALE} when they are rebuilt",
-        stays=True,
+        is_kept=True,
         is_expected=True,
     ),
     WorkEntry(
         GLOBAL_TOPICS,
         "the ids of the topics that global stores are built of",
-        stays=True,
+        is_kept=True,
         is_expected=True,
         is_bookkeeping=True,
     ),

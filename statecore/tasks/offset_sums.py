@@ -32,10 +32,10 @@ from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
 from statecore.spec.reader import default_changelog
-from statecore.statedir.changelog_owner import other_owner
-from statecore.statedir.open_stores import writer_among
+from statecore.statedir.open_stores import find_writer
 from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.store_on_disk import StoreOnDisk, read_store
+from statecore.statedir.store_places import changelog_owner
 from statecore.statedir.task_layout import StoreDirectory, stores_in, unreadable
 from statecore.stores.legacy_offsets import read_offsets
 from statecore.tasks.partial_stores import segmentation_of, why_partially_deleted
@@ -247,7 +247,7 @@ class _TaskReader:
         notes = self._read_file()
         found = stores_in(self.path)
         databases = {one.name: one.databases for one in found}
-        holder = writer_among(path for paths in databases.values() for path in paths)
+        holder = find_writer(path for paths in databases.values() for path in paths)
         undeclared = self.spec is not None and not self.declared
         stores = [self._declared(one, found, holder is not None) for one in self.declared.values()]
         if not self.declared:
@@ -369,7 +369,7 @@ class _TaskReader:
         """The other application whose changelogs the task has offsets of, if any."""
         declared = {_changelog(self.directory.application_id, one).topic for one in self.declared.values()}
         for topic in sorted((self.topics | {at.topic for at in self.file}) - declared):
-            owner = other_owner(topic, self.directory.application_id, names, TaskId.parse(self.task).topology)
+            owner = changelog_owner(topic, self.directory.application_id, names, TaskId.parse(self.task).topology)
             if owner is not None:
                 return f"the application {owner[0]} (its store {owner[1]})"
         return None

@@ -400,5 +400,5 @@ class TaskStores:
     def _give_to_owner(self) -> None:
         ownership = self._directory.ownership
         for path in (self.path, *self.path.rglob("*")):
-            if not ownership.suits(path.lstat()):
-                ownership.give(path)
+            if not ownership.accepts(path.lstat()):
+                ownership.apply(path)

@@ -107,13 +107,13 @@ def airflow_site(root: Path, **settings: str) -> Iterator[AirflowSite]:
     local_settings.parent.mkdir(parents=True)
     local_settings.write_text("from statecore.airflow.queues import task_instance_mutation_hook\n")
     with s3_server.serving() as objects:
-        from statecore.repository.repository import make_repository
+        from statecore.repository.repository import create_repository
 
         with pytest.MonkeyPatch.context() as patch:
             for name, value in s3_server.CREDENTIALS.items():
                 patch.setenv(name, value)
             repository = objects.bucket("states").below("of-airflow").url
-            make_repository(repository)
+            create_repository(repository)
         connection = {"conn_type": "aws", "login": s3_server.ACCESS, "password": s3_server.SECRET}
         environment = {
             **QUICK,

@@ -24,7 +24,7 @@ from statecore.jobs.restore.run import run_restore
 from statecore.jobs.versioned_start import VersionedStart
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import StoreSnapshot
-from statecore.repository.repository import make_repository
+from statecore.repository.repository import create_repository
 from tests.harness import topics
 from tests.harness.topics import Record
 
@@ -71,7 +71,7 @@ class Shop:
         self.url = self.url or (self.scratch / "repository").as_uri()
         for topic in self.topics:
             topics.create(self.servers, topic, self.partitions, self.configs)
-        make_repository(self.url)
+        create_repository(self.url)
 
     @staticmethod
     def small(servers: str, scratch: Path, **more: Any) -> Shop:
@@ -96,7 +96,7 @@ class Shop:
     @property
     def shelf(self) -> ApplicationRepository:
         """What the repository has of it, opened anew."""
-        return ApplicationRepository.at(self.url, self.application_id)
+        return ApplicationRepository.open(self.url, self.application_id)
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -188,8 +188,8 @@ class Shop:
         """The stores of the newest snapshot."""
         newest = self.shelf.head().newest
         assert newest is not None
-        parts = self.shelf.parts(self.shelf.manifest(newest).value.parts)
-        return {(task, store.store): store for task, read in parts.items() for store in read.part.stores}
+        parts = self.shelf.task_manifests(self.shelf.manifest(newest).value.parts)
+        return {(task, store.store): store for task, read in parts.items() for store in read.manifest.stores}
 
     def cuts_there(self) -> dict[str, int]:
         """The moment up to which the newest snapshot says that nothing lay behind the ends of each task, in ms."""

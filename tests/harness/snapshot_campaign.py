@@ -185,7 +185,7 @@ class Campaign(RandomApplication):
         if behind:
             with pytest.raises(Fenced):
                 run_backup(request)
-            assert ApplicationRepository.at(self.url, self.application_id).head().snapshots[0].snapshot == self.newest
+            assert ApplicationRepository.open(self.url, self.application_id).head().snapshots[0].snapshot == self.newest
             return False
         with self.packing():
             plan = run_backup(replace(request, plan_only=True)) if planned else None
@@ -277,11 +277,11 @@ class Campaign(RandomApplication):
 
     def stores_of(self, snapshot: str) -> dict[Key, StoreSnapshot]:
         """The stores of a snapshot, as its manifest has them."""
-        shelf = ApplicationRepository.at(self.url, self.application_id)
+        shelf = ApplicationRepository.open(self.url, self.application_id)
         entry = shelf.head().entry(snapshot)
         assert entry is not None
-        parts = shelf.parts(shelf.manifest(entry).value.parts)
-        return {(task, store.store): store for task, read in parts.items() for store in read.part.stores}
+        parts = shelf.task_manifests(shelf.manifest(entry).value.parts)
+        return {(task, store.store): store for task, read in parts.items() for store in read.manifest.stores}
 
     def _compare_manifest(self, snapshot: str) -> None:
         expected, found = self.expected[snapshot], self.stores_of(snapshot)

@@ -192,18 +192,18 @@ def _made(campaign: Campaign, request: CheckpointRequest, engine: Engine) -> Res
 
 def _is_another(campaign: Campaign, task: str, new: str, old: str) -> bool:
     """Whether a task is another in one snapshot than in the one before."""
-    shelf = ApplicationRepository.at(campaign.url, campaign.application_id)
+    shelf = ApplicationRepository.open(campaign.url, campaign.application_id)
     identities = []
     for snapshot in (new, old):
         entry = shelf.head().entry(snapshot) if snapshot else None
-        part = None if entry is None else shelf.manifest(entry).value.part(task)
+        part = None if entry is None else shelf.manifest(entry).value.reference(task)
         identities.append(None if part is None else part.identity)
     return identities[0] != identities[1]
 
 
 def fold(campaign: Campaign) -> None:
     """Runs are merged as soon as there are two; what the snapshot holds is the same."""
-    shelf = ApplicationRepository.at(campaign.url, campaign.application_id)
+    shelf = ApplicationRepository.open(campaign.url, campaign.application_id)
     with campaign.packing():
         report = run_compact(shelf, parse_spec(campaign.spec, "<campaign>"), settings=EAGER, say=campaign.tell)
     campaign.tell(f"fold: {report.outcome} {report.runs} runs")
@@ -252,7 +252,7 @@ def advance(campaign: Campaign) -> None:
 
 def _count_what_was_folded(campaign: Campaign) -> None:
     """Where a fold has published a snapshot it is the newest, and holds the same."""
-    newest = ApplicationRepository.at(campaign.url, campaign.application_id).head().snapshots[0]
+    newest = ApplicationRepository.open(campaign.url, campaign.application_id).head().snapshots[0]
     if newest.snapshot != campaign.newest:
         assert newest.origin == "fold"
         campaign.counts(newest.snapshot, {}, whole=False)

@@ -65,7 +65,7 @@ def damage(campaign: Campaign) -> None:
     turned in a pack of which not all files are at hand (``statecore.repository.blob_verification``).
     """
     chance = campaign.more
-    shelf = ApplicationRepository.at(campaign.url, campaign.application_id)
+    shelf = ApplicationRepository.open(campaign.url, campaign.application_id)
     order = [entry.snapshot for entry in shelf.head().snapshots]
     needed = {snapshot: _needed(shelf, snapshot) for snapshot in order}
     target = chance.choice(sorted(needed[order[0]], key=lambda one: (one.blob, one.start)))
@@ -112,8 +112,8 @@ def _needed(shelf: ApplicationRepository, snapshot: str) -> set[Extent]:
     references = shelf.manifest(entry).value.parts
     files = {
         digest: extent
-        for read in shelf.parts(references).values()
-        for store in read.part.stores
+        for read in shelf.task_manifests(references).values()
+        for store in read.manifest.stores
         for digest, extent in store.extents
     }
     manifest = Extent(name, 0, shelf.blobs.head(name).size)

@@ -77,7 +77,7 @@ class Site:
         with pytest.MonkeyPatch.context() as patch:
             for variable, value in s3_server.CREDENTIALS.items():
                 patch.setenv(variable, value)
-            found = ApplicationRepository.at(self.repository, self.names[name]).read_head()
+            found = ApplicationRepository.open(self.repository, self.names[name]).read_head()
         return () if found is None else tuple(one for one in found.head.snapshots if one.origin == "checkpoint")
 
 

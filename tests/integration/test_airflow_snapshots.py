@@ -64,7 +64,7 @@ def newest(bucket: str, application_id: str, patch: pytest.MonkeyPatch) -> Any:
     """What the head names."""
     for name, value in s3_server.CREDENTIALS.items():
         patch.setenv(name, value)
-    return ApplicationRepository.at(bucket, application_id).head()
+    return ApplicationRepository.open(bucket, application_id).head()
 
 
 def finished(server: AirflowServer, dag: str, run: str) -> None:

@@ -19,7 +19,7 @@ from statecore.jobs.bases.planned_tails import TAKEN_UP
 from statecore.jobs.checkpoint.schedule import look
 from statecore.jobs.in_progress_marker import marker_age
 from statecore.progress import MACHINE_PREFIX
-from statecore.repository.repository import make_repository
+from statecore.repository.repository import create_repository
 from statecore.spark.checkpoint_job import SPARK_WANTED
 from statecore.spec.reader import parse_spec
 from tests.harness.broker import Broker
@@ -149,7 +149,7 @@ def test_it_ends_with_its_starter_in_the_middle_of_work(tmp_path: Path, how: str
     with socket.create_server(("127.0.0.1", 0)) as silent:  # a broker that lets one in and never answers
         waiting = {**spec("waiting"), "bootstrap_servers": f"127.0.0.1:{silent.getsockname()[1]}"}
         url = (tmp_path / "repository").as_uri()
-        make_repository(url)
+        create_repository(url)
         job = Job.here(Asked(waiting, url, tmp_path), "killed")
         assert job.process.stdout is not None
         assert job.process.stdin is not None

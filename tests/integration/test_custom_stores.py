@@ -17,7 +17,7 @@ from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore
-from statecore.repository.repository import make_repository
+from statecore.repository.repository import create_repository
 from statecore.spec.reader import parse_spec
 from statecore.statedir.state_directory import StateDirectory
 from tests.harness import directory
@@ -184,7 +184,7 @@ def test_a_fetch_places_a_task_that_has_a_custom_store(
 ) -> None:
     world = made(guarantee)
     repository = (tmp_path / "repository").as_uri()
-    make_repository(repository)
+    create_repository(repository)
     world.restore(replace=True, repository=repository)
     world.lose()
     where = {"application_id": world.application_id, "state_dir": str(world.state_dir)}

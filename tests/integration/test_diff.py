@@ -25,7 +25,7 @@ from statecore.jobs.diff.run import run_diff
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore
-from statecore.repository.repository import make_repository
+from statecore.repository.repository import create_repository
 from statecore.spark import diff_job
 from statecore.spark.session import spark_context
 from tests.harness.broker import Broker
@@ -136,7 +136,7 @@ def test_a_snapshot_is_what_was_taken_and_a_copy_that_has_changed_is_told_from_i
     world: KindsWorld, copy: Path, tmp_path: Path
 ) -> None:
     repository = (tmp_path / "repository").as_uri()
-    make_repository(repository)
+    create_repository(repository)
     taken = BackupRequest(spec=world.spec(), state_dir=str(copy), repository=repository, tasks=("0_1",))
     published = run_backup(taken)
     before = left(copy)

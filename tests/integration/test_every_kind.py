@@ -25,7 +25,7 @@ from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.jobs.versioned_start import VersionedStart
-from statecore.repository.repository import make_repository
+from statecore.repository.repository import create_repository
 from tests.harness import directory
 from tests.harness.broker import Broker
 from tests.harness.kinds import GLOBALS, HEADERS, PLAIN, SOURCES, KindsApplication
@@ -101,7 +101,7 @@ def lived(
 def url(tmp_path: Path) -> str:
     """A repository of its own."""
     made = (tmp_path / "repository").as_uri()
-    make_repository(made)
+    create_repository(made)
     return made
 
 

@@ -19,7 +19,7 @@ from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore
-from statecore.repository.repository import make_repository
+from statecore.repository.repository import create_repository
 from tests.harness import s3_server, topics
 from tests.harness.broker import Broker
 from tests.harness.raising import raises
@@ -48,7 +48,7 @@ def server() -> Iterator[s3_server.S3Server]:
 def url(server: s3_server.S3Server) -> str:
     """A repository of its own."""
     found = server.bucket("states").below(uuid.uuid4().hex).url
-    make_repository(found)
+    create_repository(found)
     return found
 
 

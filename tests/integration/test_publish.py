@@ -26,7 +26,7 @@ from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import Manifest, StoreSnapshot
-from statecore.repository.repository import make_repository
+from statecore.repository.repository import create_repository
 from tests.harness import mounts, s3_server, topics
 from tests.harness.broker import Broker
 from tests.harness.raising import raises
@@ -59,7 +59,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         found = f"{base}/{sha256(str(tmp_path).encode()).hexdigest()[:12]}?{query}"
     else:
         found = (tmp_path / "repository").as_uri()
-    make_repository(found)
+    create_repository(found)
     return found
 
 
@@ -128,7 +128,9 @@ def stores_of(shelf: ApplicationRepository) -> dict[tuple[str, str], StoreSnapsh
     manifest: Manifest = shelf.manifest(newest).value
     assert manifest.identity == newest.identity
     found = {
-        (task, store.store): store for task, read in shelf.parts(manifest.parts).items() for store in read.part.stores
+        (task, store.store): store
+        for task, read in shelf.task_manifests(manifest.parts).items()
+        for store in read.manifest.stores
     }
     for store in found.values():
         for digest, extent in store.extents:
@@ -141,7 +143,7 @@ def test_a_snapshot_of_what_was_placed_has_its_identities_and_content(
     spec: dict[str, Any], url: str, tmp_path: Path
 ) -> None:
     report = restore(spec, url, tmp_path / "state", engine=ProcessEngine(2))
-    shelf = ApplicationRepository.at(url, spec["application_id"])
+    shelf = ApplicationRepository.open(url, spec["application_id"])
     assert report.published is not None
     newest = shelf.head().newest
     assert newest is not None
@@ -174,7 +176,7 @@ def test_without_a_state_directory_the_same_snapshot_is_made(spec: dict[str, Any
     assert alone.published.snapshot != placed.published.snapshot
     assert alone.published.identity == placed.published.identity
     assert alone.published.new_bytes == 0
-    shelf = ApplicationRepository.at(url, spec["application_id"])
+    shelf = ApplicationRepository.open(url, spec["application_id"])
     assert not list(shelf.blobs.list(shelf.names.stagings))
 
 
@@ -197,7 +199,7 @@ def published_and_placed(
 ) -> tuple[set[Path], set[Path]]:
     """The large files of a repository in a directory, and the SST files that were placed beside it."""
     url = (where / "repository").as_uri() + query
-    make_repository(url)
+    create_repository(url)
     run_restore(RestoreRequest(state_dir=str(where / "state"), repository=url, spec=spec, **more), InProcessEngine())
     return set((where / "repository").rglob("files/*/*")), set((where / "state").rglob("*.sst"))
 
@@ -255,7 +257,7 @@ def test_a_retry_recognises_what_was_published_and_uploads_nothing_again(
 ) -> None:
     with pytest.raises(FaultInjected):
         restore(spec, url, tmp_path / "state", request_id="r", faults=InjectedFault("restore.after-publication"))
-    shelf = ApplicationRepository.at(url, spec["application_id"])
+    shelf = ApplicationRepository.open(url, spec["application_id"])
     before = {blob.name: blob.modified for blob in shelf.blobs.list("apps/")}
     report = restore(spec, url, tmp_path / "state", request_id="r")
     assert report.published is not None
@@ -273,7 +275,7 @@ def test_a_job_without_a_state_directory_goes_on_after_a_kill(spec: dict[str, An
         restore(spec, url, request_id="r", faults=InjectedFault(point))
     report = restore(spec, url, request_id="r")
     assert any("resumed" in note for note in report.notes)
-    assert len(stores_of(ApplicationRepository.at(url, spec["application_id"]))) == 10
+    assert len(stores_of(ApplicationRepository.open(url, spec["application_id"]))) == 10
 
 
 def test_a_retry_of_a_job_that_has_published_reads_nothing(
@@ -294,7 +296,7 @@ def runs_of(store: StoreSnapshot) -> list[Run]:
 
 def test_some_partitions_alone_leave_the_others_as_they_are(spec: dict[str, Any], url: str) -> None:
     restore(spec, url)
-    shelf = ApplicationRepository.at(url, spec["application_id"])
+    shelf = ApplicationRepository.open(url, spec["application_id"])
     before = stores_of(shelf)
     restore(spec, url, partitions=(1,), stores=("plain",))
     after = stores_of(shelf)
@@ -305,7 +307,7 @@ def test_some_partitions_alone_leave_the_others_as_they_are(spec: dict[str, Any]
     assert (now.identity, runs_of(now)) == (was.identity, runs_of(was))
     newest, older = (shelf.manifest(entry).value for entry in shelf.head().snapshots)
     assert newest.previous == older.snapshot
-    assert newest.part("0_0") == older.part("0_0")
+    assert newest.reference("0_0") == older.reference("0_0")
 
 
 def test_an_older_plan_does_not_go_back_behind_what_was_published_since(spec: dict[str, Any], url: str) -> None:
@@ -315,7 +317,7 @@ def test_an_older_plan_does_not_go_back_behind_what_was_published_since(spec: di
     restore(spec, url)
     with raises(Fenced, "publication-conflict"):
         restore(spec, url, request_id="old", partitions=(0,))
-    assert len(ApplicationRepository.at(url, spec["application_id"]).head().snapshots) == 1
+    assert len(ApplicationRepository.open(url, spec["application_id"]).head().snapshots) == 1
 
 
 def test_a_repository_that_is_not_there_is_refused_before_anything_is_read(
@@ -329,7 +331,7 @@ def test_a_repository_that_is_not_there_is_refused_before_anything_is_read(
 def test_credentials_that_are_wrong_are_refused_before_anything_is_read(
     spec: dict[str, Any], s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_repository(s3)
+    create_repository(s3)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
     with raises(Invalid, "object-store-access-denied"):
         restore(spec, s3, tmp_path / "state")

@@ -21,7 +21,7 @@ from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import StoreSnapshot
-from statecore.repository.repository import make_repository
+from statecore.repository.repository import create_repository
 from tests.harness import s3_server, topics
 from tests.harness.broker import Broker
 from tests.harness.spark_cluster import EXECUTORS_COME, SPARK_HOME, SparkCluster, can_hide
@@ -81,7 +81,7 @@ def declared(broker: Broker, application_id: str, count: int) -> dict[str, Any]:
 
 def url_of(server: s3_server.S3Server, name: str) -> str:
     url = server.bucket("states").below(name).url
-    make_repository(url)
+    create_repository(url)
     return url
 
 
@@ -123,11 +123,11 @@ def request_of(application: dict[str, Any], url: str, **more: Any) -> dict[str, 
 
 
 def stores_of(url: str, application: dict[str, Any]) -> dict[tuple[str, str], StoreSnapshot]:
-    shelf = ApplicationRepository.at(url, application["application_id"])
+    shelf = ApplicationRepository.open(url, application["application_id"])
     newest = shelf.head().newest
     assert newest is not None
-    parts = shelf.parts(shelf.manifest(newest).value.parts)
-    return {(task, store.store): store for task, read in parts.items() for store in read.part.stores}
+    parts = shelf.task_manifests(shelf.manifest(newest).value.parts)
+    return {(task, store.store): store for task, read in parts.items() for store in read.manifest.stores}
 
 
 Identities = dict[tuple[str, str], tuple[str, Sequence[str]]]
@@ -205,7 +205,7 @@ def test_images_of_what_they_published_are_built_where_they_are_used(
     }
     for store in alone.stores:
         assert published[store.task, store.store].content == (store.rows, store.bytes, store.digest)
-    shelf = ApplicationRepository.at(url, application["application_id"])
+    shelf = ApplicationRepository.open(url, application["application_id"])
     assert not list(shelf.blobs.list(shelf.names.stagings))
     work = state_dir / application["application_id"] / ".statecore"
     assert sorted(path.name for path in work.iterdir()) == ["placed.json", "plans"]
@@ -231,7 +231,7 @@ def test_an_executor_that_dies_in_the_middle_changes_nothing_of_the_snapshot(
     application = declared(broker, application_id, 40_000)  # an executor can be killed while they are read
     identities = published_alone(application, server)
     url = url_of(server, "killed")
-    shelf = ApplicationRepository.at(url, application["application_id"])
+    shelf = ApplicationRepository.open(url, application["application_id"])
     killed: list[int] = []
     done = threading.Event()
 
@@ -275,4 +275,4 @@ def test_an_executor_without_credentials_is_refused_with_what_to_do(
     with SparkCluster(tmp_path / "without") as cluster:
         code, said, document = submit(drivers / "refused", request_of(application, url), cluster.master)
     assert (code, document["error"], document["code"]) == (13, "Invalid", "object-store-credentials-missing"), said
-    assert not ApplicationRepository.at(url, application["application_id"]).read_head()
+    assert not ApplicationRepository.open(url, application["application_id"]).read_head()

@@ -19,7 +19,7 @@ from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.repair.report import Outcome, RepairReport
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair
-from statecore.repository.repository import make_repository
+from statecore.repository.repository import create_repository
 from statecore.statedir.file_trees import fingerprint
 from tests.harness import damaging, topics
 from tests.harness.broker import Broker
@@ -215,7 +215,7 @@ def test_a_store_is_rebuilt_from_a_snapshot_where_that_is_less_work(
     world.feed(rounds=30)
     right = world.live()
     url = (tmp_path / "repository").as_uri()
-    make_repository(url)
+    create_repository(url)
     published = run_backup(BackupRequest(spec=world.request().spec, state_dir=str(world.state_dir), repository=url))
     damaging.tables_of(damaging.database_of(world.state_dir / application_id, "stamped"))[-1].unlink()
     assert found(world) == (21, {("0_0", "stamped"): "file-missing"})

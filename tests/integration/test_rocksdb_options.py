@@ -27,7 +27,7 @@ from statecore.jobs.restore.advance import run_advance
 from statecore.jobs.restore.advance_request import AdvanceRequest
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.run import run_restore
-from statecore.repository.repository import make_repository
+from statecore.repository.repository import create_repository
 from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.state_directory import StateDirectory
 from tests.harness import topics
@@ -130,7 +130,7 @@ class SetWorld(World):
             jvm, options.body.replace("ELSEWHERE", str(tmp_path / "elsewhere")), options.members
         )
         self.url = f"file://{tmp_path / 'repository'}"
-        make_repository(self.url)
+        create_repository(self.url)
 
     def application(self, jvm: StreamsJvm | None = None) -> StreamsApplication:
         return StreamsApplication(

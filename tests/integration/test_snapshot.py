@@ -27,7 +27,7 @@ from statecore.jobs.restore.run import run_restore
 from statecore.jobs.versioned_start import VersionedStart
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import StoreSnapshot
-from statecore.repository.repository import make_repository
+from statecore.repository.repository import create_repository
 from tests.harness import directory, s3_server, topics
 from tests.harness.broker import Broker
 from tests.harness.feeds import EVENTS, MINUTE
@@ -60,7 +60,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def url(s3: str) -> str:
     bucket, _, query = s3.partition("?")
     made = f"{bucket.rstrip('/')}/{uuid.uuid4().hex}?{query}"
-    make_repository(made)
+    create_repository(made)
     return made
 
 
@@ -139,7 +139,7 @@ def test_a_running_application_is_refused_under_exactly_once_where_it_has_flushe
         feed(world)
         flush(running)
         assert refused(world, url) == ["uncommitted-rows"] * 4
-        assert ApplicationRepository.at(url, world.application_id).read_head() is None
+        assert ApplicationRepository.open(url, world.application_id).read_head() is None
     assert snapshot(world, url).outcome is Outcome.PUBLISHED
 
 
@@ -198,8 +198,8 @@ def test_the_manifest_has_what_the_brokers_say_and_is_whole(shop: Shop) -> None:
     assert entry is not None
     manifest = shop.shelf.manifest(entry).value
     assert (manifest.origin, [part.task for part in manifest.parts]) == ("snapshot", ["0_0", "0_1"])
-    for read in shop.shelf.parts(manifest.parts).values():
-        for store in read.part.stores:
+    for read in shop.shelf.task_manifests(manifest.parts).values():
+        for store in read.manifest.stores:
             (end,) = store.changelogs
             assert (end.log_start, end.end) == (0, end.log_end)
             assert len(end.topic_id) == 32
@@ -232,10 +232,14 @@ def test_under_exactly_once_the_marker_behind_an_offset_is_no_record_and_what_co
 
 def stored(url: str, application_id: str) -> list[StoreSnapshot]:
     """The stores of the newest snapshot."""
-    shelf = ApplicationRepository.at(url, application_id)
+    shelf = ApplicationRepository.open(url, application_id)
     entry = shelf.head().newest
     assert entry is not None
-    return [store for read in shelf.parts(shelf.manifest(entry).value.parts).values() for store in read.part.stores]
+    return [
+        store
+        for read in shelf.task_manifests(shelf.manifest(entry).value.parts).values()
+        for store in read.manifest.stores
+    ]
 
 
 WINDOWS = KindsApplication(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from statecore.jobs.versioned_start import VersionedStart
-from statecore.repository.repository import make_repository
+from statecore.repository.repository import create_repository
 from tests.harness import s3_server
 from tests.harness.broker import Broker
 from tests.harness.snapshot_campaign import Campaign, replayable
@@ -34,7 +34,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     try:
         with s3_server.serving() as server:
             url = server.bucket("campaigns").below("all").url
-            make_repository(url)
+            create_repository(url)
             yield url
     finally:
         os.environ.clear()
@@ -45,7 +45,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def directory(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The URL of a repository in a directory."""
     url = tmp_path_factory.mktemp("repository").as_uri()
-    make_repository(url)
+    create_repository(url)
     return url
 
 

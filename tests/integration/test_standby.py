@@ -21,7 +21,7 @@ from statecore.images.image import verify_image
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.checkpoint.run import run_checkpoint
 from statecore.jobs.in_process import InProcessEngine
-from statecore.repository.repository import make_repository
+from statecore.repository.repository import create_repository
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
 from statecore.standby.report import StandbyReport
@@ -112,7 +112,7 @@ def test_a_corrupt_copy_is_set_aside_at_a_start_and_begins_anew_with_a_snapshot(
     world = fleet.application(f"corrupt-{uuid.uuid4().hex[:8]}", tmp_path / "state", EXACTLY_ONCE, SMALL)
     warm, url, declared = tmp_path / "warm", (tmp_path / "repository").as_uri(), tmp_path / "stores.json"
     directory = StateDirectory(warm, world.application_id)
-    make_repository(url)
+    create_repository(url)
     with world.on(NEWEST) as running:
         first, second, third = world.portions()
         world.feed(first)

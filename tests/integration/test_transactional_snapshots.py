@@ -20,7 +20,7 @@ from statecore.jobs.backup.request import BackupRequest
 from statecore.jobs.backup.run import run_backup
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
-from statecore.repository.repository import make_repository
+from statecore.repository.repository import create_repository
 from tests.harness import directory
 from tests.harness.aborting import STORES, VERSIONED, AbortingApplication
 from tests.harness.broker import Broker
@@ -143,7 +143,7 @@ def restored_of(running: Any) -> dict[Key, int]:
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     made = (tmp_path / "repository").as_uri()
-    make_repository(made)
+    create_repository(made)
     return made
 
 

@@ -13,7 +13,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CURRENT, Release
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
-from statecore.statedir.offset_files import OffsetsRead
+from statecore.statedir.known_files import OffsetFileContent
 from statecore.statedir.store_places import changelog_at
 
 
@@ -65,7 +65,7 @@ class CheckContext:
         """The changelog of a store: declared, else the name that Kafka Streams uses; empty if it has none."""
         return changelog_at(self.application_id, store.task, store.store, store.declared) if store.logged else ""
 
-    def entries_of(self, store: StoreView, file: OffsetsRead) -> dict[TopicPartition, int]:
+    def entries_of(self, store: StoreView, file: OffsetFileContent) -> dict[TopicPartition, int]:
         """Entries of a task's ``.checkpoint`` for a store: those of its own partitions, else of its changelog.
 
         A source topic used as changelog may have any name. So a store with neither an offset nor a declared changelog
@@ -81,7 +81,7 @@ class CheckContext:
         """Whether a topic is named like a changelog of the application."""
         return topic.startswith(f"{self.application_id}-") and topic.endswith("-changelog")
 
-    def is_taken_over(self, store: StoreView, file: OffsetsRead) -> bool:
+    def is_taken_over(self, store: StoreView, file: OffsetFileContent) -> bool:
         """Whether 4.3 or later reads the offset of a store without one from the task's ``.checkpoint``."""
         return any(offset != OFFSET_UNKNOWN for offset in self.entries_of(store, file).values())
 

@@ -14,9 +14,9 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
-from statecore.statedir.changelog_owner import other_owner
-from statecore.statedir.flush_times import in_words
-from statecore.statedir.offset_files import OffsetsRead
+from statecore.statedir.flush_times import format_time
+from statecore.statedir.known_files import OffsetFileContent
+from statecore.statedir.store_places import changelog_owner
 from statecore.words import shortened_list
 
 
@@ -58,7 +58,7 @@ def task_files(task: TaskView, stores: Sequence[StoreView], context: CheckContex
     file = task.checkpoint
     if any(store.in_use for store in stores):
         return []
-    if not file.there:
+    if not file.exists:
         return find_missing(task, stores, context)
     if file.unreadable:
         inside = bool(stores) and all(store.keeps_offsets_inside for store in stores)
@@ -93,9 +93,9 @@ def _late(task: TaskView, stores: Sequence[StoreView], context: CheckContext) ->
     ]
     if not any(store.store in task.late for store in by_it):
         return []
-    found, written = [], in_words(task.written_ns)
+    found, written = [], format_time(task.written_ns)
     for store in by_it:
-        files = {name: in_words(at) for name, at in sorted(task.late.get(store.store, {}).items())}
+        files = {name: format_time(at) for name, at in sorted(task.late.get(store.store, {}).items())}
         severity = Severity.WARNING
         if files:
             severity = context.severity(Severity.WARNING, Severity.LOSS)
@@ -170,7 +170,7 @@ def _of_others(
     found: dict[str, list[TopicPartition]] = {}
     names, topology = [store.store for store in stores], TaskId.parse(task.task).topology
     for part in sorted(task.checkpoint.offsets):
-        if other := other_owner(part.topic, context.application_id, names, topology):
+        if other := changelog_owner(part.topic, context.application_id, names, topology):
             found.setdefault(other[1], []).append(part)
     return [
         (store, found[store.store])
@@ -212,7 +212,7 @@ def _strays(
     A topic not named like a changelog may belong to a store without an offset. Without a spec it is unknown whether the
     application has the store of a changelog: entries of a missing store look the same.
     """
-    file: OffsetsRead = task.checkpoint
+    file: OffsetFileContent = task.checkpoint
     known = {part.topic for store in stores for part in store.offsets} | {
         context.changelog_of(store) for store in stores
     }

@@ -12,7 +12,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import GLOBAL
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
-from statecore.statedir.changelog_owner import other_owner
+from statecore.statedir.store_places import changelog_owner
 
 _NO_OFFSET = frozenset({"offset-missing", "offset-foreign", "segment-missing", "store-absent", "older-release"})
 """Findings for which exactly-once wipes a task, unless its stores are transactional."""
@@ -65,7 +65,7 @@ def _foreign(store: StoreView, context: CheckContext) -> list[Finding]:
     strange = [one for one in store.offsets if one.partition != partition or one.topic != (topic or one.topic)]
     if topic is None:
         of = (context.application_id, (store.store,), TaskId.parse(store.task).topology)
-        strange += [one for one in store.offsets if other_owner(one.topic, *of)]
+        strange += [one for one in store.offsets if changelog_owner(one.topic, *of)]
     if not strange:
         return []
     return [foreign(store, strange, context)] if len(set(strange)) == len(store.offsets) else _segments(store, strange)

@@ -81,7 +81,7 @@ def _beside(store: StoreView, task: TaskView, context: CheckContext) -> list[Fin
     """For a release that reads only ``.checkpoint``."""
     if context.entries_of(store, task.checkpoint) or task.checkpoint.unreadable:
         return []
-    why = f"has no offset in {CHECKPOINT_FILE}" if task.checkpoint.there else f"has no {CHECKPOINT_FILE} beside it"
+    why = f"has no offset in {CHECKPOINT_FILE}" if task.checkpoint.exists else f"has no {CHECKPOINT_FILE} beside it"
     if store.task == GLOBAL:
         what = f"{why}: Kafka Streams {context.release.name} reads its topic from the start"
         severity = Severity.LOSS if store.rows else Severity.WARNING

@@ -60,10 +60,9 @@ from statecore.jobs.job import Job, JobContext, nobody, spec_of
 from statecore.jobs.job_files import RepositoryHome
 from statecore.progress import NullProgress, Progress
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.bases import hashed, put_bases
 from statecore.repository.manifest import StoredDatabase, extents_of
 from statecore.repository.publication import Publication
-from statecore.repository.upload import LocalFile
+from statecore.repository.upload import LocalFile, hash_files, put_bases
 from statecore.spec.model import ProcessingGuarantee
 from statecore.statedir.open_stores import refuse_open_stores
 from statecore.statedir.state_directory import StateDirectory
@@ -90,7 +89,7 @@ def run_backup(
     try:
         spec = spec_of(request)
         directory = application_directory(Path(request.state_dir), spec.application_id)
-        repository = ApplicationRepository.at(request.repository, spec.application_id)
+        repository = ApplicationRepository.open(request.repository, spec.application_id)
         home = RepositoryHome(repository, request.request_id)
         around = JobContext(spec, home, progress or NullProgress(), faults or NO_FAULTS, say or nobody)
         return _Snapshot(request, around, directory, repository, clock).run()
@@ -273,7 +272,7 @@ class _Snapshot(Job):
         }
         every = [file for files in paths.values() for file in files]
         self.progress.phase("hash", sum(file.stat().st_size for file in every), "bytes")
-        found = hashed(every, self.progress.advance)
+        found = hash_files(every, self.progress.advance)
         self.progress.done()
         files: dict[StoreKey, dict[int | None, list[LocalFile]]] = {key(copy): {} for copy in copies}
         for (of, segment), named in paths.items():

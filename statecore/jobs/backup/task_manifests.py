@@ -68,8 +68,8 @@ def newest_of(repository: ApplicationRepository, tasks: Iterable[str]) -> Newest
         return Newest(None, {})
     with repository.read_to_publish():
         manifest, wanted = repository.manifest(entry).value, set(tasks)
-        parts = repository.parts([part for part in manifest.parts if part.task in wanted])
-    return Newest(manifest, {task: read.part for task, read in parts.items()})
+        parts = repository.task_manifests([part for part in manifest.parts if part.task in wanted])
+    return Newest(manifest, {task: read.manifest for task, read in parts.items()})
 
 
 def equivalent_databases(copy: StoreCopy, files: Files, newest: Newest) -> tuple[StoredDatabase, ...] | None:

@@ -49,11 +49,11 @@ from statecore.jobs.planning.plan import PartitionPlan
 from statecore.objectstore.base import Blobs
 from statecore.progress import Progress
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.download import FILES, Wanted, download
+from statecore.repository.download import FILES, RemoteFile, download
 from statecore.repository.manifest import Extent, StoredDatabase, TaskManifest
 from statecore.repository.rebase import rebase_advance
 from statecore.spec.model import ApplicationSpec
-from statecore.statedir.state_directory import ensure_room
+from statecore.statedir.state_directory import ensure_free_space
 
 BATCH_BYTES = 1 << 30
 """Most bytes of logs and bases on the disk at one time, unless one store alone has more."""
@@ -233,7 +233,7 @@ class Reconciler:
             place = PassingPlace(str(Path(directory, "log")))
             try:
                 # The runs of the log are about as large as the base; more is not known before it is read.
-                ensure_room(scratch, 2 * sum(self._parent_bytes(one.key) for one in batch))
+                ensure_free_space(scratch, 2 * sum(self._parent_bytes(one.key) for one in batch))
                 logs = self._read(workers, plan, self._settings, place, self._budget, self._progress)
             except Capacity as error:
                 self._made.refused += [_not_reconcilable(one, _reason_text(error)) for one in batch]
@@ -271,7 +271,7 @@ class Reconciler:
         whose = {"task": one.task, "store": one.store}
         download(
             self._repository,
-            [Wanted(stored.run.sha256, stored.extent, what, whose) for of in databases for stored in of.runs],
+            [RemoteFile(stored.run.sha256, stored.extent, what, whose) for of in databases for stored in of.runs],
             downloaded,
             keeps=False,
         )

@@ -108,10 +108,10 @@ class SnapshotBases:
         if different:
             one = different[0]
             return Reason(
-                f"its {one.what} is {one.there} in the snapshot, but {one.declared} in the spec",
+                f"its {one.what} is {one.found} in the snapshot, but {one.declared} in the spec",
                 "snapshot-spec-mismatch",
                 field=one.what,
-                found=str(one.there),
+                found=str(one.found),
                 expected=str(one.declared),
             )
         return None
@@ -127,8 +127,10 @@ class SnapshotBases:
         if where not in self._parts:
             try:
                 manifest = self._manifest(entry)
-                reference = manifest.part(task)
-                self._parts[where] = None if reference is None else self._repository.parts([reference])[task].part
+                reference = manifest.reference(task)
+                self._parts[where] = (
+                    None if reference is None else self._repository.task_manifests([reference])[task].manifest
+                )
             except Corrupted as error:
                 self._parts[where] = error
         return self._parts[where]

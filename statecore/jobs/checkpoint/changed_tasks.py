@@ -47,7 +47,7 @@ def is_aged(oldest_ms: int | None, now_ms: int, horizon_ms: int | None) -> bool:
 
 def oldest_cut(manifest: Manifest, tasks: Iterable[str]) -> int | None:
     """Earliest time, in ms, up to which a snapshot says some tasks are complete; ``None`` if it lacks one."""
-    references = [manifest.part(task) for task in tasks]
+    references = [manifest.reference(task) for task in tasks]
     return min_known(None if one is None else one.cut_ms for one in references)
 
 
@@ -60,7 +60,7 @@ def changed_tasks(
     """Which tasks changed; a log that went on without a new record counts as a change."""
     manifest = publication.newest
     published: dict[Key, StoreSnapshot] = {
-        (task, store.store): store for task, part in publication.parts().items() for store in part.stores
+        (task, store.store): store for task, part in publication.task_manifests().items() for store in part.stores
     }
     new, quiet, lagging = set[str](), set[str](), set[str]()
     for key, of_store in planned.plan.stores.items():
@@ -85,7 +85,7 @@ def changed_tasks(
     oldest = None if manifest is None else oldest_cut(manifest, quiet)
     read_positions = {task: ReadPosition(planned.made_ms, _horizon_of(planned, task)) for task in quiet}
     is_lowered = manifest is not None and any(
-        _is_lower(cut, manifest.part(task)) for task, cut in read_positions.items()
+        _is_lower(cut, manifest.reference(task)) for task, cut in read_positions.items()
     )
     return ChangedTasks(frozenset(new), read_positions, oldest, planned.made_ms, is_lowered)
 

@@ -76,7 +76,9 @@ def plan_checkpoint(
     parallelism: Callable[[], int],
 ) -> CheckpointPlan:
     """The frozen plan of this request, or a new one, frozen now if anything is to be read."""
-    candidates = SnapshotBases(repository, spec, publication.entries, publication.newest, publication.parts(), refused)
+    candidates = SnapshotBases(
+        repository, spec, publication.entries, publication.newest, publication.task_manifests(), refused
+    )
     why: tuple[str, ...] = ()
     if not refused and not request.plan_only:
         found = _resumed(cluster, spec, request, home, candidates)

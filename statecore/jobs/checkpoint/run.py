@@ -103,7 +103,7 @@ def run_checkpoint(
     try:
         spec = spec_of(request)
         repository = (
-            ApplicationRepository.at(request.repository, spec.application_id) if warm is None else warm.repository
+            ApplicationRepository.open(request.repository, spec.application_id) if warm is None else warm.repository
         )
         home = RepositoryHome(repository, request.request_id)
         around = JobContext(spec, home, progress or NullProgress(), faults, say)
@@ -327,7 +327,7 @@ class _Checkpoint(Job):
                 tasks=planned.plan.tasks if is_whole else None,
                 rebase=lambda mine, theirs: rebased(mine, theirs, planned.below(mine.task), self.reconciled),
                 refused=planned.not_newest,
-                cuts=read_positions,
+                read_positions=read_positions,
                 hourly=True,
             )
             self.progress.done("" if published is None else published.snapshot)
@@ -337,7 +337,7 @@ class _Checkpoint(Job):
         """Compact databases that have many runs."""
         if not self.request.fold or self.rebuilds_damaged:
             return CompactedAfter()
-        parts = {**publication.parts(), **{part.task: part for part in self.made}}
+        parts = {**publication.task_manifests(), **{part.task: part for part in self.made}}
         with self.phase("fold"):
             return compact_after(self.repository, self.spec, parts.values(), self.progress, self.say, self.faults)
 

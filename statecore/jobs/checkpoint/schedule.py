@@ -164,8 +164,8 @@ def look(
     if (running := _in_progress(repository, now_ms)) is not None:
         return running
     manifest = repository.manifest(newest).value
-    read = repository.parts(manifest.parts)
-    there = {(one.task, store.store): store for one in manifest.parts for store in read[one.task].part.stores}
+    read = repository.task_manifests(manifest.parts)
+    there = {(one.task, store.store): store for one in manifest.parts for store in read[one.task].manifest.stores}
     with cluster(spec.bootstrap_servers, spec.kafka, timeout=timeout) as brokers:
         brokers_state = _BrokerState.of(brokers, spec, versioned)
     since = "no checkpoint yet" if made is None else f"the last one was {_ago(made, now_ms)}, {every}"

@@ -53,7 +53,7 @@ def run_service(
         while True:
             began, moment = clock(), utc_now()
             try:
-                repository = repository or ApplicationRepository.at(request.repository, spec.application_id)
+                repository = repository or ApplicationRepository.open(request.repository, spec.application_id)
                 if (heard := marker_age(repository, time.time())) is not None:
                     say(f"Another job is in progress, marked {heard:.0f} s ago. The next check is in {_WAIT:.0f} s.")
                     sleep(_WAIT)

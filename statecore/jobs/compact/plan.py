@@ -15,7 +15,7 @@ from itertools import groupby
 from statecore.images.compaction_policy import FOLD, CompactionSettings, is_due, slices_to_compact
 from statecore.images.model import ROW_VERSION, RunFormat
 from statecore.repository.compatibility import differences
-from statecore.repository.download import Wanted
+from statecore.repository.download import RemoteFile
 from statecore.repository.manifest import StoredDatabase, StoredRun, StoreSnapshot, TaskManifest
 from statecore.repository.rebase import Compaction
 from statecore.spec.model import ApplicationSpec
@@ -49,11 +49,11 @@ class Merge:
         return sum(stored.run.file_bytes for stored in self.inputs)
 
     @property
-    def wanted(self) -> Iterator[Wanted]:
+    def wanted(self) -> Iterator[RemoteFile]:
         """The runs' files."""
         whose = {"task": self.task, "store": self.store}
         for stored in self.inputs:
-            yield Wanted(stored.run.sha256, stored.extent, f"A run of {self.name}", whose)
+            yield RemoteFile(stored.run.sha256, stored.extent, f"A run of {self.name}", whose)
 
     def into(self, output: StoredRun | None) -> Compaction:
         runs = tuple(stored.run for stored in self.inputs)

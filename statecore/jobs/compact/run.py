@@ -39,7 +39,7 @@ from statecore.jobs.compact.plan import Merge, planned_merges
 from statecore.jobs.compact.report import CompactedRuns, CompactionOutcome, CompactionReport
 from statecore.progress import NullProgress, Progress
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.content_digests import keep_content, known_contents
+from statecore.repository.content_digests import save_digest, saved_digests
 from statecore.repository.manifest import StoreSnapshot, TaskManifest
 from statecore.repository.publication import Publication, Published
 from statecore.repository.rebase import Compaction, rebase_compaction
@@ -72,7 +72,7 @@ def run_compact(
     request = f"{ORIGIN}-{uuid.uuid4().hex}"
     publication = Publication(repository, spec, request=request, origin=ORIGIN, clock=clock, faults=faults)
     newest = publication.newest or repository.manifest(repository.head().snapshots[0]).value
-    parts = publication.parts()
+    parts = publication.task_manifests()
     merges = planned_merges(parts.values(), spec, settings)
     report = CompactionReport(repository.url, repository.application_id, CompactionOutcome.NOT_DUE, newest.snapshot)
     if not merges or plan_only:
@@ -141,8 +141,8 @@ def _carry_over(
         if store.content is None
     }
     with suppress(StatecoreError):
-        for identity, content in known_contents(repository, sorted(new)).items():
-            keep_content(repository, new[identity], content, __version__)
+        for identity, content in saved_digests(repository, sorted(new)).items():
+            save_digest(repository, new[identity], content, __version__)
 
 
 def _with_digest(store: StoreSnapshot) -> StoreSnapshot:

@@ -19,7 +19,7 @@ from statecore.statedir.store_places import (
     applications,
     check_application,
     guarantee_of,
-    no_application,
+    no_application_error,
 )
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def run_diagnose(request: DiagnoseRequest, progress: Progress | None = None) -> 
     state_dir = Path(request.state_dir)
     names = [wanted] if wanted is not None else applications(state_dir)
     if not names:
-        raise no_application(state_dir)
+        raise no_application_error(state_dir)
     brokers = brokers_of(request, spec, progress, patient=True)
     found = tuple(diagnosis(request, application_directory(state_dir, name), spec, brokers, progress) for name in names)
     return Examination(found, None if brokers is None else brokers.failed)

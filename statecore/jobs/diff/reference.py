@@ -36,8 +36,8 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import Manifest
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 from statecore.spec.reader import parse_spec
+from statecore.statedir.startup_offsets import StartupOffsets, are_known
 from statecore.statedir.state_directory import StateDirectory
-from statecore.statedir.store_offsets import Standing, known
 from statecore.statedir.store_places import application_directory, declared_at
 from statecore.words import shortened_list
 
@@ -82,7 +82,7 @@ class References:
         self._engine, self._progress = engine, progress
 
     @contextmanager
-    def of(self, standings: Mapping[Key, Standing]) -> Iterator[Reference]:
+    def of(self, standings: Mapping[Key, StartupOffsets]) -> Iterator[Reference]:
         """The reference, as a context manager; what was built for it is deleted at the end."""
         request = self._request
         if request.with_state_dir is not None:
@@ -96,9 +96,9 @@ class References:
             else:
                 yield self._of_snapshot(temporary, standings)
 
-    def _of_snapshot(self, temporary: StateDirectory, standings: Mapping[Key, Standing]) -> Reference:
+    def _of_snapshot(self, temporary: StateDirectory, standings: Mapping[Key, StartupOffsets]) -> Reference:
         request = self._request
-        repository = ApplicationRepository.at(request.repository or "", temporary.application_id)
+        repository = ApplicationRepository.open(request.repository or "", temporary.application_id)
         head = repository.head()
         named = request.with_snapshot
         entry = head.snapshots[0] if named == LATEST else head.entry(named or "")
@@ -136,10 +136,10 @@ class References:
         }
         return Reference(temporary, words, spec, left_out=left, notes=tuple(notes), scratch=temporary.state_dir)
 
-    def _of_changelogs(self, temporary: StateDirectory, standings: Mapping[Key, Standing]) -> Reference:
+    def _of_changelogs(self, temporary: StateDirectory, standings: Mapping[Key, StartupOffsets]) -> Reference:
         request, spec = self._request, self._spec
         assert spec is not None  # the request has one
-        missing = {key: Standing() for key in self._missing_stores(spec, standings)}
+        missing = {key: StartupOffsets() for key in self._missing_stores(spec, standings)}
         left = {key: why for key in standings if (why := _why_not(spec, key))}
         stores = {key: standing for key, standing in {**standings, **missing}.items() if key not in left}
         words = f"the changelogs on {spec.bootstrap_servers}"
@@ -147,7 +147,7 @@ class References:
             return Reference(temporary, words, spec, frozenset(), left, scratch=temporary.state_dir)
         ends: dict[TopicPartition, int] = {}
         for (task, _), standing in stores.items():
-            for part, offset in standing.offsets.items() if known(standing.offsets) else ():
+            for part, offset in standing.offsets.items() if are_known(standing.offsets) else ():
                 ends[part] = max(ends.get(part, 0), offset + (task != GLOBAL))
         notes = tuple(self._notes(spec, stores))
         restore = RestoreRequest(
@@ -164,7 +164,7 @@ class References:
         run_restore(restore, self._engine, self._progress, until=Until(frozenset(stores), ends))
         return Reference(temporary, words, spec, frozenset(stores), left, notes, temporary.state_dir)
 
-    def _missing_stores(self, spec: ApplicationSpec, standings: Mapping[Key, Standing]) -> Iterator[Key]:
+    def _missing_stores(self, spec: ApplicationSpec, standings: Mapping[Key, StartupOffsets]) -> Iterator[Key]:
         """Declared stores of existing tasks that the directory lacks."""
         request = self._request
         for task in self._directory.every_task():
@@ -175,7 +175,7 @@ class References:
                 if is_meant and key not in standings and not _why_not(spec, key):
                     yield key
 
-    def _notes(self, spec: ApplicationSpec, stores: Mapping[Key, Standing]) -> Iterator[str]:
+    def _notes(self, spec: ApplicationSpec, stores: Mapping[Key, StartupOffsets]) -> Iterator[str]:
         """Limits of a comparison with the changelogs."""
         changelogs = {key: found.changelog for key in stores if (found := declared_at(spec, *key)) is not None}
         offsets = {
@@ -190,7 +190,7 @@ class References:
         tails = []
         for (task, store), part_offsets in sorted(offsets.items()):
             name = f"Store {store} of task {task}"
-            if not known(part_offsets):
+            if not are_known(part_offsets):
                 yield f"{name} has no offset: it is compared with its whole changelog."
                 continue
             for part, offset in part_offsets.items():

@@ -42,15 +42,15 @@ from statecore.progress import NullProgress, Progress
 from statecore.spec.derived import retention_of, segment_interval_of
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import load_spec, parse_spec
+from statecore.statedir.startup_offsets import StartupOffsets, read_startup_offsets
 from statecore.statedir.state_directory import StateDirectory
-from statecore.statedir.store_offsets import Standing, standing_of
 from statecore.statedir.store_places import (
     StorePlace,
     application_directory,
     changelog_at,
     declared_at,
-    named_instead,
     store_places,
+    suggest_names,
 )
 
 _SMALL = 64 << 20
@@ -59,7 +59,7 @@ _SMALL = 64 << 20
 _ROW_BYTES = 100
 """Estimated bytes of a row; work is measured in rows."""
 
-_NO_STORE = Standing()
+_NO_STORE = StartupOffsets()
 
 
 def run_diff(
@@ -141,9 +141,9 @@ class _Diff:
             if (not stores or place.store in stores) and (not tasks or place.task in tasks)
         }
 
-    def _standings(self, places: Mapping[Key, StorePlace], spec: ApplicationSpec | None) -> dict[Key, Standing]:
+    def _standings(self, places: Mapping[Key, StorePlace], spec: ApplicationSpec | None) -> dict[Key, StartupOffsets]:
         return {
-            key: standing_of(place, {changelog_at(self._application, *key, declared_at(spec, *key))})
+            key: read_startup_offsets(place, {changelog_at(self._application, *key, declared_at(spec, *key))})
             for key, place in places.items()
         }
 
@@ -195,7 +195,7 @@ class _Diff:
             for name in names:
                 if name not in have:
                     raise NotFound(
-                        f"Neither side has a {what} {name}{named_instead(name, have)}",
+                        f"Neither side has a {what} {name}{suggest_names(name, have)}",
                         code=code,
                         action=f"Name a {what} that exists, or leave --{what} out.",
                         **{what: name},
@@ -291,7 +291,7 @@ def _of_store(places: Mapping[Key, StorePlace], name: tuple[str | None, str]) ->
     return [place for place in places.values() if (place.topology, place.store) == name]
 
 
-def _side(place: StorePlace | None, standing: Standing) -> DiffSide:
+def _side(place: StorePlace | None, standing: StartupOffsets) -> DiffSide:
     return DiffSide(
         "" if place is None else str(place.path.absolute()),
         {segment: str(path.absolute()) for segment, path in standing.databases.items()},

@@ -10,7 +10,7 @@ from statecore.errors import Corrupted, StatecoreError
 from statecore.images.model import StoreDigest
 from statecore.jobs.fetch.store_to_fetch import StoreToFetch
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.content_digests import keep_content, known_contents
+from statecore.repository.content_digests import save_digest, saved_digests
 
 
 class FetchedContents:
@@ -24,7 +24,7 @@ class FetchedContents:
         """Look up digests that the snapshot does not have; errors are ignored."""
         asked = {store.snapshot.identity for store in stores if not store.left and store.snapshot.content is None}
         with suppress(StatecoreError):
-            self._digests.update(known_contents(self._repository, sorted(asked)))
+            self._digests.update(saved_digests(self._repository, sorted(asked)))
 
     def of(self, store: StoreToFetch) -> StoreDigest | None:
         """Digest of a store; ``None`` if unknown, and for a store that is placed empty."""
@@ -41,7 +41,7 @@ class FetchedContents:
             f"Store {store.snapshot.store!r} of task {store.task} has {built.rows} rows with digest {built.digest}; "
             f"the snapshot records {known.rows} with {known.digest}.",
             code="content-digest-mismatch",
-            action=f"{self._repository.instead} Report this.",
+            action=f"{self._repository.fallback_advice} Report this.",
             task=store.task,
             store=store.snapshot.store,
             expected=known.digest,
@@ -53,4 +53,4 @@ class FetchedContents:
         for store, content in built:
             if content is not None and not store.left and self.of(store) is None:
                 with suppress(StatecoreError):
-                    keep_content(self._repository, store.snapshot.identity, content, __version__)
+                    save_digest(self._repository, store.snapshot.identity, content, __version__)

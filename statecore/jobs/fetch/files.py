@@ -22,8 +22,8 @@ from statecore.formats.rocksdb_log import DATA_SUFFIXES
 from statecore.jobs.fetch.store_to_fetch import StoreToFetch
 from statecore.jobs.pipeline import staging
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.download import Downloaded, Wanted, download, forget_partial
-from statecore.statedir.state_directory import StateDirectory, ensure_room
+from statecore.repository.download import DownloadResult, RemoteFile, delete_partial, download
+from statecore.statedir.state_directory import StateDirectory, ensure_free_space
 from statecore.statedir.work_directory import FETCHED
 
 _MARGIN = 1.1
@@ -51,25 +51,25 @@ class FetchedFiles:
         missing = (one for one in _each_once(stores) if not self._has(one))
         return sum(one.extent.bytes for one in missing if one.sha256 not in at_hand)
 
-    def _has(self, one: Wanted) -> bool:
+    def _has(self, one: RemoteFile) -> bool:
         try:
             return (self.path / staging.file_name(one.sha256)).stat().st_size == one.extent.bytes
         except OSError:
             return False
 
-    def ensure_room(self, stores: Sequence[StoreToFetch], at_hand: Mapping[str, Path] | None = None) -> None:
+    def ensure_free_space(self, stores: Sequence[StoreToFetch], at_hand: Mapping[str, Path] | None = None) -> None:
         """Refuse a fetch that does not fit on the disk; under the application's lock.
 
         Partial downloads are deleted first, because they are never resumed.
         """
-        forget_partial(self.path)
+        delete_partial(self.path)
         ownership = self._directory.ownership
-        linked = {name for name, path in (at_hand or {}).items() if ownership.suits(path.stat())}  # others are copied
+        linked = {name for name, path in (at_hand or {}).items() if ownership.accepts(path.stat())}  # others are copied
         databases = sum(max(1, len(store.snapshot.databases)) for store in stores)
         merged = sum(store.merged_bytes for store in stores)
         needed = int(_MARGIN * self.to_come(stores, linked)) + merged + _EACH * databases
         try:
-            ensure_room(self._directory.path, needed)
+            ensure_free_space(self._directory.path, needed)
         except Capacity as error:
             error.action = "Free disk space there, or fetch fewer tasks (--task, --instance)."
             raise
@@ -105,7 +105,7 @@ class FetchedFiles:
         stores: Sequence[StoreToFetch],
         at_hand: Mapping[str, Path],
         advance: Callable[[int], None],
-    ) -> Downloaded:
+    ) -> DownloadResult:
         """Download the missing files."""
         self._drop_damaged(stores)
         one_at_a_time = threading.Lock()
@@ -114,7 +114,7 @@ class FetchedFiles:
             with one_at_a_time:
                 advance(amount)
 
-        came = download(repository, _each_once(stores), self.path, at_hand=at_hand, advance=report)
+        came = download(repository, _each_once(stores), self.path, local_files=at_hand, advance=report)
         self.hashed.update(came.hashed)
         return came
 
@@ -134,5 +134,5 @@ class FetchedFiles:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-def _each_once(stores: Iterable[StoreToFetch]) -> list[Wanted]:
+def _each_once(stores: Iterable[StoreToFetch]) -> list[RemoteFile]:
     return list({one.sha256: one for store in stores for one in store.wanted}.values())

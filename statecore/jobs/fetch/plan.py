@@ -134,11 +134,11 @@ def _refuse_redeclared(
         return
     lines = [
         f"store {store!r} ({', '.join(its[:_SHOWN])}{', ...' if len(its) > _SHOWN else ''}): its {one.what} is "
-        f"{one.there} there, and the spec declares {one.declared}"
+        f"{one.found} there, and the spec declares {one.declared}"
         for (store, one), its in tasks.items()
     ]
     problems = [
-        {"store": store, "tasks": its, "property": one.what, "found": one.there, "declared": one.declared}
+        {"store": store, "tasks": its, "property": one.what, "found": one.found, "declared": one.declared}
         for (store, one), its in tasks.items()
     ]
     more = [f"... and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []

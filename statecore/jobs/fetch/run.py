@@ -51,11 +51,11 @@ from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.restore.placement_request import siblings_of
 from statecore.progress import NullProgress, Progress
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.download import Downloaded
+from statecore.repository.download import DownloadResult
 from statecore.spec.model import ApplicationSpec
 from statecore.statedir.apply import PlacementPlan, StoreImage, apply_placement, plan_placement, recover
 from statecore.statedir.file_ownership import parse_owner
-from statecore.statedir.placement_plan import would_not_open
+from statecore.statedir.placement_plan import unopenable_stores_error
 from statecore.statedir.state_directory import StateDirectory
 
 _SMALL = 64 << 20
@@ -100,7 +100,7 @@ def _run_fetch(
     if request.owner is not None:
         parse_owner(request.owner)  # a plan refuses an unknown owner too
     progress.phase("look")
-    repository = repository or ApplicationRepository.at(request.repository, request.application_id)
+    repository = repository or ApplicationRepository.open(request.repository, request.application_id)
     snapshots = Snapshots(repository, request, say)
     with _snapshots_exist():
         found = snapshots.first()
@@ -168,7 +168,7 @@ class _Fetch(Job):
             self.contents.look_for(todo.stores)
             at_hand = self.files.at_hand(todo.stores)
             came = self.files.to_come(todo.stores, at_hand.keys())
-            return self._report(todo, Downloaded(came, 0, todo.file_bytes - came, 0), {}, notes)
+            return self._report(todo, DownloadResult(came, 0, todo.file_bytes - came, 0), {}, notes)
 
     def run(self, found: FoundSnapshot) -> FetchReport:
         """Fetch under the lock."""
@@ -190,7 +190,7 @@ class _Fetch(Job):
             StoreImage(*store.key, store.snapshot.kind, store.snapshot.changelogs[0].topic_partition)
             for store in todo.stores
         ]
-        refusal = contradicted(self.directory, spec, tasks) or would_not_open(self.directory, images)
+        refusal = contradicted(self.directory, spec, tasks) or unopenable_stores_error(self.directory, images)
         if refusal is not None:
             raise refusal
         return ()
@@ -213,14 +213,14 @@ class _Fetch(Job):
             todo = replace(todo, notes=(*todo.notes, *placement.notes))
             remaining = todo.without([task.task for task in placement.tasks if task.already_placed])
             if not remaining.stores:
-                self.directory.give_to_owner()  # which a killed attempt may have missed
+                self.directory.apply_ownership()  # which a killed attempt may have missed
                 self.files.drop()
                 self.home.discard(todo.plan_id)  # its images
                 self._finish_earlier_report()
-                return self._report(remaining, Downloaded(0, 0, 0, 0), {}, ())
+                return self._report(remaining, DownloadResult(0, 0, 0, 0), {}, ())
             self.contents.look_for(remaining.stores)
             at_hand = self.files.at_hand(remaining.stores)
-            self.files.ensure_room(remaining.stores, at_hand)
+            self.files.ensure_free_space(remaining.stores, at_hand)
         self.faults.reach("fetch.after-plan")
         try:
             with self.phase("check"):
@@ -298,7 +298,7 @@ class _Fetch(Job):
 
     def _download_and_build(
         self, todo: FetchPlan, at_hand: Mapping[str, Path], work: Path
-    ) -> tuple[Downloaded, dict[tuple[str, str], ImageResult]]:
+    ) -> tuple[DownloadResult, dict[tuple[str, str], ImageResult]]:
         """Download and build; files that were damaged locally since their download are downloaded again."""
         with self._engine(todo).start("fetch", self.spec) as workers:
             came = self._download(todo, at_hand)
@@ -307,7 +307,7 @@ class _Fetch(Job):
             except Corrupted as error:
                 self.say(f"Downloaded again, because it was damaged on this machine: {error.what}")
             again = self._download(todo, {})
-            came = Downloaded(came.bytes + again.bytes, came.files + again.files, came.kept_bytes, came.kept)
+            came = DownloadResult(came.bytes + again.bytes, came.files + again.files, came.kept_bytes, came.kept)
             return came, self._build(workers, todo, work)
 
     def _engine(self, todo: FetchPlan) -> Engine:
@@ -317,7 +317,7 @@ class _Fetch(Job):
             return InProcessEngine(_LINKING)
         return ProcessEngine(self.request.processes, _PRELOADED)
 
-    def _download(self, todo: FetchPlan, at_hand: Mapping[str, Path]) -> Downloaded:
+    def _download(self, todo: FetchPlan, at_hand: Mapping[str, Path]) -> DownloadResult:
         with self.phase("download"):
             self.progress.phase(
                 "download", sum(one.snapshot.file_bytes for one in todo.stores if not one.left), "bytes"
@@ -350,7 +350,7 @@ class _Fetch(Job):
     def _report(
         self,
         todo: FetchPlan,
-        came: Downloaded,
+        came: DownloadResult,
         images: Mapping[tuple[str, str], ImageResult],
         notes: Sequence[str],
     ) -> FetchReport:

@@ -142,7 +142,7 @@ class Snapshots:
 
     def _read(self, entry: SnapshotEntry, manifest: Manifest) -> FoundSnapshot:
         wanted = [part for part in manifest.parts if self._request.wants(part.task)]
-        parts = {task: read.part for task, read in self.repository.parts(wanted).items()}
+        parts = {task: read.manifest for task, read in self.repository.task_manifests(wanted).items()}
         declared = parse_spec({**manifest.spec, "bootstrap_servers": _NO_BROKERS}, f"<snapshot {entry.snapshot}>")
         return FoundSnapshot(entry, manifest, parts, replace(declared, bootstrap_servers=""))
 

@@ -13,7 +13,7 @@ from statecore.images.model import StoreDigest
 from statecore.images.read_amplification import runs_to_merge
 from statecore.jobs.pipeline.store_to_build import AppliedRuns, BaseFiles, StoreToBuild
 from statecore.jobs.versioned_start import VersionedStart
-from statecore.repository.download import Wanted
+from statecore.repository.download import RemoteFile
 from statecore.repository.manifest import StoreSnapshot, TaskManifest
 
 COUNTED_BYTES = 64 << 20
@@ -49,18 +49,18 @@ class StoreToFetch:
         return dict.fromkeys(known, OFFSET_UNKNOWN) if self.left else known
 
     @property
-    def wanted(self) -> Iterator[Wanted]:
+    def wanted(self) -> Iterator[RemoteFile]:
         """The files to download."""
         of = f"of store {self.snapshot.store!r} of task {self.task}"
         whose = {"task": self.task, "store": self.snapshot.store}
         for database in () if self.left else self.snapshot.databases:
             for stored in database.runs:
-                yield Wanted(stored.run.sha256, stored.extent, f"A run {of}", whose)
+                yield RemoteFile(stored.run.sha256, stored.extent, f"A run {of}", whose)
             for file in database.base:
-                yield Wanted(file.sha256, file.extent, f"The file {file.name} {of}", whose)
+                yield RemoteFile(file.sha256, file.extent, f"The file {file.name} {of}", whose)
 
     @property
-    def data_files(self) -> Iterator[Wanted]:
+    def data_files(self) -> Iterator[RemoteFile]:
         """Files with rows (SST and blob files), which never change in a database."""
         names = {file.sha256: file.name for database in self.snapshot.databases for file in database.base}
         return (one for one in self.wanted if names.get(one.sha256, ".sst").endswith(DATA_SUFFIXES))

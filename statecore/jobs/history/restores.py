@@ -48,7 +48,7 @@ from statecore.jobs.planning.frozen_plan import (
     plan_path,
 )
 from statecore.statedir.journal import Journal, read_journal
-from statecore.statedir.open_stores import writer_among
+from statecore.statedir.open_stores import find_writer
 from statecore.statedir.state_directory import WORK_DIRECTORY, StateDirectory
 from statecore.statedir.store_places import store_places
 from statecore.statedir.work_directory import PLANS, SCRATCH_PREFIX, entry_of
@@ -210,7 +210,7 @@ def read_history(directory: StateDirectory, reported: Iterable[InstanceReports] 
         unfinished = _unfinished(directory.work_path, files, finished, journal, holder)
         left = _left(directory.work_path, unfinished)
         databases = (path for place in store_places(directory) for path in place.databases)
-        writer = writer_among(databases) if holder is None else None
+        writer = find_writer(databases) if holder is None else None
     except PermissionError as error:
         raise system_error(
             error, f"{error.filename} cannot be read", action=RUN_AS_APPLICATION, path=str(error.filename)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from statecore.errors import Reason
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ApplicationSpec
-from statecore.statedir.changelog_owner import other_owner
+from statecore.statedir.store_places import changelog_owner
 
 
 def of_another(
@@ -27,7 +27,7 @@ def of_another(
     names = {*stores, *(store.name for store in known)}
     found: dict[str, str] = {}
     for topic in sorted({partition.topic for partition in offsets} - declared):
-        if other := other_owner(topic, application_id, names, topology):
+        if other := changelog_owner(topic, application_id, names, topology):
             found.setdefault(other[0], topic)
     return tuple(
         Reason(

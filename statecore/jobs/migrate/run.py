@@ -229,7 +229,7 @@ class _Migration(DirectoryChange):
             refuse_another_plan(self.directory, self.request.approved, plan_id)
 
     def _copy(self, exchange: TaskSwap, todo: Sequence[TaskConversion]) -> list[ConvertTask]:
-        self.directory.ensure_room(sum(plan.needed_bytes for plan in todo))
+        self.directory.ensure_free_space(sum(plan.needed_bytes for plan in todo))
         self.progress.phase("copy", len(todo), "tasks")
         work = []
         for plan in todo:

@@ -37,7 +37,7 @@ class ApplicationAddress:
 
         In a directory every byte is read; elsewhere only the length of the blobs is checked, because readers hash them.
         """
-        return not missing_files(blobs_at(self.url), (NamedFile(*one) for one in runs), read=None)
+        return not missing_files(blobs_at(self.url), (NamedFile(*one) for one in runs), read_limit=None)
 
 
 class Publisher:

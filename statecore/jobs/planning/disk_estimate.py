@@ -6,7 +6,7 @@ from pathlib import Path
 
 from statecore.jobs.pipeline.staging import staging_base
 from statecore.jobs.planning.estimate import DiskNeed
-from statecore.statedir.state_directory import StateDirectory, ensure_room
+from statecore.statedir.state_directory import StateDirectory, ensure_free_space
 
 
 def disk_warnings(directory: StateDirectory, staging_dir: str | None, disk: DiskNeed) -> list[str]:
@@ -17,9 +17,9 @@ def disk_warnings(directory: StateDirectory, staging_dir: str | None, disk: Disk
 
 def ensured_room(directory: StateDirectory, staging_dir: str | None, disk: DiskNeed) -> list[str]:
     """Refuse a disk that is certainly too small (``Capacity``), and return the warnings of :func:`doubts`."""
-    directory.ensure_room(disk.least)
+    directory.ensure_free_space(disk.least)
     for place in _elsewhere(directory, staging_dir):
-        ensure_room(place, disk.least)
+        ensure_free_space(place, disk.least)
     return disk_warnings(directory, staging_dir, disk)
 
 

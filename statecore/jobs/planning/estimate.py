@@ -9,7 +9,7 @@ from statecore.changelog.record_density import PartitionShape
 from statecore.changelog.weighing import Weights
 from statecore.images.read_amplification import MOST_UNMERGED
 from statecore.jobs.planning.plan import RestorePlan
-from statecore.statedir.state_directory import free_room
+from statecore.statedir.state_directory import free_space
 
 ROW_BYTES = 24
 """Most bytes a record takes on disk besides key and value: in a run its lengths, the timestamp before its value,
@@ -43,7 +43,7 @@ class DiskNeed:
 
     def doubt(self, path: Path) -> str | None:
         """Warning if the disk of a path, which need not exist, may have too little room; else ``None``."""
-        where, free = free_room(path)
+        where, free = free_space(path)
         if not self.least or free >= self.most:
             return None
         return (

@@ -43,7 +43,7 @@ def build_locally(
     """
     stores = stores_to_fetch(parts, VersionedStart.LATEST)
     files = FetchedFiles(directory)
-    files.ensure_room(stores)
+    files.ensure_free_space(stores)
     progress.phase("download", sum(store.snapshot.file_bytes for store in stores), "bytes")
     files.bring(repository, stores, {}, progress.advance)
     progress.done()

@@ -27,7 +27,7 @@ from statecore.jobs.restore.request import CHEAPEST, HERE, RestoreRequest
 from statecore.repository.manifest import TaskManifest
 from statecore.repository.rebase import rebase_advance
 from statecore.spec.model import ApplicationSpec
-from statecore.statedir.placement_plan import in_the_way, would_not_open
+from statecore.statedir.placement_plan import existing_stores_error, unopenable_stores_error
 from statecore.statedir.state_directory import StateDirectory
 
 
@@ -185,9 +185,9 @@ def check_plan(
     if refusal is None and spec is not None:
         refusal = contradicted(directory, spec, planned.plan.tasks)
     if refusal is None and not request.replace:
-        refusal = in_the_way(directory, images_of(planned.plan, planned.here))
+        refusal = existing_stores_error(directory, images_of(planned.plan, planned.here))
     if refusal is None:
-        refusal = would_not_open(directory, images_of(planned.plan, planned.here))
+        refusal = unopenable_stores_error(directory, images_of(planned.plan, planned.here))
     if refusal is None:
         return used
     if holder is None:
@@ -292,7 +292,7 @@ def _refusal_to_advance(planned: PlannedRestoreOf) -> Invalid | None:
     if directory is not None:
         tasks = {task for task, _ in stores}
         images = [image for image in images_of(planned.plan, ()) if (image.task, image.store) in stores]
-        final = contradicted(directory, planned.candidates.spec, tasks) or would_not_open(directory, images)
+        final = contradicted(directory, planned.candidates.spec, tasks) or unopenable_stores_error(directory, images)
         if final is not None:
             return final
     lines = "\n".join(f"  store {one.store} of task {one.task}: {one.why}" for one in lacking[:SHOWN])

@@ -107,7 +107,7 @@ def _run_restore(
     if request.owner is not None:
         parse_owner(request.owner)  # refuses an unknown owner, also for a plan only
     repository = (
-        None if request.repository is None else ApplicationRepository.at(request.repository, spec.application_id)
+        None if request.repository is None else ApplicationRepository.open(request.repository, spec.application_id)
     )
     if request.plan_only:
         progress.phase("plan")
@@ -181,7 +181,7 @@ class _Restore(Job):
             earlier = self._already_placed()
             if earlier is not None:
                 assert self.directory is not None
-                self.directory.give_to_owner()  # the killed attempt may not have got there
+                self.directory.apply_ownership()  # the killed attempt may not have got there
                 self.home.discard(earlier.plan_id)  # staged by the killed attempt
                 self.progress.done("already in place")
                 return earlier

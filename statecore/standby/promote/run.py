@@ -50,7 +50,7 @@ from statecore.standby.promote.request import PromoteRequest
 from statecore.statedir.apply import PlacementPlan, apply_placement, plan_placement
 from statecore.statedir.database_state import create_database
 from statecore.statedir.file_trees import copied_bytes, link_tree, remove_tree
-from statecore.statedir.state_directory import StateDirectory, free_room
+from statecore.statedir.state_directory import StateDirectory, free_space
 from statecore.statedir.task_layout import databases_of
 from statecore.statedir.task_swap import replaced_in
 from statecore.statedir.work_directory import STAGING_PREFIX
@@ -134,7 +134,7 @@ class _Promotion(DirectoryChange):
                 self.has_ended_others()
                 return self._report(Outcome.UNCHANGED, tasks)
             self._placement(wanted, None)  # refused before anything is copied
-            self.directory.ensure_room(self._needed(wanted))
+            self.directory.ensure_free_space(self._needed(wanted))
             self.begin_changes()
             before = set(replaced_in(self.directory))
             with ExitStack() as stack:
@@ -158,7 +158,7 @@ class _Promotion(DirectoryChange):
 
     def _needed(self, stores: Mapping[str, Sequence[WarmStore]]) -> int:
         """Bytes of files that have to be copied because they cannot be hard-linked."""
-        where, _ = free_room(self.directory.path)
+        where, _ = free_space(self.directory.path)
         paths = [one.place.path for some in stores.values() for one in some if one.place is not None]
         return sum(copied_bytes(path, where, self.directory.ownership) for path in paths)
 

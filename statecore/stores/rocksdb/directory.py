@@ -349,7 +349,7 @@ def first_failure(*steps: Callable[[], None]) -> StatecoreError | None:
 
 
 def clean_up(path: Path, where: Path, *, whole: bool = False, found: frozenset[str] = frozenset()) -> None:
-    """Leave a database as Kafka Streams expects it: without files of the tools, with its modes. It may still be open."""
+    """Restore what Kafka Streams expects: no files of the tools, the old modes. The database may still be open."""
     try:
         if not where.stat().st_nlink:  # deleted while it was open
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(where))

@@ -127,7 +127,7 @@ def open_through_links(
 
 
 def files_of(path: Path) -> frozenset[tuple[str, int]]:
-    """Names and sizes of a database's files; empty if there is none. A new column family only lengthens the MANIFEST."""
+    """Names and sizes of a database's files; empty without one. A new column family only lengthens the MANIFEST."""
     found = set()
     try:
         for file in path.iterdir():

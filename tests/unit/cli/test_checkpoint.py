@@ -214,9 +214,9 @@ def world(tmp_path: Path) -> World:
     world = World(tmp_path)
     world.write({b"a": b"1"}, 9)
     world.snapshot()
-    shelf = ApplicationRepository.at(world.url, "app")
+    shelf = ApplicationRepository.open(world.url, "app")
     publication = Publication(shelf, parse_spec(world.spec), request="r", origin="checkpoint", clock=time.time)
-    assert publication.publish([], whole=False, cuts={"0_0": ReadPosition(CUT_MS, None)}) is not None
+    assert publication.publish([], whole=False, read_positions={"0_0": ReadPosition(CUT_MS, None)}) is not None
     return world
 
 

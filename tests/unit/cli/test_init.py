@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from statecore.cli.main import main
-from statecore.repository.repository import MARK_NAME
+from statecore.repository.repository import DESCRIPTOR_NAME
 from tests.harness import s3_server
 from tests.harness.raising import code_said
 from tests.harness.s3_server import ACCESS, REGION, SECRET, S3Server
@@ -56,8 +56,8 @@ def test_a_mark_that_was_lost_is_put_back_and_that_is_said(
 ) -> None:
     publishing = Publishing(url, tmp_path)
     publishing.publish(10)
-    identifier = publishing.shelf.repository.mark.id
-    publishing.shelf.blobs.delete(MARK_NAME)
+    identifier = publishing.shelf.repository.descriptor.id
+    publishing.shelf.blobs.delete(DESCRIPTOR_NAME)
     assert main(["snapshots", "--repository", url]) == 12
     err = capfd.readouterr().err
     assert code_said(err) == "repository-descriptor-missing"
@@ -68,7 +68,7 @@ def test_a_mark_that_was_lost_is_put_back_and_that_is_said(
     assert identifier in said
     assert main(["snapshots", "--repository", url]) == 0
     capfd.readouterr()
-    publishing.shelf.blobs.replace(MARK_NAME, b"damaged")
+    publishing.shelf.blobs.replace(DESCRIPTOR_NAME, b"damaged")
     assert main(["init", "--repository", url, "--json"]) == 0
     document = json.loads(capfd.readouterr().out)
     assert (document["made"], document["put_back"], document["mark"]["id"]) == (True, True, identifier)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from statecore.cli.main import main
-from statecore.repository.repository import make_repository
+from statecore.repository.repository import create_repository
 from tests.golden.directories import golden_directories, unpacked
 from tests.harness.damaging import cut, cut_manifest, manifest_of
 
@@ -51,7 +51,7 @@ def test_damage_ends_with_its_code_and_names_task_and_store(
     damage(application / "0_0" / place)
     spec = tmp_path / "stores.yaml"
     spec.write_text(golden_directories()[GOLDEN].stores_yaml())
-    make_repository((tmp_path / "repository").as_uri())
+    create_repository((tmp_path / "repository").as_uri())
     store = Path(place).name.partition(".")[0]
     further = {
         "snapshot": ["--offline", "--plan", "--repository", (tmp_path / "repository").as_uri()],

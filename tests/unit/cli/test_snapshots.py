@@ -15,7 +15,7 @@ import pytest
 from statecore.cli.main import main
 from statecore.documents import encode_json, parse_json
 from statecore.images.model import StoreDigest
-from statecore.repository.content_digests import keep_content
+from statecore.repository.content_digests import save_digest
 from statecore.repository.head import HEAD
 from statecore.repository.manifest import ChangelogEnd
 from tests.harness import s3_server
@@ -50,7 +50,7 @@ class Repository:
     def damage_part(self, snapshot: str, task: str) -> None:
         """Turn a bit of the part of a task."""
         head = self.orders.shelf.head()
-        reference = self.orders.shelf.manifest(head.entry(snapshot)).value.part(task)  # type: ignore[arg-type]
+        reference = self.orders.shelf.manifest(head.entry(snapshot)).value.reference(task)  # type: ignore[arg-type]
         assert reference is not None
         flip(self.root / reference.extent.blob, reference.extent.start + 3)
 
@@ -151,7 +151,7 @@ def test_one_snapshot_in_detail(run: Run, repository: Repository, named: str) ->
     assert (code, store["rows"], tasks[0]["stores"][0]["rows"]) == (0, None, 20)
     assert store["databases"] == [{"segment": None, "runs": 1, "base_files": 0, "file_bytes": 26}]
     assert (store["changelogs"][0]["topic"], store["changelogs"][0]["log_end"]) == (TOPIC, 35)
-    keep_content(repository.orders.shelf, store["identity"], StoreDigest(28, 99, "f" * 32), "test")
+    save_digest(repository.orders.shelf, store["identity"], StoreDigest(28, 99, "f" * 32), "test")
     code, found = document(run, *words, last)
     store = found["snapshot"]["tasks"][1]["stores"][0]
     assert (store["rows"], store["bytes"], store["digest"]) == (28, 99, "f" * 32), "once somebody has read all of it"

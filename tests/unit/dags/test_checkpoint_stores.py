@@ -18,7 +18,7 @@ from statecore.airflow.settings import Settings
 from statecore.jobs.checkpoint.schedule import NO_SNAPSHOT, Verdict
 from statecore.jobs.history.report_head import Outcome
 from statecore.jobs.history.report_index import ReportIndex
-from statecore.repository.repository import make_repository
+from statecore.repository.repository import create_repository
 from tests.harness.tiers import one_of
 from tests.unit.airflow.home import ROOT, migrate
 from tests.unit.airflow.stub import StubSpark, spec
@@ -53,7 +53,7 @@ def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubSpark:
 @pytest.fixture
 def repository(tmp_path: Path) -> str:
     url = (tmp_path / "states").as_uri()
-    make_repository(url)
+    create_repository(url)
     return url
 
 

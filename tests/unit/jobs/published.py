@@ -32,7 +32,7 @@ from statecore.repository.manifest import (
     TaskManifest,
 )
 from statecore.repository.publication import Publication, Published
-from statecore.repository.repository import make_repository
+from statecore.repository.repository import create_repository
 from statecore.repository.upload import LocalFile, put_files
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
@@ -102,8 +102,8 @@ class Shop:
 
     @property
     def shelf(self) -> ApplicationRepository:
-        make_repository(self.url)
-        return ApplicationRepository.at(self.url, "orders")
+        create_repository(self.url)
+        return ApplicationRepository.open(self.url, "orders")
 
     def publish(
         self, cuts: Sequence[int], *, based: bool = False, cut: float = CUT, **more: Mapping[str, StoreSnapshot]

@@ -55,7 +55,7 @@ def test_what_is_done_soon_says_nothing_and_does_not_wait_for_that(shelf: Applic
 
 
 def test_it_is_said_again_and_again_and_not_believed_for_long(shelf: ApplicationRepository) -> None:
-    name = shelf.names.under_way
+    name = shelf.names.in_progress_marker
     with suppress(HandedOver), said_quickly(shelf):
         assert heard(shelf) is not None
         first = shelf.blobs.head(name).modified

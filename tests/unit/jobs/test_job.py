@@ -18,7 +18,7 @@ from statecore.jobs.restore.request import RestoreRequest
 from statecore.objectstore.base import Blobs
 from statecore.progress import NullProgress
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.repository import make_repository
+from statecore.repository.repository import create_repository
 
 SPEC = {
     "application_id": "app",
@@ -62,7 +62,7 @@ def in_directory(path: Path) -> JobHome:
 
 
 def in_repository(path: Path) -> JobHome:
-    return RepositoryHome(ApplicationRepository(make_repository(path.as_uri())[0], "app"), "r")
+    return RepositoryHome(ApplicationRepository(create_repository(path.as_uri())[0], "app"), "r")
 
 
 HOMES = {"directory": in_directory, "repository": in_repository}
@@ -150,7 +150,7 @@ def test_what_another_try_may_cure_costs_no_plan(job: Job) -> None:
 
 
 def test_two_requests_of_one_plan_share_no_staging_in_a_repository(tmp_path: Path) -> None:
-    shelf = ApplicationRepository(make_repository(tmp_path.as_uri())[0], "app")
+    shelf = ApplicationRepository(create_repository(tmp_path.as_uri())[0], "app")
     one, other = RepositoryHome(shelf, "one"), RepositoryHome(shelf, "other")
     for home in (one, other):
         home.place(PLAN).blobs().put_if_absent("runs/one", b"1")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import Invalid
-from statecore.repository.repository import make_repository, open_repository
+from statecore.repository.repository import create_repository, open_repository
 from tests.harness import mounts
 from tests.harness.another_user import AnotherUser, another_user
 from tests.harness.raising import raises
@@ -19,7 +19,7 @@ from tests.harness.raising import raises
 _COMMAND = """
 import json, sys
 from statecore.errors import Invalid
-from statecore.repository.repository import make_repository, open_repository, place_of
+from statecore.repository.repository import create_repository, open_repository, place_of
 try:
     {what}
 except Invalid as error:
@@ -39,7 +39,7 @@ def said(user: AnotherUser, url: str, what: str) -> str:
 def of_root(user: AnotherUser) -> Path:
     """A repository that everybody may read and root may write."""
     root = user.home / "repository"
-    make_repository(root.as_uri())
+    create_repository(root.as_uri())
     subprocess.run(["chown", "-R", "0:0", str(root)], check=True)
     subprocess.run(["chmod", "-R", "u=rwX,go=rX", str(root)], check=True)
     return root
@@ -79,14 +79,14 @@ def test_a_repository_below_a_directory_that_nobody_else_may_list_is_made_and_wr
         root.mkdir(parents=True)
         os.chown(root, user.uid, user.uid)
         root.parent.chmod(0o711)
-        told = said(user, root.as_uri(), f"make_repository(sys.argv[1]); place = place_of(sys.argv[1]); {what}")
+        told = said(user, root.as_uri(), f"create_repository(sys.argv[1]); place = place_of(sys.argv[1]); {what}")
     assert told == "True b'2'\n"
 
 
 def test_a_repository_on_a_disk_that_is_mounted_read_only_is_read_and_not_written(tmp_path: Path) -> None:
     with mounts.disk(tmp_path / "disk", "4m") as disk:
         url = (disk.path / "repository").as_uri()
-        make_repository(url)
+        create_repository(url)
         disk.remount("ro")
         place = open_repository(url).place
         with raises(Invalid, "read-only-file-system") as caught:

@@ -12,24 +12,24 @@ import sys
 from pathlib import Path
 
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.download import Wanted, download
+from statecore.repository.download import RemoteFile, download
 from tests.unit.repository.snapshots import APPLICATION
 
 
-def wanted_of(shelf: ApplicationRepository) -> list[Wanted]:
+def wanted_of(shelf: ApplicationRepository) -> list[RemoteFile]:
     """All files of the newest snapshot."""
     newest = shelf.head().snapshots[0]
-    parts = shelf.parts(shelf.manifest(newest).value.parts)
+    parts = shelf.task_manifests(shelf.manifest(newest).value.parts)
     return [
-        Wanted(digest, extent, f"A file of store {store.store} of task {task}")
+        RemoteFile(digest, extent, f"A file of store {store.store} of task {task}")
         for task, read in parts.items()
-        for store in read.part.stores
+        for store in read.manifest.stores
         for digest, extent in store.extents
     ]
 
 
 def main(url: str, directory: str, piece: str, die_after: str) -> None:
-    shelf = ApplicationRepository.at(url, APPLICATION)
+    shelf = ApplicationRepository.open(url, APPLICATION)
     steps = itertools.count(1)
 
     def advance(_: int) -> None:

@@ -12,7 +12,14 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import HEAD, Head, SnapshotEntry
 from statecore.repository.identity import store_identity
 from statecore.repository.layout import Layout
-from statecore.repository.manifest import MANIFEST, PART, StoredRun, StoreSnapshot, TaskManifest, verified_content
+from statecore.repository.manifest import (
+    MANIFEST,
+    TASK_MANIFEST,
+    StoredRun,
+    StoreSnapshot,
+    TaskManifest,
+    verified_content,
+)
 from tests.harness.simulated_store import Storage
 from tests.unit.repository.requested import Key, Request
 from tests.unit.repository.snapshots import content_of
@@ -84,7 +91,7 @@ class Judge:
         parts = {}
         for one in manifest.parts:
             content = self._piece(named, one.extent.blob, one.extent.start, one.extent.bytes, one.sha256)
-            parts[one.task] = PART.decode(zlib.decompress(content))
+            parts[one.task] = TASK_MANIFEST.decode(zlib.decompress(content))
             for store in parts[one.task].stores:
                 for digest, extent in store.extents:
                     self._piece(named, extent.blob, extent.start, extent.bytes, digest)
@@ -143,11 +150,11 @@ class Judge:
         Raises:
             Corrupted: a file is not what its hash says.
         """
-        read = shelf.parts(shelf.manifest(entry).value.parts)
-        if {task: one.part for task, one in read.items()} != self.parts[entry.snapshot]:
+        read = shelf.task_manifests(shelf.manifest(entry).value.parts)
+        if {task: one.manifest for task, one in read.items()} != self.parts[entry.snapshot]:
             raise Broken(f"{entry.snapshot} was read as something else")
         for one in read.values():
-            for store in one.part.stores:
+            for store in one.manifest.stores:
                 for digest, extent in store.extents:
                     verified_content(shelf.read(extent, "A file"), digest, "A file", "Look.")
 

@@ -23,7 +23,7 @@ from statecore.repository.manifest import (
     TaskManifest,
 )
 from statecore.repository.publication import Publication, Published
-from statecore.repository.repository import make_repository
+from statecore.repository.repository import create_repository
 from statecore.repository.upload import LocalFile, put_files
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import read_spec
@@ -54,8 +54,8 @@ class Publishing:
     """
 
     def __init__(self, url: str, scratch: Path, application_id: str = APPLICATION) -> None:
-        make_repository(url)
-        self.shelf = ApplicationRepository.at(url, application_id)
+        create_repository(url)
+        self.shelf = ApplicationRepository.open(url, application_id)
         self.spec = spec_of(application_id)
         self.origin = "restore"
         self._scratch = scratch

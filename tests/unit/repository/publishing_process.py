@@ -20,7 +20,7 @@ from tests.unit.repository.snapshots import Ends, spec, uploaded
 
 def publish(url: str, application_id: str, request: str, directory: Path, ends: Ends) -> Published:
     """Publish what a request asks for, or find that it is published."""
-    shelf = ApplicationRepository.at(url, application_id)
+    shelf = ApplicationRepository.open(url, application_id)
     begun = Publication(
         shelf,
         spec(application_id=application_id),

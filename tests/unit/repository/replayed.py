@@ -36,7 +36,7 @@ from statecore.repository.manifest import (
     TaskManifest,
 )
 from statecore.repository.rebase import Compaction, rebase_advance, rebase_compaction
-from statecore.repository.task_manifest_structure import contradictions_in
+from statecore.repository.task_manifest_validation import contradictions_in
 
 TOPIC = "orders-left-changelog"
 INTERVAL_MS = 10

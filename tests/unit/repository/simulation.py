@@ -178,7 +178,7 @@ class Simulation:
             Broken: an invariant does not hold; the message has the seed.
         """
         try:
-            with patch.object(believed, "AT_ONCE", 1):
+            with patch.object(believed, "CONCURRENT_REQUESTS", 1):
                 self._run()
         except Exception as error:
             raise Broken(f"seed {self.seed}: {error!r}") from error
@@ -324,7 +324,7 @@ class Simulation:
                 if any(there.get(key, 0) < end for key, end in request.least.items()):
                     raise Broken(f"{request.name} was told that nothing was left to publish, and there is {there}")
             return
-        self.met["earlier" if published.earlier else "beside others" if published.beside else "published"] += 1
+        self.met["earlier" if published.earlier else "beside others" if published.concurrent else "published"] += 1
         self.met[request.kind] += 1
         entry = entry_of(request, self._judge.heads[-1].snapshots)
         if entry is None or entry.snapshot != published.snapshot:
@@ -377,7 +377,7 @@ class Simulation:
         cut_ms = 0 if request.refused else int(self._now * 1000)
         if request.kind == "rebuild" and not request.rebases:
             return Plan(ends, {}, {}, cut_ms)
-        parents = begun.parts()
+        parents = begun.task_manifests()
         folds = {}
         for key, spans in sorted(spans_in(parents).items()) if request.kind == "fold" else ():
             if key in request.stores and len(spans) > 1:
@@ -392,7 +392,7 @@ class Simulation:
         for (task, store), end in plan.ends.items():
             of = [(start, start + _GROWTH) for start in range(0, end, _GROWTH)]
             spans.setdefault(task, {})[store] = request.spans[task, store] if request.spans is not None else of
-        before = [one.part for one in self._there(shelf).values()] if believing else []
+        before = [one.manifest for one in self._there(shelf).values()] if believing else []
         runs = uploaded_runs(shelf, self.directory, spans, before=before)
         parts = [_part(task, stores, plan) for task, stores in runs.items()]
         return begun.publish(
@@ -406,13 +406,13 @@ class Simulation:
         found = shelf.read_head()
         with shelf.read_to_publish():
             before = None if found is None else found.head.newest
-            return {} if before is None else shelf.parts(shelf.manifest(before).value.parts)
+            return {} if before is None else shelf.task_manifests(shelf.manifest(before).value.parts)
 
     def _checkpoint(
         self, request: Request, plan: Plan, shelf: ApplicationRepository, begun: Publication
     ) -> Published | None:
         below = {(task, store.store): runs_of(store) for task, part in plan.parents.items() for store in part.stores}
-        begun_at, newest = ends_in(plan.parents), ends_in(begun.parts())
+        begun_at, newest = ends_in(plan.parents), ends_in(begun.task_manifests())
         spans: dict[str, dict[str, list[tuple[int, int]]]] = {}
         for (task, store), end in plan.ends.items():
             start = begun_at.get((task, store), 0)
@@ -428,7 +428,7 @@ class Simulation:
             for task, stores in tails.items()
         ]
         tasks = {task for task, _ in self._log}
-        now = begun.parts()  # an earlier try may have planned upon another one
+        now = begun.task_manifests()  # an earlier try may have planned upon another one
         quiet = [task for task in tasks if task not in spans and now.get(task) == plan.parents.get(task)]
         quiet = [task for task in quiet if all((task, one) in request.stores for one in STORES)]
         return begun.publish(
@@ -436,7 +436,7 @@ class Simulation:
             whole=False,
             tasks=tasks if self.seed % 2 else None,
             rebase=self._advancing(plan),
-            cuts=dict.fromkeys(quiet, ReadPosition(plan.cut_ms, None)),
+            read_positions=dict.fromkeys(quiet, ReadPosition(plan.cut_ms, None)),
             hourly=True,
         )
 
@@ -461,7 +461,7 @@ class Simulation:
         return rebase
 
     def _fold(self, request: Request, plan: Plan, shelf: ApplicationRepository, begun: Publication) -> Published | None:
-        newest, folds = begun.parts(), dict[str, list[Compaction]]()
+        newest, folds = begun.task_manifests(), dict[str, list[Compaction]]()
         for (task, name), (first, behind) in plan.folds.items():
             (store,) = [store for store in plan.parents[task].stores if store.store == name]
             inputs = [stored.run for stored in runs_of(store)[first:behind]]

@@ -28,7 +28,7 @@ from statecore.repository.manifest import (
     extents_of,
 )
 from statecore.repository.publication import Publication
-from statecore.repository.repository import HASH, MARK, MARK_NAME, Place, Repository, RepositoryDescriptor
+from statecore.repository.repository import DESCRIPTOR, DESCRIPTOR_NAME, HASH, Place, Repository, RepositoryDescriptor
 from statecore.repository.upload import LocalFile, put_files
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 from tests.harness.simulated_store import SimulatedBlobs
@@ -186,7 +186,9 @@ def publication(
 ) -> Publication:
     """A publication that begins now."""
     if isinstance(shelf.blobs, SimulatedBlobs):
-        shelf.blobs.storage.blobs.setdefault(MARK_NAME, (MARK.encode(shelf.repository.mark), NOW))  # nobody made it
+        shelf.blobs.storage.blobs.setdefault(
+            DESCRIPTOR_NAME, (DESCRIPTOR.encode(shelf.repository.descriptor), NOW)
+        )  # nobody made it
     options = {"clock": lambda: NOW, "faults": faults, **more}
     return Publication(shelf, spec(*stores), request=request, origin=origin, **options)  # type: ignore[arg-type]
 
@@ -196,8 +198,8 @@ def ends_of(shelf: ApplicationRepository) -> dict[str, dict[str, int]]:
     newest = shelf.head().newest
     assert newest is not None
     return {
-        task: {store.store: store.changelogs[0].end for store in read.part.stores}
-        for task, read in shelf.parts(shelf.manifest(newest).value.parts).items()
+        task: {store.store: store.changelogs[0].end for store in read.manifest.stores}
+        for task, read in shelf.task_manifests(shelf.manifest(newest).value.parts).items()
     }
 
 
@@ -206,11 +208,11 @@ def fetched(shelf: ApplicationRepository) -> dict[str, dict[str, ReadTaskManifes
     found = {}
     for entry in shelf.head().snapshots:
         manifest = shelf.manifest(entry).value
-        parts = shelf.parts(manifest.parts)
+        parts = shelf.task_manifests(manifest.parts)
         assert sorted(parts) == [part.task for part in manifest.parts]
         assert (manifest.identity, manifest.file_bytes) == (entry.identity, entry.file_bytes)
         for reference in manifest.parts:
-            part = parts[reference.task].part
+            part = parts[reference.task].manifest
             assert (part.identity, part.file_bytes) == (reference.identity, reference.file_bytes)
             for store in part.stores:
                 for digest, extent in store.extents:

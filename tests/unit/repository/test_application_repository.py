@@ -37,7 +37,7 @@ def change(storage: Storage, name: str, content: bytes | None) -> None:
 
 def test_what_was_published_is_read(shelf: ApplicationRepository, entry: SnapshotEntry) -> None:
     (parts,) = fetched(shelf).values()
-    assert {task: [store.store for store in read.part.stores] for task, read in parts.items()} == {
+    assert {task: [store.store for store in read.manifest.stores] for task, read in parts.items()} == {
         "0_0": ["left", "right"],
         "0_1": ["left"],
     }
@@ -62,7 +62,7 @@ def test_every_flipped_bit_of_a_part_is_found(
     for damaged in all_flips(storage.blobs[name][0]):
         change(storage, name, damaged)
         with raises(Corrupted, "manifest-damaged"):
-            shelf.parts(references)
+            shelf.task_manifests(references)
 
 
 def test_every_flipped_bit_of_a_head_is_found(
@@ -81,7 +81,7 @@ def test_a_manifest_that_is_missing_is_no_snapshot_that_is_not_there(
     with raises(Corrupted, "blob-missing") as caught:
         shelf.manifest(entry)
     assert caught.value.context["blob"] == shelf.names.manifest(entry.snapshot)
-    assert f"({shelf.look})" in caught.value.action
+    assert f"({shelf.list_command})" in caught.value.action
 
 
 @pytest.mark.parametrize("left", [None, 0, 1, -1])
@@ -92,7 +92,7 @@ def test_parts_that_are_missing_or_broke_off_are_found(
     name = references[0].extent.blob
     change(storage, name, None if left is None else storage.blobs[name][0][:left])
     with raises(Corrupted, "blob-missing" if left is None else "manifest-damaged"):
-        shelf.parts(references)
+        shelf.task_manifests(references)
 
 
 def test_parts_of_one_blob_come_in_one_request(
@@ -101,9 +101,9 @@ def test_parts_of_one_blob_come_in_one_request(
     asked = []
     network.fault = lambda request, possible: asked.append(request) or ""  # type: ignore[method-assign,func-returns-value]
     references = shelf.manifest(entry).value.parts
-    assert sorted(shelf.parts(references)) == ["0_0", "0_1"]
-    assert shelf.parts([references[1]])["0_1"].part.task == "0_1"
-    assert shelf.parts([]) == {}
+    assert sorted(shelf.task_manifests(references)) == ["0_0", "0_1"]
+    assert shelf.task_manifests([references[1]])["0_1"].manifest.task == "0_1"
+    assert shelf.task_manifests([]) == {}
     assert asked == ["get", "get", "get"]
 
 
@@ -164,7 +164,7 @@ def test_a_head_that_is_lost_is_to_be_repaired(
     with pytest.raises(NotFound) as caught:
         shelf.head()
     assert caught.value.code == "head-not-found"
-    assert shelf.repair in caught.value.action
+    assert shelf.repair_command in caught.value.action
 
 
 @pytest.mark.parametrize("request_", ["read", "list"])
@@ -183,7 +183,7 @@ def test_who_could_not_look_does_not_say_that_something_is_damaged(
     network.fault = lambda request, possible: "refused"  # type: ignore[method-assign]
     for ask in (
         lambda: shelf.manifest(entry),
-        lambda: shelf.parts(references),
+        lambda: shelf.task_manifests(references),
         lambda: shelf.read(Extent("a", 0, 1), "A file"),
         shelf.applications,
     ):

@@ -13,7 +13,7 @@ from statecore.objectstore.base import Blob, Blobs
 from statecore.objectstore.directory import DirectoryBlobs
 from statecore.repository.blob_verification import NamedFile, is_intact, missing_files, sizes
 from statecore.repository.layout import Layout
-from statecore.repository.upload import LocalFile, put_files, put_whole
+from statecore.repository.upload import LocalFile, put_files, put_verified
 from tests.harness.raising import raises
 from tests.harness.simulated_store import Network, SimulatedBlobs, Storage, flipped
 from tests.unit.repository.snapshots import APPLICATION, file_of
@@ -113,13 +113,13 @@ def test_no_more_is_read_than_may_be_and_what_is_read_is_drawn_anew(directory: D
     _, named = put(directory, tmp_path / "scratch", 500, 501, 502, 503)
     for one in named:
         change(directory, one.extent.blob, bytes(one.extent.bytes))
-    assert missing_files(directory, named, read=0) == set()
-    assert missing_files(directory, named, read=None) == set(named)
-    found = [missing_files(directory, named, read=600) for _ in range(100)]
+    assert missing_files(directory, named, read_limit=0) == set()
+    assert missing_files(directory, named, read_limit=None) == set(named)
+    found = [missing_files(directory, named, read_limit=600) for _ in range(100)]
     assert {len(one) for one in found} == {2}, "the last may be larger than what is left"
     assert set().union(*found) == set(named)
     directory.delete(named[0].extent.blob)
-    assert missing_files(directory, named, read=0) == {named[0]}, "that it is there is asked of each"
+    assert missing_files(directory, named, read_limit=0) == {named[0]}, "that it is there is asked of each"
 
 
 def test_a_second_name_of_a_file_at_hand_is_not_read_again(directory: DirectoryBlobs, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_second_name_of_a_file_at_hand_is_not_read_again(directory: DirectoryB
     final.parent.mkdir(parents=True)
     final.hardlink_to(file.path)
     file.path.write_bytes(b"CONTENT")  # which would show, if it was read
-    put_whole(directory, name, file.path, file.bytes)
+    put_verified(directory, name, file.path, file.bytes)
     (extent,) = put_files(directory, NAMES, [file])
     assert missing_files(directory, [NamedFile(file.sha256, extent)], hands([file])) == set()
 

@@ -20,9 +20,9 @@ import pytest
 from statecore.errors import Capacity, Corrupted, Invalid, NotFound, Retryable, StatecoreError
 from statecore.filesystem import file_sha256
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.download import PIECES_AT_ONCE, Downloaded, Wanted
+from statecore.repository.download import PIECES_AT_ONCE, DownloadResult, RemoteFile
 from statecore.repository.download import download as download_files
-from statecore.repository.repository import make_repository
+from statecore.repository.repository import create_repository
 from statecore.repository.upload import LocalFile, put_files
 from tests.harness.raising import raises
 from tests.harness.simulated_store import Network, SimulatedBlobs, SimulatedPointers, Storage, flipped
@@ -34,8 +34,8 @@ SIZES = (0, 1, 999, 1000, 1001, 5000, 70_000, 33_333, 10, 20, 4096)
 
 
 def download(
-    shelf: ApplicationRepository, wanted: Iterable[Wanted], directory: Path, *, piece_bytes: int = 1000, **more: Any
-) -> Downloaded:
+    shelf: ApplicationRepository, wanted: Iterable[RemoteFile], directory: Path, *, piece_bytes: int = 1000, **more: Any
+) -> DownloadResult:
     return download_files(shelf, wanted, directory, piece_bytes=piece_bytes, **more)
 
 
@@ -51,14 +51,14 @@ def local(tmp_path: Path) -> list[LocalFile]:
 
 
 @pytest.fixture
-def wanted(shelf: ApplicationRepository, local: list[LocalFile]) -> list[Wanted]:
+def wanted(shelf: ApplicationRepository, local: list[LocalFile]) -> list[RemoteFile]:
     return put(shelf, local)
 
 
-def put(shelf: ApplicationRepository, local: list[LocalFile], small: int = 10_000) -> list[Wanted]:
+def put(shelf: ApplicationRepository, local: list[LocalFile], small: int = 10_000) -> list[RemoteFile]:
     extents = put_files(shelf.blobs, shelf.names, local, small=small)
     return [
-        Wanted(file.sha256, extent, f"File {number}")
+        RemoteFile(file.sha256, extent, f"File {number}")
         for number, (file, extent) in enumerate(zip(local, extents, strict=True))
     ]
 
@@ -75,12 +75,12 @@ def partial(directory: Path) -> list[Path]:
 
 
 def test_every_file_comes_and_is_what_its_name_says(
-    shelf: ApplicationRepository, wanted: list[Wanted], tmp_path: Path
+    shelf: ApplicationRepository, wanted: list[RemoteFile], tmp_path: Path
 ) -> None:
     told: list[int] = []
     done = download(shelf, iter(wanted), tmp_path / "d", advance=told.append)
     assert there(tmp_path / "d") == {one.sha256: one.extent.bytes for one in wanted}
-    assert done == Downloaded(sum(SIZES), len(SIZES), 0, 0)
+    assert done == DownloadResult(sum(SIZES), len(SIZES), 0, 0)
     assert sum(told) == sum(SIZES)
     assert partial(tmp_path / "d") == []
 
@@ -96,7 +96,7 @@ def test_pieces_of_any_size_make_the_same_files(shelf: ApplicationRepository, tm
 
 
 def test_nothing_that_is_wanted_is_nothing_to_do(shelf: ApplicationRepository, tmp_path: Path) -> None:
-    assert download(shelf, [], tmp_path / "d") == Downloaded(0, 0, 0, 0)
+    assert download(shelf, [], tmp_path / "d") == DownloadResult(0, 0, 0, 0)
 
 
 def test_files_that_lie_side_by_side_come_in_one_request(
@@ -113,7 +113,7 @@ def test_files_that_lie_side_by_side_come_in_one_request(
 
 
 def test_what_came_whole_is_kept_and_the_rest_comes(
-    shelf: ApplicationRepository, wanted: list[Wanted], tmp_path: Path
+    shelf: ApplicationRepository, wanted: list[RemoteFile], tmp_path: Path
 ) -> None:
     download(shelf, wanted[:6], tmp_path / "d")
     broken = tmp_path / "d" / "files" / wanted[3].sha256
@@ -121,16 +121,16 @@ def test_what_came_whole_is_kept_and_the_rest_comes(
     told: list[int] = []
     done = download(shelf, wanted, tmp_path / "d", advance=told.append)
     kept = sum(SIZES[:3]) + sum(SIZES[4:6])
-    assert done == Downloaded(sum(SIZES) - kept, len(SIZES) - 5, kept, 5)
+    assert done == DownloadResult(sum(SIZES) - kept, len(SIZES) - 5, kept, 5)
     assert sum(told) == sum(SIZES)
     assert there(tmp_path / "d").keys() == {one.sha256 for one in wanted}
-    assert download(shelf, wanted, tmp_path / "d") == Downloaded(0, 0, sum(SIZES), len(SIZES))
+    assert download(shelf, wanted, tmp_path / "d") == DownloadResult(0, 0, sum(SIZES), len(SIZES))
 
 
 @pytest.mark.parametrize("copied", [False, True])
 def test_files_of_this_machine_are_linked_or_copied_whole(
     shelf: ApplicationRepository,
-    wanted: list[Wanted],
+    wanted: list[RemoteFile],
     local: list[LocalFile],
     tmp_path: Path,
     copied: bool,
@@ -142,8 +142,8 @@ def test_files_of_this_machine_are_linked_or_copied_whole(
     if copied:
         monkeypatch.setattr(os, "link", refuse)
     here = {file.sha256: file.path for file in local[:4]}
-    done = download(shelf, wanted, tmp_path / "d", at_hand=here)
-    assert done == Downloaded(sum(SIZES[4:]), len(SIZES) - 4, sum(SIZES[:4]), 4)
+    done = download(shelf, wanted, tmp_path / "d", local_files=here)
+    assert done == DownloadResult(sum(SIZES[4:]), len(SIZES) - 4, sum(SIZES[:4]), 4)
     assert there(tmp_path / "d").keys() == {one.sha256 for one in wanted}
     linked = (tmp_path / "d" / "files" / local[3].sha256).samefile(local[3].path)
     assert linked is not copied
@@ -151,16 +151,16 @@ def test_files_of_this_machine_are_linked_or_copied_whole(
 
 
 def test_a_file_of_this_machine_that_is_gone_comes(
-    shelf: ApplicationRepository, wanted: list[Wanted], tmp_path: Path
+    shelf: ApplicationRepository, wanted: list[RemoteFile], tmp_path: Path
 ) -> None:
-    done = download(shelf, wanted, tmp_path / "d", at_hand={wanted[2].sha256: tmp_path / "gone"})
-    assert done == Downloaded(sum(SIZES), len(SIZES), 0, 0)
+    done = download(shelf, wanted, tmp_path / "d", local_files={wanted[2].sha256: tmp_path / "gone"})
+    assert done == DownloadResult(sum(SIZES), len(SIZES), 0, 0)
     assert there(tmp_path / "d").keys() == {one.sha256 for one in wanted}
 
 
 def test_a_copy_that_broke_off_is_no_file(
     shelf: ApplicationRepository,
-    wanted: list[Wanted],
+    wanted: list[RemoteFile],
     local: list[LocalFile],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -173,7 +173,7 @@ def test_a_copy_that_broke_off_is_no_file(
 
     monkeypatch.setattr(os, "link", copy)
     with raises(Capacity, "no-space") as caught:
-        download(shelf, wanted, tmp_path / "d", at_hand={local[6].sha256: local[6].path})
+        download(shelf, wanted, tmp_path / "d", local_files={local[6].sha256: local[6].path})
     assert "are kept" in caught.value.action
     assert there(tmp_path / "d") == {}
     assert partial(tmp_path / "d") == []
@@ -194,7 +194,7 @@ def test_every_flipped_bit_of_a_small_file_is_found(
 
 @pytest.mark.usefixtures("no_sync")
 def test_a_thousand_flipped_bits_are_found_each_in_the_file_that_has_it(
-    shelf: ApplicationRepository, storage: Storage, wanted: list[Wanted], tmp_path: Path
+    shelf: ApplicationRepository, storage: Storage, wanted: list[RemoteFile], tmp_path: Path
 ) -> None:
     chance = random.Random(1)
     whole = dict(storage.blobs)
@@ -228,7 +228,7 @@ def test_a_damaged_file_does_not_spoil_those_beside_it_in_the_pack(
 
 @pytest.mark.parametrize("number", range(len(SIZES)))
 def test_a_blob_that_is_missing_is_damage_and_names_the_file(
-    shelf: ApplicationRepository, storage: Storage, wanted: list[Wanted], tmp_path: Path, number: int
+    shelf: ApplicationRepository, storage: Storage, wanted: list[RemoteFile], tmp_path: Path, number: int
 ) -> None:
     one = wanted[number]
     del storage.blobs[one.extent.blob]
@@ -242,7 +242,7 @@ def test_a_blob_that_is_missing_is_damage_and_names_the_file(
 
 @pytest.mark.parametrize("cut", [1, 500, 1000, 1500, 69_999])
 def test_a_blob_that_is_shorter_than_its_manifest_says_is_damage(
-    shelf: ApplicationRepository, storage: Storage, wanted: list[Wanted], tmp_path: Path, cut: int
+    shelf: ApplicationRepository, storage: Storage, wanted: list[RemoteFile], tmp_path: Path, cut: int
 ) -> None:
     one = next(one for one in wanted if one.extent.bytes == 70_000)
     storage.blobs[one.extent.blob] = (storage.blobs[one.extent.blob][0][:-cut], 0.0)
@@ -253,7 +253,7 @@ def test_a_blob_that_is_shorter_than_its_manifest_says_is_damage(
 
 
 def test_an_extent_that_is_another_files_is_found(
-    shelf: ApplicationRepository, wanted: list[Wanted], tmp_path: Path
+    shelf: ApplicationRepository, wanted: list[RemoteFile], tmp_path: Path
 ) -> None:
     one, other = wanted[2], wanted[4]
     for extent in (other.extent, replace(one.extent, start=one.extent.start + 1), replace(one.extent, bytes=998)):
@@ -262,7 +262,7 @@ def test_an_extent_that_is_another_files_is_found(
 
 
 def test_who_could_not_look_does_not_say_that_something_is_damaged(
-    shelf: ApplicationRepository, network: Network, wanted: list[Wanted], tmp_path: Path
+    shelf: ApplicationRepository, network: Network, wanted: list[RemoteFile], tmp_path: Path
 ) -> None:
     network.fault = lambda request, possible: "refused"  # type: ignore[method-assign]
     with raises(Retryable, "object-store-unreachable"):
@@ -321,7 +321,7 @@ def denied(*_: object) -> None:
 @pytest.mark.parametrize("what", ["mkdir", "fsync", "link"])
 def test_what_the_disk_refuses_is_one_of_the_kinds_and_leaves_nothing(
     shelf: ApplicationRepository,
-    wanted: list[Wanted],
+    wanted: list[RemoteFile],
     local: list[LocalFile],
     tmp_path: Path,
     what: str,
@@ -333,7 +333,7 @@ def test_what_the_disk_refuses_is_one_of_the_kinds_and_leaves_nothing(
     (tmp_path / "d" / "files").mkdir(parents=True)
     monkeypatch.setattr(os, what, refuse)
     with raises(kind, code):
-        download(shelf, wanted, tmp_path / "d", at_hand={local[0].sha256: local[0].path})
+        download(shelf, wanted, tmp_path / "d", local_files={local[0].sha256: local[0].path})
     assert there(tmp_path / "d") == {}
     assert what == "mkdir" or partial(tmp_path / "d") == []
 
@@ -341,7 +341,7 @@ def test_what_the_disk_refuses_is_one_of_the_kinds_and_leaves_nothing(
 @pytest.mark.parametrize("die_after", [1, 2, 40, 80, 120])
 def test_after_a_kill_the_next_one_goes_on_with_what_came_whole(tmp_path: Path, die_after: int) -> None:
     url, directory = (tmp_path / "r").as_uri(), tmp_path / "d"
-    shelf = ApplicationRepository(make_repository(url)[0], APPLICATION)
+    shelf = ApplicationRepository(create_repository(url)[0], APPLICATION)
     ends = {"0_0": {"left": 300, "right": 300}, "0_1": {"left": 100}}
     publication(shelf).publish(uploaded(shelf, tmp_path / "runs", ends, bytes_=12_000), whole=True)
     words = [sys.executable, "-m", "tests.unit.repository.downloading_process", url, str(directory), "1000"]
@@ -429,7 +429,7 @@ def test_whatever_fails_in_a_thousand_runs_a_download_goes_on_until_it_is_whole(
 
 
 def test_where_nothing_is_kept_a_full_disk_does_not_promise_it(
-    shelf: ApplicationRepository, wanted: list[Wanted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shelf: ApplicationRepository, wanted: list[RemoteFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

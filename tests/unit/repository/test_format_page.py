@@ -26,7 +26,7 @@ from tests.unit.repository.published import Publishing
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "repository-format.md").read_text()
 
-DOCUMENTS = (repository.MARK, head.HEAD, manifest.MANIFEST, manifest.PART, contents._DOCUMENT)
+DOCUMENTS = (repository.DESCRIPTOR, head.HEAD, manifest.MANIFEST, manifest.TASK_MANIFEST, contents._DOCUMENT)
 
 SHA = "ab" * 32
 
@@ -101,15 +101,15 @@ def test_the_documents_are_those_of_the_page() -> None:
 def test_the_names_are_those_of_the_page() -> None:
     names = Layout("orders")
     made = [
-        repository.MARK_NAME,
+        repository.DESCRIPTOR_NAME,
         names.head,
         names.manifest("S"),
-        names.parts(SHA),
+        names.task_manifests(SHA),
         names.file(SHA),
         names.pack(SHA),
         names.content("I"),
         names.job("R", "W"),
-        names.under_way,
+        names.in_progress_marker,
         f"{names.staging('P')}/...",
     ]
     placeholders = {

@@ -17,9 +17,9 @@ from statecore.objectstore.base import Blob
 from statecore.objectstore.directory import DirectoryBlobs
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import HEAD, Head
-from statecore.repository.head_repair import RepairPlan, apply_repair, plan_repair
+from statecore.repository.head_repair import HeadRepairPlan, apply_repair, plan_repair
 from statecore.repository.manifest import MANIFEST
-from statecore.repository.repository import MARK, MARK_NAME
+from statecore.repository.repository import DESCRIPTOR, DESCRIPTOR_NAME
 from tests.harness import s3_server
 from tests.harness.raising import raises
 from tests.harness.s3_server import ACCESS, SECRET
@@ -44,7 +44,7 @@ class Lost:
     def manifest_file(self, snapshot: str) -> Path:
         return self.root / self.shelf.names.manifest(snapshot)
 
-    def repaired(self) -> RepairPlan:
+    def repaired(self) -> HeadRepairPlan:
         """The plan, which was printed, then done."""
         before = self.head_file.read_bytes() if self.head_file.exists() else None
         plan = plan_repair(self.shelf)
@@ -71,12 +71,12 @@ def names(head: Head) -> list[str]:
     return [entry.snapshot for entry in head.snapshots]
 
 
-def reasons(plan: RepairPlan) -> dict[str, str]:
-    return {one.snapshot: one.why for one in plan.left_out}
+def reasons(plan: HeadRepairPlan) -> dict[str, str]:
+    return {one.snapshot: one.why for one in plan.excluded}
 
 
-def codes(plan: RepairPlan) -> dict[str, str]:
-    return {one.snapshot: one.code for one in plan.left_out}
+def codes(plan: HeadRepairPlan) -> dict[str, str]:
+    return {one.snapshot: one.code for one in plan.excluded}
 
 
 def test_a_healthy_head_is_left_alone(lost: Lost) -> None:
@@ -84,7 +84,7 @@ def test_a_healthy_head_is_left_alone(lost: Lost) -> None:
     lost.publishing.forge("20231114T000000Z-00000009", newest)
     before = lost.head_file.read_bytes()
     plan = plan_repair(lost.shelf)
-    assert (plan.wrong, names(plan.head)) == (None, [newest, first])
+    assert (plan.problem, names(plan.head)) == (None, [newest, first])
     assert codes(plan) == {"20231114T000000Z-00000009": "not-named"}
     apply_repair(lost.shelf, plan)
     assert lost.head_file.read_bytes() == before
@@ -100,7 +100,7 @@ def test_a_lost_head_is_made_anew_as_it_was(lost: Lost) -> None:
     assert "statecore repair head" in caught.value.action
     plan = lost.repaired()
     assert plan.code == "head-missing"
-    assert plan.left_out == ()
+    assert plan.excluded == ()
     assert plan.head == replace(before, epoch=1, generation=4), "every entry, with its bytes that are new"
     assert lost.publishing.publish(40).snapshot == lost.shelf.head().snapshots[0].snapshot
     assert lost.shelf.manifest(lost.shelf.head().snapshots[0]).value.epoch == 1
@@ -128,7 +128,7 @@ def test_a_head_with_a_flipped_bit_is_made_anew(two: Lost, at: int, bit: int) ->
         with pytest.raises((Corrupted, Invalid)):
             two.shelf.head()
         plan = two.repaired()
-        assert plan.wrong
+        assert plan.problem
         assert plan.head.snapshots == before.snapshots
         assert plan.head.epoch > before.epoch
         assert plan.head.generation > before.generation
@@ -217,7 +217,7 @@ def test_a_snapshot_whose_part_or_file_is_gone_is_left_out_and_the_chain_goes_on
     entries = {entry.snapshot: entry for entry in lost.shelf.head().snapshots}
     parts = {name: lost.shelf.manifest(entry).value.parts for name, entry in entries.items()}
     (lost.root / parts[third][0].extent.blob).unlink()
-    ((_, file),) = lost.shelf.parts(parts[second])["0_1"].part.stores[0].extents
+    ((_, file),) = lost.shelf.task_manifests(parts[second])["0_1"].manifest.stores[0].extents
     (lost.root / file.blob).write_bytes(b"short")
     lost.head_file.unlink()
     plan = lost.repaired()
@@ -252,7 +252,7 @@ def test_without_a_head_every_snapshot_that_is_whole_is_found_and_no_other(
         for entry, fate in zip(head.snapshots, fates, strict=True):
             manifest = lost.shelf.manifest(entry).value
             part = manifest.parts[0]
-            ((_, extent),) = lost.shelf.parts([part])[part.task].part.stores[0].extents
+            ((_, extent),) = lost.shelf.task_manifests([part])[part.task].manifest.stores[0].extents
             blob = {"part": part.extent.blob, "file": extent.blob}.get(fate, lost.shelf.names.manifest(entry.snapshot))
             if fate != "kept":
                 changed[lost.root / blob] = (lost.root / blob).read_bytes()
@@ -447,8 +447,8 @@ def test_a_place_that_became_another_repository_while_it_was_looked_at_gets_no_h
     lost.publish(10)
     lost.head_file.unlink()
     plan = plan_repair(lost.shelf)
-    mark = lost.root / MARK_NAME
-    mark.write_bytes(MARK.encode(replace(lost.shelf.repository.mark, id="another")))
+    mark = lost.root / DESCRIPTOR_NAME
+    mark.write_bytes(DESCRIPTOR.encode(replace(lost.shelf.repository.descriptor, id="another")))
     with raises(Fenced, "repository-replaced", found_repository_id="another"):
         apply_repair(lost.shelf, plan)
     assert not lost.head_file.exists()

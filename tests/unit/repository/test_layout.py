@@ -22,7 +22,7 @@ def names(layout: Layout) -> list[str]:
     return [
         layout.head,
         layout.manifest("20261123T010203Z-5f3a9c21"),
-        layout.parts(DIGEST),
+        layout.task_manifests(DIGEST),
         layout.file(DIGEST),
         layout.pack(DIGEST),
         layout.content(DIGEST),

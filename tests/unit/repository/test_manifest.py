@@ -17,7 +17,7 @@ from statecore.errors import Corrupted, Invalid
 from statecore.images.model import Segmentation, StoreDigest
 from statecore.repository.manifest import (
     MANIFEST,
-    PART,
+    TASK_MANIFEST,
     BaseFile,
     ChangelogEnd,
     Extent,
@@ -57,7 +57,7 @@ MANIFESTS = st.deferred(lambda: st.builds(Manifest, spec=st.dictionaries(st.text
 @settings(deadline=None, max_examples=25)
 @given(documents(TaskManifest))
 def test_a_part_is_read_as_it_was_written(part: TaskManifest) -> None:
-    assert PART.decode(PART.encode(part)) == part
+    assert TASK_MANIFEST.decode(TASK_MANIFEST.encode(part)) == part
 
 
 @settings(deadline=None, max_examples=60)
@@ -69,9 +69,9 @@ def test_a_manifest_is_read_as_it_was_written(manifest: Manifest) -> None:
 @pytest.mark.parametrize("version", [1, 7, -1, "0", None, True])
 @pytest.mark.parametrize("kind", ["part", "manifest"])
 def test_a_version_that_is_not_known_is_refused_by_name(kind: str, version: object) -> None:
-    document = PART.to_json(TaskManifest("0_0", ())) if kind == "part" else MANIFEST.to_json(manifest_of())
+    document = TASK_MANIFEST.to_json(TaskManifest("0_0", ())) if kind == "part" else MANIFEST.to_json(manifest_of())
     with pytest.raises(Invalid, match=f"has version {version}, and this release supports 0") as caught:
-        (PART if kind == "part" else MANIFEST).read(json.dumps({**document, "version": version}).encode())
+        (TASK_MANIFEST if kind == "part" else MANIFEST).read(json.dumps({**document, "version": version}).encode())
     assert "release" in caught.value.action
 
 
@@ -96,10 +96,10 @@ def manifest_of() -> Manifest:
 
 
 def test_what_a_newer_release_adds_is_read_and_stays_beside_the_value() -> None:
-    document = PART.to_json(TaskManifest("0_0", (store_of("0_0", "s", (), end=5),)))
+    document = TASK_MANIFEST.to_json(TaskManifest("0_0", (store_of("0_0", "s", (), end=5),)))
     document["more"] = 1
     document["stores"][0]["more"] = {"a": 2}
-    read = PART.read(encode_json(document))
+    read = TASK_MANIFEST.read(encode_json(document))
     assert read.value == TaskManifest("0_0", (store_of("0_0", "s", (), end=5),))
     assert read.raw["more"] == 1
     assert read.raw["stores"][0]["more"] == {"a": 2}
@@ -107,7 +107,7 @@ def test_what_a_newer_release_adds_is_read_and_stays_beside_the_value() -> None:
 
 def test_every_flipped_bit_of_a_document_whose_hash_is_known_is_found() -> None:
     for document in (
-        PART.encode(TaskManifest("0_0", (store_of("0_0", "s", (), end=5),))),
+        TASK_MANIFEST.encode(TaskManifest("0_0", (store_of("0_0", "s", (), end=5),))),
         MANIFEST.encode(manifest_of()),
     ):
         digest = sha256(document).hexdigest()
@@ -118,7 +118,7 @@ def test_every_flipped_bit_of_a_document_whose_hash_is_known_is_found() -> None:
 
 
 def test_a_document_that_broke_off_is_found() -> None:
-    document = PART.encode(TaskManifest("0_0", ()))
+    document = TASK_MANIFEST.encode(TaskManifest("0_0", ()))
     for size in range(len(document)):
         with raises(Corrupted, "manifest-damaged"):
             verified_content(document[:size], sha256(document).hexdigest(), "It", "Look.")
@@ -142,8 +142,8 @@ def test_the_identity_of_a_snapshot_is_that_of_its_parts_and_not_of_where_they_l
     moved = replace(one, snapshot="s2", parts=(reference_of("0_1", "b" * 64, "x"), reference_of("0_0", blob="y")))
     assert one.identity == moved.identity
     assert replace(one, parts=(reference_of("0_0"),)).identity != one.identity
-    assert one.part("0_1") == reference_of("0_1")
-    assert one.part("0_2") is None
+    assert one.reference("0_1") == reference_of("0_1")
+    assert one.reference("0_2") is None
     assert one.file_bytes == 200
 
 

@@ -15,7 +15,7 @@ from statecore.errors import Corrupted, Fenced, Invalid, NotFound, Retryable
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import HEAD, Head, SnapshotEntry
 from statecore.repository.pins import NOTE_CHARACTERS, pin, unpin
-from statecore.repository.repository import MARK, MARK_NAME
+from statecore.repository.repository import DESCRIPTOR, DESCRIPTOR_NAME
 from statecore.repository.retention import NEWEST
 from tests.harness.raising import raises
 from tests.harness.simulated_store import Network, Storage
@@ -209,8 +209,8 @@ def test_a_swap_without_a_reply_is_retryable_and_the_next_try_finds_what_became_
 def test_in_a_place_that_has_become_another_repository_nothing_is_pinned(
     shelf: ApplicationRepository, two: tuple[str, str], storage: Storage
 ) -> None:
-    another = replace(shelf.repository.mark, id="another")
-    storage.blobs[MARK_NAME] = (MARK.encode(another), NOW)
+    another = replace(shelf.repository.descriptor, id="another")
+    storage.blobs[DESCRIPTOR_NAME] = (DESCRIPTOR.encode(another), NOW)
     with raises(Fenced, "repository-replaced", found_repository_id="another"):
         pin(shelf, two[0])
     assert pinned(shelf) == {}

@@ -23,7 +23,7 @@ from statecore.repository.head import HEAD, encoded_head
 from statecore.repository.head_repair import apply_repair, plan_repair
 from statecore.repository.manifest import MANIFEST, TaskManifest
 from statecore.repository.publication import Publication
-from statecore.repository.repository import MARK, MARK_NAME
+from statecore.repository.repository import DESCRIPTOR, DESCRIPTOR_NAME
 from tests.harness.raising import raises
 from tests.harness.simulated_store import Network, Storage, version_of
 from tests.unit.repository.snapshots import (
@@ -64,7 +64,7 @@ def test_the_first_snapshot_makes_the_head(shelf: ApplicationRepository, storage
     files = sum(part.file_bytes for part in parts)
     assert done.snapshot == "20261123T000000Z-5f3a9c21"
     assert done.made == "2026-11-23T00:00:00.000Z"
-    assert (done.tasks, done.file_bytes, done.new_bytes, done.earlier, done.beside) == (2, files, files, False, 0)
+    assert (done.tasks, done.file_bytes, done.new_bytes, done.earlier, done.concurrent) == (2, files, files, False, 0)
     head = shelf.head()
     assert (head.application_id, head.generation, len(head.snapshots)) == (APPLICATION, 1, 1)
     entry = head.snapshots[0]
@@ -141,9 +141,9 @@ def test_jobs_that_touch_other_tasks_are_put_beside_each_other(
     one, other = publication(shelf, "one"), publication(shelf, "other")
     parts = uploaded(shelf, directory, {"0_0": {"left": 100, "right": 100}})
     beside = uploaded(shelf, directory, {"0_1": {"left": 150}, "0_2": {"left": 10}})
-    assert one.publish(parts, whole=False).beside == 0
+    assert one.publish(parts, whole=False).concurrent == 0
     done = other.publish(beside, whole=False)
-    assert done.beside == 1
+    assert done.concurrent == 1
     assert ends_of(shelf) == {
         "0_0": {"left": 100, "right": 100},
         "0_1": {"left": 150, "right": 50},
@@ -272,14 +272,14 @@ def test_who_publishes_into_a_place_that_became_another_repository_is_fenced_and
     job = publication(shelf, "late")
     parts = uploaded(shelf, directory, {"0_0": {"left": 300, "right": 300}})
     before = dict(storage.pointers), blobs_of(storage, "manifests")
-    del storage.blobs[MARK_NAME]
+    del storage.blobs[DESCRIPTOR_NAME]
     with raises(Corrupted, "repository-descriptor-missing") as missing:
         job.publish(parts, whole=False)
     assert "statecore init" in missing.value.action
     assert storage.pointers == before[0]
     for name in set(blobs_of(storage, "manifests")) - set(before[1]):
         del storage.blobs[name]
-    storage.put(MARK_NAME, MARK.encode(replace(shelf.repository.mark, id="another")))
+    storage.put(DESCRIPTOR_NAME, DESCRIPTOR.encode(replace(shelf.repository.descriptor, id="another")))
     with raises(Fenced, "repository-replaced", repository_id="r1", found_repository_id="another"):
         job.publish(parts, whole=False)
     assert (storage.pointers, blobs_of(storage, "manifests")) == before
@@ -301,7 +301,7 @@ def unread(read: Callable[..., str]) -> Callable[..., str]:
     """Reads of which those of the mark fail."""
 
     def fail(request: str, name: str, faults: tuple[str, ...]) -> str:
-        if name == MARK_NAME:
+        if name == DESCRIPTOR_NAME:
             raise Retryable("Nobody could look.", code="test-error", action="Try again.")
         return read(request, name, faults)
 
@@ -439,10 +439,10 @@ def test_what_nobody_here_knows_stays_where_nothing_has_changed(
             encode_json(with_more({**document, "stores": [with_more(one) for one in document["stores"]]}))
         )
         digest = sha256(document).hexdigest()
-        extent = {"blob": shelf.names.parts("new"), "start": len(content), "bytes": len(document)}
+        extent = {"blob": shelf.names.task_manifests("new"), "start": len(content), "bytes": len(document)}
         parts.append(with_more({**part, "sha256": digest, "extent": extent}))
         content += document
-    storage.put(shelf.names.parts("new"), content)
+    storage.put(shelf.names.task_manifests("new"), content)
     newer = with_more({**manifest.raw, "parts": parts})
     written = encode_json(MANIFEST.sealed(newer) if MANIFEST.is_sealed else newer)
     storage.blobs[shelf.names.manifest(entry.snapshot)] = (written, 0.0)
@@ -459,7 +459,7 @@ def test_what_nobody_here_knows_stays_where_nothing_has_changed(
     after = shelf.manifest(found.head.snapshots[0])
     assert after.raw["more"] == "of another release"
     assert [one.get("more") for one in after.raw["parts"]] == [None, "of another release"]
-    read = shelf.parts(after.value.parts)
+    read = shelf.task_manifests(after.value.parts)
     assert read["0_0"].raw["more"] == "of another release"
     assert [one.get("more") for one in read["0_0"].raw["stores"]] == [None, "of another release"]
     assert len(fetched(shelf)) == 2
@@ -476,8 +476,8 @@ def test_a_task_that_is_taken_over_and_cannot_be_fetched_is_named_and_the_others
     shelf: ApplicationRepository, first: None, storage: Storage, directory: Path, kind: str
 ) -> None:
     (entry,) = shelf.head().snapshots
-    parts = shelf.parts(shelf.manifest(entry).value.parts)
-    ((_, extent),) = parts["0_1"].part.stores[0].extents
+    parts = shelf.task_manifests(shelf.manifest(entry).value.parts)
+    ((_, extent),) = parts["0_1"].manifest.stores[0].extents
     damaged(storage, extent.blob, kind)
     done = publication(shelf, "second").publish(uploaded(shelf, directory, {"0_0": {"left": 100}}), whole=False)
     assert ends_of(shelf) == {"0_0": {"left": 100, "right": 50}, "0_1": {"left": 50, "right": 50}}
@@ -492,8 +492,8 @@ def test_a_store_that_is_taken_over_and_cannot_be_fetched_is_named_by_its_task(
 ) -> None:
     for name in ("left", "right"):
         publication(shelf, name).publish(uploaded(shelf, directory, {"0_0": {name: 50}}), whole=False)
-    parts = shelf.parts(shelf.manifest(shelf.head().snapshots[0]).value.parts)
-    ((_, extent),) = parts["0_0"].part.stores[1].extents
+    parts = shelf.task_manifests(shelf.manifest(shelf.head().snapshots[0]).value.parts)
+    ((_, extent),) = parts["0_0"].manifest.stores[1].extents
     damaged(storage, extent.blob, "missing")
     done = publication(shelf, "second").publish(uploaded(shelf, directory, {"0_0": {"left": 100}}), whole=False)
     (warning,) = done.warnings
@@ -508,7 +508,7 @@ def test_a_store_that_stands_upon_runs_that_cannot_be_fetched_is_named_by_its_ta
 ) -> None:
     publication(shelf, "first").publish(uploaded(shelf, directory, {"0_0": {"left": 50}}), whole=False)
     (entry,) = shelf.head().snapshots
-    below = shelf.parts(shelf.manifest(entry).value.parts)["0_0"].part
+    below = shelf.task_manifests(shelf.manifest(entry).value.parts)["0_0"].manifest
     ((_, extent),) = below.stores[0].extents
     damaged(storage, extent.blob, "missing")
     made = replace(below, stores=(replace(below.stores[0], advanced_from=entry.snapshot),))
@@ -577,7 +577,7 @@ def test_who_cannot_read_what_counts_is_told_how_to_go_on(
 ) -> None:
     publication(shelf, "second").publish(uploaded(shelf, directory, {"0_0": {"left": 100}}), whole=False)
     newest = shelf.head().snapshots[0]
-    reference = shelf.manifest(newest).value.part("0_0")
+    reference = shelf.manifest(newest).value.reference("0_0")
     assert reference is not None
     damaged(
         storage, shelf.names.manifest(newest.snapshot) if which == "manifests" else reference.extent.blob, "missing"
@@ -585,7 +585,7 @@ def test_who_cannot_read_what_counts_is_told_how_to_go_on(
     parts = uploaded(shelf, directory, {"0_0": {"left": 150, "right": 50}})
     with raises(Corrupted, "blob-missing") as caught:
         publication(shelf, "third").publish(parts, whole=False)
-    assert f"{shelf.repair} --apply" in caught.value.action
+    assert f"{shelf.repair_command} --apply" in caught.value.action
     assert caught.value.context["goes_on"] is True
     apply_repair(shelf, plan_repair(shelf))
     publication(shelf, "third").publish(parts, whole=False)
@@ -600,7 +600,7 @@ def test_what_is_damaged_is_whole_once_the_same_is_published_again(
     for number, name in enumerate([*blobs_of(storage, "packs"), *blobs_of(storage, "files")]):
         content = storage.blobs[name][0]
         storage.blobs[name] = (bytes([content[0] ^ 1]) + content[1:], 0.0)
-        newest = shelf.parts(shelf.manifest(shelf.head().snapshots[0]).value.parts)
-        parts = uploaded(shelf, directory, BOTH, before=[read.part for read in newest.values()])
+        newest = shelf.task_manifests(shelf.manifest(shelf.head().snapshots[0]).value.parts)
+        parts = uploaded(shelf, directory, BOTH, before=[read.manifest for read in newest.values()])
         publication(shelf, f"again-{number}").publish(parts, whole=whole)
     assert len(fetched(shelf)) == number + 2

@@ -80,10 +80,12 @@ def checkpoint(
 ) -> Published | None:
     """All tasks are looked at, and these have grown."""
     job = publication(shelf, request, **options)
-    parents = job.parts()
+    parents = job.task_manifests()
     made = [tail(shelf, directory, task, parents[task], end_of(parents[task]) + 10) for task in tasks]
     quiet = dict.fromkeys(parents.keys() - set(tasks), ReadPosition(int(NOW * 1000) + 5, None))
-    return job.publish(made, whole=False, tasks=parents.keys(), rebase=above(parents), cuts=quiet, hourly=True)
+    return job.publish(
+        made, whole=False, tasks=parents.keys(), rebase=above(parents), read_positions=quiet, hourly=True
+    )
 
 
 def end_of(part: TaskManifest, name: str = "left") -> int:
@@ -111,7 +113,7 @@ def test_tasks_that_the_application_has_no_more_go_and_that_is_said(
     done = publication(shelf, "fewer").publish(parts, whole=False, tasks={"0_0", "0_1"})
     assert done is not None
     assert (done.made_tasks, done.kept_tasks, done.dropped_tasks) == (("0_0",), ("0_1",), ("0_2",))
-    assert newest(shelf).part("0_1") == before["0_1"], "what nothing has changed of is not written again"
+    assert newest(shelf).reference("0_1") == before["0_1"], "what nothing has changed of is not written again"
     (warning,) = done.warnings
     assert warning.startswith("Tasks 0_2 are not")
     assert ends_of(shelf) == {"0_0": {"left": 60, "right": 50}, "0_1": {"left": 50, "right": 50}}
@@ -139,11 +141,11 @@ def test_where_there_is_nothing_to_publish_nothing_is(
 ) -> None:
     job = publication(shelf, "none")
     assert job.publish([], whole=False) is None
-    assert job.publish([], whole=False, tasks=ALL, cuts={}) is None
-    assert job.publish([], whole=False, cuts={"0_0": ReadPosition(int(NOW * 1000) - 1, None)}) is None, (
+    assert job.publish([], whole=False, tasks=ALL, read_positions={}) is None
+    assert job.publish([], whole=False, read_positions={"0_0": ReadPosition(int(NOW * 1000) - 1, None)}) is None, (
         "it was known to be later"
     )
-    assert job.publish([], whole=False, cuts={"0_9": ReadPosition(int(NOW * 1000) + 1, None)}) is None, (
+    assert job.publish([], whole=False, read_positions={"0_9": ReadPosition(int(NOW * 1000) + 1, None)}) is None, (
         "there is no such task"
     )
     assert not asked.keys() & {"put", "swap"}
@@ -154,7 +156,9 @@ def test_a_moment_at_which_nothing_lay_behind_is_published_without_a_part(
 ) -> None:
     before, blobs = newest(shelf), set(storage.blobs)
     later = int(NOW * 1000) + 5
-    done = publication(shelf, "cut").publish([], whole=False, cuts=dict.fromkeys(ALL, ReadPosition(later, None)))
+    done = publication(shelf, "cut").publish(
+        [], whole=False, read_positions=dict.fromkeys(ALL, ReadPosition(later, None))
+    )
     assert done is not None
     assert (done.made_tasks, done.kept_tasks, done.new_bytes) == ((), tuple(ALL), 0)
     assert {name.split("/")[2] for name in set(storage.blobs) - blobs} == {"manifests"}
@@ -162,20 +166,20 @@ def test_a_moment_at_which_nothing_lay_behind_is_published_without_a_part(
     assert after.parts == tuple(replace(part, cut_ms=later) for part in before.parts)
     assert after.identity == before.identity
     assert shelf.head().snapshots[0].cut_ms == later
-    read = shelf.parts(after.parts)
-    assert {store.cut_ms for one in read.values() for store in one.part.stores} == {later}, "who reads knows it"
+    read = shelf.task_manifests(after.parts)
+    assert {store.cut_ms for one in read.values() for store in one.manifest.stores} == {later}, "who reads knows it"
 
 
 def test_what_a_manifest_knows_of_a_task_stays_known_when_its_part_is_written_anew(
     shelf: ApplicationRepository, first: Published, directory: Path
 ) -> None:
     later = int(NOW * 1000) + 5
-    publication(shelf, "cut").publish([], whole=False, cuts={"0_0": ReadPosition(later, None)})
+    publication(shelf, "cut").publish([], whole=False, read_positions={"0_0": ReadPosition(later, None)})
     job = publication(shelf, "more")
-    made = tail(shelf, directory, "0_0", job.parts()["0_0"], 60)
+    made = tail(shelf, directory, "0_0", job.task_manifests()["0_0"], 60)
     made = replace(made, stores=(replace(made.stores[0], cut_ms=later + 1),))
     job.publish([made], whole=False)
-    reference = newest(shelf).part("0_0")
+    reference = newest(shelf).reference("0_0")
     assert reference is not None
     assert reference.cut_ms == later
 
@@ -186,19 +190,21 @@ def test_a_moment_counts_for_the_ends_that_the_job_has_seen(
     late = publication(shelf, "late")
     checkpoint(shelf, directory, "other", ["0_0"])
     later = int(NOW * 1000) + 9
-    done = late.publish([], whole=False, cuts=dict.fromkeys(ALL, ReadPosition(later, None)))
+    done = late.publish([], whole=False, read_positions=dict.fromkeys(ALL, ReadPosition(later, None)))
     assert done is not None
     cuts = {part.task: part.cut_ms for part in newest(shelf).parts}
     assert cuts["0_0"] == int(NOW * 1000), "others have published it meanwhile"
     assert cuts["0_1"] == later
-    assert publication(shelf, "again").publish([], whole=False, cuts={"0_1": ReadPosition(later, None)}) is None
+    assert (
+        publication(shelf, "again").publish([], whole=False, read_positions={"0_1": ReadPosition(later, None)}) is None
+    )
 
 
 def test_a_tail_is_published_above_a_fold_that_was_first(shelf: ApplicationRepository, directory: Path) -> None:
     parts = uploaded(shelf, directory, {"0_0": {"left": 100, "right": 50}})
     publication(shelf, "first").publish(parts, whole=True)
     job, other = publication(shelf, "checkpoint"), publication(shelf, "fold")
-    parents = job.parts()
+    parents = job.task_manifests()
     mine = tail(shelf, directory, "0_0", parents["0_0"], 130)
     inputs = tuple(stored.run for stored in parents["0_0"].stores[0].databases[0].runs)
     (output,) = uploaded_runs(shelf, directory, {"0_0": {"left": [(0, 100)]}})["0_0"]["left"]
@@ -208,8 +214,8 @@ def test_a_tail_is_published_above_a_fold_that_was_first(shelf: ApplicationRepos
     assert other.publish([made], whole=False) is not None
     done = job.publish([mine], whole=False, rebase=above(parents))
     assert done is not None
-    assert done.beside == 1
-    left = fetched(shelf)[done.snapshot]["0_0"].part.stores[0]
+    assert done.concurrent == 1
+    left = fetched(shelf)[done.snapshot]["0_0"].manifest.stores[0]
     assert [(one.run.start, one.run.end) for one in left.databases[0].runs] == [(0, 100), (100, 130)]
     assert done.new_bytes == 40, "of the tail alone"
 
@@ -221,14 +227,14 @@ def test_what_others_have_published_already_is_not_published_again(
     shelf: ApplicationRepository, first: Published, storage: Storage, directory: Path
 ) -> None:
     late = publication(shelf, "late")
-    parents = late.parts()
+    parents = late.task_manifests()
     mine = [tail(shelf, directory, task, parents[task], 60) for task in ("0_0", "0_1")]
     checkpoint(shelf, directory, "other", ["0_0"])
-    theirs = newest(shelf).part("0_0")
+    theirs = newest(shelf).reference("0_0")
     done = late.publish(mine, whole=False, rebase=above(parents))
     assert done is not None
     assert (done.made_tasks, done.kept_tasks) == (("0_1",), ("0_0", "0_2"))
-    assert newest(shelf).part("0_0") == theirs
+    assert newest(shelf).reference("0_0") == theirs
     again, before = publication(shelf, "again"), dict(storage.pointers)
     assert again.publish(mine, whole=False, rebase=above(parents)) is None, "also where they were first before it began"
     assert storage.pointers == before
@@ -238,7 +244,7 @@ def test_a_whole_application_keeps_what_others_have_brought_as_far(
     shelf: ApplicationRepository, first: Published, directory: Path
 ) -> None:
     late = publication(shelf, "late")
-    parents = late.parts()
+    parents = late.task_manifests()
     parts = [
         replace(there, stores=(*tail(shelf, directory, task, there, 60).stores, there.stores[1]))
         for task, there in parents.items()
@@ -254,7 +260,7 @@ def test_where_what_others_have_published_does_not_fit_the_job_is_fenced(
     shelf: ApplicationRepository, first: Published, storage: Storage, directory: Path
 ) -> None:
     late = publication(shelf, "late")
-    parents = late.parts()
+    parents = late.task_manifests()
     mine = [tail(shelf, directory, "0_0", parents["0_0"], 100)]
     checkpoint(shelf, directory, "other", ["0_0"])
     before = dict(storage.pointers)
@@ -286,7 +292,7 @@ def test_a_store_that_was_refused_goes_back_unless_others_have_published_it(
 ) -> None:
     refused = {("0_0", "left")}
     late = publication(shelf, "late")
-    parents = late.parts()
+    parents = late.task_manifests()
     made = uploaded(shelf, directory, {"0_0": {"left": 30}})
     with raises(Fenced, "publication-conflict", reason="snapshot-newer", found=50):
         publication(shelf, "other").publish(made, whole=False, refused={("0_0", "right"), ("0_1", "left")})
@@ -302,7 +308,7 @@ def test_a_swap_that_was_lost_puts_equal_parts_no_second_time(
     shelf: ApplicationRepository, first: Published, storage: Storage, directory: Path
 ) -> None:
     job = publication(shelf, "job")
-    parents = job.parts()
+    parents = job.task_manifests()
     mine = [tail(shelf, directory, "0_0", parents["0_0"], 60)]
     put: list[str] = []
     storage.put, kept = (lambda name, content: put.append(name.split("/")[2]) or kept(name, content)), storage.put  # type: ignore[method-assign,func-returns-value]
@@ -319,7 +325,7 @@ def test_a_swap_that_was_lost_puts_equal_parts_no_second_time(
     storage.swap = overtaken  # type: ignore[method-assign]
     done = job.publish(mine, whole=False, rebase=above(parents))
     assert done is not None
-    assert done.beside == 1
+    assert done.concurrent == 1
     assert put == ["manifests"]
     assert len(fetched(shelf)) == 3
 
@@ -332,8 +338,8 @@ def test_a_checkpoint_costs_four_writes_and_four_reads(
     for number in range(3):
         asked.clear()
         job = publication(shelf, f"checkpoint-{number}")
-        parents = job.parts()
-        assert job.parts() == parents
+        parents = job.task_manifests()
+        assert job.task_manifests() == parents
         assert dict(asked) == {"read": 1, "get": 2}
         ends = {task: end_of(part) for task, part in parents.items()}
         spans = {task: {"left": [(end, end + 10)]} for task, end in ends.items()}
@@ -352,7 +358,7 @@ def test_a_checkpoint_costs_four_writes_and_four_reads(
     asked.clear()
     assert (
         publication(shelf, "cuts").publish(
-            [], whole=False, cuts=dict.fromkeys(ALL, ReadPosition(int(NOW * 1000) + 1, None))
+            [], whole=False, read_positions=dict.fromkeys(ALL, ReadPosition(int(NOW * 1000) + 1, None))
         )
         is not None
     )
@@ -413,7 +419,7 @@ def test_what_is_taken_over_is_looked_at_once_an_hour(
 ) -> None:
     """That of the stores that were advanced, too: who puts a tail above runs has not their files."""
     assert first.snapshot.startswith("20261123T0000")
-    (extent, *_) = [extent for _, extent in shelf.parts(newest(shelf).parts)["0_0"].part.stores[0].extents]
+    (extent, *_) = [extent for _, extent in shelf.task_manifests(newest(shelf).parts)["0_0"].manifest.stores[0].extents]
     del storage.blobs[extent.blob]
     heads = Counter[str]()
     for minute in range(5, 130, 5):
@@ -430,6 +436,6 @@ def test_the_newest_snapshot_is_read_once(shelf: ApplicationRepository, first: P
     job: Publication = publication(shelf, "job")
     assert job.newest == newest(shelf)
     asked.clear()
-    assert set(job.parts()) == set(ALL)
-    assert job.parts().keys() == ALL.keys()
+    assert set(job.task_manifests()) == set(ALL)
+    assert job.task_manifests().keys() == ALL.keys()
     assert dict(asked) == {"get": 1}

@@ -18,7 +18,7 @@ import pytest
 
 from statecore.faults import PUBLISH_POINTS, VARIABLE
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.repository import make_repository
+from statecore.repository.repository import create_repository
 from tests.harness.s3_server import ACCESS, SECRET, serving
 from tests.harness.tiers import three_of
 from tests.unit.repository.publishing_process import publish
@@ -36,7 +36,7 @@ def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     """A repository."""
     if request.param == "directory":
         url = (tmp_path_factory.mktemp("repository") / "r").as_uri()
-        make_repository(url)
+        create_repository(url)
         yield url
         return
     with serving() as server, pytest.MonkeyPatch.context() as patch:
@@ -44,7 +44,7 @@ def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
             patch.setenv(name, value)
         at = server.bucket("kills")
         url = f"s3://{at.bucket}/r?endpoint={at.endpoint}&region={at.region}"
-        make_repository(url)
+        create_repository(url)
         yield url
 
 
@@ -68,7 +68,7 @@ def test_after_a_kill_a_retry_ends_well_and_everything_published_is_fetchable(
 ) -> None:
     publish(url, application_id, "first", tmp_path, FIRST)
     kill(url, application_id, "second", tmp_path, SECOND, point)
-    shelf = ApplicationRepository.at(url, application_id)
+    shelf = ApplicationRepository.open(url, application_id)
     published = point == "publish.after-head"
     assert ends_of(shelf) == (ALL if published else FIRST)
     assert len(fetched(shelf)) == 1 + published
@@ -86,7 +86,7 @@ def test_a_job_that_publishes_between_the_kill_and_the_retry_stays(
 ) -> None:
     """The first kill is of whoever makes the head."""
     kill(url, application_id, "second", tmp_path, SECOND, point)
-    shelf = ApplicationRepository.at(url, application_id)
+    shelf = ApplicationRepository.open(url, application_id)
     assert (shelf.read_head() is not None) == (point == "publish.after-head")
     publish(url, application_id, "beside", tmp_path, BESIDE)
     publish(url, application_id, "second", tmp_path, SECOND)
@@ -104,7 +104,7 @@ def test_jobs_that_publish_at_the_same_time_all_count(url: str, tmp_path: Path, 
         for number in range(4)
     ]
     assert [one.wait(120) for one in running] == [0] * 4
-    shelf = ApplicationRepository.at(url, application_id)
+    shelf = ApplicationRepository.open(url, application_id)
     assert ends_of(shelf) == {f"0_{number}": {"left": 100} for number in range(4)}
     assert len(fetched(shelf)) == 4
 
@@ -119,7 +119,7 @@ def test_of_several_tries_of_one_request_at_the_same_time_one_publishes(
     ]
     said = [json.loads(one.communicate(timeout=1200)[0]) for one in running]
     assert [one.returncode for one in running] == [0] * 4
-    shelf = ApplicationRepository.at(url, application_id)
+    shelf = ApplicationRepository.open(url, application_id)
     assert {one["snapshot"] for one in said} == {entry.snapshot for entry in shelf.head().snapshots}
     assert sorted(one["earlier"] for one in said) == [False, True, True, True]
     assert len(fetched(shelf)) == 1

@@ -26,7 +26,7 @@ from statecore.repository.manifest import (
     TaskManifest,
 )
 from statecore.repository.rebase import Compaction, rebase_advance, rebase_compaction
-from statecore.repository.task_manifest_structure import contradictions_in
+from statecore.repository.task_manifest_validation import contradictions_in
 from tests.harness.raising import raises
 
 TASK = "0_0"

@@ -13,23 +13,26 @@ from pathlib import Path
 
 import pytest
 
-from statecore.documents import encode_json
+from statecore.documents import encode_json, parse_json
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.objectstore.directory_pointers import DirectoryPointers
 from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.head_repair import plan_repair
+from statecore.repository.manifest import MANIFEST
 from statecore.repository.repository import (
-    MARK,
-    MARK_NAME,
+    DESCRIPTOR,
+    DESCRIPTOR_NAME,
     CreatedRepository,
-    make_repository,
-    make_repository_in,
+    create_repository,
+    create_repository_in,
     open_repository,
     opened_blobs,
     place_of,
+    recorded_ids,
 )
 from tests.harness.filesystems import without_clones
 from tests.harness.raising import raises
-from tests.unit.repository.published import Publishing
+from tests.unit.repository.published import Publishing, flip
 
 
 def url(path: Path) -> str:
@@ -37,21 +40,23 @@ def url(path: Path) -> str:
 
 
 def test_a_repository_is_made_once_and_opened_by_everybody(tmp_path: Path) -> None:
-    made, now, _ = make_repository(url(tmp_path / "r"))
-    again, later, _ = make_repository(url(tmp_path / "r"))
+    made, now, _ = create_repository(url(tmp_path / "r"))
+    again, later, _ = create_repository(url(tmp_path / "r"))
     assert (now, later) == (True, False)
-    assert again.mark == made.mark == open_repository(url(tmp_path / "r")).mark
-    assert made.mark.hash == "sha256"
+    assert again.descriptor == made.descriptor == open_repository(url(tmp_path / "r")).descriptor
+    assert made.descriptor.hash == "sha256"
     assert made.place.url == f"file://{tmp_path}/r"
-    assert sorted(one.name for one in (tmp_path / "r").iterdir()) == [MARK_NAME, "~partial"], "nothing of the probe"
-    other, *_ = make_repository(url(tmp_path / "another"))
-    assert other.mark.id != made.mark.id
+    assert sorted(one.name for one in (tmp_path / "r").iterdir()) == [DESCRIPTOR_NAME, "~partial"], (
+        "nothing of the probe"
+    )
+    other, *_ = create_repository(url(tmp_path / "another"))
+    assert other.descriptor.id != made.descriptor.id
 
 
 def test_the_blobs_of_a_repository_are_found_by_its_url_while_somebody_has_it_open(tmp_path: Path) -> None:
     given = url(tmp_path / "r")
     assert opened_blobs(given) is None
-    made = make_repository(given).repository
+    made = create_repository(given).repository
     assert opened_blobs(made.place.url) is made.place.blobs
     again = open_repository(f"{given}?copy=1")
     assert opened_blobs(again.place.url) is again.place.blobs
@@ -76,32 +81,32 @@ def test_a_place_without_a_repository_is_not_found_and_stays_as_it_is(tmp_path: 
     ],
 )
 def test_another_format_is_refused_by_name(tmp_path: Path, changed: dict[str, object], said: str) -> None:
-    make_repository(url(tmp_path))
-    mark = tmp_path / MARK_NAME
-    mark.write_bytes(encode_json(MARK.sealed({**json.loads(mark.read_text()), **changed})))
-    for ask in (open_repository, make_repository):
+    create_repository(url(tmp_path))
+    mark = tmp_path / DESCRIPTOR_NAME
+    mark.write_bytes(encode_json(DESCRIPTOR.sealed({**json.loads(mark.read_text()), **changed})))
+    for ask in (open_repository, create_repository):
         with pytest.raises(Invalid, match=said) as caught:
             ask(url(tmp_path))
         assert "release" in caught.value.action
 
 
 def test_what_a_newer_release_adds_is_no_reason_to_refuse(tmp_path: Path) -> None:
-    made, *_ = make_repository(url(tmp_path))
-    mark = tmp_path / MARK_NAME
-    mark.write_bytes(encode_json(MARK.sealed({**json.loads(mark.read_text()), "more": 1})))
-    assert open_repository(url(tmp_path)).mark == made.mark
+    made, *_ = create_repository(url(tmp_path))
+    mark = tmp_path / DESCRIPTOR_NAME
+    mark.write_bytes(encode_json(DESCRIPTOR.sealed({**json.loads(mark.read_text()), "more": 1})))
+    assert open_repository(url(tmp_path)).descriptor == made.descriptor
 
 
 def test_every_flipped_bit_of_a_mark_is_damage_and_no_other_repository(tmp_path: Path) -> None:
-    made, *_ = make_repository(url(tmp_path))
-    mark = tmp_path / MARK_NAME
+    made, *_ = create_repository(url(tmp_path))
+    mark = tmp_path / DESCRIPTOR_NAME
     whole = mark.read_bytes()
     for bit in range(8 * len(whole)):
         damaged = bytearray(whole)
         damaged[bit // 8] ^= 1 << bit % 8
         mark.write_bytes(damaged)
         with suppress(Corrupted):
-            assert open_repository(url(tmp_path)).mark == made.mark, "of white space"
+            assert open_repository(url(tmp_path)).descriptor == made.descriptor, "of white space"
 
 
 def made_while(path: Path, then: Callable[[], object]) -> CreatedRepository:
@@ -112,7 +117,7 @@ def made_while(path: Path, then: Callable[[], object]) -> CreatedRepository:
         place.probe()
         then()
 
-    return make_repository_in(place._replace(probe=probed))
+    return create_repository_in(place._replace(probe=probed))
 
 
 @pytest.mark.parametrize("left", [b"", b"damaged", None], ids=["empty", "damaged", "none"])
@@ -120,52 +125,52 @@ def test_of_two_who_make_a_damaged_mark_at_the_same_time_both_get_that_of_the_fa
     tmp_path: Path, left: bytes | None
 ) -> None:
     if left is not None:
-        (tmp_path / MARK_NAME).write_bytes(left)
+        (tmp_path / DESCRIPTOR_NAME).write_bytes(left)
     faster: list[CreatedRepository] = []
-    slower = made_while(tmp_path, lambda: faster.append(make_repository(url(tmp_path))))
-    assert (faster[0].now, slower.now) == (True, False)
-    assert slower.repository.mark == faster[0].repository.mark == open_repository(url(tmp_path)).mark
+    slower = made_while(tmp_path, lambda: faster.append(create_repository(url(tmp_path))))
+    assert (faster[0].is_new, slower.is_new) == (True, False)
+    assert slower.repository.descriptor == faster[0].repository.descriptor == open_repository(url(tmp_path)).descriptor
 
 
 def test_a_damaged_mark_is_replaced_by_one_of_those_who_have_read_it(tmp_path: Path) -> None:
-    (tmp_path / MARK_NAME).write_bytes(b"damaged")
+    (tmp_path / DESCRIPTOR_NAME).write_bytes(b"damaged")
     faster: list[CreatedRepository] = []
 
     class Overtaken(DirectoryPointers):
         def swap(self, name: str, content: bytes, expected: str | None) -> str | None:
-            faster.append(make_repository(url(tmp_path)))
+            faster.append(create_repository(url(tmp_path)))
             return super().swap(name, content, expected)
 
-    slower = make_repository_in(place_of(url(tmp_path))._replace(pointers=Overtaken(tmp_path)))
-    assert (faster[0].now, slower.now) == (True, False)
-    assert slower.repository.mark == faster[0].repository.mark == open_repository(url(tmp_path)).mark
+    slower = create_repository_in(place_of(url(tmp_path))._replace(pointers=Overtaken(tmp_path)))
+    assert (faster[0].is_new, slower.is_new) == (True, False)
+    assert slower.repository.descriptor == faster[0].repository.descriptor == open_repository(url(tmp_path)).descriptor
 
 
 def test_an_id_that_somebody_published_while_the_place_was_put_to_the_test_is_kept(tmp_path: Path) -> None:
     root, scratch = tmp_path / "r", tmp_path / "scratch"
     scratch.mkdir()
     publishing = Publishing(url(root), scratch)
-    before = publishing.shelf.repository.mark
-    mark = (root / MARK_NAME).read_bytes()
-    (root / MARK_NAME).write_bytes(b"")
+    before = publishing.shelf.repository.descriptor
+    mark = (root / DESCRIPTOR_NAME).read_bytes()
+    (root / DESCRIPTOR_NAME).write_bytes(b"")
 
     def publish() -> None:
-        (root / MARK_NAME).write_bytes(mark)
+        (root / DESCRIPTOR_NAME).write_bytes(mark)
         publishing.publish(10)
-        (root / MARK_NAME).write_bytes(b"")
+        (root / DESCRIPTOR_NAME).write_bytes(b"")
 
     made = made_while(root, publish)
-    assert (made.again, made.repository.mark.id) == (True, before.id)
-    assert ApplicationRepository.at(url(root), publishing.shelf.application_id).head().snapshots
+    assert (made.is_id_restored, made.repository.descriptor.id) == (True, before.id)
+    assert ApplicationRepository.open(url(root), publishing.shelf.application_id).head().snapshots
 
 
 def test_a_torn_mark_is_no_empty_place(tmp_path: Path) -> None:
-    make_repository(url(tmp_path))
-    (tmp_path / MARK_NAME).write_bytes(b'{"version": 0, "id')
+    create_repository(url(tmp_path))
+    (tmp_path / DESCRIPTOR_NAME).write_bytes(b'{"version": 0, "id')
     with raises(Corrupted, "repository-descriptor-damaged") as caught:
         open_repository(url(tmp_path))
     assert caught.value.action.endswith(f": statecore init --repository {url(tmp_path)}")
-    assert make_repository(url(tmp_path))[1:] == (True, False), "nothing there has carried the id"
+    assert create_repository(url(tmp_path))[1:] == (True, False), "nothing there has carried the id"
     assert list(tmp_path.iterdir())
     open_repository(url(tmp_path))
 
@@ -184,8 +189,8 @@ def test_a_path_with_spaces_is_one_and_is_said_so_that_a_shell_reads_it(tmp_path
     with pytest.raises(NotFound) as caught:
         open_repository(url(tmp_path / "two words?"))
     *_, word = shlex.split(caught.value.action)
-    make_repository(word)
-    assert (tmp_path / "two words?" / MARK_NAME).exists()
+    create_repository(word)
+    assert (tmp_path / "two words?" / DESCRIPTOR_NAME).exists()
 
 
 @pytest.mark.parametrize(("query", "same"), [("", True), ("?copy=1", False)])
@@ -193,7 +198,7 @@ def test_files_on_the_same_disk_are_linked_unless_copies_are_asked_for(
     tmp_path: Path, query: str, same: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_clones(monkeypatch)
-    place = make_repository(url(tmp_path / "r") + query)[0].place
+    place = create_repository(url(tmp_path / "r") + query)[0].place
     assert place.url == url(tmp_path / "r") + query
     (tmp_path / "file").write_bytes(b"bytes")
     place_of(place.url).blobs.put_if_absent("file", tmp_path / "file")
@@ -215,7 +220,7 @@ def test_a_place_in_s3_is_said_with_how_it_is_reached() -> None:
 @pytest.mark.parametrize("path", ["/", __file__])
 def test_what_is_no_directory_of_its_own_is_refused(path: str) -> None:
     with raises(Invalid, "repository-url-invalid", path=path):
-        make_repository(f"file://{path}")
+        create_repository(f"file://{path}")
 
 
 def test_a_file_system_without_locks_is_refused_before_anything_stays(
@@ -226,5 +231,132 @@ def test_a_file_system_without_locks_is_refused_before_anything_stays(
 
     monkeypatch.setattr("fcntl.flock", refuse)
     with raises(Invalid, "system-refused"):
-        make_repository(url(tmp_path / "r"))
-    assert not (tmp_path / "r" / MARK_NAME).exists()
+        create_repository(url(tmp_path / "r"))
+    assert not (tmp_path / "r" / DESCRIPTOR_NAME).exists()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "repository"
+
+
+@pytest.fixture
+def orders(root: Path, tmp_path: Path) -> Publishing:
+    """An application with two snapshots, beside another with one."""
+    for name in ("payments", "orders"):
+        (tmp_path / name).mkdir()
+        publishing = Publishing(root.as_uri(), tmp_path / name, name)
+        publishing.publish(10)
+    publishing.publish(20)
+    return publishing
+
+
+LOSSES: dict[str, Callable[[Path], object]] = {
+    "gone": Path.unlink,
+    "empty": lambda mark: mark.write_bytes(b""),
+    "truncated": lambda mark: mark.write_bytes(mark.read_bytes()[:-9]),
+    "other": lambda mark: mark.write_text("[]"),
+    "lacking": lambda mark: mark.write_text('{"version": 0, "hash": "sha256"}'),
+    "unversioned": lambda mark: mark.write_text('{"id": "x", "hash": "sha256"}'),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_mark_is_put_back_with_the_id_that_was_lost(orders: Publishing, root: Path, loss: str) -> None:
+    before = DESCRIPTOR.decode((root / DESCRIPTOR_NAME).read_bytes())
+    LOSSES[loss](root / DESCRIPTOR_NAME)
+    with pytest.raises(Corrupted) as caught:
+        open_repository(root.as_uri())
+    assert caught.value.code == f"repository-descriptor-{'missing' if loss == 'gone' else 'damaged'}"
+    words = shlex.split(caught.value.action.partition(": ")[2])
+    assert words == ["statecore", "init", "--repository", root.as_uri()]
+    made = create_repository(root.as_uri())
+    assert (made.is_new, made.is_id_restored, made.repository.descriptor.id) == (True, True, before.id)
+    for name in ("orders", "payments"):
+        shelf = ApplicationRepository.open(root.as_uri(), name)
+        assert plan_repair(shelf).problem is None
+        assert shelf.head().snapshots
+    assert create_repository(root.as_uri())[1:] == (False, False)
+
+
+def test_a_head_alone_carries_the_id(orders: Publishing, root: Path) -> None:
+    before = open_repository(root.as_uri()).descriptor.id
+    (root / DESCRIPTOR_NAME).unlink()
+    for manifest in (root / "apps").rglob("*.json"):
+        manifest.unlink()
+    assert create_repository(root.as_uri()).repository.descriptor.id == before
+
+
+def test_manifests_alone_carry_the_id_and_damaged_ones_carry_none(orders: Publishing, root: Path) -> None:
+    before = open_repository(root.as_uri()).descriptor.id
+    (root / DESCRIPTOR_NAME).unlink()
+    for head in (root / "apps").glob("*/head"):
+        flip(head, 40)
+    manifests = sorted((root / "apps").rglob("*.json"))
+    assert len(manifests) == 3
+    for manifest in manifests[1:]:
+        flip(manifest, 60)
+    place = orders.shelf.repository.place
+    assert [one.repository for one in recorded_ids(place.blobs, place.pointers)] == [before]
+    assert create_repository(root.as_uri()).repository.descriptor.id == before
+
+
+def test_where_nothing_carries_an_id_a_new_one_is_made(orders: Publishing, root: Path) -> None:
+    before = open_repository(root.as_uri()).descriptor.id
+    (root / DESCRIPTOR_NAME).unlink()
+    for path in [*(root / "apps").glob("*/head"), *(root / "apps").rglob("*.json")]:
+        path.unlink()
+    with raises(NotFound, "repository-not-found"):
+        open_repository(root.as_uri())
+    made = create_repository(root.as_uri())
+    assert (made.is_new, made.is_id_restored) == (True, False)
+    assert made.repository.descriptor.id != before
+
+
+def test_where_ids_disagree_no_mark_is_made(orders: Publishing, root: Path) -> None:
+    newest = orders.shelf.head().snapshots[0].snapshot
+    forged = orders.forge("20231114T000000Z-00000009", newest, repository="another")
+    (root / DESCRIPTOR_NAME).unlink()
+    with raises(Invalid, "repository-ambiguous") as caught:
+        create_repository(root.as_uri())
+    assert f"{forged} of another" in caught.value.what
+    assert caught.value.action.endswith(f": statecore init --repository {root.as_uri()}")
+    assert not (root / DESCRIPTOR_NAME).exists()
+    (root / forged).unlink()
+    assert create_repository(root.as_uri()).is_id_restored
+
+
+def test_the_id_of_documents_of_a_newer_release_counts(orders: Publishing, root: Path) -> None:
+    before = open_repository(root.as_uri()).descriptor.id
+    (root / DESCRIPTOR_NAME).unlink()
+    for path in sorted((root / "apps").rglob("*")):
+        if path.is_file() and (path.name == "head" or path.suffix == ".json"):
+            document = {name: value for name, value in parse_json(path.read_bytes()).items() if name != "seal"}
+            path.unlink()
+            path.write_bytes(encode_json(MANIFEST.sealed({**document, "version": 9})))
+    assert create_repository(root.as_uri()).repository.descriptor.id == before
+
+
+def test_a_head_is_not_emptied_because_the_mark_was_made_anew(orders: Publishing, root: Path) -> None:
+    """As an older release does it, or somebody who copies the mark of another repository."""
+    before, head = open_repository(root.as_uri()).descriptor, root / orders.shelf.names.head
+    said = head.read_bytes()
+    (root / DESCRIPTOR_NAME).write_bytes(
+        DESCRIPTOR.encode(DESCRIPTOR.type("another", before.hash, before.made, before.made_by))
+    )
+    shelf = ApplicationRepository.open(root.as_uri(), "orders")
+    for lost in (False, True):
+        if lost:
+            head.unlink()
+        with raises(Invalid, "repository-id-mismatch", application_id="orders") as caught:
+            plan_repair(shelf)
+        assert before.id in caught.value.what
+        assert "Nothing was changed" in caught.value.what
+        assert f"delete {DESCRIPTOR_NAME} there and run init" in caught.value.action
+        assert f"(statecore init --repository {root.as_uri()})" in caught.value.action
+        assert caught.value.action.endswith(f": {shelf.repair_command} --apply")
+        assert lost or head.read_bytes() == said
+    head.write_bytes(said)
+    (root / DESCRIPTOR_NAME).unlink()
+    create_repository(root.as_uri())
+    assert plan_repair(ApplicationRepository.open(root.as_uri(), "orders")).problem is None

@@ -24,7 +24,7 @@ from statecore.objectstore.base import Blobs
 from statecore.repository.conflicts import Conflicts, PublicationRequest
 from statecore.repository.manifest import StoredRun, StoreSnapshot, TaskManifest
 from statecore.repository.publication import Publication, Published
-from statecore.repository.upload import put_whole
+from statecore.repository.upload import put_verified
 from tests.harness.simulated_store import SimulatedPointers, version_of
 from tests.unit.repository.defects import taken_for_expired
 from tests.unit.repository.judgement import Broken
@@ -83,7 +83,7 @@ def _not_refusing(*_: object) -> None:
 
 def _as_it_was_made(self: Conflicts, seen: Any, asked: PublicationRequest) -> list[TaskManifest]:
     """Whatever the newest snapshot has, the job's own part is published."""
-    return list(asked.parts)
+    return list(asked.task_manifests)
 
 
 def _above_anything(mine: StoreSnapshot, parent: StoreSnapshot) -> dict[int | None, list[StoredRun]]:
@@ -113,7 +113,7 @@ def _only_what_was_there_first(self: Publication, seen: Any) -> Published | None
 
 def _taking_no_answer_for_yes(blobs: Blobs, name: str, content: bytes | Path, size: int) -> None:
     with suppress(Retryable):
-        put_whole(blobs, name, content, size)
+        put_verified(blobs, name, content, size)
 
 
 def _blind(pointers: SimulatedPointers, name: str, content: bytes, expected: str | None) -> str | None:
@@ -147,8 +147,8 @@ _OWN, _SWAP = Publication._published_by_request, SimulatedPointers.swap
         ("statecore.repository.rebase._is_ahead", _never_ahead),
         ("statecore.repository.manifest.TaskManifest.as_of", _of_their_own),
         ("statecore.repository.publication.Publication._published_by_request", _only_what_was_there_first),
-        ("statecore.repository.publication.put_whole", _taking_no_answer_for_yes),
-        ("statecore.repository.upload.put_whole", _taking_no_answer_for_yes),
+        ("statecore.repository.publication.put_verified", _taking_no_answer_for_yes),
+        ("statecore.repository.upload.put_verified", _taking_no_answer_for_yes),
         ("tests.harness.simulated_store.SimulatedPointers.swap", _blind),
         ("statecore.repository.upload.is_intact", _by_size),
         ("tests.unit.repository.snapshots.missing_files", _believing),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from statecore.documents import encode_json
 from statecore.errors import Corrupted, Invalid
-from statecore.repository.manifest import PART, Extent, StoredRun, TaskManifest
+from statecore.repository.manifest import TASK_MANIFEST, Extent, StoredRun, TaskManifest
 from statecore.repository.task_manifest_documents import DOCUMENT_BYTES, decompress, encode_task_manifests
 from statecore.repository.upload import LocalFile
 from tests.harness.raising import raises
@@ -39,14 +39,14 @@ def test_every_part_is_found_where_its_reference_says(parts: list[TaskManifest])
         at = reference.extent
         document = content[at.start : at.start + at.bytes]
         assert sha256(document).hexdigest() == reference.sha256
-        assert PART.decode(decompress(document, "It", "Look.")) == part
+        assert TASK_MANIFEST.decode(decompress(document, "It", "Look.")) == part
         assert (reference.task, reference.identity) == (part.task, part.identity)
         assert (reference.file_bytes, reference.cut_ms, at.blob) == (part.file_bytes, part.cut_ms, "")
 
 
 def test_a_part_that_is_written_anew_keeps_what_nobody_here_knows_of_stores_that_have_not_changed() -> None:
     left, right = store_of("0_0", "left", (), end=5), store_of("0_0", "right", (), end=5)
-    before = PART.to_json(TaskManifest("0_0", (left, right)))
+    before = TASK_MANIFEST.to_json(TaskManifest("0_0", (left, right)))
     for store in before["stores"]:
         store["codec"] = "of another release"
         store["changelogs"][0]["tier"] = 2
@@ -55,10 +55,10 @@ def test_a_part_that_is_written_anew_keeps_what_nobody_here_knows_of_stores_that
     content = decompress(encode_task_manifests([(TaskManifest("0_0", (left, ahead)), before)])[0], "It", "Look.")
     after = json.loads(content)["stores"]
     assert after[0] == before["stores"][0]
-    assert after[1] == PART.to_json(TaskManifest("0_0", (ahead,)))["stores"][0], (
+    assert after[1] == TASK_MANIFEST.to_json(TaskManifest("0_0", (ahead,)))["stores"][0], (
         "of what has changed nothing old is said"
     )
-    assert PART.decode(content) == TaskManifest("0_0", (left, ahead))
+    assert TASK_MANIFEST.decode(content) == TaskManifest("0_0", (left, ahead))
 
 
 def part_of(runs: int) -> TaskManifest:
@@ -76,12 +76,12 @@ def part_of(runs: int) -> TaskManifest:
 def test_a_part_takes_a_fraction_of_what_it_would_as_text(runs: int, share: int) -> None:
     part = part_of(runs)
     content = encode_task_manifests([(part, None)])[0]
-    assert len(content) * share < len(PART.encode(part))
+    assert len(content) * share < len(TASK_MANIFEST.encode(part))
 
 
 def test_text_that_is_no_utf_8_comes_back_as_it_was() -> None:
     part = TaskManifest("0_0", (replace(store_of("0_0", "s", (), end=5), made_by="caf\udce9"),))
-    assert PART.decode(decompress(encode_task_manifests([(part, None)])[0], "It", "Look.")) == part
+    assert TASK_MANIFEST.decode(decompress(encode_task_manifests([(part, None)])[0], "It", "Look.")) == part
 
 
 @settings(deadline=None, max_examples=50)
@@ -133,4 +133,9 @@ def test_the_largest_document_is_written_and_read_and_a_larger_one_is_neither() 
 def test_white_space_and_the_level_mean_nothing_to_a_reader() -> None:
     part = part_of(3)
     for level in (0, 1, 9):
-        assert PART.decode(decompress(zlib.compress(encode_json(PART.to_json(part)), level), "It", "Look.")) == part
+        assert (
+            TASK_MANIFEST.decode(
+                decompress(zlib.compress(encode_json(TASK_MANIFEST.to_json(part)), level), "It", "Look.")
+            )
+            == part
+        )

@@ -17,7 +17,7 @@ from statecore.objectstore.directory import DirectoryBlobs
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.blob_verification import NamedFile, missing_files
 from statecore.repository.manifest import Extent
-from statecore.repository.upload import LocalFile, put_files, put_whole
+from statecore.repository.upload import LocalFile, put_files, put_verified
 from tests.harness.raising import raises
 from tests.harness.simulated_store import Network, SimulatedBlobs, SimulatedPointers, Storage, flipped
 from tests.unit.objectstore.implementations import IMPLEMENTATIONS
@@ -202,7 +202,7 @@ def test_a_blob_that_is_gone_when_it_is_looked_at_is_put(
     network.fault = (  # type: ignore[method-assign]
         lambda request, possible: storage.delete("apps/orders/packs/1") or "" if request == "head" else ""  # type: ignore[func-returns-value]
     )
-    put_whole(shelf.blobs, "apps/orders/packs/1", b"whole", 5)
+    put_verified(shelf.blobs, "apps/orders/packs/1", b"whole", 5)
     assert storage.blobs["apps/orders/packs/1"][0] == b"whole"
 
 
@@ -212,10 +212,10 @@ def test_a_blob_that_hides_is_asked_for_again_and_given_up_in_the_end(
     storage.put("a", b"whole")
     hidden = iter(["missing", "missing", ""])
     network.fault = lambda request, possible: next(hidden) if request == "head" else ""  # type: ignore[method-assign]
-    put_whole(shelf.blobs, "a", b"whole", 5)
+    put_verified(shelf.blobs, "a", b"whole", 5)
     network.fault = lambda request, possible: "missing" if request == "head" else ""  # type: ignore[method-assign]
     with raises(Retryable, "object-store-inconsistent", blob="a"):
-        put_whole(shelf.blobs, "a", b"whole", 5)
+        put_verified(shelf.blobs, "a", b"whole", 5)
     assert storage.blobs["a"][0] == b"whole"
 
 

@@ -24,7 +24,7 @@ from statecore.jobs.fetch.report import FetchReport
 from statecore.jobs.fetch.run import run_fetch
 from statecore.objectstore.base import RetryPolicy
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.repository import make_repository
+from statecore.repository.repository import create_repository
 from statecore.standby.bootstrap import KEPT_MS, Bases, sweep_bases
 from statecore.statedir.state_directory import StateDirectory
 from tests.harness.raising import raises
@@ -63,7 +63,7 @@ class Warm:
     def __init__(self, shop: Shop, path: Path, application: str = "orders") -> None:
         self.shop, self.path, self.said = shop, path, list[str]()
         self.fetch: Callable[..., FetchReport] = fitting
-        self.opens: Callable[..., ApplicationRepository] = ApplicationRepository.at
+        self.opens: Callable[..., ApplicationRepository] = ApplicationRepository.open
         self.directory = StateDirectory(path, application)
         self.place = self.directory.task_path(TASK)
         self.work = self.directory.work_path / "standby" / TASK
@@ -182,7 +182,7 @@ def test_an_empty_directory_with_offsets_and_locks_does_not_keep_a_base_from_its
 
 def test_where_there_is_no_snapshot_the_task_is_read_from_the_start(tmp_path: Path, state_dir: Path) -> None:
     warm = Warm(Shop(tmp_path), state_dir)
-    make_repository(warm.shop.url)
+    create_repository(warm.shop.url)
     with warm.process() as bases:
         assert bases.find(TASK) is None
         brought(bases)
@@ -373,7 +373,7 @@ def test_a_repository_that_may_not_be_read_for_a_while_makes_nobody_read_from_th
             with pytest.raises(Invalid) as caught:
                 bases.is_pending(TASK)
             assert caught.value is NO_RIGHTS
-        warm.opens = ApplicationRepository.at
+        warm.opens = ApplicationRepository.open
         brought(bases)
     assert warm.rows == of_task(300)
 

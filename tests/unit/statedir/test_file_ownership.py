@@ -127,7 +127,7 @@ def test_a_directory_is_made_for_the_owner_before_anything_is_put_there(tmp_path
     directory = StateDirectory(tmp_path / "new" / "state", "app", "4242:4243")
     with directory.lock():
         (directory.path / "kafka-streams-process-metadata").touch()
-        directory.give_to_owner()
+        directory.apply_ownership()
     for path in (tmp_path / "new", *(tmp_path / "new").rglob("*")):
         assert (path.stat().st_uid, path.stat().st_gid) == (4242, 4243), path
         assert stat.S_IMODE(path.stat().st_mode) == (0o750 if path.is_dir() else 0o640), path
@@ -205,7 +205,7 @@ def test_a_process_that_may_only_chown_gives_files_away_with_their_mode(tmp_path
         from pathlib import Path
         from statecore.statedir.file_ownership import FileOwnership
         for name in sys.argv[1:]:
-            FileOwnership(4242, 4343, 0o2770, "").give(Path(name))
+            FileOwnership(4242, 4343, 0o2770, "").apply(Path(name))
     """
     directory, file = made(tmp_path / "directory", 0, 0, 0o700), tmp_path / "file"
     file.touch(0o600)
@@ -227,7 +227,7 @@ def test_a_directory_that_is_reached_through_a_link_is_given_itself(tmp_path):
     (tmp_path / "state" / "app").symlink_to(real)
     directory = StateDirectory(tmp_path / "state", "app", "4242:4343")
     with directory.lock():
-        directory.give_to_owner()
+        directory.apply_ownership()
     assert (real.stat().st_uid, real.stat().st_gid) == (4242, 4343)
 
 

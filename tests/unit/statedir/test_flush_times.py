@@ -14,7 +14,7 @@ from statecore.doctor.repair_plan import plan_repairs
 from statecore.formats.kinds import StoreKind
 from statecore.formats.rocksdb_log import LiveFile, read_manifest
 from statecore.spec.model import ProcessingGuarantee
-from statecore.statedir.flush_times import flushes, is_late
+from statecore.statedir.flush_times import is_late, read_flushes
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.directory import current_manifest
 from statecore.stores.rocksdb.store import RocksDBStore
@@ -74,7 +74,7 @@ def task(tmp_path: Path) -> Path:
 def look(path: Path, earlier_s: int = 0) -> tuple[list[str], bool]:
     """The late files, and whether times are kept."""
     written_ns = (path / ".checkpoint").stat().st_mtime_ns - earlier_s * SECOND
-    found = flushes([current.parent for current in path.glob("**/CURRENT")], path, written_ns)
+    found = read_flushes([current.parent for current in path.glob("**/CURRENT")], path, written_ns)
     return sorted(found.late), found.kept == found.flushed > 0
 
 
@@ -91,9 +91,9 @@ def test_what_was_flushed_before_a_file_that_is_not_late_is_not_either(tmp_path:
     began = files[first].flushed_at
     for number, age in ((first, 0), (second, 3600)):
         os.utime(path / f"{number:06d}.sst", (began - age, began - age))
-    assert not flushes([path], tmp_path, (began - 1800) * SECOND).late
+    assert not read_flushes([path], tmp_path, (began - 1800) * SECOND).late
     os.utime(path / f"{second:06d}.sst", (began, began))
-    assert len(flushes([path], tmp_path, (began - 1800) * SECOND).late) == 2
+    assert len(read_flushes([path], tmp_path, (began - 1800) * SECOND).late) == 2
 
 
 def test_files_are_named_as_they_lie_in_the_task(task: Path) -> None:

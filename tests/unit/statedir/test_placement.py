@@ -20,7 +20,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.statedir.application_lock import LOCK_FILE
 from statecore.statedir.apply import apply_placement, plan_placement, recover
 from statecore.statedir.file_trees import file_sizes, fingerprint
-from statecore.statedir.placement_plan import in_the_way, refusals
+from statecore.statedir.placement_plan import existing_stores_error, refusals
 from statecore.statedir.placement_stores import SiblingStore, StoreImage
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.task_swap import replaced_in
@@ -144,7 +144,7 @@ def test_what_is_kept_and_may_not_be_deleted_by_this_user_stops_no_job(directory
 
     monkeypatch.setattr(os, "rmdir", refused)
     report = recover(directory, keep={"staged"}, clock=lambda: time.time() + 8 * 86_400)
-    assert report.swept == ()
+    assert report.deleted == ()
     assert len(replaced_in(directory)) == 1
 
 
@@ -547,7 +547,7 @@ def test_recovery_leaves_a_directory_that_the_application_used_meanwhile(directo
         with RocksDBStore(directory.store_path(task, "s", KIND), KIND) as store:
             store.commit({changelog(task, "s"): offset})
     report = recover(directory)
-    assert (report.placed, report.put_back, report.left) == (("0_0", "0_2"), (), ("0_1",))
+    assert (report.placed, report.put_back, report.skipped) == (("0_0", "0_2"), (), ("0_1",))
     assert [offset_of(directory, f"0_{n}", "s") for n in range(3)] == [30, 31, 9]
 
 
@@ -557,7 +557,7 @@ def test_recovery_keeps_the_old_directory_aside_when_the_application_made_anothe
     interrupted(directory, "placement.between-renames", make_image(directory, "0_0", "s"))
     assert not directory.task_path("0_0").exists()
     make_live(directory, "0_0", "s", 44)
-    assert recover(directory).left == ("0_0",)
+    assert recover(directory).skipped == ("0_0",)
     assert offset_of(directory, "0_0", "s") == 44
     aside = list((directory.work_path / "set-aside").rglob("CURRENT"))
     assert len(aside) == 1
@@ -596,9 +596,9 @@ def test_recovery_sweeps_what_is_dead_and_keeps_what_may_be_wanted(directory):
     (directory.work_path / "journal.json.tmp").touch()
     for path in ("old/file", "old", "plans", "set-aside"):
         os.utime(directory.work_path / path, (0, 0))
-    assert set(recover(directory).swept) == {"placement-dead", "journal.json.tmp", "old"}
+    assert set(recover(directory).deleted) == {"placement-dead", "journal.json.tmp", "old"}
     assert work_content(directory) == {"plans", "young", "set-aside"}
-    assert recover(directory, keep={"nothing"}).swept == ("young",)
+    assert recover(directory, keep={"nothing"}).deleted == ("young",)
 
 
 def test_a_journal_of_another_version_is_refused(directory):
@@ -685,11 +685,11 @@ def test_what_a_placement_would_refuse_is_told_of_each_task_without_the_lock_and
 def test_what_is_in_the_way_is_seen_without_the_lock_and_nothing_is_made(tmp_path):
     directory = StateDirectory(tmp_path / "state", "app")
     image = StoreImage("0_0", "s", KIND, changelog("0_0", "s"))
-    assert in_the_way(directory, [image]) is None
+    assert existing_stores_error(directory, [image]) is None
     assert not directory.path.exists()
     make_live(directory, "0_0", "s")
-    (problem,) = in_the_way(directory, [image]).context["problems"]
+    (problem,) = existing_stores_error(directory, [image]).context["problems"]
     assert (problem["code"], problem["task"], problem["store"]) == ("store-exists", "0_0", "s")
     assert "--replace" in problem["what"]
-    assert in_the_way(directory, [replace(image, advances=True)]) is None
-    assert in_the_way(directory, [replace(image, store="t")]) is None
+    assert existing_stores_error(directory, [replace(image, advances=True)]) is None
+    assert existing_stores_error(directory, [replace(image, store="t")]) is None

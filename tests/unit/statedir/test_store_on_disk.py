@@ -15,8 +15,8 @@ from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.database_state import create_database
 from statecore.statedir.readonly_database import Database
+from statecore.statedir.startup_offsets import read_startup_offsets
 from statecore.statedir.state_directory import StateDirectory
-from statecore.statedir.store_offsets import standing_of
 from statecore.statedir.store_on_disk import read_database, read_store
 from statecore.statedir.store_places import store_places
 from statecore.statedir.task_layout import StoreDirectory
@@ -59,7 +59,7 @@ def test_the_newest_offsets_are_those_that_count_where_no_file_overrules_them(na
     for place in store_places(StateDirectory(unpacked(name, tmp_path).parent, name)):
         for file in place.checkpoint_file.parent.glob(".checkpoint*"):
             file.unlink()
-        assert dict(read_store(place).newest_offsets) == dict(standing_of(place, ()).offsets)
+        assert dict(read_store(place).newest_offsets) == dict(read_startup_offsets(place, ()).offsets)
 
 
 @pytest.mark.parametrize("name", three_of(sorted(name for name, damage in DAMAGES.items() if not damage.needs)))

@@ -9,7 +9,13 @@ import pytest
 from statecore.errors import Invalid
 from statecore.spec.model import ProcessingGuarantee
 from statecore.spec.reader import read_spec
-from statecore.statedir.store_places import application_directory, changelog_at, declared_at, guarantee_of
+from statecore.statedir.store_places import (
+    application_directory,
+    changelog_at,
+    changelog_owner,
+    declared_at,
+    guarantee_of,
+)
 from tests.harness.raising import raises
 
 SPEC = read_spec(
@@ -75,3 +81,34 @@ def test_a_state_directory_that_this_user_may_not_enter_is_refused_and_no_defect
     monkeypatch.setattr(Path, "is_dir", denied)
     with raises(Invalid, "permission-denied"):
         application_directory(tmp_path, "orders")
+
+
+@pytest.mark.parametrize(
+    ("topic", "said"),
+    [
+        ("sales-counts-changelog", ("sales", "counts")),
+        ("sales-by-day-changelog", ("sales", "by-day")),  # and not the store day of sales-by
+        ("orders-counts-changelog", None),
+        ("orders-north-counts-changelog", None),  # of a named topology
+        ("orders-by-day-changelog", None),
+        ("orders-v2-counts-changelog", ("orders-v2", "counts")),
+        ("orders-v2-by-day-changelog", ("orders-v2", "by-day")),
+        ("ordersv2-counts-changelog", ("ordersv2", "counts")),
+        ("orders-v2-other-changelog", None),
+        ("sales-other-changelog", None),
+        ("counts-changelog", None),
+        ("-counts-changelog", None),
+        ("sales", None),
+    ],
+)
+def test_the_owner_is_told_by_the_name_of_a_store_that_is_there(topic, said):
+    assert changelog_owner(topic, "orders", ("counts", "day", "by-day"), "north") == said
+
+
+def test_a_topology_is_one_only_in_its_own_tasks():
+    assert changelog_owner("orders-north-counts-changelog", "orders", ("counts",)) == ("orders-north", "counts")
+    assert changelog_owner("orders-north-counts-changelog", "orders", ("counts",), "south") == (
+        "orders-north",
+        "counts",
+    )
+    assert changelog_owner("orders-north-counts-changelog", "orders", ("counts", "north-counts")) is None

@@ -16,5 +16,5 @@ def test_every_name_is_found_by_itself_or_by_how_it_begins(entry):
 
 def test_any_other_name_is_that_of_a_plan_which_is_swept_with_its_age():
     assert entry_of("0123456789abcdef") == STAGED
-    assert not STAGED.stays
+    assert not STAGED.is_kept
     assert not STAGED.is_expected

@@ -12,9 +12,9 @@ from statecore.jobs.backup.report import BackupReport
 from statecore.jobs.backup.request import BackupRequest
 from statecore.jobs.backup.run import run_backup
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.download import FILES, Wanted, download
+from statecore.repository.download import FILES, RemoteFile, download
 from statecore.repository.manifest import StoreSnapshot
-from statecore.repository.repository import make_repository
+from statecore.repository.repository import create_repository
 from statecore.stores.rocksdb.store import RocksDBStore
 
 Rows = Mapping[bytes, bytes]
@@ -27,7 +27,7 @@ class World:
     def __init__(self, root: Path, **stores: Any) -> None:
         self.state_dir, self.root = root / "state", root
         self.url = (root / "repository").as_uri()
-        make_repository(self.url)
+        create_repository(self.url)
         self.path = self.state_dir / "app"
         self.spec: dict[str, Any] = {
             "application_id": "app",
@@ -69,15 +69,15 @@ class World:
 
     @property
     def shelf(self) -> ApplicationRepository:
-        return ApplicationRepository.at(self.url, "app")
+        return ApplicationRepository.open(self.url, "app")
 
     def stored(self) -> dict[tuple[str, str], StoreSnapshot]:
         """The stores of the newest snapshot, by task and name."""
         shelf = self.shelf
         entry = shelf.head().newest
         assert entry is not None
-        parts = shelf.parts(shelf.manifest(entry).value.parts)
-        return {(task, store.store): store for task, read in parts.items() for store in read.part.stores}
+        parts = shelf.task_manifests(shelf.manifest(entry).value.parts)
+        return {(task, store.store): store for task, read in parts.items() for store in read.manifest.stores}
 
     def laid_out(self, name: str = "laid") -> dict[tuple[str, str, int | None], Path]:
         """The databases of the newest snapshot, brought out of the repository under their names."""
@@ -95,14 +95,14 @@ def lay_out(shelf: ApplicationRepository, where: Path) -> dict[tuple[str, str, i
     """The databases of the newest snapshot, brought out of the repository under their names."""
     entry = shelf.head().newest
     assert entry is not None
-    parts = shelf.parts(shelf.manifest(entry).value.parts)
+    parts = shelf.task_manifests(shelf.manifest(entry).value.parts)
     wanted, names = [], []
     for task, read in parts.items():
-        for store in read.part.stores:
+        for store in read.manifest.stores:
             for database in store.databases:
                 at = where / task / store.store / str(database.segment)
                 for file in database.base:
-                    wanted.append(Wanted(file.sha256, file.extent, f"{file.name} of {store.store}"))
+                    wanted.append(RemoteFile(file.sha256, file.extent, f"{file.name} of {store.store}"))
                     names.append(((task, store.store, database.segment), at, file))
     download(shelf, wanted, where / "downloaded")
     found = {}

@@ -25,7 +25,7 @@ from statecore.formats.rocksdb_log import read_manifest
 from statecore.jobs.backup.report import SNAPSHOT_REPORT, Outcome
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
-from statecore.repository.repository import make_repository
+from statecore.repository.repository import create_repository
 from statecore.repository.upload import SMALL
 from statecore.statedir.database_state import read_database_state
 from statecore.statedir.readonly_database import Database
@@ -1025,7 +1025,7 @@ def test_a_file_that_changes_after_it_was_hashed_replaces_nothing_on_a_server(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.SECRET)
     with s3_server.serving() as server:
         world.url = server.bucket("states").below("repository").url
-        make_repository(world.url)
+        create_repository(world.url)
         two_snapshots(world)
         there = world.shelf.head()
         (changed, *_) = (path for path in sorted(world.database().glob("*.sst")) if path.stat().st_size > SMALL)
@@ -1115,7 +1115,7 @@ def test_a_repository_s_files_keep_their_owner_whatever_is_fetched_over_them(lin
     assert {(path.stat().st_uid, path.stat().st_gid) for path in placed} == {(4242, 4243)}
     assert {(path.stat().st_uid, path.stat().st_gid) for path in published} == {(0, 0)}
     linked.url = (tmp_path / "of-root").as_uri()
-    make_repository(linked.url)
+    create_repository(linked.url)
     linked.snapshot()  # by root, of the files of 4242
     blobs = [path for path in (tmp_path / "of-root").rglob("*") if path.is_file()]
     assert {(path.stat().st_uid, path.stat().st_nlink) for path in blobs} == {(0, 1)}

@@ -29,7 +29,7 @@ from statecore.jobs.pipeline.publish import Made, task_manifests
 from statecore.jobs.pipeline.range_tasks import ClusterSettings, RangeResult
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
 from statecore.progress import NullProgress
-from statecore.repository.download import FILES, Wanted, download
+from statecore.repository.download import FILES, RemoteFile, download
 from statecore.repository.manifest import BaseFile, Extent, StoreSnapshot, TaskManifest
 from statecore.spec.model import ProcessingGuarantee
 from tests.harness.filesystems import with_free_room
@@ -65,8 +65,8 @@ class World:
     @property
     def stores(self) -> dict[tuple[str, str], StoreSnapshot]:
         (entry, *_) = self.shop.shelf.head().snapshots
-        parts = self.shop.shelf.parts(self.shop.shelf.manifest(entry).value.parts)
-        return {(task, store.store): store for task, read in parts.items() for store in read.part.stores}
+        parts = self.shop.shelf.task_manifests(self.shop.shelf.manifest(entry).value.parts)
+        return {(task, store.store): store for task, read in parts.items() for store in read.manifest.stores}
 
     @property
     def snapshot(self) -> str:
@@ -174,7 +174,7 @@ class World:
         files = self.scratch / "brought"
         download(
             self.shop.shelf,
-            [Wanted(one.run.sha256, one.extent, "") for of in store.databases for one in of.runs],
+            [RemoteFile(one.run.sha256, one.extent, "") for of in store.databases for one in of.runs],
             files,
         )
         found = StoreDigest(0, 0, EMPTY)

@@ -39,7 +39,7 @@ class Application(Publishing):
         """
         if is_read:
             job = self.begin()
-            return SnapshotBases(self.shelf, self.spec, job.entries, job.newest, job.parts(), refused or {})
+            return SnapshotBases(self.shelf, self.spec, job.entries, job.newest, job.task_manifests(), refused or {})
         return SnapshotBases(self.shelf, self.spec, self.shelf.head().snapshots, None, {}, refused or {})
 
     def of(self, key: Key = KEY, **asked: Any) -> list[Base | Refused]:
@@ -49,7 +49,7 @@ class Application(Publishing):
         self.shelf.blobs.replace(self.shelf.names.manifest(snapshot), b"{}")
 
     def damage_part(self, snapshot: str, task: str) -> None:
-        reference = self.shelf.manifest(self.shelf.head().entry(snapshot)).value.part(task)
+        reference = self.shelf.manifest(self.shelf.head().entry(snapshot)).value.reference(task)
         assert reference is not None
         extent = reference.extent
         content = bytearray(self.shelf.blobs.get(extent.blob))
@@ -109,7 +109,7 @@ def test_of_what_the_job_has_read_nothing_is_read_again(application: Application
 
 def test_a_later_moment_at_which_nothing_lay_behind_its_ends_makes_a_parent_younger(application: Application) -> None:
     application.publish(10)
-    done = application.begin().publish([], whole=False, cuts={"0_0": ReadPosition(CUT_MS + 7, None)})
+    done = application.begin().publish([], whole=False, read_positions={"0_0": ReadPosition(CUT_MS + 7, None)})
     assert done is not None
     for is_read in (True, False):
         (found,) = application.of(is_read=is_read)

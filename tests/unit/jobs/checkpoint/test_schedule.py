@@ -200,7 +200,7 @@ def test_deletes_that_are_kept_for_a_shorter_time_make_an_application_due(
     publication = Publication(
         shelf, parse_spec(application.world.spec, "test"), request="q", origin="checkpoint", clock=lambda: made / 1000
     )
-    assert publication.publish([], whole=False, cuts={"0_0": ReadPosition(made, DAY)}) is not None
+    assert publication.publish([], whole=False, read_positions={"0_0": ReadPosition(made, DAY)}) is not None
     assert application.look(Brokers(10, retention_ms=retention_ms)).is_due is is_due
 
 
@@ -252,7 +252,7 @@ def test_while_a_long_checkpoint_is_under_way_no_other_is_due_and_the_brokers_ar
 ) -> None:
     young, brokers = World(tmp_path / "young"), Brokers(25)
     for shelf in (application.world.shelf, young.shelf):
-        shelf.blobs.replace(shelf.names.under_way, b"A checkpoint is under way.\n")
+        shelf.blobs.replace(shelf.names.in_progress_marker, b"A checkpoint is under way.\n")
     verdict = application.look(brokers, after_ms=MINUTE, **{"statestore.checkpoint.interval.ms": MINUTE})
     assert (verdict.is_due, brokers.asked) == (False, 0)
     assert verdict.why.code == "in-progress"

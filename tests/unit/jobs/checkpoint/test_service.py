@@ -99,13 +99,13 @@ def test_who_waits_is_told_how_fresh_the_state_is(tmp_path) -> None:
 def test_while_another_job_is_under_way_the_service_waits(tmp_path) -> None:
     shop = Shop(tmp_path)
     service = Service(1.0, over())
-    shop.shelf.blobs.replace(shop.shelf.names.under_way, b"A snapshot is under way.\n")
+    shop.shelf.blobs.replace(shop.shelf.names.in_progress_marker, b"A snapshot is under way.\n")
     waited = service.sleep
 
     def sleep(seconds: float) -> None:
         waited(seconds)
         if len(service.waited) == 3:
-            shop.shelf.blobs.delete(shop.shelf.names.under_way)
+            shop.shelf.blobs.delete(shop.shelf.names.in_progress_marker)
 
     service.sleep = sleep
     with pytest.raises(Invalid):

@@ -24,7 +24,7 @@ from statecore.repository.identity import store_identity
 from statecore.repository.manifest import ChangelogEnd, StoredDatabase, StoredRun, StoreSnapshot, TaskManifest
 from statecore.repository.publication import Publication, Published
 from statecore.repository.rebase import rebase_advance
-from statecore.repository.repository import make_repository
+from statecore.repository.repository import create_repository
 from statecore.repository.upload import LocalFile, put_files
 from statecore.spec.derived import retention_of, segment_interval_of
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
@@ -97,19 +97,19 @@ class Farm:
     def __post_init__(self) -> None:
         self.root.mkdir(parents=True, exist_ok=True)
         self.url = self.url or (self.root / "repository").as_uri()
-        make_repository(self.url)
+        create_repository(self.url)
 
     @property
     def shelf(self) -> ApplicationRepository:
-        return ApplicationRepository.at(self.url, APPLICATION)
+        return ApplicationRepository.open(self.url, APPLICATION)
 
     def parts(self) -> dict[str, TaskManifest]:
         """The tasks of the newest snapshot."""
         found = self.shelf.read_head()
         if found is None or found.head.newest is None:
             return {}
-        read = self.shelf.parts(self.shelf.manifest(found.head.newest).value.parts)
-        return {task: one.part for task, one in read.items()}
+        read = self.shelf.task_manifests(self.shelf.manifest(found.head.newest).value.parts)
+        return {task: one.manifest for task, one in read.items()}
 
     def store(self, task: str, store: str) -> StoreSnapshot:
         return next(one for one in self.parts()[task].stores if one.store == store)
@@ -125,7 +125,7 @@ class Farm:
         publication = Publication(
             shelf, self.spec, request=uuid.uuid4().hex, origin="tests", clock=lambda: 1.7e9 + self.end
         )
-        before = publication.parts()
+        before = publication.task_manifests()
         made: list[tuple[At, RunFile]] = []
         for change in changes:
             for at, rows in change.items():

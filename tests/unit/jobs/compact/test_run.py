@@ -22,7 +22,7 @@ from statecore.formats.releases import GLOBAL
 from statecore.images.compaction_policy import FOLD
 from statecore.images.model import Run
 from statecore.jobs.compact.report import CompactionOutcome
-from statecore.repository.content_digests import keep_content, known_content
+from statecore.repository.content_digests import save_digest, saved_digest
 from statecore.repository.manifest import StoredRun
 from tests.harness.tiers import three_of
 from tests.unit.images.sst_files import Rows
@@ -179,11 +179,11 @@ def test_what_is_known_of_a_store_is_carried_over(farm: Farm) -> None:
     content = farm.image("0_0", "plain").content
     assert content is not None
     assert before.content is None
-    keep_content(farm.shelf, before.identity, content, "tests")
+    save_digest(farm.shelf, before.identity, content, "tests")
     farm.fold()
     after = farm.store("0_0", "plain")
     assert after.content is None
-    assert known_content(farm.shelf, after.identity) == content
+    assert saved_digest(farm.shelf, after.identity) == content
 
 
 def test_a_store_that_has_become_one_run_says_what_it_holds(farm: Farm) -> None:

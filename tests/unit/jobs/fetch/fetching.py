@@ -111,8 +111,8 @@ def files_of(shop: Shop, newest: bool = True) -> dict[str, Path]:
         manifest = shop.shelf.manifest(entry).value
         names[entry.snapshot] = {part.extent.blob for part in manifest.parts} | {
             extent.blob
-            for read in shop.shelf.parts(manifest.parts).values()
-            for store in read.part.stores
+            for read in shop.shelf.task_manifests(manifest.parts).values()
+            for store in read.manifest.stores
             for _, extent in store.extents
         }
     mine = sorted(names[new.snapshot] - names[old.snapshot])

@@ -9,7 +9,7 @@ from statecore.errors import Corrupted
 from statecore.images.model import StoreDigest
 from statecore.jobs.fetch.digests import FetchedContents
 from statecore.jobs.fetch.store_to_fetch import StoreToFetch
-from statecore.repository.content_digests import keep_content, known_content
+from statecore.repository.content_digests import save_digest, saved_digest
 from tests.harness.raising import raises
 from tests.unit.jobs.published import Shop
 
@@ -19,23 +19,23 @@ ONE, OTHER = StoreDigest(3, 40, "c" * 32), StoreDigest(4, 50, "d" * 32)
 def stores_of(shop: Shop) -> list[StoreToFetch]:
     newest = shop.shelf.head().newest
     assert newest is not None
-    parts = shop.shelf.parts(shop.shelf.manifest(newest).value.parts).values()
-    return [StoreToFetch(read.part.task, store, left=False) for read in parts for store in read.part.stores]
+    parts = shop.shelf.task_manifests(shop.shelf.manifest(newest).value.parts).values()
+    return [StoreToFetch(read.manifest.task, store, left=False) for read in parts for store in read.manifest.stores]
 
 
 def test_what_the_snapshot_does_not_say_is_asked_for_and_what_is_found_out_is_kept(tmp_path: Path) -> None:
     shop = Shop(tmp_path, whole=False)
     shop.publish([50])
     known, unknown, *_ = stores_of(shop)
-    keep_content(shop.shelf, known.snapshot.identity, ONE, "tests")
+    save_digest(shop.shelf, known.snapshot.identity, ONE, "tests")
     contents = FetchedContents(shop.shelf)
     assert contents.of(known) is None
     contents.look_for([known, unknown])
     assert (contents.of(known), contents.of(unknown)) == (ONE, None)
     assert contents.of(replace(known, left=True)) is None
     contents.keep([(known, OTHER), (unknown, OTHER), (replace(unknown, left=True), ONE)])
-    assert known_content(shop.shelf, known.snapshot.identity) == ONE, "what was known stays"
-    assert known_content(shop.shelf, unknown.snapshot.identity) == OTHER
+    assert saved_digest(shop.shelf, known.snapshot.identity) == ONE, "what was known stays"
+    assert saved_digest(shop.shelf, unknown.snapshot.identity) == OTHER
 
 
 def test_what_was_known_and_is_not_there_is_damage(tmp_path: Path) -> None:

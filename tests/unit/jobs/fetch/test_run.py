@@ -16,7 +16,7 @@ from statecore.jobs.fetch.report import FETCH_REPORT
 from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFIX, plan_path
 from statecore.objectstore.directory import DirectoryBlobs
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.content_digests import known_content
+from statecore.repository.content_digests import saved_digest
 from statecore.statedir.database_state import read_database_state
 from statecore.statedir.state_directory import StateDirectory
 from tests.harness.filesystems import with_free_room
@@ -102,7 +102,7 @@ def test_what_a_snapshot_did_not_know_of_its_stores_is_kept_beside_it(tmp_path: 
     assert {store.rows for store in planned.stores} == {None}
     report = fetch(shop, state_dir)
     for store in report.stores:
-        known = known_content(shop.shelf, store.identity)
+        known = saved_digest(shop.shelf, store.identity)
         assert known is not None
         assert (known.rows, known.bytes, known.digest) == (store.rows, store.bytes, store.digest)
     planned = fetch(shop, tmp_path / "another", plan_only=True)

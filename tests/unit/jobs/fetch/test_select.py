@@ -22,7 +22,7 @@ from statecore.repository.head import HEAD, ReadHead, SnapshotEntry, encoded_hea
 from statecore.repository.head_repair import apply_repair, plan_repair
 from statecore.repository.manifest import Extent, Manifest, TaskManifest, TaskManifestReference
 from statecore.repository.publication import Publication
-from statecore.repository.repository import MARK_NAME, make_repository, place_of
+from statecore.repository.repository import DESCRIPTOR_NAME, create_repository, place_of
 from tests.harness import s3_server
 from tests.harness.raising import raises
 from tests.harness.tiers import one_of
@@ -119,9 +119,9 @@ class Watched(ApplicationRepository):
         self._reads("manifest")
         return super().manifest(entry)
 
-    def parts(self, references: Sequence[TaskManifestReference]) -> dict[str, ReadTaskManifest]:
+    def task_manifests(self, references: Sequence[TaskManifestReference]) -> dict[str, ReadTaskManifest]:
         self._reads("parts")
-        return super().parts(references)
+        return super().task_manifests(references)
 
     def read(self, extent: Extent, what: str, **context: Any) -> bytes:
         self._reads("file")
@@ -223,13 +223,13 @@ def test_a_head_or_a_mark_of_which_a_bit_turned_in_an_object_store_is_made_anew(
     flipped(data / head)
     with raises(Corrupted, "head-damaged"):
         run_fetch(request, say=lambda _: None)
-    shelf = ApplicationRepository.at(url, "orders")
+    shelf = ApplicationRepository.open(url, "orders")
     apply_repair(shelf, plan_repair(shelf))
-    flipped(data / MARK_NAME)
+    flipped(data / DESCRIPTOR_NAME)
     with raises(Corrupted, "repository-descriptor-damaged"):
         run_fetch(request, say=lambda _: None)
-    made = make_repository(url)
-    assert (made.again, made.repository.mark.id) == (True, shelf.repository.mark.id)
+    made = create_repository(url)
+    assert (made.is_id_restored, made.repository.descriptor.id) == (True, shelf.repository.descriptor.id)
     assert run_fetch(request, say=lambda _: None).snapshot == newest.snapshot
 
 
@@ -328,7 +328,7 @@ def test_the_head_of_another_repository_is_refused(shop: Shop, state_dir: Path, 
     other = Shop(tmp_path / "other")
     shelf = other.shelf
     shutil.copytree(shop.root / "repository" / "apps", other.root / "repository" / "apps")
-    assert shelf.repository.mark.id != shop.shelf.repository.mark.id
+    assert shelf.repository.descriptor.id != shop.shelf.repository.descriptor.id
     refused(Invalid, "head-foreign", other, state_dir)
 
 
@@ -420,7 +420,7 @@ def test_after_a_newer_snapshot_did_not_fit_an_older_one_that_nobody_can_check_i
     shop.publish([50])
     shelf = shop.shelf
     (known,) = shelf.head().snapshots
-    parts = [read.part for read in shelf.parts(shelf.manifest(known).value.parts).values()]
+    parts = [read.manifest for read in shelf.task_manifests(shelf.manifest(known).value.parts).values()]
 
     def publish(request: str, later: int, topic_id: str) -> str:
         """The same, of topics of this id, of which nobody knows when their ends were read."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.pipeline.publish import Made, task_manifests
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
-from statecore.repository.task_manifest_structure import contradictions_in
+from statecore.repository.task_manifest_validation import contradictions_in
 from statecore.spec.model import ProcessingGuarantee
 from tests.unit.jobs.published import Shop
 
@@ -26,8 +26,8 @@ def test_what_is_published_of_runs_and_bases_is_read_and_fits_together(cuts: lis
         shop = Shop(Path(directory))
         shop.publish(cuts, based=based)
         (entry,) = shop.shelf.head().snapshots
-        read = shop.shelf.parts(shop.shelf.manifest(entry).value.parts)
-        assert {task: contradictions_in(found.part) for task, found in read.items()} == {
+        read = shop.shelf.task_manifests(shop.shelf.manifest(entry).value.parts)
+        assert {task: contradictions_in(found.manifest) for task, found in read.items()} == {
             "0_0": [],
             "0_1": [],
             "global": [],

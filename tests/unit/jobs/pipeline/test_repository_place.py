@@ -14,7 +14,7 @@ from statecore.jobs.pipeline.repository_place import BlobsBelow, RepositoryPlace
 from statecore.objectstore.base import Blob, Blobs
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.layout import Layout
-from statecore.repository.repository import make_repository
+from statecore.repository.repository import create_repository
 from tests.harness.raising import raises
 
 
@@ -94,7 +94,7 @@ def test_tasks_in_the_process_of_the_job_put_their_runs_by_its_client_and_others
     url = tmp_path.as_uri()
     own = blobs_at(url)
     assert blobs_at(url) is own, "one for all tasks of a process"
-    make_repository(url)
-    shelf = ApplicationRepository.at(url, "orders")
+    create_repository(url)
+    shelf = ApplicationRepository.open(url, "orders")
     assert blobs_at(shelf.url) is shelf.blobs is not own
     assert blobs_at(f"{url}/another") not in (own, shelf.blobs)

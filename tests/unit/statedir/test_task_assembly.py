@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from statecore.statedir.file_ownership import FileOwnership
-from statecore.statedir.shared_files import SharedFiles
+from statecore.statedir.task_assembly import SharedFiles
 
 ELSEWHERE = 4242
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")

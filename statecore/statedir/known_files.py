@@ -1,8 +1,9 @@
-"""Files beside the stores that hold offsets or once did, each with its meaning to Kafka Streams 4.3 and later."""
+"""Files beside the stores with a known meaning to Kafka Streams, and files that nobody is known to have written."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from statecore.formats.releases import CHECKPOINT_FILE, POSITION_SUFFIX
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.state_directory import WORK_DIRECTORY, StateDirectory
 from statecore.stores.legacy_offsets import read_offsets
+from statecore.stores.rocksdb.directory import CONFIG_FILE
+from statecore.stores.rocksdb.manifest_guard import LOST_DIRECTORY, WITNESS_FILE
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class OffsetFile:
     damaged: bool = False
 
 
-def leftovers(directory: StateDirectory, tasks: Iterable[str]) -> list[OffsetFile]:
+def known_files(directory: StateDirectory, tasks: Iterable[str]) -> list[OffsetFile]:
     """Offset files and other known files in the application's directory and in the directories of these tasks."""
     found = []
     if (directory.path / WORK_DIRECTORY).is_dir():
@@ -46,28 +49,28 @@ def leftovers(directory: StateDirectory, tasks: Iterable[str]) -> list[OffsetFil
     return found
 
 
-class OffsetsRead(NamedTuple):
+class OffsetFileContent(NamedTuple):
     """Contents of an offset file.
 
     Attributes:
         offsets: by partition, -4 included; empty if there is no file or it is unreadable.
-        there: whether the file exists.
+        exists: whether the file exists.
         unreadable: why it cannot be read; empty if it can.
         damaged: whether it is unreadable because its bytes are wrong.
     """
 
     offsets: dict[TopicPartition, int]
-    there: bool = True
+    exists: bool = True
     unreadable: str = ""
     damaged: bool = False
 
 
-def offsets_in(file: Path) -> OffsetsRead:
+def read_offset_file(file: Path) -> OffsetFileContent:
     """Read a ``.checkpoint``, ``.checkpoint_<store>`` or ``.position`` file."""
     try:
-        return OffsetsRead(read_offsets(file), there=os.path.lexists(file))
+        return OffsetFileContent(read_offsets(file), exists=os.path.lexists(file))
     except StatecoreError as error:
-        return OffsetsRead({}, unreadable=error.what, damaged=isinstance(error, Corrupted))
+        return OffsetFileContent({}, unreadable=error.what, damaged=isinstance(error, Corrupted))
 
 
 def _meaning(file: Path) -> tuple[str, bool]:
@@ -87,11 +90,31 @@ def _meaning(file: Path) -> tuple[str, bool]:
 
 
 def _entries(file: Path) -> tuple[str, bool]:
-    read = offsets_in(file)
-    if not read.there:
+    read = read_offset_file(file)
+    if not read.exists:
         return "offsets", False  # deleted meanwhile
     if read.unreadable:
         return f"cannot be read ({read.unreadable})", read.damaged
     return "offsets " + ", ".join(
         f"{partition} = {offset}" for partition, offset in sorted(read.offsets.items())
     ), False
+
+
+_OF_ROCKSDB = re.compile(
+    r"CURRENT|IDENTITY|LOCK|LOG(\.old\.\d+)?|(MANIFEST|OPTIONS)-\d+|\d+\.(sst|log|blob|dbtmp)|OPTIONS-\d+\.dbtmp"
+)
+_OURS = frozenset({WITNESS_FILE, f"{WITNESS_FILE}.tmp", LOST_DIRECTORY})
+
+
+def foreign_files(path: Path) -> tuple[str, ...]:
+    """Names in a directory that neither creates, plus the settings file that rocksdict writes."""
+    try:
+        names = sorted(entry.name for entry in path.iterdir())
+    except OSError:
+        return ()
+    return tuple(name for name in names if not is_database_file(name) or name == CONFIG_FILE)
+
+
+def is_database_file(name: str) -> bool:
+    """Whether a name is one of RocksDB's or of this library's files."""
+    return name in _OURS or _OF_ROCKSDB.fullmatch(name) is not None

@@ -15,10 +15,9 @@ from statecore.errors import Corrupted
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import SnapshotEntry
 from statecore.repository.head_repair import apply_repair, plan_repair
-from statecore.repository.listing import list_snapshots
+from statecore.repository.listing import held_bytes, list_snapshots
 from statecore.repository.manifest import Manifest
 from statecore.repository.pins import pin
-from statecore.repository.space_usage import held_bytes
 from statecore.repository.verification import TaskManifestKey, VerifiedSnapshot, key_of
 from statecore.spec.model import ProcessingGuarantee
 from tests.harness.simulated_store import Storage
@@ -77,11 +76,11 @@ def test_a_pinned_snapshot_holds_what_a_rebuild_has_replaced(
         publication(shelf, f"r{number}", name=lambda number=number: f"{number:08x}").publish(parts, whole=True)
     oldest = shelf.head().snapshots[-1]
     pin(shelf, oldest.snapshot)
-    found = list_snapshots(shelf, shelf.head(), held=True)
+    found = list_snapshots(shelf, shelf.head(), space_usage=True)
     assert [one.held_bytes for one in found] == [0, 3 * 40, 0], "of 40 bytes each, all in the second as well"
     assert [one.held_bytes for one in list_snapshots(shelf, shelf.head())] == [None, None, None]
     del storage.blobs[shelf.names.manifest(found[1].entry.snapshot)]
-    assert [one.held_bytes for one in list_snapshots(shelf, shelf.head(), held=True)] == [0, None, None]
+    assert [one.held_bytes for one in list_snapshots(shelf, shelf.head(), space_usage=True)] == [0, None, None]
     apply_repair(shelf, plan_repair(shelf))
-    found = list_snapshots(shelf, shelf.head(), held=True)
+    found = list_snapshots(shelf, shelf.head(), space_usage=True)
     assert [(one.held_bytes, one.entry.pinned) for one in found] == [(0, False), (2 * 40, True)]

@@ -25,7 +25,7 @@ from statecore.stores.legacy_offsets import read_offsets
 
 
 @dataclass(frozen=True)
-class Standing:
+class StartupOffsets:
     """Offsets, position and databases of a store.
 
     Attributes:
@@ -43,7 +43,7 @@ class Standing:
     file_bytes: int = 0
 
 
-def standing_of(place: StorePlace, changelogs: Iterable[str]) -> Standing:
+def read_startup_offsets(place: StorePlace, changelogs: Iterable[str]) -> StartupOffsets:
     """Read a store's offsets. Segments that expire meanwhile are skipped."""
     offsets: Mapping[TopicPartition, int] = {}
     position: Position = {}
@@ -59,17 +59,17 @@ def standing_of(place: StorePlace, changelogs: Iterable[str]) -> Standing:
             databases[segment.start] = segment.path
             size += tree_bytes(segment.path)
     directory = place.checkpoint_file.parent
-    if not known(offsets):
+    if not are_known(offsets):
         offsets = {**offsets, **read_offsets(place.checkpoint_file)}
     topics = {*changelogs, *(part.topic for part in offsets)}
     for part, offset in read_offsets(directory / CHECKPOINT_FILE).items():
         if part.topic in topics and (offset != OFFSET_UNKNOWN or part not in offsets):
             offsets = {**offsets, part: offset}
     merge_position(position, position_of_offsets(read_offsets(directory / position_file(place.store))))
-    return Standing(offsets, offsets_of_position(position), databases, families, size)
+    return StartupOffsets(offsets, offsets_of_position(position), databases, families, size)
 
 
-def known(offsets: Mapping[TopicPartition, int]) -> bool:
+def are_known(offsets: Mapping[TopicPartition, int]) -> bool:
     """Whether the offsets are known: there are some, and none is -4."""
     return bool(offsets) and OFFSET_UNKNOWN not in offsets.values()
 

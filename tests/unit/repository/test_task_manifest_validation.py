@@ -28,7 +28,12 @@ from statecore.repository.manifest import (
     TaskManifest,
 )
 from statecore.repository.task_manifest_documents import encode_task_manifests
-from statecore.repository.task_manifest_structure import check_consistent, check_structure, contradictions_in
+from statecore.repository.task_manifest_validation import (
+    check_consistent,
+    check_names,
+    check_structure,
+    contradictions_in,
+)
 from tests.harness.raising import raises
 from tests.harness.simulated_store import Network, SimulatedBlobs, SimulatedPointers, Storage
 from tests.unit.repository.snapshots import APPLICATION, publication, repository, store_of, uploaded
@@ -136,8 +141,8 @@ def test_what_contradicts_itself_is_corrupted_where_it_is_read(
     document, (reference,) = encode_task_manifests([(change(part), None)])
     storage.put("part", document)
     with pytest.raises(Corrupted, match=why) as caught:
-        shelf.parts([replace(reference, extent=replace(reference.extent, blob="part"))])
-    assert caught.value.action == shelf.instead
+        shelf.task_manifests([replace(reference, extent=replace(reference.extent, blob="part"))])
+    assert caught.value.action == shelf.fallback_advice
     assert caught.value.context["task"] == "0_0"
 
 
@@ -219,5 +224,30 @@ def test_what_is_published_whole_contradicts_nothing(ends: dict[str, dict[str, i
         parts = uploaded(shelf, Path(directory), ends, every=every)
     assert [contradictions_in(part) for part in parts] == [[]] * len(parts)
     publication(shelf).publish(parts, whole=True)
-    read = shelf.parts(shelf.manifest(shelf.head().snapshots[0]).value.parts)
-    assert {task: found.part for task, found in read.items()} == {part.task: part for part in parts}
+    read = shelf.task_manifests(shelf.manifest(shelf.head().snapshots[0]).value.parts)
+    assert {task: found.manifest for task, found in read.items()} == {part.task: part for part in parts}
+
+
+WRONG_NAMES = {
+    "task": lambda part: replace(part, task="../../0_0"),
+    "store": lambda part: replace(part, stores=(replace(part.stores[0], store=".."),)),
+    "hash": lambda part: with_base(part, BaseFile("000001.sst", "/etc/passwd", PLACE)),
+    "file": lambda part: with_base(part, BaseFile("/tmp/planted", "a" * 64, PLACE)),
+    "blob of another": lambda part: with_base(part, BaseFile("CURRENT", "a" * 64, replace(PLACE, blob="apps/b/x"))),
+    "blob above": lambda part: with_base(part, BaseFile("CURRENT", "a" * 64, replace(PLACE, blob="apps/a/../x"))),
+    "extent": lambda part: with_base(part, BaseFile("CURRENT", "a" * 64, replace(PLACE, start=-1))),
+}
+PLACE = Extent("apps/a/files/aa", 0, 1)
+
+
+def with_base(part: TaskManifest, file: BaseFile) -> TaskManifest:
+    database = StoredDatabase(None, (), (file,))
+    return replace(part, stores=(replace(part.stores[0], databases=(database,)),))
+
+
+@pytest.mark.parametrize("wrong", sorted(WRONG_NAMES))
+def test_names_by_which_other_files_could_be_reached_are_refused(wrong: str) -> None:
+    part = TaskManifest("0_0", (store_of("0_0", "left", (), end=1),))
+    check_names(with_base(part, BaseFile("MANIFEST-000005", "a" * 64, PLACE)), "apps/a/")
+    with raises(Corrupted, "manifest-names-invalid"):
+        check_names(WRONG_NAMES[wrong](part), "apps/a/")
