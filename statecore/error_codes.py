@@ -202,6 +202,10 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
         "The directory of a task is a mount point, or not on the mount of the state directory.",
     ),
     "name-too-long": (Invalid, "A name does not fit into the group's user data."),
+    "named-topology-unsupported": (
+        Invalid,
+        "The state directory has tasks of a named topology, which statecore does not support.",
+    ),
     "no-restorable-store": (Invalid, "The spec declares no store that can be restored."),
     "no-space": (Capacity, "There is no room on the disk, or a quota is used up."),
     "no-task-selected": (Invalid, "No task of the application is selected."),

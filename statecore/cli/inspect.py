@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output
-from statecore.formats.task_id import TaskId
 from statecore.words import shortened_list
 
 if TYPE_CHECKING:
@@ -109,9 +108,9 @@ def show(inspection: Inspection, *, segments: bool = False) -> None:
     console = result_console()
     console.print(f"{inspection.application_id} in {inspection.path}", style="bold", markup=False)
     console.print(_in_use(inspection), markup=False)
-    by_store: dict[tuple[str | None, str], list[StoreView]] = {}
+    by_store: dict[str, list[StoreView]] = {}
     for store in inspection.stores:
-        by_store.setdefault((TaskId.parse(store.task).topology, store.store), []).append(store)
+        by_store.setdefault(store.store, []).append(store)
     rows = {key: [_row(store, inspection) for store in stores] for key, stores in by_store.items()}
     header = ("task", "offset", "state", "rows", "bytes", "segments")
     widths = [
@@ -150,7 +149,7 @@ def _in_use(inspection: Inspection) -> str:
 def _heading(stores: Sequence[StoreView]) -> str:
     first = stores[0]
     kind = str(first.kind) if not first.kinds_left else f"? ({first.kinds_left})"
-    return f"{first.store}: {kind}" + (f", topology {first.topology}" if first.topology else "")
+    return f"{first.store}: {kind}"
 
 
 def _about(stores: Sequence[StoreView]) -> list[str]:

@@ -121,7 +121,7 @@ class TaskConversion:
     """Plan for a task's directory, or for ``global/``.
 
     Attributes:
-        task: ``0_1``, ``__north__/0_1`` or ``global``.
+        task: ``0_1`` or ``global``.
         seen: releases that may have written it: ``3.9 or 4.2``; several if it is mixed.
         release_to: name of the target release.
         stores: plan for each store.

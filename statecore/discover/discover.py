@@ -22,7 +22,7 @@ from statecore.discover.answers import NO_ANSWERS, Answers
 from statecore.discover.changelog_sample import Sample, sample
 from statecore.discover.group_topology import GroupTopology, topology_of
 from statecore.discover.kind_inference import Decision, decide
-from statecore.discover.spec_draft import Drafts, Notes, OpenStore, distinct
+from statecore.discover.spec_draft import Drafts, Notes, OpenStore
 from statecore.discover.survey import FoundStore, survey
 from statecore.discover.topology import Subtopology, parse_topology
 from statecore.errors import Invalid, NotFound
@@ -105,7 +105,7 @@ def discover(
         application_id=application_id,
         bootstrap_servers=cluster.bootstrap_servers,
         processing_guarantee=guarantee,
-        stores=tuple(sorted(stores, key=lambda store: (store.subtopology, store.topology or "", store.name))),
+        stores=tuple(sorted(stores, key=lambda store: (store.subtopology, store.name))),
         global_stores=tuple(sorted(global_stores, key=lambda store: store.name)),
         source="<discovered>",
         kafka_declared=dict(kafka_declared or {}),
@@ -136,7 +136,7 @@ class _StoreDecisions:
         notes = Notes()
         drafts = Drafts(self.application_id, self.topics, self.found, notes, answers)
         parts = self.subtopologies
-        declared = distinct(drafts.of_topology(parts) if parts is not None else drafts.of_directory(), notes)
+        declared = drafts.of_topology(parts) if parts is not None else drafts.of_directory()
         if declared:
             answers.check({draft.name for draft in declared}, self.topics)
         named = {draft.changelog.topic for draft in declared} & self.topics

@@ -59,7 +59,6 @@ def decide(
         StoreKind.IN_MEMORY,
         draft.subtopology,
         changelog,
-        topology=draft.topology,
         reprocess=draft.reprocess,
     )
     if draft.in_memory:

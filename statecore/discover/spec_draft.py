@@ -81,7 +81,6 @@ class Draft(NamedTuple):
 
     Attributes:
         subtopology: of its tasks; -1 for a global store.
-        topology: the named topology, or ``None``.
         found: its directory, or ``None``.
         processors: names of the processors that use it.
         in_memory: why it is assumed to be in memory; empty if it is not.
@@ -91,7 +90,6 @@ class Draft(NamedTuple):
     name: str
     subtopology: int
     changelog: Changelog
-    topology: str | None = None
     found: FoundStore | None = None
     processors: frozenset[str] = frozenset()
     in_memory: str = ""
@@ -117,7 +115,7 @@ class Drafts:
                 drafts += self._global_of_directory(store)
             else:
                 topic = self._changelog(store.name, store, None)
-                drafts.append(Draft(store.name, store.subtopology, topic, store.topology, store))
+                drafts.append(Draft(store.name, store.subtopology, topic, store))
         self.notes.general.append("Written from a state directory: stores that are only in memory are not in it.")
         return drafts
 
@@ -132,11 +130,10 @@ class Drafts:
                 found = self.by_name.get(name)
                 memory = self._in_memory(name, subtopology.number)
                 # Nothing is restored into a store in memory, so its topic does not matter.
-                usual = Changelog(self._usual(name, found))
+                usual = Changelog(self._usual(name))
                 topic = usual if memory else self._changelog(name, found, subtopology)
                 processors = frozenset(subtopology.processors[name])
-                named = found.topology if found is not None else None
-                drafts.append(Draft(name, subtopology.number, topic, named, found, processors, memory))
+                drafts.append(Draft(name, subtopology.number, topic, found, processors, memory))
         for name in sorted(self.by_name.keys() - {draft.name for draft in drafts}):
             self.notes.general.append(f"{name} has a state directory but is not in the topology: left out.")
         return drafts
@@ -180,26 +177,13 @@ class Drafts:
             return "in memory, because its tasks have a directory and it has none; unless it was added since"
         return ""
 
-    def _usual(self, name: str, found: FoundStore | None) -> str:
-        return default_changelog(self.application_id, name, found.topology if found is not None else None)
+    def _usual(self, name: str) -> str:
+        return default_changelog(self.application_id, name)
 
     def _changelog(self, name: str, found: FoundStore | None, subtopology: Subtopology | None) -> Changelog:
         if name in self.answers.changelogs:
             return Changelog(self.answers.changelogs[name])
-        changelog = changelog_of(name, self._usual(name, found), self.topics, found, subtopology)
+        changelog = changelog_of(name, self._usual(name), self.topics, found, subtopology)
         if changelog.remark:
             self.notes.add(name, changelog.remark)
         return changelog
-
-
-def distinct(drafts: list[Draft], notes: Notes) -> list[Draft]:
-    """Keep one store of a name and subtopology number, which is all that a spec can hold; note the others."""
-    kept: dict[tuple[int, str], Draft] = {}
-    for draft in drafts:
-        first = kept.setdefault((draft.subtopology, draft.name), draft)
-        if first is not draft:
-            notes.general.append(
-                f"{draft.name} of topology {draft.topology} was left out: topology {first.topology} has one of that "
-                "name in a subtopology of that number; write a second spec for it."
-            )
-    return list(kept.values())

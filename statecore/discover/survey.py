@@ -23,7 +23,6 @@ class FoundStore:
 
     Attributes:
         subtopology: of its tasks; -1 below ``global``.
-        topology: the named topology, or ``None``.
         topics: topics of its offsets.
         segmented: whether it has segments.
         seen: evidence of its kind.
@@ -35,7 +34,6 @@ class FoundStore:
 
     name: str
     subtopology: int
-    topology: str | None
     topics: frozenset[str]
     segmented: bool
     seen: KindDetection
@@ -59,9 +57,9 @@ class FoundStore:
 
 def survey(directory: StateDirectory) -> list[FoundStore]:
     """Every store, global ones included; empty without a directory."""
-    by_name: dict[tuple[str | None, str], list[StorePlace]] = {}
+    by_name: dict[str, list[StorePlace]] = {}
     for place in store_places(directory):
-        by_name.setdefault((place.topology, place.store), []).append(place)
+        by_name.setdefault(place.store, []).append(place)
     return [_found(places) for places in by_name.values()]
 
 
@@ -87,7 +85,6 @@ def _found(places: list[StorePlace]) -> FoundStore:
     return FoundStore(
         first.store,
         first.subtopology,
-        first.topology,
         topics,
         first.segmented,
         seen,

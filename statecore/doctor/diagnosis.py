@@ -209,7 +209,7 @@ def _looked_at(reading: InspectionReader, *, scanned: bool, brokers: bool) -> In
     databases = [one for store in reading.stores for one in store.databases]
     return InspectedDirectory(
         len({store.task for store in reading.stores}),
-        len({(store.topology, store.store) for store in reading.stores}),
+        len({store.store for store in reading.stores}),
         len(databases),
         sum(one.bytes for one in databases),
         scanned,

@@ -92,19 +92,17 @@ def read_inspection(
     check_named("store", stores, {place.store for place in every}, directory)
     places = [place for place in every if (not tasks or place.task in tasks) and (not stores or place.store in stores)]
     holder = None if is_locked else directory.in_use_by()
-    kinds = _kinds(every, {(place.topology, place.store) for place in places}, spec)
+    kinds = _kinds(every, {place.store for place in places}, spec)
     progress = progress or NullProgress()
     progress.phase("inspect", sum(tree_bytes(path) for place in places for path in place.databases), "bytes")
     inspected = []
     for place in places:
-        kind = kinds[place.topology, place.store]
+        kind = kinds[place.store]
         declared = declared_at(spec, place.task, place.store)
         inspected.append(_inspect_store(place, kind, declared, depth, progress, running=holder is not None))
     progress.done()
     logged = _logged(directory, every, places, inspected, spec)
-    views = [
-        replace(view, logged=logged[place.topology, place.store]) for place, view in zip(places, inspected, strict=True)
-    ]
+    views = [replace(view, logged=logged[place.store]) for place, view in zip(places, inspected, strict=True)]
     by_task: dict[str, list[StorePlace]] = {}
     for place in every:
         if not tasks or place.task in tasks:
@@ -159,16 +157,14 @@ class _Kind:
     miskeyed: Mapping[str, int] = field(default_factory=dict)
 
 
-def _kinds(
-    every: list[StorePlace], wanted: set[tuple[str | None, str]], spec: ApplicationSpec | None
-) -> dict[tuple[str | None, str], _Kind]:
+def _kinds(every: list[StorePlace], wanted: set[str], spec: ApplicationSpec | None) -> dict[str, _Kind]:
     kinds = {}
-    for topology, store in wanted:
-        places = [place for place in every if (place.topology, place.store) == (topology, store)]
+    for store in wanted:
+        places = [place for place in every if place.store == store]
         places = [place for place in places if place.segmented == places[0].segmented]
         declared = declared_at(spec, places[0].task, store)
         if declared is not None and declared.kind is StoreKind.CUSTOM:
-            kinds[topology, store] = _Kind(declared.kind, "")
+            kinds[store] = _Kind(declared.kind, "")
             continue
         kind, left = StoreKind.UNKNOWN, BUILT
         mismatch: dict[str, str] = {}
@@ -183,7 +179,7 @@ def _kinds(
             kind = declared.kind
         alternatives = "" if kind is not StoreKind.UNKNOWN or len(left) > 4 else listed(left)
         miskeyed = _miskeyed(places) if kind is StoreKind.GRACE_BUFFER and not mismatch else {}
-        kinds[topology, store] = _Kind(kind, alternatives, mismatch, strange, miskeyed)
+        kinds[store] = _Kind(kind, alternatives, mismatch, strange, miskeyed)
     return kinds
 
 
@@ -247,15 +243,15 @@ def _logged(
     places: Sequence[StorePlace],
     views: Sequence[StoreView],
     spec: ApplicationSpec | None,
-) -> dict[tuple[str | None, str], bool]:
+) -> dict[str, bool]:
     """Which stores have a changelog: as declared, else those without a clean close that left no offset in any task."""
-    by_store: dict[tuple[str | None, str], list[StoreView]] = {}
+    by_store: dict[str, list[StoreView]] = {}
     filled = _filled_by_sources(directory, views)
     for place, view in zip(places, views, strict=True):
-        by_store.setdefault((place.topology, place.store), []).append(view)
+        by_store.setdefault(place.store, []).append(view)
     found = {}
     for place in places:
-        key = place.topology, place.store
+        key = place.store
         if key in found:
             continue
         declared, of_store = declared_at(spec, place.task, place.store), by_store[key]
@@ -263,7 +259,7 @@ def _logged(
             found[key] = declared.is_logged
         elif any(view.databases for view in of_store) and all(view.keeps_no_offset for view in of_store):
             tasks = {view.task for view in of_store}
-            others = [one for one in every if (one.topology, one.store) == key and one.task not in tasks]
+            others = [one for one in every if one.store == key and one.task not in tasks]
             found[key] = any(_keeps_offset(other) for other in others) or any(
                 (view.task, view.store) in filled for view in of_store
             )

@@ -214,9 +214,9 @@ def _rebuilds(rebuilt: Mapping[tuple[str, str], Iterable[str]]) -> tuple[Rebuild
     for (task, store), found in rebuilt.items():
         by_task.setdefault(task, []).append(store)
         codes.setdefault(task, set()).update(found)
-    groups: dict[tuple[tuple[str | None, int], tuple[str, ...]], list[str]] = {}
+    groups: dict[tuple[int, tuple[str, ...]], list[str]] = {}
     for task, stores in sorted(by_task.items()):
-        groups.setdefault((TaskId.parse(task).subtopology_id, tuple(sorted(stores))), []).append(task)
+        groups.setdefault((TaskId.parse(task).subtopology, tuple(sorted(stores))), []).append(task)
     return tuple(
         Rebuild(
             stores,

@@ -42,7 +42,7 @@ class StoreOffsets:
     """Offsets of one store of one task.
 
     Attributes:
-        task: ``0_1``, ``__north__/0_1`` or ``global``.
+        task: ``0_1`` or ``global``.
         kind: ``?`` if unknown.
         usual: the name that Kafka Streams gives to its changelog; empty for a global store, which has none.
         declared: the topic in the spec; empty without one.

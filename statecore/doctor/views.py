@@ -98,7 +98,7 @@ class StoreView:
     """One store of one task.
 
     Attributes:
-        task: ``0_1``, ``__north__/0_1`` or ``global``.
+        task: ``0_1`` or ``global``.
         kind: ``?`` if unknown.
         kinds_left: possible kinds, if the kind is ``?``.
         segmented: whether it is a directory of databases.
@@ -155,11 +155,6 @@ class StoreView:
     def readable(self) -> tuple[DatabaseView, ...]:
         """Its databases that could be read."""
         return tuple(one for one in self.databases if not one.broken)
-
-    @property
-    def topology(self) -> str | None:
-        """Its named topology, or ``None``."""
-        return TaskId.parse(self.task).topology
 
     @property
     def has_decided_changelog(self) -> bool:

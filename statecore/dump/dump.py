@@ -239,8 +239,7 @@ def kind_of(places: Sequence[StorePlace], given: StoreKind | None, spec: Applica
     kind, source = given, "--kind"
     if kind is None and spec is not None:
         every = (*spec.stores, *spec.global_stores)
-        names = (first.topology, first.store)
-        kind = next((one.kind for one in every if (one.topology, one.name) == names), None)
+        kind = next((one.kind for one in every if one.name == first.store), None)
         source = spec.source
     if kind is not None and kind is not StoreKind.UNKNOWN:
         if not kind.can_be_built:

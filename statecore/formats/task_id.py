@@ -1,7 +1,6 @@
 """Task ids as Kafka Streams writes them, which are the names of task directories: ``0_1``.
 
-The directory of a task in a named topology is inside the topology's, ``__north__/0_1``. Global stores belong to no
-task; their directory ``global`` stands for one here.
+Global stores belong to no task; their directory ``global`` stands for one here.
 
 Source: ``org.apache.kafka.streams.processor.TaskId`` and ``StateDirectory.getOrCreateDirectoryForTask``.
 """
@@ -15,7 +14,7 @@ from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 
 _GLOBAL_SUBTOPOLOGY = -1
-_NAME = re.compile(r"(?:__([a-zA-Z0-9._-]+)__/)?([0-9]+)_([0-9]+)")
+_NAME = re.compile(r"([0-9]+)_([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +24,17 @@ class TaskId:
     Attributes:
         subtopology: its number in ``Topology.describe()``; -1 for the global stores.
         partition: partition of its topics; ``None`` for the global stores, which hold all partitions.
-        topology: the named topology, or ``None``.
     """
 
     subtopology: int
     partition: int | None
-    topology: str | None = None
 
     @classmethod
     def match(cls, name: str) -> TaskId | None:
         if name == GLOBAL:
             return GLOBAL_TASK
         found = _NAME.fullmatch(name)
-        return None if found is None else cls(int(found[2]), int(found[3]), found[1])
+        return None if found is None else cls(int(found[1]), int(found[2]))
 
     @classmethod
     def parse(cls, name: str) -> TaskId:
@@ -53,14 +50,9 @@ class TaskId:
         return self.subtopology == _GLOBAL_SUBTOPOLOGY
 
     @property
-    def subtopology_id(self) -> tuple[str | None, int]:
-        """Topology and number of the subtopology, shared by all its tasks."""
-        return self.topology, self.subtopology
-
-    @property
-    def order(self) -> tuple[bool, str, int, int]:
-        """Sort key: topology, subtopology and partition as numbers, the global stores last."""
-        return self.is_global, self.topology or "", self.subtopology, self.partition or 0
+    def order(self) -> tuple[bool, int, int]:
+        """Sort key: subtopology and partition as numbers, the global stores last."""
+        return self.is_global, self.subtopology, self.partition or 0
 
     def partition_of(self, topic: str) -> TopicPartition:
         """Partition of a topic that this task reads or restores from; not for the global stores."""
@@ -68,10 +60,7 @@ class TaskId:
         return TopicPartition(topic, self.partition)
 
     def __str__(self) -> str:
-        if self.is_global:
-            return GLOBAL
-        name = f"{self.subtopology}_{self.partition}"
-        return f"__{self.topology}__/{name}" if self.topology else name
+        return GLOBAL if self.is_global else f"{self.subtopology}_{self.partition}"
 
 
 GLOBAL_TASK = TaskId(_GLOBAL_SUBTOPOLOGY, None)

@@ -10,8 +10,8 @@ from statecore.spec.reader import default_changelog
 
 
 def task_of(store: StoreSpec, partition: int) -> str:
-    """The task of a store's partition, by its directory: ``0_1``, ``__north__/0_1``, or ``global``."""
-    return str(GLOBAL_TASK if store.is_global else TaskId(store.subtopology, partition, store.topology))
+    """The task of a store's partition, by its directory: ``0_1``, or ``global``."""
+    return str(GLOBAL_TASK if store.is_global else TaskId(store.subtopology, partition))
 
 
 def retention_of(store: StoreSpec) -> int | None:
@@ -32,4 +32,4 @@ def is_source(spec: ApplicationSpec, store: StoreSpec) -> bool:
 
     Global stores are always read completely, whatever offsets the group has committed.
     """
-    return not store.is_global and store.changelog != default_changelog(spec.application_id, store.name, store.topology)
+    return not store.is_global and store.changelog != default_changelog(spec.application_id, store.name)

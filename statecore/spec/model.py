@@ -59,7 +59,6 @@ class StoreSpec:
         retention_ms: the store's retention (history retention for versioned stores), or ``None``.
         segment_interval_ms: override of the interval derived from the retention, or ``None``.
         line: line in the spec file, for messages; not compared.
-        topology: the named topology of the store, or ``None`` (nearly always).
         reprocess: a global store filled through the application's own processor (``addGlobalStore``): its rows depend
             on that code, so only the application can rebuild it.
     """
@@ -71,7 +70,6 @@ class StoreSpec:
     retention_ms: int | None = None
     segment_interval_ms: int | None = None
     line: int = field(default=0, compare=False)
-    topology: str | None = None
     reprocess: bool = False
 
     @property
@@ -159,7 +157,7 @@ class ApplicationSpec:
         task_id = TaskId.parse(task)
         if task_id.is_global:
             return self.global_stores
-        return tuple(s for s in self.stores if (s.topology, s.subtopology) == task_id.subtopology_id)
+        return tuple(s for s in self.stores if s.subtopology == task_id.subtopology)
 
 
 def undecided_kinds(spec: ApplicationSpec) -> tuple[str, ...]:

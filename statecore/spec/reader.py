@@ -57,7 +57,7 @@ _TOP = (
     *("application_id", "bootstrap_servers", "processing_guarantee", "kafka", "kafka_connection", "spark"),
     *("transactional_state_stores", CHECKPOINT_INTERVAL, "subtopologies", "global_stores"),
 )
-_STORE = ("kind", "retention", "segment_interval", "changelog", "topology")
+_STORE = ("kind", "retention", "segment_interval", "changelog")
 _GLOBAL = ("kind", "topic", "retention", "segment_interval", "reprocess")
 _CONNECTION = re.compile(r"[\w#!()\-.:/\\]{1,200}")  # ids that Airflow accepts
 _GONE_GUARANTEES = ("exactly_once", "exactly_once_beta")
@@ -261,7 +261,6 @@ def _store_bodies(section: Node, problems: Problems) -> list[tuple[Node, str, No
 
 def _store(name: str, body: Node, subtopology: int, application_id: str, problems: Problems) -> StoreSpec:
     _refuse_unknown_keys(body, _STORE, problems)
-    topology = _legal_name(body, "topology", "the name of a named topology", problems, required=False)
     changelog = _changelog(body, problems)
     kind = _kind(body, problems)
     retention, interval = _times(body, kind, problems, required=changelog != NO_CHANGELOG)
@@ -269,11 +268,10 @@ def _store(name: str, body: Node, subtopology: int, application_id: str, problem
         name=name,
         kind=kind,
         subtopology=subtopology,
-        changelog=changelog or default_changelog(application_id, name, topology),
+        changelog=changelog or default_changelog(application_id, name),
         retention_ms=retention,
         segment_interval_ms=interval,
         line=body.line,
-        topology=topology,
     )
 
 
@@ -284,10 +282,9 @@ def _changelog(body: Node, problems: Problems) -> str | None:
     return _legal_name(body, "changelog", "the name of a topic, or none", problems, required=False)
 
 
-def default_changelog(application_id: str, store: str, topology: str | None = None) -> str:
+def default_changelog(application_id: str, store: str) -> str:
     """The changelog topic of a store (``ProcessorStateManager.storeChangelogTopic``)."""
-    prefix = f"{application_id}-{topology}" if topology else application_id
-    return f"{prefix}-{store}-changelog"
+    return f"{application_id}-{store}-changelog"
 
 
 def _global_stores(root: Node, problems: Problems) -> list[tuple[Node, StoreSpec]]:
@@ -349,11 +346,10 @@ def _duration(body: Node, key: str, problems: Problems) -> int | None:
 
 
 def _refuse_repeated_names(stores: list[tuple[Node, StoreSpec]], root: Node, problems: Problems) -> None:
-    first: dict[tuple[str | None, str], Node] = {}
+    first: dict[str, Node] = {}
     for node, store in stores:
-        name = (store.topology, store.name)
-        if name in first:
-            on_line = f" (first on line {first[name].line})" if root.line else ""
+        if store.name in first:
+            on_line = f" (first on line {first[store.name].line})" if root.line else ""
             problems.add(node, f"the store '{store.name}' is declared twice{on_line}; names are unique in a topology")
         else:
-            first[name] = node
+            first[store.name] = node

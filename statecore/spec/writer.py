@@ -48,11 +48,8 @@ def _store_fields(store: StoreSpec, application_id: str | None) -> dict[str, str
     fields = {"kind": str(store.kind)}
     if application_id is None:
         fields["topic"] = store.changelog
-    else:
-        if store.topology:
-            fields["topology"] = store.topology
-        if store.changelog != default_changelog(application_id, store.name, store.topology):
-            fields["changelog"] = store.changelog
+    elif store.changelog != default_changelog(application_id, store.name):
+        fields["changelog"] = store.changelog
     if store.retention_ms is not None:
         fields["retention"] = format_duration(store.retention_ms)
     if store.segment_interval_ms is not None:

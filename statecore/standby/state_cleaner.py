@@ -32,9 +32,6 @@ from statecore.tasks.offset_sums import TaskDirectoryState, TaskSum, read_task_s
 CLEANUP_DELAY = "state.cleanup.delay.ms"
 """Kafka Streams' setting: how long an unowned task directory stays."""
 
-DEFAULT_CLEANUP_DELAY_MS = 600_000
-"""Ten minutes, as in Kafka Streams."""
-
 
 @dataclass(frozen=True)
 class CleaningSettings:
@@ -44,7 +41,7 @@ class CleaningSettings:
         cleanup_delay_ms: ``state.cleanup.delay.ms``: minimum time since the last change of the directory.
     """
 
-    cleanup_delay_ms: int = DEFAULT_CLEANUP_DELAY_MS
+    cleanup_delay_ms: int = 600_000
 
     def __post_init__(self) -> None:
         if self.cleanup_delay_ms < 0:
@@ -54,22 +51,6 @@ class CleaningSettings:
                 action="Give milliseconds, from 0 on.",
                 setting=CLEANUP_DELAY,
             )
-
-    @classmethod
-    def from_properties(cls, properties: Mapping[str, str]) -> CleaningSettings:
-        """Read Kafka Streams' properties. Raises ``Invalid``: the delay is no number."""
-        value = properties.get(CLEANUP_DELAY)
-        if value is None:
-            return cls()
-        try:
-            return cls(int(value))
-        except ValueError as error:
-            raise Invalid(
-                f"{CLEANUP_DELAY} is {value!r}.",
-                code="setting-invalid",
-                action="Give milliseconds, from 0 on.",
-                setting=CLEANUP_DELAY,
-            ) from error
 
 
 @dataclass(frozen=True)

@@ -150,20 +150,19 @@ class TaskGroup:
     def publish(self, sums: Mapping[str, int]) -> None:
         """Publish this member's offset sums and confirm the last assignment returned by ``poll``.
 
-        Triggers a rebalance when an active task was revoked, when all warm-ups have caught up, and when a copy has
-        less than the assignment was based on.
+        Triggers a rebalance when all warm-ups have caught up, and when a copy has less than the assignment was based
+        on.
         """
         roles = {} if self._assigned is None else self._assigned.roles
-        revoked = [task for task in _tasks_in_role(self._roles, Role.ACTIVE) if roles.get(task) is not Role.ACTIVE]
         self._sums, self._roles = dict(sums), roles
-        ask = bool(revoked)
+        ask = False
         if not self._asked:
             less = self._has_less_than_assumed()
             warm = _tasks_in_role(roles, Role.WARMUP)
             ends, near = self.ends, self.assignment_settings.recovery_lag
             ready = bool(warm) and all(ends.get(task, 0) - sums.get(task, 0) <= near for task in warm)
             self._asked = less or ready
-            ask = ask or self._asked
+            ask = self._asked
         self._encode(ask=ask)
 
     def withdraw(self, task: str) -> bool:

@@ -153,7 +153,7 @@ class JournalRecovery:
         return self.staging / "tasks" / entry.task
 
     def _aside(self, entry: JournalTask) -> Path:
-        return self.staging / "aside" / entry.task.replace("/", "+")
+        return self.staging / "aside" / entry.task
 
     def _is_unchanged(self, entry: JournalTask) -> bool:
         """Whether the live directory is exactly as in the journal, or absent because the swap is half done."""
@@ -166,7 +166,6 @@ class JournalRecovery:
     def _swap(self, entry: JournalTask) -> None:
         live, staged, aside = self.directory.task_path(entry.task), self._staged(entry), self._aside(entry)
         if inode(live) is None:
-            self._make_topology(live.parent)
             staged.rename(live)
         elif not exchange(live, staged):
             live.rename(aside)
@@ -175,17 +174,6 @@ class JournalRecovery:
             staged.rename(live)
         for parent in (live.parent, staged.parent):
             sync_file(parent)
-
-    def _make_topology(self, parent: Path) -> None:
-        """Create the directory of a named topology if it is missing, atomically with owner and modes."""
-        if parent.is_dir():
-            return
-        made = self.staging / "topology"
-        remove_tree(made)
-        made.mkdir()
-        self.directory.ownership.apply(made)
-        made.rename(parent)
-        sync_file(parent.parent)
 
     def _is_valid(self, entry: JournalTask) -> bool:
         """Whether the live directory is the assembled one, or was opened by the application since."""
@@ -216,7 +204,7 @@ class JournalRecovery:
         """Make the old directory live again, or none if there was none."""
         live, staged, aside = self.directory.task_path(entry.task), self._staged(entry), self._aside(entry)
         if inode(live) == entry.new_inode:
-            discarded = self.staging / f"discarded-{entry.task.replace('/', '+')}"
+            discarded = self.staging / f"discarded-{entry.task}"
             remove_tree(discarded)
             old = next((path for path in (staged, aside) if inode(path) == entry.old_inode), None)
             if entry.old_inode is None or old is None:
@@ -226,11 +214,7 @@ class JournalRecovery:
                 old.rename(live)
         elif inode(live) is None and entry.old_inode is not None and inode(aside) == entry.old_inode:
             aside.rename(live)
-        if live.parent.is_dir():  # the directory of a named topology may not exist yet
-            sync_file(live.parent)
-            if entry.old_inode is None and live.parent != self.directory.path and not any(live.parent.iterdir()):
-                live.parent.rmdir()  # created by this placement
-                sync_file(self.directory.path)
+        sync_file(live.parent)
         return Outcome.PUT_BACK
 
     def _quarantine_old(self, entry: JournalTask) -> None:

@@ -298,14 +298,6 @@ class _TaskPlanner:
                 "task-directory-linked", "is not a real directory (a link or a file); replace it by a directory"
             )
             return False
-        above = self.live.parent  # of a named topology
-        if above.is_symlink() or (above.exists() and not above.is_dir()):
-            self._refuse(
-                "task-directory-linked",
-                f"is in {above.name}, which is not a real directory; replace it by a directory",
-                path=str(above),
-            )
-            return False
         return self.live.is_dir()
 
     def _check_rights(self) -> None:

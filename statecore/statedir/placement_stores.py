@@ -15,7 +15,7 @@ class SiblingStore:
     """A declared store of a task that this placement does not restore.
 
     Attributes:
-        task: ``0_1`` or ``__north__/0_1``; ``global`` for a global store.
+        task: ``0_1``; ``global`` for a global store.
         changelog: its changelog partition; for a global store any partition of its source topic. ``None`` if the store
             is not logged, or its topic is not decided.
         logged: whether Kafka Streams logs it. An unlogged store needs no offset, is not restored, and is created empty

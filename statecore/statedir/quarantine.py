@@ -6,7 +6,6 @@ moved into a task directory of its own, at its relative path.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +21,6 @@ _LOG = logging.getLogger(__name__)
 
 KEPT_MS = 7 * 86_400_000
 """Default retention of quarantined directories: a week."""
-
-_TOPOLOGY_END = "~"
-"""Replaces the slash after a named topology, whose names cannot contain it."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +50,6 @@ def quarantine_task(directory: StateDirectory, task: str, under: str, now_ms: in
         raise system_error(
             error, f"The task directory {source} could not be quarantined", action=RUN_AS_APPLICATION, task=task
         ) from error
-    if source.parent != directory.path:
-        with contextlib.suppress(OSError):  # the named topology has other tasks
-            source.parent.rmdir()
     return target_entry
 
 
@@ -90,7 +83,7 @@ def _place(directory: StateDirectory, task: str, under: str, now_ms: int) -> Qua
         make_directories(folder)
         sync_file(folder.parent)
     at_ms = now_ms
-    while (target := folder / f"{task.replace('/', _TOPOLOGY_END)}@{at_ms}").exists():
+    while (target := folder / f"{task}@{at_ms}").exists():
         at_ms += 1
     return Quarantined(task, target, at_ms)
 
@@ -101,7 +94,7 @@ def quarantined(directory: StateDirectory, under: str) -> list[Quarantined]:
     for path in directories_in(directory.work_path / under):
         task, at, stamp = path.name.rpartition("@")
         if at and stamp.isascii() and stamp.isdigit():
-            found.append(Quarantined(task.replace(_TOPOLOGY_END, "/"), path, int(stamp)))
+            found.append(Quarantined(task, path, int(stamp)))
     return sorted(found, key=lambda one: (one.at_ms, one.path.name))
 
 

@@ -11,7 +11,6 @@ What Kafka Streams 4.3 and later keeps there (``StateDirectory``, ``RocksDBStore
           <store>/<store>.<segment start ms>/ windows, sessions
           .checkpoint, .checkpoint_<store>    offsets outside the databases (older versions; some stores)
           <store>.position                    left over from older versions
-        __<topology>__/<subtopology>_<partition>/   the same for named topologies
         global/                               global stores, in the same two layouts
         .statecore/                           ours: staging, plans, journal. Kafka Streams ignores it, and on the same
                                               file system a move is a rename
@@ -93,13 +92,22 @@ class StateDirectory:
         return stores_in(self.task_path(task))
 
     def task_directories(self) -> list[str]:
-        """The tasks with a directory, those of named topologies included, in numeric order; without ``global``."""
+        """The tasks with a directory, in numeric order, without ``global``.
+
+        Raises:
+            Invalid: it has tasks of named topologies, an internal API of Kafka Streams.
+        """
         found: list[str] = []
         for path in directories_in(self.path):
             if _is_task(path.name):
                 found.append(path.name)
-            elif _NAMED_TOPOLOGY.fullmatch(path.name):
-                found += [f"{path.name}/{task.name}" for task in directories_in(path) if _is_task(task.name)]
+            elif _NAMED_TOPOLOGY.fullmatch(path.name) and any(_is_task(task.name) for task in directories_in(path)):
+                raise Invalid(
+                    f"{path} has tasks of a named topology.",
+                    code="named-topology-unsupported",
+                    action="Leave this directory to Kafka Streams; nothing was changed.",
+                    path=str(path),
+                )
         return sorted(found, key=lambda task: TaskId.parse(task).order)
 
     def every_task(self) -> list[str]:

@@ -24,7 +24,7 @@ class StorePlace(StoreDirectory):
     """A store of a task.
 
     Attributes:
-        task: the task's directory relative to the application's: ``0_1``, ``__north__/0_1``, or ``global``.
+        task: the task's directory relative to the application's: ``0_1``, or ``global``.
     """
 
     task: str
@@ -38,11 +38,6 @@ class StorePlace(StoreDirectory):
     def partition(self) -> int | None:
         """The partition of its task; ``None`` for a global store, which has all of them."""
         return TaskId.parse(self.task).partition
-
-    @property
-    def topology(self) -> str | None:
-        """The named topology its task belongs to, or ``None``."""
-        return TaskId.parse(self.task).topology
 
 
 def store_places(directory: StateDirectory) -> list[StorePlace]:
@@ -140,9 +135,8 @@ def guarantee_of(spec: ApplicationSpec | None, given: ProcessingGuarantee | None
 
 def declared_at(spec: ApplicationSpec | None, task: str, store: str) -> StoreSpec | None:
     """The declaration of a store of a task, or of a global store; ``None`` if it is not declared."""
-    topology, is_global = TaskId.parse(task).topology, task == GLOBAL
-    declared = () if spec is None else spec.global_stores if is_global else spec.stores
-    return next((one for one in declared if (one.topology, one.name) == (topology, store)), None)
+    declared = () if spec is None else spec.global_stores if task == GLOBAL else spec.stores
+    return next((one for one in declared if one.name == store), None)
 
 
 def changelog_at(application_id: str, task: str, store: str, declared: StoreSpec | None) -> str:
@@ -153,7 +147,7 @@ def changelog_at(application_id: str, task: str, store: str, declared: StoreSpec
     """
     if declared is not None and declared.changelog != UNKNOWN_CHANGELOG:
         return "" if declared.changelog == NO_CHANGELOG else declared.changelog
-    return "" if task == GLOBAL else default_changelog(application_id, store, TaskId.parse(task).topology)
+    return "" if task == GLOBAL else default_changelog(application_id, store)
 
 
 def suggest_names(wanted: str, known: Iterable[str]) -> str:
@@ -179,18 +173,15 @@ def _is_application(state_dir: Path, path: Path) -> bool | None:
 _SUFFIX = "-changelog"
 
 
-def changelog_owner(
-    topic: str, application_id: str, stores: Iterable[str], topology: str | None = None
-) -> tuple[str, str] | None:
+def changelog_owner(topic: str, application_id: str, stores: Iterable[str]) -> tuple[str, str] | None:
     """Application id and store of a changelog that belongs to another application; ``None`` if it does not.
 
-    Kafka Streams names it ``<application.id>-<store>-changelog``, with a named topology's name before the store's
-    (``ProcessorStateManager.storeChangelogTopic``). The longest matching store name wins: ``orders-v2-day-changelog``
-    belongs to ``orders`` only if that has a store ``v2-day`` or a topology ``v2``, else to ``orders-v2``.
+    Kafka Streams names it ``<application.id>-<store>-changelog`` (``ProcessorStateManager.storeChangelogTopic``). The
+    longest matching store name wins: ``orders-v2-day-changelog`` belongs to ``orders`` only if that has a store
+    ``v2-day``, else to ``orders-v2``.
     """
-    own = {application_id, f"{application_id}-{topology}" if topology else application_id}
     for store in sorted(stores, key=len, reverse=True):
         owner = topic.removesuffix(f"-{store}{_SUFFIX}")
         if owner not in ("", topic):
-            return None if owner in own else (owner, store)
+            return None if owner == application_id else (owner, store)
     return None

@@ -222,7 +222,7 @@ def declared_stores(spec: ApplicationSpec | None, task: str) -> list[StoreSpec]:
 def _changelog(application_id: str, store: StoreSpec) -> TopicPartition:
     if store.changelog != UNKNOWN_CHANGELOG:
         return TopicPartition(store.changelog, 0)
-    return TopicPartition(default_changelog(application_id, store.name, store.topology), 0)
+    return TopicPartition(default_changelog(application_id, store.name), 0)
 
 
 @dataclass
@@ -301,7 +301,7 @@ class _TaskReader:
     def _undeclared(self, found: Sequence[StoreDirectory], is_open: bool) -> list[StoreSum]:
         stores, claimed = [], set()
         for place in found:
-            topic = default_changelog(self.directory.application_id, place.store, TaskId.parse(self.task).topology)
+            topic = default_changelog(self.directory.application_id, place.store)
             changelog = TopicPartition(topic, self.partition or 0)
             summed, on_disk = self._store(place, changelog, True, is_open, why_partially_deleted(place))
             if on_disk is not None and on_disk.keeps_no_offset:
@@ -369,7 +369,7 @@ class _TaskReader:
         """The other application whose changelogs the task has offsets of, if any."""
         declared = {_changelog(self.directory.application_id, one).topic for one in self.declared.values()}
         for topic in sorted((self.topics | {at.topic for at in self.file}) - declared):
-            owner = changelog_owner(topic, self.directory.application_id, names, TaskId.parse(self.task).topology)
+            owner = changelog_owner(topic, self.directory.application_id, names)
             if owner is not None:
                 return f"the application {owner[0]} (its store {owner[1]})"
         return None

@@ -13,7 +13,7 @@ class Task(Protocol):
 
     @property
     def name(self) -> str:
-        """Kafka Streams' task id, which is its directory: ``0_1``, or ``__north__/0_1`` in a named topology."""
+        """Kafka Streams' task id, which is its directory: ``0_1``."""
 
     def offsets(self) -> Mapping[TopicPartition, int]:
         """The last applied offset of each changelog; absent, or -4, where unknown."""

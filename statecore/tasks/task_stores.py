@@ -56,7 +56,7 @@ from statecore.tasks.task_offsets import MeantFor
 def tasks_of(spec: ApplicationSpec, partitions: Mapping[str, int]) -> list[str]:
     """The tasks that have a store for a standby, in numeric order."""
     found = {
-        task_of(store, partition): (store.topology or "", store.subtopology, partition)
+        task_of(store, partition): (store.subtopology, partition)
         for store in spec.stores
         if store.is_restorable
         for partition in range(partitions.get(store.changelog, 0))
@@ -144,7 +144,7 @@ class TaskStores:
 
     @property
     def name(self) -> str:
-        """The task id: ``0_1``, or ``__north__/0_1``."""
+        """The task id: ``0_1``."""
         return self._name
 
     @property

@@ -477,20 +477,3 @@ PROCESSED = KindsApplication(
     _global_feed,
 )
 """A global table beside a global store that the application fills by a processor."""
-
-NAMED = {
-    "orders": KindsApplication(
-        "orders",
-        (
-            KindCase("timestamped-key-value", "latest", _table("latest"), replace(_ROWS, topology="orders")),
-            KindCase("session", "visits", _sessions("visits"), replace(_SESSIONS, topology="orders"), _RETAINED),
-        ),
-        lambda base, partitions: [one for one in feed(base, partitions) if one[0] == EVENTS],
-    ),
-    "clicks": KindsApplication(
-        "clicks",
-        (KindCase("timestamped-window", "counts", _put_counts, replace(_WINDOWS, topology="clicks"), _RETAINED),),
-        lambda base, partitions: [one for one in feed(base, partitions) if one[0] == PUTS],
-    ),
-}
-"""Topologies for one application of named topologies, each with topics of its own."""

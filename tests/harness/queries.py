@@ -57,7 +57,6 @@ class StoreQuery:
             older than the retention is still answered or not, by what the running application has seen.
         keys: the keys that a versioned store is asked for.
         moments: times (ms) as of which a versioned store is asked for each key, besides.
-        topology: the named topology it lives in.
     """
 
     timestamped: bool
@@ -68,7 +67,6 @@ class StoreQuery:
     since: int = 0
     keys: tuple[bytes, ...] = ()
     moments: tuple[int, ...] = ()
-    topology: str | None = None
 
 
 def rows(jvm: StreamsJvm, streams: Any, store: str, partition: int | None, query: StoreQuery) -> list[Row]:
@@ -128,11 +126,7 @@ def values_of(
 
 def _opened(jvm: StreamsJvm, streams: Any, store: str, partition: int | None, query: StoreQuery) -> Any:
     kafka_streams = jvm.jvm.org.apache.kafka.streams
-    if query.topology is None:
-        parameters = kafka_streams.StoreQueryParameters.fromNameAndType(store, _type(jvm, query))
-    else:
-        named = kafka_streams.processor.internals.namedtopology.NamedTopologyStoreQueryParameters
-        parameters = named.fromNamedTopologyAndStoreNameAndType(query.topology, store, _type(jvm, query))
+    parameters = kafka_streams.StoreQueryParameters.fromNameAndType(store, _type(jvm, query))
     return streams.store(parameters if partition is None else parameters.withPartition(partition))
 
 

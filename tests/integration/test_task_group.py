@@ -17,7 +17,7 @@ import pytest
 
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Fenced, Invalid, Retryable, StatecoreError
-from statecore.standby.assignment.model import AssignmentSettings, Role
+from statecore.standby.assignment.model import AssignmentSettings
 from statecore.standby.assignment.protocol import VERSION
 from statecore.standby.task_group import AssignmentResult, GroupSettings, TaskGroup
 from tests.harness import topics
@@ -385,22 +385,6 @@ def test_a_task_that_is_new_is_given_to_somebody(fleet: Fleet) -> None:
     wait(lambda: shared(a, b), a, b)
     ends["0_6"] = 1_000
     wait(lambda: "0_6" in {**a.given, **b.given}, a, b)
-
-
-def test_an_active_task_is_given_up_before_another_member_has_it(fleet: Fleet) -> None:
-    settings = AssignmentSettings(replicas=1, recovery_lag=10, max_warmups=6, with_active=True)
-    held: dict[str, set[str]] = {}
-    a = fleet.member("a", assignment=settings)
-    wait(lambda: len(a.given) == 6, a)
-    b = fleet.member("b", assignment=settings)
-
-    def balanced() -> bool:
-        held.update({name: set(one.seen[-1].tasks(Role.ACTIVE)) if one.seen else set() for name, one in pairs})
-        assert not held["a"] & held["b"]
-        return len(held["a"]) == len(held["b"]) == 3
-
-    pairs = (("a", a), ("b", b))
-    wait(balanced, a, b)
 
 
 @pytest.mark.full

@@ -50,7 +50,7 @@ def _undecided(spec: ApplicationSpec) -> list[Finding]:
 
 def _absent(spec: ApplicationSpec, places: Sequence[StorePlace], context: CheckContext) -> list[Finding]:
     seen = {(place.task, place.store) for place in places}
-    named = {(place.topology, place.store) for place in places}
+    named = {place.store for place in places}
     severity = context.without_offset(Severity.WARNING)
     found = []
     for store in (*spec.stores, *spec.global_stores):
@@ -62,7 +62,7 @@ def _absent(spec: ApplicationSpec, places: Sequence[StorePlace], context: CheckC
         for task in missing:
             text = f"{what} in {shortened_list(missing, 5)}"
             found.append(Finding("store-absent", text, severity, task, store.name, repair=Repair.REBUILD))
-        if not tasks and (store.topology, store.name) not in named:
+        if not tasks and store.name not in named:
             what += ", and none of its tasks is here"
             found.append(Finding("store-absent", what, Severity.WARNING, store=store.name))
     return found
@@ -72,27 +72,27 @@ def _tasks_of(store: StoreSpec, places: Sequence[StorePlace]) -> set[str]:
     return {
         place.task
         for place in places
-        if place.topology == store.topology and place.subtopology == store.subtopology
+        if place.subtopology == store.subtopology
         if place.partition is None or place.task == task_of(store, place.partition)
     }
 
 
 def _undeclared(spec: ApplicationSpec, places: Sequence[StorePlace]) -> list[Finding]:
     every = (*spec.stores, *spec.global_stores)
-    subtopologies = {(store.topology, store.subtopology) for store in every}
-    names = {(store.topology, store.name) for store in every}
-    at_home = {(store.topology, store.subtopology, store.name) for store in every}
+    subtopologies = {store.subtopology for store in every}
+    names = {store.name for store in every}
+    at_home = {(store.subtopology, store.name) for store in every}
     found: dict[tuple[str, str], Finding] = {}
     for place in places:
-        if (place.topology, place.store) not in names:
+        if place.store not in names:
             if not place.databases and has_custom(spec, place.task):
                 continue  # files of the custom store
             what = f"{place.store} has a directory and is not declared"
             found["", place.store] = Finding("store-undeclared", what, Severity.WARNING, store=place.store)
-        elif (place.topology, place.subtopology) not in subtopologies:
+        elif place.subtopology not in subtopologies:
             what = f"{place.task} is a task of the subtopology {place.subtopology}, of which no store is declared"
             found[place.task, ""] = Finding("task-undeclared", what, Severity.WARNING, place.task)
-        elif (place.topology, place.subtopology, place.store) not in at_home:
+        elif (place.subtopology, place.store) not in at_home:
             what = f"{place.store} has a directory in {place.task} and is declared for another subtopology"
             found[place.task, place.store] = Finding(
                 "store-undeclared", what, Severity.WARNING, place.task, place.store

@@ -168,9 +168,9 @@ def _of_others(
 ) -> list[tuple[StoreView, list[TopicPartition]]]:
     """Stores without an offset, with entries of another application's changelog for that store name."""
     found: dict[str, list[TopicPartition]] = {}
-    names, topology = [store.store for store in stores], TaskId.parse(task.task).topology
+    names = [store.store for store in stores]
     for part in sorted(task.checkpoint.offsets):
-        if other := changelog_owner(part.topic, context.application_id, names, topology):
+        if other := changelog_owner(part.topic, context.application_id, names):
             found.setdefault(other[1], []).append(part)
     return [
         (store, found[store.store])

@@ -64,8 +64,7 @@ def _foreign(store: StoreView, context: CheckContext) -> list[Finding]:
     topic = context.changelog_of(store) if store.has_decided_changelog else None  # topic prefixes are configurable
     strange = [one for one in store.offsets if one.partition != partition or one.topic != (topic or one.topic)]
     if topic is None:
-        of = (context.application_id, (store.store,), TaskId.parse(store.task).topology)
-        strange += [one for one in store.offsets if changelog_owner(one.topic, *of)]
+        strange += [one for one in store.offsets if changelog_owner(one.topic, context.application_id, (store.store,))]
     if not strange:
         return []
     return [foreign(store, strange, context)] if len(set(strange)) == len(store.offsets) else _segments(store, strange)

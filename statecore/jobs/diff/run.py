@@ -163,13 +163,13 @@ class _Diff:
         keys = [key for key in keys if key not in left_out]
         self._check_named(keys, left_out)
         mine, theirs = self._standings(here, spec), self._standings(there, spec)
-        kinds: dict[tuple[str | None, str], StoreKind] = {}
+        kinds: dict[str, StoreKind] = {}
         tasks_made = []
         for number, key in enumerate(keys):
             places = [found for found in (here.get(key), there.get(key)) if found is not None]
-            name = places[0].topology, places[0].store
+            name = places[0].store
             if name not in kinds:
-                kinds[name] = self._kind(name[1], [*_of_store(here, name), *_of_store(there, name)], spec)
+                kinds[name] = self._kind(name, [*_of_store(here, name), *_of_store(there, name)], spec)
             tasks_made.append(
                 DiffTask(
                     number,
@@ -287,8 +287,8 @@ def _spec_of(request: DiffRequest) -> ApplicationSpec | None:
     return spec
 
 
-def _of_store(places: Mapping[Key, StorePlace], name: tuple[str | None, str]) -> list[StorePlace]:
-    return [place for place in places.values() if (place.topology, place.store) == name]
+def _of_store(places: Mapping[Key, StorePlace], name: str) -> list[StorePlace]:
+    return [place for place in places.values() if place.store == name]
 
 
 def _side(place: StorePlace | None, standing: StartupOffsets) -> DiffSide:

@@ -11,11 +11,7 @@ from statecore.statedir.store_places import changelog_owner
 
 
 def of_another(
-    application_id: str,
-    stores: Iterable[str],
-    offsets: Iterable[TopicPartition],
-    spec: ApplicationSpec | None,
-    topology: str | None = None,
+    application_id: str, stores: Iterable[str], offsets: Iterable[TopicPartition], spec: ApplicationSpec | None
 ) -> tuple[Reason, ...]:
     """Reasons why a task's directory belongs to another application: its offsets are of that one's changelogs.
 
@@ -27,7 +23,7 @@ def of_another(
     names = {*stores, *(store.name for store in known)}
     found: dict[str, str] = {}
     for topic in sorted({partition.topic for partition in offsets} - declared):
-        if other := changelog_owner(topic, application_id, names, topology):
+        if other := changelog_owner(topic, application_id, names):
             found.setdefault(other[0], topic)
     return tuple(
         Reason(

@@ -29,7 +29,6 @@ from statecore.conversion import StoreConversion, TaskConversion, plan_conversio
 from statecore.errors import Corrupted, Invalid, NotFound, Reason
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.formats.releases import CHECKPOINT_FILE, RELEASES
-from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.attempt import Attempt, utc_now
 from statecore.jobs.directory_change import DirectoryChange, declared_in, directory_of
@@ -208,7 +207,7 @@ class _Migration(DirectoryChange):
         for store in plan.stores:
             content.extend(store.offsets)
         names = {place.store for place in store_places(self.directory)}
-        return of_another(self.request.application_id, names, content, self.declared, TaskId.parse(plan.task).topology)
+        return of_another(self.request.application_id, names, content, self.declared)
 
     def _exactly_once(self) -> bool | None:
         guarantee = guarantee_of(self.declared, self.request.processing_guarantee)
@@ -234,7 +233,7 @@ class _Migration(DirectoryChange):
         work = []
         for plan in todo:
             exchange.keep(plan.task, plan.moved)
-            done = exchange.staging / f"{plan.task.replace('/', '+')}.done"
+            done = exchange.staging / f"{plan.task}.done"
             work.append(ConvertTask(plan, str(exchange.copy(plan.task)), str(done)))
             self.progress.advance()
         self.progress.done()

@@ -77,8 +77,7 @@ def _logged_after_all(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan
     found = {
         store.name: topic
         for store in _of_rebuilt_tasks(spec, plan)
-        if not store.is_logged
-        and (topic := default_changelog(spec.application_id, store.name, store.topology)) in there
+        if not store.is_logged and (topic := default_changelog(spec.application_id, store.name)) in there
     }
     if not found:
         return []
@@ -117,7 +116,7 @@ def undeclared_changelogs(cluster: Cluster, spec: ApplicationSpec) -> list[str]:
     """Topics named like a changelog of the application that belong to no declared store."""
     declared = {store.changelog for store in (*spec.stores, *spec.global_stores)}
     unlogged = [store for store in spec.stores if not store.is_logged]  # they have a note of their own
-    declared |= {default_changelog(spec.application_id, one.name, one.topology) for one in unlogged}
+    declared |= {default_changelog(spec.application_id, one.name) for one in unlogged}
     return [
         topic
         for topic in cluster.list_topics()
@@ -134,7 +133,7 @@ def contradictions(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan) -
     own = {
         store.name: store.changelog
         for store in spec.stores
-        if store.changelog == default_changelog(spec.application_id, store.name, store.topology)
+        if store.changelog == default_changelog(spec.application_id, store.name)
     }
     kinds = {part.store: part.kind for part in plan.partitions if own.get(part.store) == part.topic}
     topics = cluster.describe_topics(sorted(own[store] for store in kinds))

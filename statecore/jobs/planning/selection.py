@@ -132,10 +132,6 @@ def _listed(stores: Sequence[StoreSpec]) -> str:
     return ", ".join(f"store {store.name!r} (line {store.line})" for store in stores)
 
 
-Subtopology = tuple[str | None, int]
-"""A named topology (nearly always ``None``) and the number of a subtopology in it; -1 for global stores."""
-
-
 def check_partitions(
     stores: Sequence[StoreSpec], topics: Mapping[str, TopicDescription], partitions: Sequence[int] = ()
 ) -> dict[StoreSpec, tuple[int, ...]]:
@@ -144,16 +140,17 @@ def check_partitions(
     All changelogs of a subtopology must have the same number of partitions. A global store has all partitions of its
     topic.
     """
-    groups: dict[Subtopology, list[StoreSpec]] = defaultdict(list)
+    groups: dict[int, list[StoreSpec]] = defaultdict(list)
     for store in stores:
         if not store.is_global:
-            groups[store.topology, store.subtopology].append(store)
-    for (topology, number), members in groups.items():
+            groups[store.subtopology].append(store)
+    for number, members in groups.items():
         counts = {store.changelog: topics[store.changelog].partitions for store in members}
         if len(set(counts.values())) > 1:
             raise Invalid(
-                f"The changelogs of subtopology {number}{f' of {topology}' if topology else ''} differ in their number"
-                " of partitions: " + ", ".join(f"{topic} has {count}" for topic, count in sorted(counts.items())) + ".",
+                f"The changelogs of subtopology {number} differ in their number of partitions: "
+                + ", ".join(f"{topic} has {count}" for topic, count in sorted(counts.items()))
+                + ".",
                 code="partition-count-mismatch",
                 action="Correct the subtopology of these stores in the spec, or the topic that was created by hand.",
                 subtopology=number,

@@ -1,4 +1,4 @@
-"""Assigns tasks to members, for groups of standbys and of active tasks; after KIP-441 (HighAvailabilityTaskAssignor).
+"""Assigns standby tasks to members, after KIP-441 (HighAvailabilityTaskAssignor).
 
 First the **targets** are computed: copies balanced by capacity, preferably at members that are caught up, then at those
 with little to read, then where they are (`balance.py`). Then the part of it that is possible **now**: while a target
@@ -22,7 +22,6 @@ from statecore.standby.assignment.model import NO_COPY, Assignment, AssignmentSe
 Targets = dict[str, set[int]]
 """Task → indexes of its target members in the sorted list."""
 
-_NOWHERE: set[int] = set()
 # Each criterion outweighs all later ones, also in a difference of two costs.
 _MOST_LAG = 1 << 40
 _MOVE = 1 << 42
@@ -49,22 +48,15 @@ def assign(
     if not members:
         return Assignment({}, short=frozenset(tasks), errors=errors)
     round_ = _Round(members, ends, settings, is_late)
-    actives: Targets = {}
-    if settings.with_active:
-        actives = round_.targets(tasks, 1, {}, active=True)
-    standbys = round_.targets(tasks, settings.replicas, actives, active=False)
+    targets = round_.targets(tasks)
     for task in tasks:
-        round_.resolve_active(task, actives.get(task, set()), standbys[task])
-    for task in tasks:
-        round_.resolve_standbys(task, standbys[task])
+        round_.resolve(task, targets[task])
     round_.warm_up()
-    wanted = settings.replicas + settings.with_active
     placed = zip(members, round_.roles, strict=True)
     return Assignment(
         {member.id: Placement(dict(sorted(roles.items()))) for member, roles in placed},
         probing=bool(round_.wanted) or round_.was_late,
-        follow_up=frozenset(round_.withheld),
-        short=frozenset(task for task in tasks if len(standbys[task]) + len(actives.get(task, ())) < wanted),
+        short=frozenset(task for task in tasks if len(targets[task]) < settings.replicas),
         errors=errors,
     )
 
@@ -82,46 +74,43 @@ class _Round:
     def __post_init__(self) -> None:
         self.roles: list[dict[str, Role]] = [{} for _ in self.members]
         self.wanted: list[tuple[str, int]] = []
-        self.withheld: set[str] = set()
         self._holders: dict[str, list[int]] = {task: [] for task in self.ends}
         for at, member in enumerate(self.members):
             for task in member.copies:
                 if task in self._holders:
                     self._holders[task].append(at)
 
-    def costs(self, tasks: Sequence[str], active: bool) -> Numbers:
+    def costs(self, tasks: Sequence[str]) -> Numbers:
         """Cost of each task (rows) at each member (columns)."""
-        kept = Role.ACTIVE if active else Role.STANDBY
         found = np.empty((len(tasks), len(self.members)), np.int64)
         for row, task in zip(found, tasks, strict=True):
             end, holders = self.ends[task], self._holders[task]
-            row[:] = self.cost(NO_COPY, end, kept)
-            row[holders] = [self.cost(self.members[at].copies[task], end, kept) for at in holders]
+            row[:] = self.cost(NO_COPY, end)
+            row[holders] = [self.cost(self.members[at].copies[task], end) for at in holders]
         return found
 
-    def cost(self, copy: Copy, end: int, kept: Role) -> int:
-        """Cost of placing a copy at a member that has this copy of it; ``kept`` is the role that counts as not moved.
+    def cost(self, copy: Copy, end: int) -> int:
+        """Cost of placing a copy at a member that has this copy of it.
 
         In order: whether it is caught up, the magnitude of its lag, whether it moves, its lag.
         """
         role, lag, recovered = copy.role, copy.lag(end), self.settings.recovery_lag
-        move = 0 if role is kept else 2 * _MOVE if role is Role.ON_DISK else _MOVE
+        move = 0 if role is Role.STANDBY else 2 * _MOVE if role is Role.ON_DISK else _MOVE
         if lag <= recovered:
             return move
         magnitude = (lag // max(1, recovered)).bit_length()
         return _BEHIND + magnitude * _MAGNITUDE + move + min(lag, _MOST_LAG)
 
-    def targets(self, tasks: Sequence[str], copies: int, taken: Targets, *, active: bool) -> Targets:
+    def targets(self, tasks: Sequence[str]) -> Targets:
         """Balanced target members of each task."""
         hosts = {host: number for number, host in enumerate(sorted({member.host for member in self.members}))}
-        every = copies + (1 if taken else 0)
         # With more copies than hosts some must share a host, but none holds more than necessary.
-        on_a_host = -(-every // len(hosts))
+        on_a_host = -(-self.settings.replicas // len(hosts))
         shape = Shape(
             [hosts[member.host] for member in self.members], [member.capacity for member in self.members], on_a_host
         )
-        spread = Balance(shape, self.costs(tasks, active), [taken.get(task, _NOWHERE) for task in tasks])
-        spread.start(copies)
+        spread = Balance(shape, self.costs(tasks))
+        spread.start(self.settings.replicas)
         self.was_late |= not spread.even_out(self.is_late)
         return dict(zip(tasks, spread.members(), strict=True))
 
@@ -136,26 +125,9 @@ class _Round:
         lags = [(other, self.lag(task, other)) for other in self._holders[task]]
         return [other for other, better in lags if lag - better > recovered or better <= recovered]
 
-    def resolve_active(self, task: str, target: set[int], standbys: set[int]) -> None:
-        """Activate a task at its target, or at a better copy until the target has caught up."""
-        for at in target:
-            better = self.better(task, at)
-            here = at
-            if better:
-                here = min(better, key=lambda other: (*self._rank(task, other), other not in standbys, other))
-                self.wanted.append((task, at))
-            active_at = {other for other in self._holders[task] if self.members[other].copy(task).role is Role.ACTIVE}
-            if active_at - {here}:  # never active at two members: it is revoked first
-                self.withheld.add(task)
-                self.roles[here][task] = Role.STANDBY
-            else:
-                self.roles[here][task] = Role.ACTIVE
-
-    def resolve_standbys(self, task: str, target: set[int]) -> None:
-        """Place standbys at targets, or for each target that has to wait at a better copy elsewhere."""
+    def resolve(self, task: str, target: set[int]) -> None:
+        """Place copies at targets, or for each target that has to wait at a better copy elsewhere."""
         for at in sorted(target):
-            if task in self.roles[at]:
-                continue
             free = [other for other in self.better(task, at) if other not in target and task not in self.roles[other]]
             if free:
                 here = min(free, key=lambda other: (*self._rank(task, other), other))

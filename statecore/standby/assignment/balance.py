@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statecore.extras.pipeline
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -39,10 +39,9 @@ class Balance:
     Args:
         shape: the members.
         costs: cost of a copy of each task at each member.
-        taken: members that have a copy of each task already; it stays there and counts for no balance.
     """
 
-    def __init__(self, shape: Shape, costs: Numbers, taken: Sequence[Collection[int]]) -> None:
+    def __init__(self, shape: Shape, costs: Numbers) -> None:
         self._costs = costs
         self._host = np.array(shape.hosts, np.int64)
         self._capacity = np.array(shape.capacities, np.float64)
@@ -51,9 +50,6 @@ class Balance:
         self._has_copy = np.zeros(costs.shape, np.bool_)
         self._on_host = np.zeros((len(costs), int(self._host.max(initial=0)) + 1), np.int64)
         self._copies: list[tuple[int, int]] = []
-        for task, members in enumerate(taken):
-            for at in members:
-                self._put(task, at)
 
     def start(self, copies: int) -> None:
         """Place copies of every task at its cheapest members; tasks that cost nothing anywhere else choose first."""

@@ -80,7 +80,7 @@ def decide(
         for task, role in assignment.members[one.id].roles.items():
             had = one.copy(task)
             # A copy that was not opened yet may turn out to be unusable.
-            if role in (Role.STANDBY, Role.ACTIVE) and had.role is not Role.ON_DISK:
+            if role is Role.STANDBY and had.role is not Role.ON_DISK:
                 owned.setdefault(task, []).append(had.sum)
     for one in taking_part:
         roles = assignment.members[one.id].roles

@@ -28,7 +28,6 @@ class Role(IntEnum):
     WARMUP = 1
     """It brings a copy up to date that will replace another one."""
     STANDBY = 2
-    ACTIVE = 3
 
 
 @dataclass(frozen=True)
@@ -36,39 +35,22 @@ class AssignmentSettings:
     """Assignment settings with Kafka Streams' defaults, except ``replicas``, which is 0 there.
 
     Attributes:
-        replicas: ``num.standby.replicas``: copies of each task, not counting an active one.
+        replicas: ``num.standby.replicas``: copies of each task.
         recovery_lag: ``acceptable.recovery.lag``: a copy with at most this lag in records counts as caught up.
         max_warmups: ``max.warmup.replicas``: warm-ups at a time over all members.
         probing_interval_ms: ``probing.rebalance.interval.ms``: interval of checks whether warm-ups have caught up.
-        with_active: whether each task has an active copy besides the standbys.
     """
 
     replicas: int = 1
     recovery_lag: int = 10_000
     max_warmups: int = 2
     probing_interval_ms: int = 600_000
-    with_active: bool = False
 
     def __post_init__(self) -> None:
-        _at_least(NUM_STANDBY_REPLICAS, self.replicas, 0 if self.with_active else 1)
+        _at_least(NUM_STANDBY_REPLICAS, self.replicas, 1)
         _at_least(ACCEPTABLE_RECOVERY_LAG, self.recovery_lag, 0)
         _at_least(MAX_WARMUP_REPLICAS, self.max_warmups, 1)
         _at_least(PROBING_REBALANCE_INTERVAL, self.probing_interval_ms, 1)
-
-    @classmethod
-    def from_properties(cls, properties: Mapping[str, str | int], *, with_active: bool = False) -> AssignmentSettings:
-        """Read an application's properties; missing ones have their defaults.
-
-        A standby group has one copy of each task even with ``num.standby.replicas=0``.
-        """
-        replicas = _whole(properties, NUM_STANDBY_REPLICAS, 0 if with_active else cls.replicas)
-        return cls(
-            replicas=replicas if with_active or replicas else cls.replicas,
-            recovery_lag=_whole(properties, ACCEPTABLE_RECOVERY_LAG, cls.recovery_lag),
-            max_warmups=_whole(properties, MAX_WARMUP_REPLICAS, cls.max_warmups),
-            probing_interval_ms=_whole(properties, PROBING_REBALANCE_INTERVAL, cls.probing_interval_ms),
-            with_active=with_active,
-        )
 
 
 @dataclass(frozen=True)
@@ -84,8 +66,8 @@ class Copy:
     role: Role = Role.ON_DISK
 
     def lag(self, end: int) -> int:
-        """Lag in records; 0 for an active copy, which writes the changelog itself."""
-        return 0 if self.role is Role.ACTIVE else max(0, end - self.sum)
+        """Lag in records."""
+        return max(0, end - self.sum)
 
 
 NO_COPY = Copy()
@@ -136,31 +118,14 @@ class Assignment:
     Attributes:
         members: placement by member id, one for every member.
         probing: whether warm-ups are in progress, so that a probing rebalance has to follow.
-        follow_up: active tasks that were revoked and have no active member until the old one has closed them.
         short: tasks with fewer copies than wanted, because there are too few members or hosts.
         errors: tasks of members that the application does not have, with the reason; they stay on disk, not followed.
     """
 
     members: Mapping[str, Placement]
     probing: bool = False
-    follow_up: frozenset[str] = frozenset()
     short: frozenset[str] = frozenset()
     errors: Mapping[str, str] = field(default_factory=dict)
-
-
-def _whole(properties: Mapping[str, str | int], name: str, otherwise: int) -> int:
-    value = properties.get(name, otherwise)
-    try:
-        if isinstance(value, bool) or not isinstance(value, str | int):
-            raise ValueError
-        return int(value)
-    except ValueError as error:
-        raise Invalid(
-            f"{name} is {value!r}, which is no number.",
-            code="setting-invalid",
-            action="Give a whole number.",
-            setting=name,
-        ) from error
 
 
 def _at_least(name: str, value: int, least: int) -> None:

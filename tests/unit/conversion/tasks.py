@@ -98,17 +98,13 @@ def declared(
     application_id: str,
     stores: Mapping[str, tuple[StoreKind, str]] | None = None,
     global_stores: Mapping[str, tuple[StoreKind, str]] | None = None,
-    *,
-    topology: str | None = None,
 ) -> ApplicationSpec:
     """A spec of stores of subtopology 0, each with its kind and changelog."""
     return ApplicationSpec(
         application_id,
         "",
         ProcessingGuarantee.EXACTLY_ONCE_V2,
-        tuple(
-            StoreSpec(name, kind, 0, changelog, topology=topology) for name, (kind, changelog) in (stores or {}).items()
-        ),
+        tuple(StoreSpec(name, kind, 0, changelog) for name, (kind, changelog) in (stores or {}).items()),
         tuple(StoreSpec(name, kind, -1, topic) for name, (kind, topic) in (global_stores or {}).items()),
     )
 

@@ -115,12 +115,11 @@ def test_a_store_of_the_application_s_own_making_is_no_database(tmp_path: Path) 
 
 
 def test_changelogs_are_named_by_the_spec_else_as_kafka_streams_names_them(tmp_path: Path) -> None:
-    for task in ("0_1", "__north__/0_1", "global"):
+    for task in ("0_1", "global"):
         write_database(tmp_path / task / "rocksdb" / "a", {"default": [(b"k", b"v")], "offsets": offsets("t", 1, 5)})
     spec = declared("app", {"a": (KIND.KEY_VALUE, "table")}, {"a": (KIND.KEY_VALUE, "prices")})
     for task, named, with_spec in (
         ("0_1", "app-a-changelog", "table"),
-        ("__north__/0_1", "app-north-a-changelog", "app-north-a-changelog"),
         ("global", "", "prices"),
     ):
         (found,) = inspect_task(task, tmp_path / task, "app", None, DOWN).stores

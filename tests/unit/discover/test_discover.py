@@ -474,30 +474,6 @@ def test_a_global_store_that_user_code_fills_is_marked(source, processor, store,
     assert read_spec(spec_to_yaml(spec, notes=notes.beside)) == spec
 
 
-def make_named(state_dir: Path, *names: tuple[str, str]) -> dict[str, dict[str, str]]:
-    for topology, store in names:
-        topic = TopicPartition(f"app-{topology}-{store}-changelog", 0)
-        make_store(state_dir / f"app/__{topology}__/0_0/rocksdb/{store}", StoreKind.TIMESTAMPED_KEY_VALUE, topic)
-    return {f"app-{topology}-{store}-changelog": COMPACT for topology, store in names}
-
-
-def test_stores_of_named_topologies_keep_their_topology(tmp_path):
-    topics = make_named(tmp_path, ("north", "counts"), ("south", "totals"))
-    spec, _ = discover(FakeCluster(topics), "app", state_dir=tmp_path)
-    assert [(store.topology, store.changelog) for store in spec.stores] == [
-        ("north", "app-north-counts-changelog"),
-        ("south", "app-south-totals-changelog"),
-    ]
-    assert read_spec(spec_to_yaml(spec)) == spec
-
-
-def test_stores_of_one_name_in_two_named_topologies_do_not_overwrite_each_other_silently(tmp_path):
-    topics = make_named(tmp_path, ("north", "counts"), ("south", "counts"))
-    spec, notes = discover(FakeCluster(topics), "app", state_dir=tmp_path)
-    assert [(store.topology, store.name) for store in spec.stores] == [("north", "counts")]
-    assert any("counts of topology south" in line for line in notes.general)
-
-
 def test_a_store_of_no_known_class_stays_undecided_and_says_why(tmp_path):
     make_families(tmp_path / "app/0_0/rocksdb/s", "offsets", "somethingNew")
     spec, notes = discover(FakeCluster({"app-s-changelog": COMPACT}), "app", state_dir=tmp_path)

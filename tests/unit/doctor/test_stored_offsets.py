@@ -97,11 +97,6 @@ def test_what_is_declared_is_asked_for_where_the_store_says_nothing(tmp_path: Pa
     assert not one.is_source("app-s-changelog")
 
 
-def test_of_a_named_topology_the_changelog_has_its_name(tmp_path: Path) -> None:
-    written(tmp_path, "__north__/0_1", offset=7)
-    assert said(tmp_path)["__north__/0_1", "s"].usual == "app-north-s-changelog"
-
-
 def test_segments_lie_where_they_are_and_the_newest_ones_offset_counts(tmp_path: Path) -> None:
     made = write_golden(tmp_path / "app", "timestamped-window")
     (one,) = said(tmp_path).values()

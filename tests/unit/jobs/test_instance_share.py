@@ -21,8 +21,6 @@ def test_instances_share_all_tasks_evenly_and_none_twice(count: int) -> None:
 
 def test_a_share_is_in_order_whatever_order_the_tasks_had() -> None:
     assert share(reversed(TASKS))[0] == tuple(TASKS)
-    named = ["__b__/0_1", "__a__/0_1", "__a__/0_0"]
-    assert share(named, instance=Instance(1, 2)) == (("__a__/0_1", "__b__/0_1"), ())
 
 
 def test_named_tasks_are_taken_and_those_that_do_not_exist_told() -> None:

@@ -46,7 +46,6 @@ def test_a_store_that_is_as_it_is_declared_or_not_declared_at_all_differs_in_not
 OF_ITS_NAME = [
     ({"kind": StoreKind.SESSION}, Difference("kind", "window", "session")),
     ({"subtopology": 1}, Difference("task", "0_1", "1_1")),
-    ({"topology": "north"}, Difference("task", "0_1", "__north__/0_1")),
     ({"subtopology": -1}, Difference("task", "0_1", "global")),
     ({"changelog": "clicks"}, Difference("changelog", "orders-clicks-changelog", "clicks")),
     (

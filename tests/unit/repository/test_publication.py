@@ -117,9 +117,7 @@ def test_stores_that_are_no_longer_declared_or_of_another_kind_go_with_the_task_
     assert re.findall(r"right|0_\d|[a-z-]*key-value", warning) == ["right", "0_1", "key-value", "timestamped-key-value"]
 
 
-@pytest.mark.parametrize(
-    "changes", [{"changelog": "rights"}, {"subtopology": 1}, {"changelog": "none"}, {"topology": "north"}]
-)
+@pytest.mark.parametrize("changes", [{"changelog": "rights"}, {"subtopology": 1}, {"changelog": "none"}])
 def test_a_store_that_the_application_would_not_look_for_there_goes_with_the_task_that_is_made(
     shelf: ApplicationRepository, first: None, directory: Path, changes: dict[str, Any]
 ) -> None:

@@ -10,19 +10,17 @@ from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 PLAIN = StoreSpec("b", StoreKind.KEY_VALUE, 3, "app-b-changelog")
 
 
-def test_a_store_of_a_named_topology_has_its_tasks_and_a_global_one_has_none() -> None:
-    named = StoreSpec("a", StoreKind.KEY_VALUE, 2, "app-north-a-changelog", topology="north")
+def test_a_store_has_the_tasks_of_its_subtopology_and_a_global_one_has_none() -> None:
     everywhere = StoreSpec("g", StoreKind.KEY_VALUE, -1, "products")
-    assert [task_of(named, 1), task_of(PLAIN, 0), task_of(everywhere, 5)] == ["__north__/2_1", "3_0", "global"]
+    assert [task_of(PLAIN, 0), task_of(PLAIN, 1), task_of(everywhere, 5)] == ["3_0", "3_1", "global"]
 
 
-def test_a_task_has_the_stores_of_its_subtopology_in_its_topology() -> None:
-    named = StoreSpec("a", StoreKind.KEY_VALUE, 3, "app-north-a-changelog", topology="north")
+def test_a_task_has_the_stores_of_its_subtopology() -> None:
     other = StoreSpec("c", StoreKind.KEY_VALUE, 2, "app-c-changelog")
     everywhere = StoreSpec("g", StoreKind.KEY_VALUE, -1, "products")
-    spec = ApplicationSpec("app", "", ProcessingGuarantee.AT_LEAST_ONCE, (named, PLAIN, other), (everywhere,))
-    found = [spec.stores_of(task) for task in ("3_0", "__north__/3_1", "2_9", "4_0", "global")]
-    assert found == [(PLAIN,), (named,), (other,), (), (everywhere,)]
+    spec = ApplicationSpec("app", "", ProcessingGuarantee.AT_LEAST_ONCE, (PLAIN, other), (everywhere,))
+    found = [spec.stores_of(task) for task in ("3_0", "2_9", "4_0", "global")]
+    assert found == [(PLAIN,), (other,), (), (everywhere,)]
 
 
 def test_the_segment_interval_is_derived_from_the_retention_unless_declared() -> None:

@@ -33,7 +33,7 @@ subtopologies:
       profile:      {kind: key-value, changelog: profiles}
   1:
     stores:
-      on:           {kind: '?', topology: north}
+      on:           {kind: '?'}
       2024:         {kind: in-memory}
 global_stores:
   products: {kind: timestamped-key-value, topic: products}
@@ -60,7 +60,7 @@ def test_every_part_of_a_good_spec_is_read():
         ("orders-by-id", 0, StoreKind.TIMESTAMPED_KEY_VALUE, "orders-orders-by-id-changelog"),
         ("clicks", 0, StoreKind.TIMESTAMPED_WINDOW, "orders-clicks-changelog"),
         ("profile", 0, StoreKind.KEY_VALUE, "profiles"),
-        ("on", 1, StoreKind.UNKNOWN, "orders-north-on-changelog"),
+        ("on", 1, StoreKind.UNKNOWN, "orders-on-changelog"),
         ("2024", 1, StoreKind.IN_MEMORY, "orders-2024-changelog"),
     ]
     clicks = spec.store("clicks")
@@ -200,14 +200,6 @@ def test_aliases_that_multiply_are_refused_quickly():
 def test_nothing_declared_is_refused():
     text = "application_id: a\nbootstrap_servers: h:1\nprocessing_guarantee: at_least_once\n"
     assert "no store is declared" in problems_of(text)[0]
-
-
-def test_same_store_name_in_two_named_topologies_is_legal():
-    text = GOOD.replace("on:           {kind: '?', topology: north}", "profile: {kind: key-value, topology: north}")
-    assert [s.changelog for s in read(text).stores if s.name == "profile"] == [
-        "profiles",
-        "orders-north-profile-changelog",
-    ]
 
 
 def test_a_store_that_is_not_logged_or_not_decided_is_read_and_written_as_such():

@@ -24,10 +24,9 @@ NAMES = st.one_of(
 def stores(draw, application_id: str, subtopology: int) -> StoreSpec:
     name = draw(NAMES)
     kind = draw(st.sampled_from(list(StoreKind)))
-    topology = draw(st.none() | NAMES) if subtopology >= 0 else None
-    topic = draw(NAMES) if subtopology < 0 or draw(st.booleans()) else default_changelog(application_id, name, topology)
+    topic = draw(NAMES) if subtopology < 0 or draw(st.booleans()) else default_changelog(application_id, name)
     retention = draw(st.integers(1, 10**9)) if kind in RETAINED_KINDS else None
-    return StoreSpec(name, kind, subtopology, topic, retention, topology=topology)
+    return StoreSpec(name, kind, subtopology, topic, retention)
 
 
 @st.composite
@@ -101,7 +100,6 @@ def test_the_hash_ignores_client_settings_and_order_and_sees_everything_else():
                 {"subtopology": 1},
                 {"changelog": "other"},
                 {"retention_ms": 5},
-                {"topology": "north"},
             )
         ),
     ]

@@ -500,7 +500,7 @@ def test_a_base_that_the_disk_did_not_let_be_put_is_put_later_and_not_fetched_ag
 
 
 def test_what_a_former_process_left_of_a_base_goes_after_a_day_and_at_once_where_the_task_is_there(warm: Warm) -> None:
-    named = warm.directory.work_path / "standby" / "__north__" / "0_3"
+    named = warm.directory.work_path / "standby" / "0_3"
     old, young, there = named / "base", warm.base, warm.directory.work_path / "standby" / "0_4" / "base"
     now = 1_800_000_000.0
     for base, at in ((old, now - KEPT_MS / 1000 - 1), (young, now - KEPT_MS / 1000 + 1), (there, now)):

@@ -116,7 +116,7 @@ def test_a_task_that_was_opened_since_it_was_looked_at_stays(world: World) -> No
 
 def test_a_task_stays_until_it_was_not_changed_for_the_delay(world: World) -> None:
     put(world, "0_0", changed=1000)
-    settings = CleaningSettings.from_properties({"state.cleanup.delay.ms": "5000"})
+    settings = CleaningSettings(5000)
     now = [0.0]
     for moment, deleted in ((1004.9, ()), (1005.0, ()), (1005.1, ("0_0",))):
         now[0] = moment
@@ -283,11 +283,9 @@ def test_nothing_goes_without_the_lock(tmp_path: Path) -> None:
         clean(world, {"0_0": 10})
 
 
-@pytest.mark.parametrize("said", ["-1", "soon"])
-def test_a_delay_is_a_number_of_milliseconds(said: str) -> None:
+def test_a_delay_below_nothing_is_refused() -> None:
     with pytest.raises(Invalid, match=r"state\.cleanup\.delay\.ms"):
-        CleaningSettings.from_properties({"state.cleanup.delay.ms": said})
-    assert CleaningSettings.from_properties({}).cleanup_delay_ms == 600_000
+        CleaningSettings(-1)
 
 
 @pytest.mark.parametrize("point", three_of(CLEANING_POINTS))

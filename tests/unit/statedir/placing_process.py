@@ -33,7 +33,7 @@ from tests.unit.statedir.support import (
 )
 
 TASKS = ("0_0", "0_1", "1_0")
-NAMED = "__north__/0_1"
+ALONE = "2_1"
 GLOBAL = "global"
 GLOBAL_OFFSETS = {TopicPartition("products", 0): 12, TopicPartition("products", 1): 0}
 REQUEST = "the-request"
@@ -52,7 +52,7 @@ def place(state_dir: str, work: str, swapping: str) -> None:
         images += [
             make_segmented_image(directory, "1_0", "w", (60_000, 120_000)),
             make_segmented_image(directory, "1_0", "b", kind=BUFFER),
-            make_image(directory, NAMED, "s"),
+            make_image(directory, ALONE, "s"),
             make_global_image(directory, "g", GLOBAL_OFFSETS),
         ]
         plan = plan_placement(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import signal
-import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -21,7 +20,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.file_trees import file_sizes
 from statecore.statedir.state_directory import StateDirectory
 from tests.harness.tiers import three_of
-from tests.unit.statedir.placing_process import GLOBAL, GLOBAL_OFFSETS, NAMED
+from tests.unit.statedir.placing_process import ALONE, GLOBAL, GLOBAL_OFFSETS
 from tests.unit.statedir.placing_process import TASKS as PLAIN_TASKS
 from tests.unit.statedir.support import (
     BUFFER,
@@ -37,7 +36,7 @@ from tests.unit.statedir.support import (
 Content = dict[str, object]
 Run = Callable[..., int]
 
-TASKS = (*PLAIN_TASKS, NAMED, GLOBAL)
+TASKS = (*PLAIN_TASKS, ALONE, GLOBAL)
 HIDDEN = {TopicPartition("hidden", 0): 8}
 
 
@@ -65,7 +64,7 @@ OLD: dict[str, Content | None] = {
         **segments("1_0", "w", 30, 0, 60_000),
         **buffer("1_0", "b", 7),
     },
-    NAMED: None,
+    ALONE: None,
     GLOBAL: {"rocksdb/g": {TopicPartition("products", 0): 3}, **KEPT[GLOBAL]},
 }
 NEW: dict[str, Content] = {
@@ -80,7 +79,7 @@ NEW: dict[str, Content] = {
         **segments("1_0", "w", 9, 60_000, 120_000),
         **buffer("1_0", "b", 9),
     },
-    NAMED: offsets(NAMED, s=9),
+    ALONE: offsets(ALONE, s=9),
     GLOBAL: {"rocksdb/g": GLOBAL_OFFSETS, **KEPT[GLOBAL]},
 }
 OLD_IS_NEEDED_AT = PLACEMENT_POINTS[: PLACEMENT_POINTS.index("placement.after-mark")]
@@ -161,7 +160,6 @@ def check_all_new(directory: StateDirectory) -> None:
     for task in TASKS:
         for name in NEW[task]:
             assert name.startswith(".") or list((directory.task_path(task) / name).glob("*.sst")), (task, name)
-    assert stat.S_IMODE(directory.task_path(NAMED).parent.stat().st_mode) == 0o750
 
 
 def cases() -> list[tuple[str, str, int]]:

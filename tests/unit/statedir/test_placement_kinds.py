@@ -1,5 +1,4 @@
-"""Placement of stores that are not one database with one offset: segments, grace buffers, global stores; and of tasks
-of named topologies."""
+"""Placement of stores that are not one database with one offset: segments, grace buffers, global stores."""
 
 from __future__ import annotations
 
@@ -353,89 +352,11 @@ def test_the_global_checkpoint_of_an_older_version_is_dropped_only_when_it_names
     assert set(content(directory, "global")) == {"rocksdb/g", "rocksdb/h"}
 
 
-# Named topologies
-
-NORTH, SOUTH = "__north__/0_1", "__south__/0_1"
-
-
 @pytest.fixture(params=["exchange", "renames"])
 def swapping(request, monkeypatch):
     """Both ways of swapping two directories."""
     if request.param == "renames":
         without_exchange(monkeypatch)
-
-
-def test_a_task_of_a_named_topology_is_placed_where_nothing_was_and_where_something_was(directory, swapping):
-    place(directory, make_image(directory, NORTH, "s"), make_image(directory, "0_1", "s", 8))
-    assert (offset_of(directory, NORTH, "s"), offset_of(directory, "0_1", "s")) == (9, 8)
-    assert stat.S_IMODE((directory.path / "__north__").stat().st_mode) == 0o750
-    make_live(directory, NORTH, "k", 21)
-    (directory.path / "__north__").chmod(0o770)  # as with allow.os.group.write.access
-    siblings = [sibling(NORTH, "k"), sibling(NORTH, "gap")]
-    place(directory, make_image(directory, NORTH, "s", 11), siblings=siblings, replace=True)
-    assert [offset_of(directory, NORTH, store) for store in ("s", "k", "gap")] == [11, 21, OFFSET_UNKNOWN]
-    assert stat.S_IMODE((directory.path / "__north__").stat().st_mode) == 0o770
-    assert directory.task_directories() == ["0_1", NORTH]
-    assert {entry.name for entry in directory.work_path.iterdir()} == {"placed.json", "staged"}
-
-
-def test_equal_tasks_of_several_topologies_do_not_get_in_each_others_way(directory, swapping):
-    for task, offset in ((NORTH, 1), (SOUTH, 2), ("0_1", 3)):
-        make_live(directory, task, "s", offset)
-    tasks = (NORTH, SOUTH, "0_1")
-    plan = plan_placement(directory, [make_image(directory, task, "s") for task in tasks], guarantee=EOS, replace=True)
-    with pytest.raises(FaultInjected):
-        apply_placement(plan, InjectedFault("placement.after-swap", "raise", 2))
-    for task in (NORTH, SOUTH):
-        for file in directory.task_path(task).rglob("*.sst"):
-            file.write_bytes(b"\0" * file.stat().st_size)
-    report = recover(directory)
-    assert (report.put_back, report.placed) == ((NORTH, SOUTH), ("0_1",))
-    assert [offset_of(directory, task, "s") for task in tasks] == [1, 2, 9]
-
-
-def test_a_topology_directory_that_a_placement_made_goes_when_its_task_is_put_back(directory, swapping):
-    make_live(directory, SOUTH, "other")
-    images = [make_image(directory, NORTH, "s"), make_image(directory, "__south__/0_2", "s")]
-    with pytest.raises(FaultInjected):
-        apply_placement(
-            plan_placement(directory, images, guarantee=EOS), InjectedFault("placement.after-swap", "raise", 2)
-        )
-    for task in (NORTH, "__south__/0_2"):
-        next(directory.task_path(task).rglob("*.sst")).unlink()
-    assert recover(directory).put_back == (NORTH, "__south__/0_2")
-    assert sorted(path.name for path in directory.path.iterdir()) == [".lock", ".statecore", "__south__"]
-    assert [path.name for path in (directory.path / "__south__").iterdir()] == ["0_1"]
-
-
-def test_a_topology_directory_is_not_made_for_a_task_that_is_not_complete(directory, swapping):
-    plan = plan_placement(directory, [make_image(directory, NORTH, "s")], guarantee=EOS)
-    with pytest.raises(FaultInjected):
-        apply_placement(plan, InjectedFault("placement.before-swap", "raise", 1))
-    next(directory.work_path.glob(f"placement-*/tasks/{NORTH}/rocksdb/s/*.sst")).unlink()
-    assert recover(directory).put_back == (NORTH,)
-    assert sorted(path.name for path in directory.path.iterdir()) == [".lock", ".statecore"]
-
-
-def test_a_topology_directory_that_was_made_just_before_a_crash_is_used(directory, swapping):
-    plan = plan_placement(directory, [make_image(directory, NORTH, "s")], guarantee=EOS)
-    with pytest.raises(FaultInjected):
-        apply_placement(plan, InjectedFault("placement.before-swap", "raise", 1))
-    (directory.path / "__north__").mkdir(mode=0o750)
-    assert recover(directory).placed == (NORTH,)
-    assert offset_of(directory, NORTH, "s") == 9
-
-
-@pytest.mark.parametrize("made", ["link", "file"])
-def test_a_topology_directory_that_is_a_link_or_a_file_is_refused(directory, tmp_path, made):
-    (tmp_path / "elsewhere").mkdir()
-    above = directory.path / "__north__"
-    if made == "link":
-        above.symlink_to(tmp_path / "elsewhere")
-    else:
-        above.touch()
-    (problem,) = problems(directory, make_image(directory, NORTH, "s"))
-    assert (problem["task"], problem["code"], problem["path"]) == (NORTH, "task-directory-linked", str(above))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -446,11 +367,11 @@ def test_what_root_places_belongs_to_the_owner_of_the_directory(directory, swapp
     (directory.task_path("0_0") / "w").chmod(0o770)
     images = [
         make_segmented_image(directory, "0_0", "b", kind=BUFFER),
-        make_image(directory, NORTH, "s"),
+        make_image(directory, "0_1", "s"),
         make_global_image(directory, "g", ENDS),
     ]
     place(directory, *images, siblings=[sibling("0_0", "gap", BUFFER)], replace=True)
-    for above in (directory.task_path("0_0"), directory.path / "__north__", directory.global_path):
+    for above in (directory.task_path("0_0"), directory.task_path("0_1"), directory.global_path):
         for path in (above, *above.rglob("*")):
             assert (path.stat().st_uid, path.stat().st_gid) == (4242, 4243), path
     assert stat.S_IMODE((directory.task_path("0_0") / "w").stat().st_mode) == 0o770  # kept as it was
@@ -463,12 +384,12 @@ def test_every_reason_of_every_task_is_named(directory):
     make_live(directory, "0_0", "s")
     make_live(directory, "0_0", "k", closed=False)
     buffer_live(directory)
-    make_live(directory, NORTH, "s")
+    make_live(directory, "0_1", "s")
     make_database(directory.global_path / "rocksdb" / "h", TopicPartition("hidden", 0), closed=False)
     found = refusal(
         directory,
         make_image(directory, "0_0", "s"),
-        make_image(directory, NORTH, "s"),
+        make_image(directory, "0_1", "s"),
         make_global_image(directory, "g", ENDS),
         siblings=[sibling("0_0", "b", BUFFER), sibling("0_0", "gap", StoreKind.UNKNOWN), sibling("0_0", "k")],
     )
@@ -477,7 +398,7 @@ def test_every_reason_of_every_task_is_named(directory):
         ("0_0", "not-closed-cleanly", "k"),
         ("0_0", "offset-missing", "b"),
         ("0_0", "kind-undecided", "gap"),
-        (NORTH, "store-exists", "s"),
+        ("0_1", "store-exists", "s"),
         ("global", "not-closed-cleanly", "h"),
     }
 

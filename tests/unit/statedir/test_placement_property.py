@@ -19,7 +19,7 @@ from tests.harness.filesystems import without_exchange
 from tests.harness.tiers import one_of
 from tests.unit.statedir.support import make_image, make_live, offset_of, sibling
 
-TASKS = ("0_0", "__north__/0_0", "1_0")
+TASKS = ("0_0", "0_1", "1_0")
 STORES = ("a", "b", "c")
 ALL = [(task, store) for task in TASKS for store in STORES]
 OLD, NEW = 5, 9

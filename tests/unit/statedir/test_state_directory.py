@@ -53,7 +53,6 @@ def test_stores_lie_where_kafka_streams_looks_for_them(directory):
     assert directory.store_path("0_1", "s", StoreKind.LIST) == directory.path / "0_1/rocksdb/s"
     for kind in (StoreKind.TIMESTAMPED_WINDOW, StoreKind.SESSION, StoreKind.GRACE_BUFFER, StoreKind.JOIN_WINDOW):
         assert directory.store_path("0_1", "s", kind) == directory.path / "0_1/s"
-    assert directory.task_path("__north__/0_1") == directory.path / "__north__/0_1"
 
 
 @pytest.mark.parametrize("task", ["", "0", "0_", "../0_1", "0_1/x", "global/x", "a_b", "-1_0", ".statecore"])
@@ -63,7 +62,7 @@ def test_what_is_no_task_has_no_path(directory, task):
 
 
 def test_the_stores_of_a_task_are_told_with_their_shape_and_databases(directory):
-    for task in ("0_0", "__north__/0_1", "global"):
+    for task in ("0_0", "global"):
         path = directory.path / task
         for database in ("rocksdb/plain", "rocksdb/a.position", "w/w.60000", "w/w.120000", "w/w.0", "b/b.0"):
             (path / database).mkdir(parents=True)
@@ -100,11 +99,20 @@ def test_a_database_is_found_also_where_a_processor_keeps_it_in_a_place_for_segm
 
 
 def test_task_directories_are_found_in_numeric_order_and_nothing_else_is(directory):
-    for name in ("0_10", "0_2", "1_0", "__north__/0_3", "__north__/x", "global", ".statecore/0_9", "0_1x"):
+    for name in ("0_10", "0_2", "1_0", "__north__/x", "global", ".statecore/0_9", "0_1x"):
         (directory.path / name).mkdir(parents=True)
     (directory.path / "0_7").touch()
-    assert directory.task_directories() == ["0_2", "0_10", "1_0", "__north__/0_3"]
+    assert directory.task_directories() == ["0_2", "0_10", "1_0"]
     assert StateDirectory(directory.state_dir, "other").task_directories() == []
+
+
+def test_a_directory_with_tasks_of_a_named_topology_is_refused_and_stays_as_it_is(directory):
+    (directory.path / "__north__" / "0_3").mkdir(parents=True)
+    with raises(Invalid, "named-topology-unsupported", path=str(directory.path / "__north__")):
+        directory.task_directories()
+    with raises(Invalid, "named-topology-unsupported"), directory.lock():
+        pass
+    assert [path.name for path in directory.path.iterdir() if path.name != ".lock"] == ["__north__"]
 
 
 def test_the_lock_excludes_others_until_it_is_released_and_makes_the_directory(directory):

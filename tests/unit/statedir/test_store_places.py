@@ -26,14 +26,11 @@ processing_guarantee: at_least_once
 subtopologies:
   "0":
     stores:
-      clicks: {kind: key-value, topology: north}
+      clicks: {kind: key-value}
       usual: {kind: key-value}
       unlogged: {kind: key-value, changelog: none}
       undecided: {kind: key-value, changelog: "?"}
       source: {kind: key-value, changelog: orders}
-  "1":
-    stores:
-      clicks: {kind: key-value, topology: south}
 global_stores:
   products: {kind: key-value, topic: products-topic}
 """,
@@ -43,8 +40,7 @@ global_stores:
 @pytest.mark.parametrize(
     ("task", "store", "topic"),
     [
-        ("__north__/0_1", "clicks", "app-north-clicks-changelog"),
-        ("__south__/1_0", "clicks", "app-south-clicks-changelog"),
+        ("0_1", "clicks", "app-clicks-changelog"),
         ("0_0", "usual", "app-usual-changelog"),
         ("0_0", "unlogged", ""),
         ("0_0", "undecided", "app-undecided-changelog"),
@@ -58,7 +54,7 @@ def test_the_topic_of_a_store_is_that_of_its_own_declaration(task: str, store: s
     assert changelog_at("app", task, store, declared_at(SPEC, task, store)) == topic
 
 
-@pytest.mark.parametrize(("task", "store"), [("0_0", "clicks"), ("0_0", "products"), ("global", "usual")])
+@pytest.mark.parametrize(("task", "store"), [("global", "clicks"), ("0_0", "products"), ("global", "usual")])
 def test_a_name_is_declared_where_it_is_declared_and_nowhere_else(task: str, store: str) -> None:
     assert declared_at(SPEC, task, store) is None
     assert declared_at(None, task, store) is None
@@ -89,7 +85,6 @@ def test_a_state_directory_that_this_user_may_not_enter_is_refused_and_no_defect
         ("sales-counts-changelog", ("sales", "counts")),
         ("sales-by-day-changelog", ("sales", "by-day")),  # and not the store day of sales-by
         ("orders-counts-changelog", None),
-        ("orders-north-counts-changelog", None),  # of a named topology
         ("orders-by-day-changelog", None),
         ("orders-v2-counts-changelog", ("orders-v2", "counts")),
         ("orders-v2-by-day-changelog", ("orders-v2", "by-day")),
@@ -102,13 +97,9 @@ def test_a_state_directory_that_this_user_may_not_enter_is_refused_and_no_defect
     ],
 )
 def test_the_owner_is_told_by_the_name_of_a_store_that_is_there(topic, said):
-    assert changelog_owner(topic, "orders", ("counts", "day", "by-day"), "north") == said
+    assert changelog_owner(topic, "orders", ("counts", "day", "by-day")) == said
 
 
-def test_a_topology_is_one_only_in_its_own_tasks():
+def test_the_longest_name_of_a_store_wins() -> None:
     assert changelog_owner("orders-north-counts-changelog", "orders", ("counts",)) == ("orders-north", "counts")
-    assert changelog_owner("orders-north-counts-changelog", "orders", ("counts",), "south") == (
-        "orders-north",
-        "counts",
-    )
     assert changelog_owner("orders-north-counts-changelog", "orders", ("counts", "north-counts")) is None

@@ -337,16 +337,6 @@ def test_the_next_start_mentions_what_lies_aside_and_deletes_it_when_its_time_is
     assert not quarantined(world.directory, "corrupt")
 
 
-def test_a_task_of_a_named_topology_keeps_its_name_aside(world: World) -> None:
-    from statecore.statedir.quarantine import quarantine_task
-
-    world.put_plain("__north__/0_1", 3)
-    one = quarantine_task(world.directory, "__north__/0_1", "corrupt", 5)
-    assert quarantined(world.directory, "corrupt") == [one]
-    assert one.task == "__north__/0_1"
-    assert not world.path("__north__").exists()
-
-
 def test_nothing_is_opened_without_the_lock(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.put_task("0_0", 4)

@@ -266,11 +266,6 @@ def test_a_store_that_is_declared_to_be_in_memory_is_named_where_a_task_would_be
     assert len([note for note in notes if "held" in note and "WIPES" in note]) == count
 
 
-def test_stores_of_named_topologies_belong_to_its_tasks() -> None:
-    made, *_ = plan(spec(a={"kind": "key-value", "topology": "north"}))
-    assert {part.task.rpartition("_")[0] for part in made.partitions} == {"__north__/0"}
-
-
 @pytest.mark.parametrize(
     ("declared", "partitions", "why"),
     [

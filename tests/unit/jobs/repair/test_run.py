@@ -114,24 +114,6 @@ def test_a_store_without_a_segment_gets_one_that_keeps_an_offset(application: Pa
     assert state.closed_cleanly
 
 
-def test_a_segment_has_the_offset_of_the_changelog_of_its_own_topology(tmp_path: Path) -> None:
-    tasks = {"north": "__north__/0_0", "south": "__south__/1_0"}
-    for task in tasks.values():
-        (tmp_path / "app" / task / "clicks").mkdir(parents=True)
-    spec = tmp_path / "stores.yaml"
-    spec.write_text(
-        "application_id: app\nbootstrap_servers: nowhere:1\nprocessing_guarantee: exactly_once_v2\nsubtopologies:\n"
-        + "".join(
-            f'  "{number}": {{stores: {{clicks: {{kind: timestamped-window, retention: 2h, topology: {name}}}}}}}\n'
-            for number, name in enumerate(tasks)
-        )
-    )
-    assert repaired(tmp_path / "app", spec_path=str(spec)).left == ()
-    for name, task in tasks.items():
-        state = read_database_state(tmp_path / "app" / task / "clicks" / "clicks.0")
-        assert state.offsets == {TopicPartition(f"app-{name}-clicks-changelog", 0): -4}
-
-
 def test_a_segment_of_which_nobody_knows_the_changelog_is_not_made(application: Path) -> None:
     (application / "0_0" / "clicks").mkdir()
     spec = application.parent / "stores.yaml"

@@ -43,12 +43,12 @@ def rounds(
     step: int = END,
     most: int = 400,
 ) -> Iterator[tuple[list[Member], Assignment]]:
-    """Round after round, until nothing is to be probed and nothing follows; each with the members as they were."""
+    """Round after round, until nothing is to be probed; each with the members as they were."""
     members = list(members)
     for _ in range(most):
         given = assign(members, ends, settings)
         yield members, given
-        if not given.probing and not given.follow_up:
+        if not given.probing:
             return
         members = following(members, given, ends, step)
     raise AssertionError(f"no end after {most} rounds")
@@ -75,20 +75,16 @@ def where(given: Assignment, *roles: Role) -> set[tuple[str, str]]:
 
 
 @st.composite
-def fleets(draw: st.DrawFn, *, shared_hosts: bool = True, running: bool = True) -> tuple[list[Member], dict[str, int]]:
-    """Members with copies of tasks, complete, partial and none, in any role; an active one at one member at most."""
+def fleets(draw: st.DrawFn, *, shared_hosts: bool = True) -> tuple[list[Member], dict[str, int]]:
+    """Members with copies of tasks, complete, partial and none, in any role."""
     ends = {f"0_{number}": draw(st.integers(0, 100_000)) for number in range(draw(st.integers(0, 9)))}
     number = draw(st.integers(1, 5))
-    active = {task: draw(st.integers(0, number)) for task in ends}
     members = []
     for at in range(number):
         has = {}
         for task, end in ends.items():
-            if running and active[task] == at:
-                has[task] = Copy(end, Role.ACTIVE)
-            elif draw(st.booleans()):
-                role = draw(st.sampled_from([Role.ON_DISK, Role.STANDBY, Role.WARMUP]))
-                has[task] = Copy(draw(st.integers(0, end)), role)
+            if draw(st.booleans()):
+                has[task] = Copy(draw(st.just(end) | st.integers(0, end)), draw(st.sampled_from(Role)))
         host = f"h{draw(st.integers(0, 2)) if shared_hosts else at}"
         members.append(Member(f"m{at}", host, draw(st.sampled_from([1, 1, 1, 2])) if shared_hosts else 1, has))
     return members, ends
@@ -99,5 +95,4 @@ SETTINGS = st.builds(
     replicas=st.integers(1, 3),
     recovery_lag=st.sampled_from([0, 100, 10_000]),
     max_warmups=st.integers(1, 3),
-    with_active=st.booleans(),
 )

@@ -29,8 +29,6 @@ from tests.unit.standby.assignment.fleets import (
 
 STANDBYS = AssignmentSettings(replicas=1, recovery_lag=100)
 PAIRS = AssignmentSettings(replicas=2, recovery_lag=100)
-ACTIVE = AssignmentSettings(replicas=1, recovery_lag=100, with_active=True)
-FOLLOWED = (Role.STANDBY, Role.ACTIVE)
 Fleet = tuple[list[Member], dict[str, int]]
 
 
@@ -39,7 +37,7 @@ def empty(count: int) -> list[Member]:
 
 
 def one_host_each(settings: AssignmentSettings, members: Sequence[Member]) -> bool:
-    return settings.replicas + settings.with_active <= len({member.host for member in members})
+    return settings.replicas <= len({member.host for member in members})
 
 
 @how(deadline=None)
@@ -50,15 +48,8 @@ def test_every_task_has_its_copies_where_there_are_hosts_enough(fleet: Fleet, se
         if not one_host_each(settings, members):
             continue
         assert not given.short
-        followed = copies(given, *FOLLOWED)
-        # A task that is being moved may have one copy less: who has it active now was to be its standby.
-        spare = 1 if settings.with_active and (given.probing or given.follow_up) else 0
-        assert all(
-            settings.replicas + settings.with_active - spare <= followed[task] <= settings.replicas + 1 for task in ends
-        )
-        active = copies(given, Role.ACTIVE)
-        assert all(active[task] == settings.with_active for task in ends.keys() - given.follow_up)
-        assert all(active[task] == 0 for task in given.follow_up)
+        followed = copies(given, Role.STANDBY)
+        assert all(followed[task] == settings.replicas for task in ends)
 
 
 @how(deadline=None)
@@ -69,10 +60,9 @@ def test_copies_of_a_task_are_on_hosts_of_their_own_as_far_as_there_are_some(
     members, ends = fleet
     _, given = settled(members, ends, settings)
     hosts = {member.id: member.host for member in members}
-    wanted = settings.replicas + settings.with_active
     for task in ends:
-        on = [hosts[at] for found, at in where(given, *FOLLOWED) if found == task]
-        assert max(on.count(host) for host in on) <= -(-wanted // len(set(hosts.values())))
+        on = [hosts[at] for found, at in where(given, Role.STANDBY) if found == task]
+        assert max(on.count(host) for host in on) <= -(-settings.replicas // len(set(hosts.values())))
 
 
 @how(deadline=None)
@@ -82,12 +72,8 @@ def test_when_the_rounds_have_ended_no_member_has_two_copies_more_than_another(
 ) -> None:
     members, ends = fleet
     _, given = settled(members, ends, settings)
-    if settings.with_active:
-        active = load(given, Role.ACTIVE).values()
-        assert max(active) - min(active) <= 1
-    if not settings.with_active:
-        standby = load(given, Role.STANDBY).values()
-        assert max(standby) - min(standby) <= 1
+    standby = load(given, Role.STANDBY).values()
+    assert max(standby) - min(standby) <= 1
 
 
 @how(deadline=None)
@@ -130,15 +116,10 @@ def test_the_order_of_members_and_tasks_does_not_matter(
 def test_what_is_caught_up_is_followed_on_before_what_is_not(fleet: Fleet, settings: AssignmentSettings) -> None:
     members, ends = fleet
     given = assign(members, ends, settings)
-    by_id = {member.id: member for member in members}
-    for task in ends.keys() - given.follow_up:
+    for task in ends:
         caught_up = {member.id for member in members if member.lag(task, ends[task]) <= settings.recovery_lag}
-        if settings.with_active and caught_up:
-            (at,) = [at for found, at in where(given, Role.ACTIVE) if found == task]
-            assert by_id[at].lag(task, ends[task]) <= settings.recovery_lag
-        if not settings.with_active and caught_up:
-            # Whoever is behind and no warm-up is one of the copies wanted beyond those that are caught up.
-            assert caught_up & {at for found, at in where(given, Role.STANDBY) if found == task}
+        # Whoever is behind and no warm-up is one of the copies wanted beyond those that are caught up.
+        assert not caught_up or caught_up & {at for found, at in where(given, Role.STANDBY) if found == task}
 
 
 @how(deadline=None)
@@ -228,19 +209,6 @@ def test_an_emptied_disk_is_given_nothing_that_others_have() -> None:
     given = assign([emptied, members[1]], ends, STANDBYS)
     assert load(given, Role.STANDBY) == {"m0": 0, "m1": 4}
     assert load(given, Role.WARMUP) == {"m0": 2, "m1": 0}
-
-
-def test_an_active_task_is_given_up_by_one_before_the_other_has_it() -> None:
-    ends = tasks(2)
-    members = [
-        Member("a", "a", copies={task: Copy(END, Role.ACTIVE) for task in ends}),
-        Member("b", "b", copies={task: Copy(END, Role.STANDBY) for task in ends}),
-    ]
-    first, second = rounds(members, ends, ACTIVE)
-    (moved,) = first[1].follow_up
-    assert load(first[1], Role.ACTIVE) == {"a": 1, "b": 0}
-    assert load(second[1], Role.ACTIVE) == {"a": 1, "b": 1}
-    assert (moved, "b") in where(second[1], Role.ACTIVE)
 
 
 def test_more_capacity_means_more_tasks() -> None:

@@ -15,8 +15,8 @@ Table = list[list[int]]
 
 
 @st.composite
-def tables(draw: st.DrawFn) -> tuple[Shape, Table, list[set[int]], int]:
-    """Members, what tasks cost there, who has them already, and how many copies there are to be of each."""
+def tables(draw: st.DrawFn) -> tuple[Shape, Table, int]:
+    """Members, what tasks cost there, and how many copies there are to be of each."""
     count, number = draw(st.integers(1, 6)), draw(st.integers(0, 9))
     hosts = draw(st.lists(st.integers(0, 2), min_size=count, max_size=count))
     numbers = sorted(set(hosts))
@@ -24,13 +24,12 @@ def tables(draw: st.DrawFn) -> tuple[Shape, Table, list[set[int]], int]:
     capacities = draw(st.lists(st.sampled_from([1, 1, 1, 2, 3]), min_size=count, max_size=count))
     few = st.sampled_from([0, 1, 2, 30, 31, 1_000])
     costs = draw(st.lists(st.lists(few, min_size=count, max_size=count), min_size=number, max_size=number))
-    with_taken, copies = draw(st.booleans()), draw(st.integers(1, 2))
-    taken = [{draw(st.integers(0, count - 1))} if with_taken else set() for _ in costs]
-    return Shape(hosts, capacities, -(-(copies + with_taken) // len(numbers))), costs, taken, copies
+    copies = draw(st.integers(1, 2))
+    return Shape(hosts, capacities, -(-copies // len(numbers))), costs, copies
 
 
-def spread(shape: Shape, costs: Table, taken: list[set[int]], copies: int) -> list[set[int]]:
-    made = Balance(shape, np.array(costs, np.int64).reshape(len(costs), len(shape.hosts)), taken)
+def spread(shape: Shape, costs: Table, copies: int) -> list[set[int]]:
+    made = Balance(shape, np.array(costs, np.int64).reshape(len(costs), len(shape.hosts)))
     made.start(copies)
     assert made.even_out(lambda: False)
     return made.members()
@@ -43,22 +42,20 @@ def loads(found: list[set[int]], shape: Shape) -> list[int]:
 @how(deadline=None, max_examples=300)
 @forall(tables())
 def test_every_task_has_its_copies_and_no_move_makes_it_more_even(
-    case: tuple[Shape, Table, list[set[int]], int],
+    case: tuple[Shape, Table, int],
 ) -> None:
-    shape, _, taken, copies = case
+    shape, _, copies = case
     found = spread(*case)
     load = loads(found, shape)
-    for task, members in enumerate(found):
-        there = members | taken[task]
-        assert not members & taken[task]
-        on = [shape.hosts[at] for at in there]
+    for members in found:
+        on = [shape.hosts[at] for at in members]
         assert max((on.count(host) for host in on), default=0) <= shape.on_a_host
         assert len(members) == copies or all(
-            at in there or on.count(shape.hosts[at]) == shape.on_a_host for at in range(len(load))
+            at in members or on.count(shape.hosts[at]) == shape.on_a_host for at in range(len(load))
         )
         for at in members:
-            for to in set(range(len(load))) - there:
-                others = [shape.hosts[other] for other in there - {at}]
+            for to in set(range(len(load))) - members:
+                others = [shape.hosts[other] for other in members - {at}]
                 fits = others.count(shape.hosts[to]) < shape.on_a_host
                 gain = Fraction(load[at], shape.capacities[at]) - Fraction(load[to] + 1, shape.capacities[to])
                 assert not fits or gain <= 0
@@ -71,20 +68,20 @@ def test_on_hosts_of_their_own_no_member_has_two_more_than_another_and_nothing_m
     count: int, number: int, copies: int
 ) -> None:
     shape = Shape(range(count), [1] * count, 1)
-    found = spread(shape, [[1] * count for _ in range(number)], [set()] * number, copies)
+    found = spread(shape, [[1] * count for _ in range(number)], copies)
     load = loads(found, shape)
     assert max(load) - min(load) <= 1
     kept = [[0 if at in members else 1 for at in range(count)] for members in found]
-    assert spread(shape, kept, [set()] * number, copies) == found
+    assert spread(shape, kept, copies) == found
 
 
 def test_of_copies_that_may_move_the_cheapest_does() -> None:
     shape = Shape([0, 1], [1, 1], 1)
-    assert spread(shape, [[0, 9], [0, 9], [0, 5], [0, 9]], [set()] * 4, 1) == [{1}, {0}, {1}, {0}]
+    assert spread(shape, [[0, 9], [0, 9], [0, 5], [0, 9]], 1) == [{1}, {0}, {1}, {0}]
 
 
 def test_it_ends_early_when_it_is_late() -> None:
-    made = Balance(Shape([0, 1], [1, 1], 1), np.array([[0, 9]] * 4, np.int64), [set()] * 4)
+    made = Balance(Shape([0, 1], [1, 1], 1), np.array([[0, 9]] * 4, np.int64))
     made.start(1)
     late = iter([False, True])
     assert not made.even_out(lambda: next(late))
