@@ -49,7 +49,7 @@ from statecore.stores.rocksdb.manifest_guard import remove_guard_record
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES, Durability
 
-_WHEN_CLOSED = replace(KEEP_FILES, durability=Durability.PROCESS, witnessed=False)
+_WHEN_CLOSED = replace(KEEP_FILES, durability=Durability.PROCESS, guards_manifest=False)
 """A database under construction has no other users: it is synced to disk once, when it is closed."""
 
 _NOT_MERGED: Mapping[int | None, MergedDatabase] = MappingProxyType({})

@@ -8,7 +8,7 @@ A store of a kind without segments is one database. Others have one for each seg
   with the next runs, which changes nothing.
 - **A new segment** is created in the scratch directory, with the offset of the others, and renamed into place, so none
   is ever seen without an offset.
-- **A database whose creation was interrupted** (:mod:`statecore.stores.rocksdb.interrupted_creation`) is deleted.
+- **A database whose creation was interrupted** (:mod:`statecore.stores.rocksdb.directory`) is deleted.
 - **A segment that has expired** by the stream time is renamed away before it is deleted. Where that fails it is tried
   again, and the segment's offset does not count. One segment always stays: without a database there is no offset, and
   under exactly-once Kafka Streams would wipe the whole task.

@@ -18,7 +18,7 @@ from statecore.images.image import build_image, verify_image
 from statecore.images.model import ROW_VERSION, Below, Run, StoreDigest
 from statecore.images.read_amplification import sorted_runs
 from statecore.images.runs import Overflow, RunBuilder
-from statecore.stores.rocksdb.manifest_guard import WITNESS_FILE
+from statecore.stores.rocksdb.manifest_guard import RECORD_FILE
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from tests.harness.raising import raises
@@ -340,7 +340,7 @@ def test_nothing_is_written_down_beside_a_database_in_the_making(
     monkeypatch.setattr(os, "replace", looking)
     with RocksDBStore(tmp_path / "other", KIND, create=True) as store:
         store.commit({CHANGELOG: 1})
-    assert seen == {WITNESS_FILE}
+    assert seen == {RECORD_FILE}
     seen.clear()
     build_image(tmp_path / "image", KIND, [run], {CHANGELOG: 5999})
     assert seen == set()

@@ -103,9 +103,9 @@ def test_files_have_second_names_and_the_database_stays_as_it_was(tmp_path: Path
     for file in moment.data_files:
         assert file.samefile(path / file.name)
     assert (moment.is_empty, moment.logs) == (False, False)
-    assert moment.begun is not None
-    assert moment.flushed is not None
-    assert moment.begun <= moment.flushed
+    assert moment.created_at is not None
+    assert moment.flushed_at is not None
+    assert moment.created_at <= moment.flushed_at
     names = {file.name for file in named_files(moment.path)}
     assert names == {file.name for file in moment.path.iterdir()}
     assert not names & {"LOCK", "LOG", "statecore-witness", "rocksdict-config.json"}
