@@ -15,7 +15,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images import image
 from statecore.images.digest import EMPTY, digest_of, digest_store
 from statecore.images.image import build_image, verify_image
-from statecore.images.model import ROW_VERSION, Below, Run, StoreDigest
+from statecore.images.model import ROW_VERSION, BaseDatabases, Run, StoreDigest
 from statecore.images.read_amplification import sorted_runs
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.stores.rocksdb.manifest_guard import RECORD_FILE
@@ -35,7 +35,7 @@ RECORDS: list[Record] = [
 def runs_of(path: Path, records: list[Record] = RECORDS, *, rows: int = 6000) -> list[Run]:
     """One run for each batch of ``rows`` records, so that they overlap when there is more than one."""
     path.mkdir(parents=True)
-    builder = RunBuilder(KIND, path, memory_budget=1, below=Below.NOTHING, overflow=Overflow.CUT)
+    builder = RunBuilder(KIND, path, memory_budget=1, base=BaseDatabases.NONE, overflow=Overflow.CUT)
     for part in batches(records, rows):
         builder.add(part)
     return builder.finish()

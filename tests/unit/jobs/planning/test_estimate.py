@@ -13,7 +13,7 @@ from statecore.changelog.model import OffsetRange
 from statecore.changelog.record_density import PartitionShape
 from statecore.changelog.weighing import Weights
 from statecore.formats.kinds import StoreKind
-from statecore.images.model import Below
+from statecore.images.model import BaseDatabases
 from statecore.images.runs import RunBuilder
 from statecore.jobs.planning.estimate import ROW_BYTES, DiskNeed, disk_need, estimate_of
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
@@ -85,7 +85,7 @@ def test_a_run_takes_about_as_much_of_the_disk_as_is_said_and_no_more(
     source = random.Random(1)
     keys = [number.to_bytes(4, "big") + source.randbytes(key - 4) for number in range(count)]
     source.shuffle(keys)
-    builder = RunBuilder(kind, tmp_path, below=Below.NOTHING)
+    builder = RunBuilder(kind, tmp_path, base=BaseDatabases.NONE)
     for records in batches([(of, source.randbytes(value)) for of in keys], 5000):
         builder.add(records)
     (run,) = builder.finish()
