@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rocksdict import AccessType, IngestExternalFileOptions, Options, Rdict
 
-from statecore.changelog.schema import CHANGELOG_SCHEMA, HEADERS_FIELD
+from statecore.changelog.decoder import CHANGELOG_SCHEMA, HEADERS_FIELD
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format

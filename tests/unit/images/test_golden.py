@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from statecore.changelog.schema import CHANGELOG_SCHEMA, HEADERS_FIELD
+from statecore.changelog.decoder import CHANGELOG_SCHEMA, HEADERS_FIELD
 from statecore.formats.checkpoint import decode_checkpoint
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import decode_int64, offset_key

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.changelog.schema import CHANGELOG_SCHEMA, HEADERS_FIELD
+from statecore.changelog.decoder import CHANGELOG_SCHEMA, HEADERS_FIELD
 from statecore.errors import Corrupted, Invalid
 from statecore.filesystem import file_sha256
 from statecore.formats.kinds import StoreKind

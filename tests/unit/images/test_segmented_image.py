@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.changelog.schema import CHANGELOG_SCHEMA
+from statecore.changelog.decoder import CHANGELOG_SCHEMA
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.changelog.schema import CHANGELOG_SCHEMA, HEADERS_FIELD
+from statecore.changelog.decoder import CHANGELOG_SCHEMA, HEADERS_FIELD
 from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
 from statecore.formats.segments import default_segment_interval
 from statecore.formats.topic_partition import TopicPartition

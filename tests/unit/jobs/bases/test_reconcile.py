@@ -13,7 +13,7 @@ import pytest
 
 from statecore.changelog.model import ReadStatistics, TopicDescription
 from statecore.changelog.record_density import PartitionShape
-from statecore.changelog.weighing import Weights
+from statecore.changelog.size_estimate import SizeEstimate
 from statecore.errors import Capacity, Fenced
 from statecore.faults import NO_FAULTS
 from statecore.images.digest import EMPTY, combined, digest_of
@@ -126,7 +126,7 @@ class World:
             progress=NullProgress(),
             faults=NO_FAULTS,
             read=self.read,
-            weigh=lambda _, spans, *__: Weights(
+            weigh=lambda _, spans, *__: SizeEstimate(
                 {span.topic_partition: PartitionShape.of_offsets(span) for span in spans}, None
             ),
             **options,
