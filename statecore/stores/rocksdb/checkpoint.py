@@ -118,7 +118,7 @@ def _attempt(source: Path, target: Path, identity: str | None) -> DatabaseCheckp
     content = (source / name).read_bytes()
     _link_all(source, target)
     manifest = parse_manifest(source, content)
-    if manifest.group_left:
+    if manifest.missing_edits:
         raise _Changed
     _link_exactly(source, target, set(manifest.names))
     check_blobs(source, target, manifest.blobs.values())
@@ -132,7 +132,7 @@ def _attempt(source: Path, target: Path, identity: str | None) -> DatabaseCheckp
         now = {file.name: file.stat().st_size for file in source.glob("*.log") if file.stat().st_size}
         if now != logs or (source / name).stat().st_size != len(content):
             raise _Changed
-    (target / name).write_bytes(content[: manifest.whole_bytes])
+    (target / name).write_bytes(content[: manifest.valid_bytes])
     (target / _CURRENT).write_text(f"{name}\n")
     return DatabaseCheckpoint(source, target, manifest, bool(logs), _created_at(source), _flushed_at(target, manifest))
 

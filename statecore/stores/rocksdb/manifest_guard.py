@@ -136,12 +136,12 @@ class ManifestGuard:
         record, manifest = inspection.record, inspection.manifest
         if inspection.damaged_blob is not None:
             raise inspection.damaged_blob
-        if record is not None and inspection.is_recorded and manifest.whole_bytes < record.bytes:
+        if record is not None and inspection.is_recorded and manifest.valid_bytes < record.bytes:
             raise _refusal(
                 inspection,
                 self.path,
                 self.where,
-                f"ends at byte {manifest.whole_bytes}, and was {record.bytes} bytes long when the"
+                f"ends at byte {manifest.valid_bytes}, and was {record.bytes} bytes long when the"
                 " store was last opened, flushed or closed",
             )
         if inspection.first_logged is not None and inspection.first_logged > manifest.last_sequence + 1:

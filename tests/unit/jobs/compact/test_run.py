@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from statecore.errors import NotFound
-from statecore.faults import FOLD_POINTS, PUBLISH_POINTS, VARIABLE, FaultInjected, InjectedFault
+from statecore.faults import COMPACTION_POINTS, PUBLISH_POINTS, VARIABLE, FaultInjected, InjectedFault
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.images.compaction_policy import DEFAULT_SETTINGS
@@ -262,7 +262,7 @@ class Between(InjectedFault):
             self._happens()
 
 
-POINTS = [*FOLD_POINTS, *(point for point in PUBLISH_POINTS if point != "publish.after-head")]
+POINTS = [*COMPACTION_POINTS, *(point for point in PUBLISH_POINTS if point != "publish.after-head")]
 
 
 @pytest.mark.parametrize("point", three_of(POINTS))
@@ -324,7 +324,7 @@ def stages(url: str, root: Path, name: str) -> Farm:
     return made
 
 
-@pytest.mark.parametrize("point", three_of([*FOLD_POINTS, *PUBLISH_POINTS]))
+@pytest.mark.parametrize("point", three_of([*COMPACTION_POINTS, *PUBLISH_POINTS]))
 def test_after_a_kill_the_next_fold_comes_to_the_same(tmp_path: Path, point: str) -> None:
     undisturbed = stages("", tmp_path, "undisturbed")
     undisturbed.fold()
@@ -341,7 +341,7 @@ def test_after_a_kill_the_next_fold_comes_to_the_same(tmp_path: Path, point: str
     farm.check()
 
 
-@pytest.mark.parametrize("point", three_of([*FOLD_POINTS, *PUBLISH_POINTS]))
+@pytest.mark.parametrize("point", three_of([*COMPACTION_POINTS, *PUBLISH_POINTS]))
 def test_an_error_at_any_point_leaves_a_snapshot_that_is_whole(farm: Farm, point: str) -> None:
     farm.checkpoint(*many(PLAIN, 13))
     with pytest.raises(FaultInjected):

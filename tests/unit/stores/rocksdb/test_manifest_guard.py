@@ -103,7 +103,7 @@ def test_a_manifest_whose_end_was_emptied_is_refused_and_nothing_is_changed(tmp_
     lived(tmp_path / "db", merges=False)
     file = manifest(tmp_path / "db")
     size = file.stat().st_size
-    os.truncate(file, read_manifest(file.read_bytes()[: size - 150]).whole_bytes)
+    os.truncate(file, read_manifest(file.read_bytes()[: size - 150]).valid_bytes)
     os.truncate(file, size)
     before = {found.name: found.read_bytes() for found in (tmp_path / "db").iterdir()}
     with raises(Corrupted, "database-damaged", store_path=str(tmp_path / "db")) as caught:
