@@ -99,7 +99,7 @@ class GlobalStores:
         return self._stores
 
     def open(self) -> None:
-        """Open what is on the disk, and ask once for the topics; brokers that do not answer are asked by later polls."""
+        """Open what is on the disk, and ask once for the topics; later polls ask brokers that did not answer."""
         if self._stores or self._closed:
             raise Invalid(
                 "Global stores are opened once.", code="stores-opened-already", action="Make another GlobalStores."
