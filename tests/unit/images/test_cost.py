@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
-from statecore.changelog.schema import CHANGELOG_SCHEMA
 
+from statecore.changelog.decoder import CHANGELOG_SCHEMA
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images import runs, runs_digest
