@@ -222,7 +222,7 @@ def hashed_long_ago(runs: list[Run]) -> list[Run]:
     """Runs whose files were hashed when they came, some time after they were written."""
     for run in runs:
         os.utime(run.path, ns=(10**18, 10**18))
-    return [replace(run, hashed=FileState.of(run.path)) for run in runs]
+    return [replace(run, state_when_hashed=FileState.of(run.path)) for run in runs]
 
 
 def test_a_file_that_was_hashed_as_it_came_is_not_hashed_again(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_a_file_that_was_hashed_as_it_came_is_not_hashed_again(tmp_path: Path) -
     os.utime(run.path, ns=(10**18, 10**18))
     assert build_image(tmp_path / "known", KIND, [run], {CHANGELOG: 5999}).digest == run.digest
     with raises(Corrupted, "run-damaged", path=str(run.path)):
-        build_image(tmp_path / "not-known", KIND, [replace(run, hashed=None)], {CHANGELOG: 5999})
+        build_image(tmp_path / "not-known", KIND, [replace(run, state_when_hashed=None)], {CHANGELOG: 5999})
 
 
 @pytest.mark.parametrize("how", ["written to", "another file", "cut"])
