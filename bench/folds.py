@@ -21,7 +21,7 @@ from math import prod
 from pathlib import Path
 from random import Random
 
-from statecore.images.compaction_policy import FOLD, CompactionSettings, is_due, slices_to_compact
+from statecore.images.compaction_policy import DEFAULT_SETTINGS, CompactionSettings, is_due, slices_to_compact
 from statecore.images.read_amplification import slices_to_merge
 
 README = Path(__file__).with_name("README.md")
@@ -158,7 +158,9 @@ class Course:
         return CHECKPOINT_PUTS * PUT + self.fold_share * (FOLD_PUTS * PUT + FOLD_GETS * GET)
 
 
-def simulated(case: Case, checkpoints: int = DAY, seed: int = 1, settings: CompactionSettings = FOLD) -> Course:
+def simulated(
+    case: Case, checkpoints: int = DAY, seed: int = 1, settings: CompactionSettings = DEFAULT_SETTINGS
+) -> Course:
     """So many checkpoints of an application, each followed by a fold where one is due."""
     random = Random(seed)
     course = Course()

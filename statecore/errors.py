@@ -133,15 +133,15 @@ KINDS: dict[str, type[StatecoreError]] = {
 """Every kind by its name, for reading an error back from its JSON form."""
 
 
-def error_from_json(said: Mapping[str, Any]) -> StatecoreError:
+def error_from_json(document: Mapping[str, Any]) -> StatecoreError:
     """The error that :meth:`StatecoreError.to_json` described; one without a code is of an older release's report."""
-    kind = KINDS.get(said["error"], StatecoreError)
-    return kind(said["what"], code=said.get("code", ""), action=said["action"], **said["context"])
+    kind = KINDS.get(document["error"], StatecoreError)
+    return kind(document["what"], code=document.get("code", ""), action=document["action"], **document["context"])
 
 
-def kind_and_code(said: Mapping[str, Any]) -> str:
+def kind_and_code(document: Mapping[str, Any]) -> str:
     """What a person is told first of an error's JSON form: ``Fenced (application-running)``."""
-    kind, code = said.get("error", "unknown"), said.get("code")
+    kind, code = document.get("error", "unknown"), document.get("code")
     return f"{kind} ({code})" if code else str(kind)
 
 

@@ -91,7 +91,7 @@ SNAPSHOT_POINTS: tuple[str, ...] = (
 )
 """A job that publishes a state directory, before the publication."""
 
-FOLD_POINTS: tuple[str, ...] = (
+COMPACTION_POINTS: tuple[str, ...] = (
     "fold.after-plan",
     "fold.after-download",
     "fold.after-merge",
@@ -123,7 +123,7 @@ REPAIR_POINTS: tuple[str, ...] = (
 )
 """A repair; those of a placement lie before ``after-mending``, those of a restore before ``after-rebuild``."""
 
-HAND_OVER_POINTS: tuple[str, ...] = (
+PROMOTION_POINTS: tuple[str, ...] = (
     "hand-over.after-lock",
     "hand-over.during-copy",
     "hand-over.after-copy",
@@ -190,12 +190,12 @@ FAULT_POINTS: tuple[str, ...] = (
     *PUBLISH_POINTS,
     *CHECKPOINT_POINTS,
     *RECONCILE_POINTS,
-    *FOLD_POINTS,
+    *COMPACTION_POINTS,
     *FETCH_POINTS,
     *SNAPSHOT_POINTS,
     *MIGRATE_POINTS,
     *REPAIR_POINTS,
-    *HAND_OVER_POINTS,
+    *PROMOTION_POINTS,
     *CONVERSION_POINTS,
     *GLOBAL_POINTS,
     *STANDBY_POINTS,

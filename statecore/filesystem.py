@@ -23,7 +23,7 @@ DIRECTORY_MODE = 0o750
 
 FILE_MODE = 0o640
 
-MOUNT_FOR_WRITING = (
+READ_ONLY_ACTION = (
     "Remount it writable, or name another directory; if it was not mounted read-only on purpose, the kernel did so "
     "after a disk error (dmesg)."
 )
@@ -102,9 +102,9 @@ class FileState:
         return FileState(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
-def is_unmodified(path: Path, moment: FileState | None) -> bool:
+def is_unmodified(path: Path, state: FileState | None) -> bool:
     """Whether a file is known to be unmodified since a recorded state."""
-    return moment is not None and moment == FileState.of(path)
+    return state is not None and state == FileState.of(path)
 
 
 def file_sha256(path: Path) -> str:

@@ -136,7 +136,7 @@ CHECKPOINT_SUCCESS = Instrument(
     "s",
     "time of the last successful checkpoint into a repository, with or without changes, in seconds since the epoch",
 )
-SNAPSHOT_CUT = Instrument(
+SNAPSHOT_READ_AT = Instrument(
     "snapshot-cut-time",
     _GAUGE,
     "s",
@@ -183,7 +183,7 @@ INSTRUMENTS = (
     STANDBY_TASKS,
     STANDBY_FAILED,
     CHECKPOINT_SUCCESS,
-    SNAPSHOT_CUT,
+    SNAPSHOT_READ_AT,
     GLOBAL_STATE,
     RECORDS_LAG,
     RECOVERIES,
@@ -349,14 +349,14 @@ class CheckpointMetrics:
         self._values: dict[Instrument, float] = {}
 
     @property
-    def is_told(self) -> bool:
+    def is_exported(self) -> bool:
         """Whether metrics are exported: else callers can skip collecting them."""
         return not isinstance(self._metrics, NullMetrics)
 
-    def succeeded(self, cut: float | None) -> None:
+    def record_success(self, read_at: float | None) -> None:
         """Record a successful checkpoint."""
         self._set(CHECKPOINT_SUCCESS, self._clock())
-        self._set(SNAPSHOT_CUT, cut)
+        self._set(SNAPSHOT_READ_AT, read_at)
 
     def close(self) -> None:
         """Unregister all."""
@@ -411,7 +411,7 @@ class MeteredProgress:
             self._restore = None
 
 
-class Stopwatch:
+class Timer:
     """Milliseconds since creation."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:

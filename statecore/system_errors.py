@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from statecore.errors import Capacity, Invalid, Retryable, StatecoreError
-from statecore.filesystem import MOUNT_FOR_WRITING, NotRegularFile
+from statecore.filesystem import READ_ONLY_ACTION, NotRegularFile
 
 RUN_AS_APPLICATION = "Run as the user that the application runs as."
 """What to do if this user may not read what the application wrote."""
 
-MEND_DISK = (
+REPAIR_DISK = (
     "Check the kernel log (dmesg). Repair the disk or its file system, or name directories on another one, then run "
     "this again."
 )
@@ -98,9 +98,9 @@ def system_error(
             **context,
         )
     if refusal is Cause.FAILED:
-        return Retryable(sentence, code="disk-failed", action=MEND_DISK, **context)
+        return Retryable(sentence, code="disk-failed", action=REPAIR_DISK, **context)
     if refusal is Cause.READ_ONLY:
-        return Invalid(sentence, code="read-only-file-system", action=MOUNT_FOR_WRITING, **context)
+        return Invalid(sentence, code="read-only-file-system", action=READ_ONLY_ACTION, **context)
     if isinstance(error, NotRegularFile):
         return Invalid(sentence, code="file-not-regular", action="Replace it by a regular file.", **context)
     code = "permission-denied" if refusal is Cause.DENIED else "system-refused"

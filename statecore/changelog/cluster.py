@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from statecore.changelog.client import BrokerClient
-from statecore.changelog.leader_questions import EpochEndsQuestion, LeaderQuestion, OffsetsQuestion
+from statecore.changelog.leader_requests import EpochEndsRequest, LeaderRequest, OffsetsRequest
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import Invalid, NotFound, Retryable
 from statecore.formats.topic_partition import TopicPartition
@@ -304,23 +304,23 @@ class Cluster(BrokerClient):
 
     async def _offsets(self, wanted: list[TopicPartition], deadline: float) -> dict[TopicPartition, LogOffsets]:
         await self._look_up(sorted({tp.topic for tp in wanted} - self._topics.keys()) or [wanted[0].topic], deadline)
-        question = OffsetsQuestion(wanted, self.timeout)
-        await self._ask_leaders(question, deadline)
-        return question.answers()
+        request = OffsetsRequest(wanted, self.timeout)
+        await self._ask_leaders(request, deadline)
+        return request.answers()
 
     async def _epoch_ends(self, wanted: dict[TopicPartition, int], deadline: float) -> dict[TopicPartition, int | None]:
-        question = EpochEndsQuestion(wanted)
-        unknown = {tp.topic for tp in question.missing()} - self._topics.keys()
+        request = EpochEndsRequest(wanted)
+        unknown = {tp.topic for tp in request.missing()} - self._topics.keys()
         if unknown:
             await self._look_up(sorted(unknown), deadline)
-        await self._ask_leaders(question, deadline)
-        return question.answers()
+        await self._ask_leaders(request, deadline)
+        return request.answers()
 
-    async def _ask_leaders(self, question: LeaderQuestion, deadline: float) -> None:
+    async def _ask_leaders(self, request: LeaderRequest, deadline: float) -> None:
         """Ask the leaders until all answers are there; retry where one did not answer or no longer leads."""
         pause = 0.05
-        while missing := question.missing():
-            problem = await self._ask_once(question, missing, deadline)
+        while missing := request.missing():
+            problem = await self._ask_once(request, missing, deadline)
             if problem is None:
                 continue
             if time.monotonic() + pause >= deadline:
@@ -334,7 +334,7 @@ class Cluster(BrokerClient):
             pause = min(2 * pause, 1.0)
             await self._look_up(sorted({tp.topic for tp in missing}), deadline)
 
-    async def _ask_once(self, question: LeaderQuestion, missing: list[TopicPartition], deadline: float) -> str | None:
+    async def _ask_once(self, request: LeaderRequest, missing: list[TopicPartition], deadline: float) -> str | None:
         """Run one round; returns a failure that may pass, if any."""
         from kafka.errors import IncompatibleBrokerVersion
 
@@ -346,7 +346,7 @@ class Cluster(BrokerClient):
         for node, epochs in by_leader.items():
             # Only new metadata shows that a leader has died; repeating the request does not.
             until = min(deadline, time.monotonic() + max(1.0, self.timeout / 4))
-            for one in question.exchanges(epochs):
+            for one in request.exchanges(epochs):
                 sent = self.manager.call_soon(self.ask, partial(list, [node]), one.request, until)
                 waiting.append((one, sent))
         problem = None

@@ -21,9 +21,23 @@ from crc32c import crc32c
 from statecore.changelog import kernel
 from statecore.changelog.codecs import LARGEST_BATCH, DecompressionFailed, Scratch
 from statecore.changelog.model import CODEC_BITS, IsolationLevel, OffsetRange, ReadStatistics
-from statecore.changelog.schema import CHANGELOG_SCHEMA, HEADERS_FIELD
 from statecore.errors import Corrupted, Invalid
 from statecore.kernels.library import address_of
+
+CHANGELOG_SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.int64(), nullable=False),
+    ]
+)
+"""Columns of a decoded batch, in offset order. Null keys and values are nulls; timestamps are in ms since the epoch."""
+
+HEADERS_FIELD = pa.field("headers", pa.binary(), nullable=False)
+"""Optional column: each record's headers as on the wire, ``varint(count) {varint(len) key varint(len or -1)
+value}*``."""
+
 
 if TYPE_CHECKING:
     from statecore.changelog.kernel import Columns, Scan

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from statecore.kernels.library import KernelLibrary
-from statecore.kernels.words import numbered
+from statecore.kernels.records import field_indexes
 
 Int64Array = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -63,7 +63,7 @@ class Decoded(NamedTuple):
     offset: int = 0
 
 
-BATCH, FOUND, DECODED = numbered(Batch), numbered(Found), numbered(Decoded)
+BATCH, FOUND, DECODED = field_indexes(Batch), field_indexes(Found), field_indexes(Decoded)
 
 MODE_DECODE = 0
 """Records of the batch inside the range are delivered."""

@@ -13,9 +13,11 @@ from __future__ import annotations
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
+
+from crc32c import crc32c
 
 from statecore.changelog.cluster import Cluster, Leader
 from statecore.changelog.model import CODEC_BITS, OffsetRange
@@ -137,3 +139,33 @@ def batches_of(data: bytes) -> Iterator[Batch]:
         whole, of_records = view[at + _CHECKED_FROM : end], view[at + _HEADER.size : end]
         yield Batch(first, first + last + 1, codec, is_control, records, of_records, crc, whole)
         at = end
+
+
+_MARKER_BYTES = 100  # a batch of one control record has 78; the margin covers larger ones
+
+MOST_OFFSETS = PEEK_BYTES // _MARKER_BYTES
+"""Largest range that one peek covers; longer ranges are not examined."""
+
+
+def ranges_of_markers(cluster: Cluster, pieces: Collection[OffsetRange]) -> set[OffsetRange]:
+    """Those of some non-empty ranges in which every offset is a control record.
+
+    Returns:
+        The ranges for which that was verified. A range is left out, too, where it is longer than :data:`MOST_OFFSETS`
+        or its leader did not answer in time.
+    """
+    few = [piece for piece in pieces if piece.end - piece.start <= MOST_OFFSETS]
+    return set(peek(cluster, few, _of_markers)) if few else set()
+
+
+def _of_markers(data: bytes, piece: OffsetRange) -> bool | None:
+    position = piece.start
+    for batch in batches_of(data):
+        whole = batch.is_control and batch.records == batch.following - batch.first
+        # A gap is an offset that compaction removed; what it held is unknown.
+        if batch.first > position or not whole or crc32c(batch.checked) != batch.crc:
+            return None
+        position = max(position, batch.following)
+        if position >= piece.end:
+            return True
+    return None

@@ -121,7 +121,7 @@ class ChangelogReader:
                 with self._watch.on("fetch"):
                     fetched = fetcher.fetch(position)
                     if fetched.error == OFFSET_OUT_OF_RANGE:
-                        position = self._find_again(range, position, fetcher, decoder)
+                        position = self._resume(range, position, fetcher, decoder)
                         continue
                     if not len(fetched.records):
                         self._wait_for_data(range, position, fetched, fetcher, committed=committed)
@@ -139,7 +139,7 @@ class ChangelogReader:
         finally:
             fetcher.close()
 
-    def _find_again(self, range: OffsetRange, position: int, fetcher: PartitionFetcher, decoder: RangeDecoder) -> int:
+    def _resume(self, range: OffsetRange, position: int, fetcher: PartitionFetcher, decoder: RangeDecoder) -> int:
         """Next position after OFFSET_OUT_OF_RANGE: the log start if that has moved."""
         tp = range.topic_partition
         now = self._cluster.log_offsets([tp])[tp]

@@ -110,7 +110,7 @@ def refusal(end: BaseEnd, topic: TopicDescription, log: LogOffsets, epoch_end: i
     return truncation(end, epoch_end)
 
 
-def truncation(end: BaseEnd, epoch_end: int | None, *, called: str = "the base's end") -> Reason | None:
+def truncation(end: BaseEnd, epoch_end: int | None, *, name: str = "the base's end") -> Reason | None:
     """Why an end is no longer part of the log it was read from, or ``None`` where nothing shows that.
 
     For the ends of a plan, after everything up to them was read, it detects a truncation between the plan and the read:
@@ -119,8 +119,8 @@ def truncation(end: BaseEnd, epoch_end: int | None, *, called: str = "the base's
     if epoch_end is None or epoch_end >= end.end:
         return None
     return Reason(
-        f"{end.topic_partition} was truncated at {epoch_end}, below {called} {end.end}, and has other records since: "
-        f"leader epoch {end.leader_epoch}, which {called} was read under, ends there",
+        f"{end.topic_partition} was truncated at {epoch_end}, below {name} {end.end}, and has other records since: "
+        f"leader epoch {end.leader_epoch}, which {name} was read under, ends there",
         "log-truncated",
         **_of(end),
         truncated_at=epoch_end,

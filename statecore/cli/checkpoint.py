@@ -58,8 +58,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     with metered_checkpoints(output.progress, tags, output.say) as (progress, metrics):
 
         def measure(report: RestoreReport) -> None:
-            if metrics.is_told:
-                metrics.succeeded(complete_until(report, request))
+            if metrics.is_exported:
+                metrics.record_success(complete_until(report, request))
 
         def on_checkpoint(report: RestoreReport) -> None:
             measure(report)

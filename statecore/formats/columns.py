@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from statecore.errors import Corrupted
 from statecore.formats.kinds import StoreKind
 from statecore.formats.row_format import Bytes, Misfit, Numbers, binary_parts, valid_mask
-from statecore.formats.rows.broken import broken
+from statecore.formats.rows.row_errors import malformed_row
 
 Mask = npt.NDArray[np.bool_]
 
@@ -201,7 +201,7 @@ def require_length(kind: StoreKind, column: pa.Array, least: int, what: str) -> 
 
 def corrupted(kind: StoreKind, row: int, why: str) -> Corrupted:
     """Error for a database row that is malformed for its kind."""
-    return broken(kind, why, f"Row {row}", row=int(row))
+    return malformed_row(kind, why, f"Row {row}", row=int(row))
 
 
 def _large(column: pa.Array) -> pa.Array:

@@ -63,7 +63,7 @@ from statecore.formats.row_format import (
     negative_timestamp,
     valid_mask,
 )
-from statecore.formats.rows.headers import as_java_would, parse_headers, wire_headers
+from statecore.formats.rows.headers import parse_headers, replace_as_java, wire_headers
 from statecore.formats.rows.values import TIMESTAMP_BYTES
 
 HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -81,11 +81,11 @@ class HeadersFormat(RowFormat):
 
     def row_values(self, records: Records) -> pa.Array:
         """See :meth:`RowFormat.row_values`."""
-        return put_on_headers(records.values, _headers_of(records))
+        return join_headers(records.values, _headers_of(records))
 
     def value_columns(self, values: pa.Array) -> dict[str, pa.Array]:
         """See :meth:`RowFormat.value_columns`."""
-        headers, rest = take_off_headers(values, self.kind, rest=0)
+        headers, rest = split_headers(values, self.kind, rest=0)
         return {"headers": headers, "value": rest}
 
 
@@ -104,11 +104,11 @@ class TimestampedHeadersFormat(RowFormat):
 
     def row_values(self, records: Records) -> pa.Array:
         """See :meth:`RowFormat.row_values`."""
-        return put_on_headers(records.values, _headers_of(records), records.timestamps)
+        return join_headers(records.values, _headers_of(records), records.timestamps)
 
     def value_columns(self, values: pa.Array) -> dict[str, pa.Array]:
         """See :meth:`RowFormat.value_columns`."""
-        headers, rest = take_off_headers(values, self.kind, rest=TIMESTAMP_BYTES)
+        headers, rest = split_headers(values, self.kind, rest=TIMESTAMP_BYTES)
         timestamps = int64_array(int64_at(rest, 0), ~valid_mask(rest) if rest.null_count else None)
         return {"timestamp": timestamps, "headers": headers, "value": cut(rest, front=TIMESTAMP_BYTES)}
 
@@ -122,7 +122,7 @@ def misfit_of_headers(headers: pa.Array) -> Misfit | None:
     return Misfit(row, f"has malformed headers: {_explained(headers[row].as_py())}")
 
 
-def put_on_headers(values: pa.Array, headers: pa.Array, timestamps: pa.Array | None = None) -> pa.Array:
+def join_headers(values: pa.Array, headers: pa.Array, timestamps: pa.Array | None = None) -> pa.Array:
     """Prepend headers to values: ``headers o value``, or ``headers o int64 timestamp o value``.
 
     Args:
@@ -145,7 +145,7 @@ def put_on_headers(values: pa.Array, headers: pa.Array, timestamps: pa.Array | N
     return join(*columns, fixed(stamps), values) if timestamps is not None else join(*columns, values)
 
 
-def take_off_headers(rows: pa.Array, kind: StoreKind, *, rest: int) -> tuple[pa.Array, pa.Array]:
+def split_headers(rows: pa.Array, kind: StoreKind, *, rest: int) -> tuple[pa.Array, pa.Array]:
     """Split row values into headers and the rest.
 
     Args:
@@ -268,7 +268,7 @@ def _not_utf8(texts: pa.Array) -> Mask:
     try:
         texts.cast(pa.large_string())
     except pa.ArrowInvalid:
-        return np.fromiter((as_java_would(text.as_py()) != text.as_py() for text in texts), bool, len(texts))
+        return np.fromiter((replace_as_java(text.as_py()) != text.as_py() for text in texts), bool, len(texts))
     return np.zeros(len(texts), bool)
 
 

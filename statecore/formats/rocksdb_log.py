@@ -112,18 +112,18 @@ class Manifest:
     """The content of a MANIFEST.
 
     Attributes:
-        whole_bytes: end of its last whole record; RocksDB silently drops what follows.
+        valid_bytes: end of its last whole record; RocksDB silently drops what follows.
         last_sequence: greatest sequence number in an SST file.
         files: its live SST files, by number.
-        group_left: edits still missing of the last atomic group; a group counts only when it is whole.
+        missing_edits: edits still missing of the last atomic group; a group counts only when it is whole.
         blobs: its live blob files, by number.
         families: names of its column families.
     """
 
-    whole_bytes: int
+    valid_bytes: int
     last_sequence: int
     files: Mapping[int, LiveFile]
-    group_left: int = 0
+    missing_edits: int = 0
     blobs: Mapping[int, BlobFile] = field(default_factory=dict)
     families: frozenset[str] = frozenset()
 
@@ -162,7 +162,7 @@ def read_manifest(data: bytes) -> Manifest:
             raise ValueError("a field of a version edit ends early") from error
         whole = end
     files, blobs, families = version.live_files(), version.live_blobs(), frozenset(version.families.values())
-    return Manifest(whole, last_sequence, files, version.group_left, blobs, families)
+    return Manifest(whole, last_sequence, files, version.missing_edits, blobs, families)
 
 
 def first_sequence(log: bytes) -> int | None:
@@ -271,7 +271,7 @@ class _Version:
     families: dict[int, str] = field(default_factory=lambda: {0: "default"})
     files: dict[int, _File] = field(default_factory=dict)
     blobs: dict[int, _Blob] = field(default_factory=dict)
-    group_left: int = 0
+    missing_edits: int = 0
 
     def live_blobs(self) -> dict[int, BlobFile]:
         """Live blob files: those not older than the oldest one that an SST file of their family refers to.
@@ -323,7 +323,7 @@ def _apply(data: bytes, version: _Version) -> int:
         tag, at = _varint(data, at)
         at = _read_field(edit, tag, data, at)
     family = edit.numbers.get(_COLUMN_FAMILY, 0)
-    version.group_left = edit.numbers.get(_GROUP_LEFT, 0)
+    version.missing_edits = edit.numbers.get(_GROUP_LEFT, 0)
     if _FAMILY_ADDED in edit.slices:
         version.families[family] = edit.slices[_FAMILY_ADDED].decode(errors="replace")
     if edit.is_family_dropped:

@@ -15,7 +15,7 @@ from statecore.formats.registry import row_format
 from statecore.formats.topic_partition import TopicPartition
 from statecore.global_stores.retry_policy import UnusableRecord
 from statecore.global_stores.settings import GlobalSettings, GlobalTable
-from statecore.images.model import Below
+from statecore.images.model import BaseDatabases
 from statecore.images.runs import RunBuilder
 
 
@@ -72,7 +72,7 @@ class Round:
             self._table.kind,
             self._directory,
             memory_budget=self._settings.memory_budget,
-            below=Below.NOTHING if first else Below.ANYTHING,
+            base=BaseDatabases.NONE if first else BaseDatabases.ALL,
             store=self._table.name,
         )
         headers = row_format(self._table.kind).needs_headers

@@ -43,35 +43,37 @@ class CompactionSettings:
     """Thresholds of compaction.
 
     Attributes:
-        due: number of new runs that makes a compaction due.
-        possible: number of new runs that is compacted where a compaction is due.
-        left: number of new runs that remain.
-        runs: number of all runs that makes a compaction due that rewrites the old ones.
-        old: most runs, from the first, that may be old.
+        new_due: number of new runs that makes a compaction due.
+        eligible: number of new runs that is compacted where a compaction is due.
+        remaining: number of new runs that remain.
+        all_due: number of all runs that makes a compaction due that rewrites the old ones.
+        max_old: most runs, from the first, that may be old.
         share: share of the old runs' bytes that new runs must have for the old ones to be rewritten; also the share of
             the largest run's bytes that an old run has.
     """
 
-    due: int = 11
-    possible: int = 8
-    left: int = 6
-    runs: int = 12
-    old: int = 8
+    new_due: int = 11
+    eligible: int = 8
+    remaining: int = 6
+    all_due: int = 12
+    max_old: int = 8
     share: float = 1 / 3
 
 
-FOLD = CompactionSettings()
+DEFAULT_SETTINGS = CompactionSettings()
 """Settings that meet the goals stated in the tests of ``bench/folds.py``."""
 
 
-def is_due(sizes: Sequence[int], *, base: int = 0, settings: CompactionSettings = FOLD) -> bool:
+def is_due(sizes: Sequence[int], *, base: int = 0, settings: CompactionSettings = DEFAULT_SETTINGS) -> bool:
     """Whether a database alone makes a compaction due."""
-    if len(sizes) - _old(sizes, base, settings) >= settings.due:
+    if len(sizes) - _old(sizes, base, settings) >= settings.new_due:
         return True
-    return len(sizes) >= settings.runs and _rewrites_all(sizes, base, settings)
+    return len(sizes) >= settings.all_due and _rewrites_all(sizes, base, settings)
 
 
-def slices_to_compact(sizes: Sequence[int], *, base: int = 0, settings: CompactionSettings = FOLD) -> list[slice]:
+def slices_to_compact(
+    sizes: Sequence[int], *, base: int = 0, settings: CompactionSettings = DEFAULT_SETTINGS
+) -> list[slice]:
     """Runs of a database to merge, where a compaction runs anyway.
 
     Returns:
@@ -80,10 +82,10 @@ def slices_to_compact(sizes: Sequence[int], *, base: int = 0, settings: Compacti
     if _rewrites_all(sizes, base, settings):
         return [slice(0, len(sizes))]
     old = _old(sizes, base, settings)
-    if len(sizes) - old < settings.possible:
+    if len(sizes) - old < settings.eligible:
         return []
     groups = [_Group(size, number, number + 1) for number, size in enumerate(sizes)][old:]
-    while len(groups) > settings.left:
+    while len(groups) > settings.remaining:
         start, end = _most_growing(groups)
         together = groups[start:end]
         groups[start:end] = [_Group(sum(one.bytes for one in together), together[0].start, together[-1].end)]
@@ -108,7 +110,7 @@ def _old(sizes: Sequence[int], base: int, settings: CompactionSettings) -> int:
     """Number of old runs."""
     least = settings.share * max(sizes, default=0)
     found = 0
-    for number, size in enumerate(sizes[: 1 if base else settings.old], 1):
+    for number, size in enumerate(sizes[: 1 if base else settings.max_old], 1):
         if size >= least:
             found = number
         elif found and size < settings.share * least:

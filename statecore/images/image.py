@@ -49,7 +49,7 @@ from statecore.stores.rocksdb.manifest_guard import remove_guard_record
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES, Durability
 
-_WHEN_CLOSED = replace(KEEP_FILES, durability=Durability.PROCESS, witnessed=False)
+_WHEN_CLOSED = replace(KEEP_FILES, durability=Durability.PROCESS, guards_manifest=False)
 """A database under construction has no other users: it is synced to disk once, when it is closed."""
 
 _NOT_MERGED: Mapping[int | None, MergedDatabase] = MappingProxyType({})
@@ -95,7 +95,7 @@ def build_image(
     bases: ImageBases | None = None,
     merged: Mapping[int | None, MergedDatabase] = _NOT_MERGED,
     content: StoreDigest | None = None,
-    counts: bool = True,
+    computes_content: bool = True,
 ) -> Image:
     """Build the databases of these runs; they are closed and durable when this returns.
 
@@ -103,8 +103,8 @@ def build_image(
     no byte or inode of a base is changed.
 
     Returns:
-        The image. Its content is unknown where it was not given and one of its databases has a base, or ``counts`` is
-        false; see :func:`verify_image`.
+        The image. Its content is unknown where it was not given and one of its databases has a base, or
+        ``computes_content`` is false; see :func:`verify_image`.
     """
     _check_offsets(offsets)
     _check_runs(kind, runs, offsets, bases)
@@ -121,7 +121,7 @@ def build_image(
             raise ValueError(f"an image of a {kind.value} store needs its segmentation")
         databases, expired = _live_databases(directory, runs, below, segmented)
     digests = [
-        _build_database(database, kind, offsets, merged.get(segment), reads=counts and content is None)
+        _build_database(database, kind, offsets, merged.get(segment), reads=computes_content and content is None)
         for segment, database in databases.items()
     ]
     known = [found for found in digests if found is not None]
@@ -347,7 +347,7 @@ def _check_ingested(runs: Sequence[RunFile], files: Sequence[Path]) -> None:
             found=len(files),
         )
     together = zip(runs, files, strict=True)
-    unhashed = [(run, file) for run, file in together if not is_unmodified(file, run.hashed)]
+    unhashed = [(run, file) for run, file in together if not is_unmodified(file, run.state_when_hashed)]
     hashes = file_hashes([file for _, file in unhashed])
     for (run, file), sha256 in zip(unhashed, hashes, strict=True):
         if file.stat().st_size != run.file_bytes or sha256 != run.sha256:

@@ -34,7 +34,7 @@ from statecore.images.merge_reader import LIMITS, MergeLimits, MergingRuns, chec
 from statecore.images.merge_writer import refuse_records, write_merged
 from statecore.images.model import MergedDatabase, Run, RunFile, SliceContent, StoreDigest
 from statecore.images.read_amplification import runs_to_merge
-from statecore.images.runs_digest import added_up
+from statecore.images.runs_digest import digest_remaining
 
 _PLACES_EACH = 16
 """Index keys per slice from which the bounds are chosen; each run contributes its share."""
@@ -73,7 +73,7 @@ def merge_slice(
         for run, number in zip(left, numbers, strict=True)
     ]
     adding = MergingRuns(left, opened, keys, limits)
-    content = added_up(adding)
+    content = digest_remaining(adding)
     for place, count in zip(numbers, adding.entries, strict=True):
         if place is not None:
             entries[place] = count
@@ -122,13 +122,14 @@ def _replaced(
 
 
 def join_slices(
-    runs: Sequence[RunFile], slices: Sequence[SliceContent], at_hand: Callable[[Run], RunFile]
+    runs: Sequence[RunFile], slices: Sequence[SliceContent], local_file: Callable[[Run], RunFile]
 ) -> MergedDatabase:
     """Combine all slices of a database into the inputs of its image."""
     check_entries(runs, [sum(counts) for counts in zip(*(one.entries for one in slices), strict=True)])
     groups = runs_to_merge(runs)
     made = [
-        [at_hand(run) for run in parts if run is not None] for parts in zip(*(one.made for one in slices), strict=True)
+        [local_file(run) for run in parts if run is not None]
+        for parts in zip(*(one.made for one in slices), strict=True)
     ]
     for parts in made:
         for one, following in pairwise(parts):

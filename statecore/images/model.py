@@ -32,32 +32,32 @@ def segment_order(segment: int | None) -> int:
 
 
 @dataclass(frozen=True)
-class Below:
+class BaseDatabases:
     """Databases of a store that may have rows below the new runs, so that their deletes must be kept.
 
     In other databases deletes are dropped.
 
     Attributes:
-        anything: any database may; otherwise only those of ``segments``.
+        all_databases: any database may; otherwise only those of ``segments``.
         segments: segment ids of databases that may have older rows; ``None`` for the one of a store without segments.
     """
 
-    anything: bool = False
+    all_databases: bool = False
     segments: frozenset[int | None] = frozenset()
 
-    NOTHING: ClassVar[Self]
+    NONE: ClassVar[Self]
     """The runs are the first rows of the store."""
 
-    ANYTHING: ClassVar[Self]
+    ALL: ClassVar[Self]
     """Unknown: every delete is kept."""
 
-    def reaches(self, segment: int | None) -> bool:
+    def may_have_rows(self, segment: int | None) -> bool:
         """Whether this database may have older rows."""
-        return self.anything or segment in self.segments
+        return self.all_databases or segment in self.segments
 
 
-Below.NOTHING = Below()
-Below.ANYTHING = Below(anything=True)
+BaseDatabases.NONE = BaseDatabases()
+BaseDatabases.ALL = BaseDatabases(all_databases=True)
 
 
 class RunFormat(StrEnum):
@@ -172,11 +172,11 @@ class RunFile(Run):
 
     Attributes:
         path: the file; read or linked, never written to.
-        hashed: state of the file when its hash was found to be the run's; ``None`` where it was not hashed.
+        state_when_hashed: state of the file when its hash was found to be the run's; ``None`` where it was not hashed.
     """
 
     path: Path
-    hashed: FileState | None = None
+    state_when_hashed: FileState | None = None
 
     @property
     def run(self) -> Run:

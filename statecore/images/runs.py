@@ -29,15 +29,14 @@ import pyarrow as pa
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
+from statecore.formats.row_format import Records, RowFormat
 from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.chunks import EvenChunks, chunks_of, columns_of, stamped, validity_of
 from statecore.images.external_key_table import ExternalKeyTable
 from statecore.images.kernels import kernel
 from statecore.images.key_table import Chunk, Columns, KeyTable
-from statecore.images.model import Below, RunFile, RunOrigin, Segmentation, segment_order
-from statecore.images.records import checked_records, last_offset
-from statecore.images.run_ranges import RunRanges
+from statecore.images.model import BaseDatabases, RunFile, RunOrigin, Segmentation, segment_order
 from statecore.images.run_writer import RunWriter
 
 DEFAULT_MEMORY_BUDGET = 512 << 20
@@ -84,7 +83,7 @@ class RunBuilder:
         directory: Path,
         *,
         memory_budget: int = DEFAULT_MEMORY_BUDGET,
-        below: Below,
+        base: BaseDatabases,
         segmentation: Segmentation | None = None,
         changelog: TopicPartition | None = None,
         store: str = "",
@@ -106,7 +105,7 @@ class RunBuilder:
         self._changelog = changelog
         self._directory = directory
         self._budget = memory_budget
-        self._below = below
+        self._base = base
         self._overflow = overflow
         self._ranges = RunRanges(start, RunOrigin(store, kind, changelog))
         self._files = 0
@@ -151,13 +150,13 @@ class RunBuilder:
             self._spilled.add(columns)
         self._records += batch.num_rows
         if batch.num_rows:
-            self._ranges.next = last_offset(batch) + 1
+            self._ranges.next_offset = last_offset(batch) + 1
         self._peak = max(self._peak, self._table.bytes if self._spilled is None else self._spilled.memory)
 
     def finish(self, end: int | None = None, written: Callable[[float], None] | None = None) -> list[RunFile]:
         """Write the remaining rows; return all runs, in the order they must be applied; none when no row survived."""
         with self._fail_once():
-            self._ranges.next = self._ranges.next if end is None else end
+            self._ranges.next_offset = self._ranges.next_offset if end is None else end
             self._write_runs(written)
         return list(self._ranges.runs)
 
@@ -248,7 +247,7 @@ class RunBuilder:
 
     def _keeps_deletes(self, segment: int | None) -> bool:
         """Whether deletes must hide older rows of this database, in a base or in an earlier run."""
-        return self._below.reaches(segment) or self._ranges.wrote(segment)
+        return self._base.may_have_rows(segment) or self._ranges.has_run(segment)
 
     def _rows(self, table: KeyTable, ids: npt.NDArray[np.uint32]) -> Iterator[Chunk]:
         ids = table.in_key_order(ids)
@@ -276,3 +275,59 @@ class RunBuilder:
 def warm() -> None:
     """Load the kernels (compiled on the first use of an installation), so that the first batch does not wait."""
     kernel.warm()
+
+
+class RunRanges:
+    """Tracks how far a builder has read, and the end of its last run in each database; :class:`Run` explains ranges.
+
+    Attributes:
+        next_offset: offset after the last record read.
+        runs: runs written so far, in the order they are applied.
+    """
+
+    def __init__(self, start: int, origin: RunOrigin) -> None:
+        self.next_offset = start
+        self.runs: list[RunFile] = []
+        self._start = start
+        self._origin = origin
+        self._ends: dict[int | None, int] = {}
+
+    def has_run(self, segment: int | None) -> bool:
+        """Whether a run of this database was written."""
+        return segment in self._ends
+
+    def add(self, run: RunFile, stream_time: int) -> None:
+        """Add a run with everything read since the previous run of its database."""
+        start = self._ends.get(run.segment, self._start)
+        ranged = replace(run, start=start, end=self.next_offset, stream_time=stream_time)
+        self.runs.append(self._origin.of(ranged))
+        self._ends[run.segment] = self.next_offset
+
+
+def checked_records(batch: pa.RecordBatch, form: RowFormat, changelog: TopicPartition | None) -> Records:
+    """Records of a batch, after checking that they can belong to a store of the format."""
+    records = Records(
+        batch.column("key"),
+        batch.column("value"),
+        batch.column("timestamp"),
+        batch.column("headers") if form.needs_headers else None,
+    )
+    misfit = form.check(records)
+    if misfit is None:
+        return records
+    offset = int(batch.column("offset")[misfit.row].as_py())
+    place = f"offset {offset}" if changelog is None else f"{changelog} offset {offset}"
+    where = {} if changelog is None else {"topic": changelog.topic, "partition": changelog.partition}
+    raise Invalid(
+        f"The record at {place} {misfit.why}: it is not a record of a {form.kind.value} store.",
+        code="record-kind-mismatch",
+        action="Check the store's kind and changelog in the spec; nothing was changed.",
+        **where,
+        offset=offset,
+        kind=form.kind.value,
+    )
+
+
+def last_offset(batch: pa.RecordBatch) -> int:
+    """Offset of the last record of a batch that is not empty."""
+    return int(batch.column("offset")[batch.num_rows - 1].as_py())

@@ -49,7 +49,7 @@ def merged_digest(runs: Sequence[RunFile], files: Sequence[Path], limits: MergeL
         of_group = StoreDigest(run.rows, run.bytes, run.digest)
         if len(group) > 1:
             together, opened = [runs[number] for number in group], [tables.pop(number) for number in group]
-            of_group = added_up(MergingRuns(together, opened, limits=limits))
+            of_group = digest_remaining(MergingRuns(together, opened, limits=limits))
         found = combined(found, of_group)
     return found
 
@@ -69,7 +69,7 @@ def overlapping(runs: Sequence[Run]) -> list[list[int]]:
     return [sorted(group) for group in groups]
 
 
-def added_up(merging: MergingRuns) -> StoreDigest:
+def digest_remaining(merging: MergingRuns) -> StoreDigest:
     """Content of all rows that remain to be read. Raises ``Corrupted`` for a malformed run."""
     while merging.add_up():
         pass

@@ -8,8 +8,8 @@ import traceback
 from typing import Any
 
 from statecore.errors import Capacity, Invalid, Retryable, StatecoreError
-from statecore.filesystem import MOUNT_FOR_WRITING
-from statecore.system_errors import MEND_DISK, Cause, cause_of
+from statecore.filesystem import READ_ONLY_ACTION
+from statecore.system_errors import REPAIR_DISK, Cause, cause_of
 
 _FATAL = re.compile(r"Fatal Python error: ([A-Z][a-z]+([ -][a-z]+)*)")
 """How ``faulthandler`` names the signal that ends a process."""
@@ -30,7 +30,7 @@ _STOPPED: dict[Cause, tuple[type[StatecoreError], str, str, str]] = {
         Invalid,
         "read-only-file-system",
         "The file system is mounted read-only, which was noticed while",
-        MOUNT_FOR_WRITING,
+        READ_ONLY_ACTION,
     ),
     Cause.DENIED: (
         Invalid,
@@ -42,7 +42,7 @@ _STOPPED: dict[Cause, tuple[type[StatecoreError], str, str, str]] = {
         Retryable,
         "disk-failed",
         "The disk or its file system failed while",
-        MEND_DISK,
+        REPAIR_DISK,
     ),
 }
 """System errors that stop a job without a defect of the program; any other ``OSError`` is a defect."""

@@ -12,7 +12,7 @@ A **kernel** is a function of the source module. Its signature alone declares ho
   trust what its caller computed.
 
 A **record** is a row of ``int64`` words, declared once in the front module as a ``NamedTuple``
-(:mod:`statecore.kernels.words`) and accessed by both sides under the names of its fields.
+(:mod:`statecore.kernels.records`) and accessed by both sides under the names of its fields.
 
 The compiler derives the rest. It gives each kernel an entry point with one parameter, the address of a block of
 ``int64`` with the arguments in the order of the signature, and stores the parameter names with the machine code, so

@@ -38,7 +38,7 @@ from statecore.filesystem import (
     sync_if_readable,
 )
 from statecore.objectstore.base import Blob, Blobs, checked_name, checked_range
-from statecore.objectstore.rights import permission_error
+from statecore.objectstore.permissions import permission_error
 from statecore.system_errors import Cause, cause_of, system_error
 
 _PARTIAL = "~partial"
@@ -53,21 +53,21 @@ _FINAL = (Cause.FULL, Cause.TOO_MANY_FILES, Cause.TOO_LARGE, Cause.READ_ONLY, Ca
 class Sharing(Enum):
     """What an uploaded file and its blob share, if the file system allows; else the blob is a copy."""
 
-    NAMES = "names"
+    HARD_LINKS = "names"
     """A hard link: for blobs that live no longer than the job that puts them."""
 
-    ROOM = "room"
+    CLONES_OR_LINKS = "room"
     """A clone; without clones a hard link, if owner, group and mode are those that a blob is to have."""
 
-    CLONES = "clones"
+    CLONES_ONLY = "clones"
     """A clone, never a hard link."""
 
 
 class DirectoryBlobs(Blobs):
     """Blobs below a directory, which is created with the first one."""
 
-    def __init__(self, root: AnyPath, sharing: Sharing = Sharing.NAMES, *, passing: bool = False) -> None:
-        self._root, self._sharing, self._passing = Path(root), sharing, passing
+    def __init__(self, root: AnyPath, sharing: Sharing = Sharing.HARD_LINKS, *, temporary: bool = False) -> None:
+        self._root, self._sharing, self._temporary = Path(root), sharing, temporary
         self._named: dict[Path, int] = {}  # inodes of directories whose names are synced, with those above
 
     def put_if_absent(self, name: str, content: bytes | Path) -> bool:
@@ -127,12 +127,12 @@ class DirectoryBlobs(Blobs):
             self._sync_name(final)
 
     def _sync(self, path: Path) -> None:
-        if not self._passing:
+        if not self._temporary:
             sync_file(path)
 
     def _sync_name(self, final: Path) -> None:
         """Sync the directory of a blob, and once those above it."""
-        if self._passing:
+        if self._temporary:
             return
         sync_file(final.parent)
         unsure = {}
@@ -150,7 +150,7 @@ class DirectoryBlobs(Blobs):
         if isinstance(content, bytes):
             return bool(self._write(final, lambda partial: partial.write_bytes(content)))
         made = None
-        if self._sharing is not Sharing.NAMES:
+        if self._sharing is not Sharing.HARD_LINKS:
             made = self._write(final, lambda partial: clone(content, partial))
         if made is None and self._may_link(content, final):
             made = self._link(content, final)
@@ -159,9 +159,9 @@ class DirectoryBlobs(Blobs):
         return bool(made)
 
     def _may_link(self, file: Path, final: Path) -> bool:
-        if self._sharing is Sharing.ROOM:
+        if self._sharing is Sharing.CLONES_OR_LINKS:
             return has_expected_owner_and_mode(final.parent, file.stat())
-        return self._sharing is Sharing.NAMES
+        return self._sharing is Sharing.HARD_LINKS
 
     def _link(self, file: Path, final: Path) -> bool | None:
         """Hard-link a file as a blob; ``False`` if it exists, ``None`` if it has to be copied."""

@@ -21,8 +21,8 @@ from pathlib import Path
 from statecore.errors import StatecoreError
 from statecore.filesystem import AnyPath, give_to_owner, make_directories, read_regular, sync_file, sync_if_readable
 from statecore.objectstore.base import checked_name
+from statecore.objectstore.permissions import permission_error
 from statecore.objectstore.pointers import Pointers, PointerValue
-from statecore.objectstore.rights import permission_error
 from statecore.system_errors import Cause, cause_of, system_error
 
 _LOCKS, _PARTIAL = "~locks", "~partial"

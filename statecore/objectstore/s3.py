@@ -103,7 +103,7 @@ class S3Blobs(S3Requests, Blobs):
         )
 
     def _send(self, key: str, content: bytes | Path, size: int, token: str, **condition: str) -> None:
-        arguments = {"Bucket": self._bucket, "Key": key, "Metadata": {_TOKEN: token}, **self._encryption.making}
+        arguments = {"Bucket": self._bucket, "Key": key, "Metadata": {_TOKEN: token}, **self._encryption.create}
         if size > self._part:
             self._send_parts(arguments, content, size, condition)
         else:
@@ -121,7 +121,7 @@ class S3Blobs(S3Requests, Blobs):
         def send(number: int) -> dict[str, Any]:
             body = _bytes_of(content, number * part, min(size, (number + 1) * part))
             sent = client.upload_part(
-                Body=body, PartNumber=number + 1, ChecksumAlgorithm="CRC32", **of, **self._encryption.using
+                Body=body, PartNumber=number + 1, ChecksumAlgorithm="CRC32", **of, **self._encryption.access
             )
             checksum = {name: sent[name] for name in ("ChecksumCRC32",) if name in sent}
             return {"PartNumber": number + 1, "ETag": sent["ETag"], **checksum}
@@ -135,7 +135,7 @@ class S3Blobs(S3Requests, Blobs):
                     pool.shutdown(cancel_futures=True)
                     raise
             client.complete_multipart_upload(
-                MultipartUpload={"Parts": parts}, **condition, **of, **self._encryption.using
+                MultipartUpload={"Parts": parts}, **condition, **of, **self._encryption.access
             )
         except BaseException:
             with suppress(Exception):  # leftover parts take space until a lifecycle rule removes them
@@ -169,7 +169,7 @@ class S3Blobs(S3Requests, Blobs):
         key = self._location.key(checked_name(name))
         with self._translated("read", name):
             found = self._client.head_object(
-                Bucket=self._bucket, Key=key, ChecksumMode="ENABLED", **self._encryption.using
+                Bucket=self._bucket, Key=key, ChecksumMode="ENABLED", **self._encryption.access
             )
         size = found["ContentLength"]
         return Blob(name, size, found["LastModified"].timestamp(), self._checksum(found.get("ChecksumCRC32"), size))
@@ -222,7 +222,7 @@ class S3Blobs(S3Requests, Blobs):
         from botocore.exceptions import ClientError
 
         try:
-            found = self._client.head_object(Bucket=self._bucket, Key=key, **self._encryption.using)
+            found = self._client.head_object(Bucket=self._bucket, Key=key, **self._encryption.access)
         except ClientError as error:
             if status_of(error) == 404:
                 return None

@@ -15,9 +15,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import logging
 import os
 import re
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -26,7 +29,6 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from statecore.errors import Invalid
 from statecore.extras import require
 from statecore.objectstore.base import DEFAULT_RETRIES, checked_name
-from statecore.objectstore.s3_waiting import RetryNotes
 
 CUSTOMER_KEY = "STATECORE_S3_CUSTOMER_KEY"
 """Environment variable with the SSE-C key."""
@@ -168,15 +170,15 @@ class EncryptionArguments:
     """Encryption arguments of requests.
 
     Attributes:
-        making: for requests that create an object.
-        using: for requests that read an object, or send a part.
+        create: for requests that create an object.
+        access: for requests that read an object, or send a part.
     """
 
-    making: Mapping[str, Any]
-    using: Mapping[str, Any]
+    create: Mapping[str, Any]
+    access: Mapping[str, Any]
 
 
-def encryption_of(location: S3Location) -> EncryptionArguments:
+def encryption_arguments(location: S3Location) -> EncryptionArguments:
     """Encryption arguments of requests to a location."""
     if location.encryption is Encryption.SSE_S3:
         return EncryptionArguments({"ServerSideEncryption": "AES256"}, {})
@@ -232,7 +234,7 @@ def make_client(
                 response_checksum_validation="when_supported",
             ),
         )
-        client.meta.events.register("needs-retry.s3", RetryNotes(attempts))
+        client.meta.events.register("needs-retry.s3", RetryLog(attempts))
     except (BotoCoreError, ValueError) as error:
         raise Invalid(
             f"No client for {location} could be created: {error}",
@@ -240,3 +242,33 @@ def make_client(
             action="Check the endpoint, the region and the profile (AWS_ENDPOINT_URL, AWS_REGION, AWS_PROFILE).",
         ) from error
     return client
+
+
+_log = logging.getLogger(__name__)
+
+_SECONDS_BETWEEN = 10.0
+
+
+class RetryLog:
+    """Logs a warning before a retry, at most every ten seconds."""
+
+    def __init__(self, attempts: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._attempts, self._clock = attempts, clock
+        self._next = clock()
+        self._one_at_a_time = threading.Lock()
+
+    def __call__(
+        self, *, response: Any, endpoint: Any, operation: Any, attempts: int, caught_exception: Any, **_: Any
+    ) -> None:
+        """Handle botocore's event ``needs-retry``, sent after each try."""
+        status = 0 if response is None else response[0].status_code
+        if attempts >= self._attempts or (caught_exception is None and status < 500 and status != 429):
+            return
+        with self._one_at_a_time:
+            if self._clock() < self._next:
+                return
+            self._next = self._clock() + _SECONDS_BETWEEN
+        why = str(caught_exception or f"status {status}").rstrip(".")
+        _log.warning(
+            "%s: retrying %s (%d of %d): %s.", endpoint.host, operation.name, attempts + 1, self._attempts, why
+        )

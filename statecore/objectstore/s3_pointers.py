@@ -37,7 +37,7 @@ class S3Pointers(S3Requests, Pointers):
             for attempt in range(TRIES):
                 try:
                     put = self._client.put_object(
-                        Bucket=self._bucket, Key=key, Body=content, **condition, **self._encryption.making
+                        Bucket=self._bucket, Key=key, Body=content, **condition, **self._encryption.create
                     )
                     if "ETag" not in put:
                         raise not_s3(self._location, "put", name, "its answer has no ETag", self._client)

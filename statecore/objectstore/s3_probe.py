@@ -13,7 +13,7 @@ from statecore.objectstore import probe as of_all
 from statecore.objectstore.probe import ensure
 from statecore.objectstore.s3 import S3Blobs
 from statecore.objectstore.s3_errors import EXISTS, s3_error, status_of
-from statecore.objectstore.s3_location import Encryption, S3Location, encryption_of, make_client
+from statecore.objectstore.s3_location import Encryption, S3Location, encryption_arguments, make_client
 from statecore.objectstore.s3_pointers import S3Pointers
 
 PREFIX = "statecore-probe"
@@ -31,7 +31,7 @@ def probe(location: S3Location, client: Any = None) -> None:
     of_all.probe(f"The server of {location}", S3Blobs(below, client), S3Pointers(below, client))
     of = {"Bucket": below.bucket, "Key": below.key("of-s3")}
     try:
-        encrypted = client.put_object(Body=b"first", **of, **encryption_of(location).making)
+        encrypted = client.put_object(Body=b"first", **of, **encryption_arguments(location).create)
         ensure(
             _is_encrypted(location, encrypted),
             f"The server of {location}",
@@ -68,10 +68,10 @@ def _is_encrypted(location: S3Location, put: Any) -> bool:
 def _keeps_large_ones(location: S3Location, client: Any, of: dict[str, str]) -> bool:
     from botocore.exceptions import ClientError
 
-    arguments = encryption_of(location)
-    upload = {**of, "UploadId": client.create_multipart_upload(**of, **arguments.making)["UploadId"]}
+    arguments = encryption_arguments(location)
+    upload = {**of, "UploadId": client.create_multipart_upload(**of, **arguments.create)["UploadId"]}
     try:
-        part = client.upload_part(Body=b"second", PartNumber=1, **upload, **arguments.using)
+        part = client.upload_part(Body=b"second", PartNumber=1, **upload, **arguments.access)
         client.complete_multipart_upload(
             MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}, IfNoneMatch="*", **upload
         )
@@ -87,16 +87,16 @@ def _keeps_large_ones(location: S3Location, client: Any, of: dict[str, str]) -> 
 def _refuses_wrong_checksums(client: Any, below: S3Location) -> bool:
     from botocore.exceptions import ClientError
 
-    of, arguments = {"Bucket": below.bucket, "Key": below.key("damaged")}, encryption_of(below)
+    of, arguments = {"Bucket": below.bucket, "Key": below.key("damaged")}, encryption_arguments(below)
     try:
-        client.put_object(Body=b"some bytes", ChecksumCRC32="AAAAAA==", **of, **arguments.making)
+        client.put_object(Body=b"some bytes", ChecksumCRC32="AAAAAA==", **of, **arguments.create)
     except ClientError as error:
         if status_of(error) != _REFUSED:
             raise
     else:
         return False
     try:
-        client.head_object(**of, **arguments.using)
+        client.head_object(**of, **arguments.access)
     except ClientError as error:
         if status_of(error) != _ABSENT:
             raise

@@ -10,7 +10,7 @@ from typing import Any
 
 from statecore.errors import Retryable
 from statecore.objectstore.s3_errors import not_s3, s3_error
-from statecore.objectstore.s3_location import S3Location, encryption_of, make_client
+from statecore.objectstore.s3_location import S3Location, encryption_arguments, make_client
 from statecore.system_errors import system_error
 
 TRIES = 8
@@ -35,7 +35,7 @@ class S3Requests:
         self._made = client
         self._sleep = sleep
         self._uniform = uniform
-        self._encryption = encryption_of(location)
+        self._encryption = encryption_arguments(location)
 
     @property
     def _client(self) -> Any:
@@ -61,7 +61,7 @@ class S3Requests:
         for attempt in range(TRIES):
             if attempt:
                 self._pause(attempt)
-            response = self._client.get_object(Bucket=self._bucket, Key=key, **span, **self._encryption.using)
+            response = self._client.get_object(Bucket=self._bucket, Key=key, **span, **self._encryption.access)
             if "ETag" not in response:
                 raise not_s3(self._location, "read", name, "its answer has no ETag", self._client)
             pieces: list[bytes] = []

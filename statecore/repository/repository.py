@@ -303,7 +303,7 @@ def place_of(url: str, retries: RetryPolicy = DEFAULT_RETRIES) -> Place:
             action="Name a directory; it is created where it is missing.",
             path=str(path),
         )
-    sharing = Sharing.CLONES if parts.query else Sharing.ROOM
+    sharing = Sharing.CLONES_ONLY if parts.query else Sharing.CLONES_OR_LINKS
     given = path.as_uri() + (f"?{_COPY}" if parts.query else "")
     return Place(given, DirectoryBlobs(path, sharing), DirectoryPointers(path), lambda: _probe_directory(path))
 

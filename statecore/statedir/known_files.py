@@ -15,7 +15,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.state_directory import WORK_DIRECTORY, StateDirectory
 from statecore.stores.legacy_offsets import read_offsets
 from statecore.stores.rocksdb.directory import CONFIG_FILE
-from statecore.stores.rocksdb.manifest_guard import LOST_DIRECTORY, WITNESS_FILE
+from statecore.stores.rocksdb.manifest_guard import LOST_DIRECTORY, RECORD_FILE
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _entries(file: Path) -> tuple[str, bool]:
 _OF_ROCKSDB = re.compile(
     r"CURRENT|IDENTITY|LOCK|LOG(\.old\.\d+)?|(MANIFEST|OPTIONS)-\d+|\d+\.(sst|log|blob|dbtmp)|OPTIONS-\d+\.dbtmp"
 )
-_OURS = frozenset({WITNESS_FILE, f"{WITNESS_FILE}.tmp", LOST_DIRECTORY})
+_OURS = frozenset({RECORD_FILE, f"{RECORD_FILE}.tmp", LOST_DIRECTORY})
 
 
 def foreign_files(path: Path) -> tuple[str, ...]:

@@ -82,9 +82,9 @@ def _lost_end(
     """
     if gone := sorted(families - frozenset(state.column_families)):
         return f"its OPTIONS name the column family {', '.join(gone)}, which it does not have"
-    if manifest.whole_bytes < size:
-        return f"its last whole entry ends at byte {manifest.whole_bytes} of {size}"
-    if manifest.group_left and unnamed:
+    if manifest.valid_bytes < size:
+        return f"its last whole entry ends at byte {manifest.valid_bytes} of {size}"
+    if manifest.missing_edits and unnamed:
         return "it ends within the entries of one flush"
     if unnamed and OFFSETS_COLUMN_FAMILY in state.column_families and state.status is None and not state.offsets:
         return (

@@ -61,7 +61,7 @@ from statecore.statedir.placement_stores import SiblingStore, StoreImage
 from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.task_layout import names_in, store_of, stores_in
 from statecore.stores.legacy_offsets import read_offsets
-from statecore.stores.rocksdb.db_paths import files_elsewhere
+from statecore.stores.rocksdb.files import files_elsewhere
 from statecore.stores.rocksdb.options_file import unopenable_there
 
 

@@ -15,8 +15,8 @@ from statecore.errors import Corrupted, NotFound, StatecoreError
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.statedir.database_state import DatabaseState
 from statecore.statedir.store_on_disk import DatabaseOnDisk, read_database
-from statecore.stores.rocksdb.db_paths import files_elsewhere
 from statecore.stores.rocksdb.errors import not_readable_here
+from statecore.stores.rocksdb.files import files_elsewhere
 from statecore.stores.rocksdb.reading import OpenedFamilies
 from statecore.stores.rocksdb.readonly_links import ReadOnlyLinks, files_of, open_through_links
 from statecore.stores.rocksdb.scan import take_rows

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from statecore.errors import Capacity, Fenced, Invalid, StatecoreError
-from statecore.filesystem import MOUNT_FOR_WRITING, is_read_only, is_virtual_file_system, sync_file
+from statecore.filesystem import READ_ONLY_ACTION, is_read_only, is_virtual_file_system, sync_file
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL, LOCK_FILE, PLAIN_PARENT, PROCESS_FILE
 from statecore.formats.task_id import TaskId
@@ -319,7 +319,7 @@ def _read_only(path: Path) -> Invalid:
     return Invalid(
         f"{path} is on a file system that is mounted read-only.",
         code="read-only-file-system",
-        action=MOUNT_FOR_WRITING,
+        action=READ_ONLY_ACTION,
         state_dir=str(path),
     )
 

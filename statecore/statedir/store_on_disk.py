@@ -27,9 +27,9 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.database_state import DatabaseState, read_database_state, smallest_offsets
 from statecore.statedir.manifest_check import ManifestCheck, check_manifest
 from statecore.statedir.task_layout import StoreDirectory
-from statecore.stores.rocksdb.db_paths import files_elsewhere
 from statecore.stores.rocksdb.directory_lock import writer_of
 from statecore.stores.rocksdb.errors import not_readable_here
+from statecore.stores.rocksdb.files import files_elsewhere
 from statecore.stores.rocksdb.manifest_guard import ManifestGuard
 from statecore.stores.rocksdb.readonly_links import files_of
 
@@ -134,7 +134,7 @@ def read_database(
     state, opens = _NOTHING, True
     damage: StatecoreError | None = None
     try:
-        guard.look(read_only=True)
+        guard.check(read_only=True)
     except Corrupted as error:
         damage = error if _is_quiet(path, before) else None
     refused = damage is not None

@@ -17,9 +17,8 @@ from statecore.errors import StatecoreError
 from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.formats.releases import CHECKPOINT_FILE, PLAIN_PARENT, POSITION_SUFFIX
 from statecore.formats.rocksdb_log import DATA_SUFFIXES
-from statecore.stores.rocksdb.directory import has_database, is_interrupted_creation
+from statecore.stores.rocksdb.directory import has_database, is_empty, is_interrupted_creation, is_unfinished_creation
 from statecore.stores.rocksdb.directory_lock import writer_of
-from statecore.stores.rocksdb.interrupted_creation import is_empty, is_unfinished_creation
 from statecore.system_errors import RUN_AS_APPLICATION, system_error
 
 
@@ -57,7 +56,7 @@ class StoreDirectory:
     def segments(self) -> tuple[Segment, ...]:
         """Its current segments in order of time, without unfinished ones; none for a store that is one database.
 
-        For unfinished ones see :mod:`statecore.stores.rocksdb.interrupted_creation`. Raises ``Invalid`` without read
+        For unfinished ones see :mod:`statecore.stores.rocksdb.directory`. Raises ``Invalid`` without read
         access.
         """
         return tuple(segments_in(self.path, self.store)) if self.segmented else ()

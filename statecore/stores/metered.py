@@ -23,7 +23,7 @@ from statecore.metrics import (
     UNCOMMITTED_BYTES,
     Instrument,
     Metrics,
-    Stopwatch,
+    Timer,
     store_tags,
 )
 from statecore.progress import Clock
@@ -88,7 +88,7 @@ class MeteredStore(DelegatingStore):
 
     def _commit_measured(self, commit: Callable[[], None]) -> None:
         staged = self._store.uncommitted_bytes
-        watch = Stopwatch(self._clock)
+        watch = Timer(self._clock)
         commit()
         self._metrics.record(COMMIT_LATENCY, watch.ms, self._tags)
         self._metrics.record(COMMITTED_BYTES, staged, self._tags)
@@ -100,7 +100,7 @@ class MeteredStore(DelegatingStore):
 
     def flush(self) -> None:
         """Flush the store, and measure the duration."""
-        watch = Stopwatch(self._clock)
+        watch = Timer(self._clock)
         self._store.flush()
         self._metrics.record(FLUSH_LATENCY, watch.ms, self._tags)
 
@@ -169,7 +169,7 @@ class MeteredStore(DelegatingStore):
         return measured  # type: ignore[return-value]
 
     def _rows(self, instrument: Instrument, rows: Iterator[Row]) -> Iterator[Row | None]:
-        watch = Stopwatch(self._clock)
+        watch = Timer(self._clock)
         self._iterators += 1
         try:
             yield None

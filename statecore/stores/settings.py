@@ -75,7 +75,7 @@ class StoreSettings:
             a file, reads slow down and descriptors run out, until :meth:`RocksDBStore.compact` is called: only for a
             database whose files and modes must not change, because they may be linked elsewhere (``KEEP_FILES``).
         memory: block cache and write buffers, shared with all stores of the process whose ``memory`` is equal.
-        witnessed: record beside the database that this library wrote to it last
+        guards_manifest: record beside the database that this library wrote to it last
             (:mod:`statecore.stores.rocksdb.manifest_guard`), for the next opening after a kill. False only for a
             database under construction, which is discarded after a kill.
         rocksdb_config_setter: changes the RocksDB options of a store after statecore's own were set and before it is
@@ -86,7 +86,7 @@ class StoreSettings:
     uncommitted_max_bytes: int = UNCOMMITTED_MAX_BYTES
     automatic_compaction: bool = True
     memory: MemorySettings = MemorySettings()
-    witnessed: bool = True
+    guards_manifest: bool = True
     rocksdb_config_setter: RocksDBConfigSetter | None = None
 
     def __post_init__(self) -> None:

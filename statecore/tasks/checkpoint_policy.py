@@ -28,7 +28,7 @@ from statecore.metrics import (
     CHECKPOINTS,
     NO_METRICS,
     Metrics,
-    Stopwatch,
+    Timer,
 )
 from statecore.progress import Clock
 from statecore.spec.model import CHECKPOINT_INTERVAL, DEFAULT_CHECKPOINT_INTERVAL_MS
@@ -166,7 +166,7 @@ class TaskCheckpointer:
         """
         if not self._policy.due and not self._offsets.must_be_lowered():
             return False
-        watch = Stopwatch(self._clock)
+        watch = Timer(self._clock)
         self._offsets.checkpoint()
         self._policy.restart()
         self._metrics.record(CHECKPOINT_LATENCY, watch.ms, self._tags)

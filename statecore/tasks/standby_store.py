@@ -8,7 +8,7 @@ A store of a kind without segments is one database. Others have one for each seg
   with the next runs, which changes nothing.
 - **A new segment** is created in the scratch directory, with the offset of the others, and renamed into place, so none
   is ever seen without an offset.
-- **A database whose creation was interrupted** (:mod:`statecore.stores.rocksdb.interrupted_creation`) is deleted.
+- **A database whose creation was interrupted** (:mod:`statecore.stores.rocksdb.directory`) is deleted.
 - **A segment that has expired** by the stream time is renamed away before it is deleted. Where that fails it is tried
   again, and the segment's offset does not count. One segment always stays: without a database there is no offset, and
   under exactly-once Kafka Streams would wipe the whole task.
@@ -39,7 +39,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CURRENT, OFFSETS_COLUMN_FAMILY
 from statecore.formats.segments import first_live_segment, segment_name
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.model import Below, RunFile, Segmentation, segment_order
+from statecore.images.model import BaseDatabases, RunFile, Segmentation, segment_order
 from statecore.statedir.database_state import create_database, read_database_state
 from statecore.statedir.state_directory import store_directory
 from statecore.statedir.task_layout import StoreDirectory, segments_in, unfinished_in
@@ -135,9 +135,9 @@ class StandbyStore:
         return self._stream_time
 
     @property
-    def below(self) -> Below:
+    def below(self) -> BaseDatabases:
         """Its databases, in which deletes have something to hide."""
-        return Below(segments=frozenset(self._databases))
+        return BaseDatabases(segments=frozenset(self._databases))
 
     @property
     def segments(self) -> tuple[int, ...]:

@@ -413,7 +413,7 @@ class StandbyTask:
             store.spec.kind,
             scratch,
             memory_budget=self._settings.memory_bytes,
-            below=store.below,
+            base=store.below,
             segmentation=store.spec.segmentation,
             changelog=store.changelog,
             store=store.name,

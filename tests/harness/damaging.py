@@ -117,7 +117,7 @@ def cut_manifest(database: Path, *, all_files: bool = False, between: bool = Fal
     named = [len(read_manifest(data[:length]).files) for length in range(len(data) + 1)]
     length = max(at for at, files in enumerate(named) if files < whole and (files == 0 or not all_files))
     if between:
-        length = read_manifest(data[:length]).whole_bytes
+        length = read_manifest(data[:length]).valid_bytes
     manifest.write_bytes(data[:length])
     return length
 

@@ -30,7 +30,7 @@ from statecore.spec.reader import parse_spec
 from tests.harness.snapshot_campaign import Campaign, Key, called, cut_at_random
 from tests.harness.snapshot_content import Content
 
-EAGER = CompactionSettings(due=2, possible=2, left=1, runs=3, old=1)
+EAGER = CompactionSettings(new_due=2, eligible=2, remaining=1, all_due=3, max_old=1)
 """Two runs are as many as there may be."""
 
 

@@ -19,7 +19,7 @@ import pytest
 from statecore.cli.main import main
 from statecore.documents import encode_json
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound
-from statecore.metrics import CHECKPOINT_SUCCESS, SNAPSHOT_CUT
+from statecore.metrics import CHECKPOINT_SUCCESS, SNAPSHOT_READ_AT
 from statecore.repository.head import HEAD
 from statecore.repository.manifest import MANIFEST
 from statecore.spec.model import CHECKPOINT_INTERVAL
@@ -120,7 +120,7 @@ def test_a_collector_tells_a_service_that_is_dead_from_an_application_that_is_id
         def told() -> tuple[float, float]:
             """When the last succeeded, and up to when the snapshot is complete; no time where nobody has said it."""
             tags = ("application-id", shop.application_id)
-            return tuple(collector.last(one.name).get(tags, 0.0) for one in (CHECKPOINT_SUCCESS, SNAPSHOT_CUT))  # type: ignore[return-value]
+            return tuple(collector.last(one.name).get(tags, 0.0) for one in (CHECKPOINT_SUCCESS, SNAPSHOT_READ_AT))  # type: ignore[return-value]
 
         try:
             service.until(lambda: told()[1] > began)

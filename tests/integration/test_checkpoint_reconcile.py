@@ -331,7 +331,7 @@ def test_what_others_publish_while_logs_are_compared_is_right_in_the_end(shop: C
 
     def publish() -> None:
         if other == "a fold":
-            settings = CompactionSettings(due=2, possible=2, left=1, runs=2, old=1)
+            settings = CompactionSettings(new_due=2, eligible=2, remaining=1, all_due=2, max_old=1)
             assert run_compact(shop.shelf, parse_spec(shop.spec), settings=settings).snapshot is not None
             return
         if other == "a rebuild that ends later":

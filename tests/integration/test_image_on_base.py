@@ -16,7 +16,7 @@ from statecore.formats.rocksdb_log import read_manifest
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.bases import ImageBase, ImageBases
 from statecore.images.image import build_image, verify_image
-from statecore.images.model import Below
+from statecore.images.model import BaseDatabases
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.spec.model import ProcessingGuarantee
 from statecore.statedir.apply import StoreImage, apply_placement, plan_placement
@@ -62,7 +62,12 @@ def test_kafka_streams_goes_on_from_its_own_directory_and_the_tail_and_rewrites_
             (at / "runs").mkdir(parents=True)
             # One batch a run, so that there are more than Kafka Streams leaves alone.
             builder = RunBuilder(
-                StoreKind(kind), at / "runs", below=Below.ANYTHING, start=start, memory_budget=1, overflow=Overflow.CUT
+                StoreKind(kind),
+                at / "runs",
+                base=BaseDatabases.ALL,
+                start=start,
+                memory_budget=1,
+                overflow=Overflow.CUT,
             )
             reader = ChangelogReader(cluster, ReaderOptions())
             for batch in reader.read(OffsetRange(*changelog, start, end), IsolationLevel.READ_COMMITTED):

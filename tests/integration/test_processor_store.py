@@ -13,7 +13,7 @@ from kafka import KafkaProducer
 
 from statecore import ChangeLoggingStore, RocksDBStore, StoreKind, TopicPartition, encode_value, restore
 from statecore.formats.rows.values import decode_value
-from statecore.stores.rocksdb.manifest_guard import LOST_DIRECTORY, WITNESS_FILE
+from statecore.stores.rocksdb.manifest_guard import LOST_DIRECTORY, RECORD_FILE
 from tests.harness import topics
 from tests.harness.applications import PLAIN_AND_STAMPED, two_stores
 from tests.harness.broker import Broker
@@ -124,7 +124,7 @@ def test_kafka_streams_goes_on_in_a_processor_s_directory_and_the_processor_in_i
 ) -> None:
     written = world.process(first=0)
     for name in KINDS:
-        assert (world.path(name) / WITNESS_FILE).is_file()
+        assert (world.path(name) / RECORD_FILE).is_file()
         lost = world.path(name) / LOST_DIRECTORY
         lost.mkdir()
         shutil.copy(next(world.path(name).glob("*.sst")), lost)
@@ -134,7 +134,7 @@ def test_kafka_streams_goes_on_in_a_processor_s_directory_and_the_processor_in_i
         world.feed(b"of Kafka Streams")
         written = answers(application)
     for name in KINDS:
-        assert (world.path(name) / WITNESS_FILE).is_file(), "stale now"
+        assert (world.path(name) / RECORD_FILE).is_file(), "stale now"
         assert list((world.path(name) / LOST_DIRECTORY).glob("*.sst"))
     assert world.found() == written
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from statecore.changelog.weighing import weigh
+from statecore.changelog.size_estimate import estimate_sizes
 from statecore.cli.main import main
 from statecore.errors import Capacity, Fenced, Invalid, NotFound, Retryable, StatecoreError
 from statecore.faults import FaultInjected, InjectedFault
@@ -371,7 +371,7 @@ def test_a_wrong_partition_count_is_refused(world: World) -> None:
 
 
 def test_a_disk_without_room_is_refused_beforehand(lost: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(weigh.__kwdefaults__, "sizes_of", lambda *_: {"all": 1 << 60})
+    monkeypatch.setitem(estimate_sizes.__kwdefaults__, "sizes_of", lambda *_: {"all": 1 << 60})
     refused(lost, Capacity, "no-space")
 
 

@@ -8,7 +8,7 @@ import pytest
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import build_image
-from statecore.images.model import Below
+from statecore.images.model import BaseDatabases
 from statecore.images.runs import Overflow, RunBuilder
 from tests.harness.streams import StreamsJvm
 from tests.harness.tiers import one_of
@@ -70,7 +70,7 @@ def jvm(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.mark.parametrize("rows_in_a_run", one_of([160, 480]))
 def test_kafka_streams_rocksdb_reads_an_image(jvm: StreamsJvm, tmp_path: Path, rows_in_a_run: int) -> None:
-    builder = RunBuilder(KIND, tmp_path, memory_budget=1, below=Below.NOTHING, overflow=Overflow.CUT)
+    builder = RunBuilder(KIND, tmp_path, memory_budget=1, base=BaseDatabases.NONE, overflow=Overflow.CUT)
     for batch in batches(RECORDS, rows_in_a_run):
         builder.add(batch)
     runs = builder.finish()

@@ -31,7 +31,7 @@ from statecore.metrics import (
     RANGE_LATENCY,
     RESTORE_REMAINING,
     RESTORED,
-    SNAPSHOT_CUT,
+    SNAPSHOT_READ_AT,
     UNCOMMITTED_BYTES,
     CheckpointMetrics,
     Instrument,
@@ -261,20 +261,20 @@ def test_a_second_restore_of_a_progress_begins_anew(collected: Collected) -> Non
 def test_checkpoints_say_when_the_last_ended_well_and_how_fresh_the_state_is(collected: Collected) -> None:
     clock, tags = Clock(), {"application-id": "orders"}
     checkpoints = CheckpointMetrics(collected.metrics, tags, clock)
-    assert checkpoints.is_told
-    assert collected.points(CHECKPOINT_SUCCESS) == collected.points(SNAPSHOT_CUT) == {}
+    assert checkpoints.is_exported
+    assert collected.points(CHECKPOINT_SUCCESS) == collected.points(SNAPSHOT_READ_AT) == {}
     for now, cut in ((100.0, 90.0), (400.0, 395.5)):
         clock.now = now
-        checkpoints.succeeded(cut)
-        assert (collected.value(CHECKPOINT_SUCCESS, tags), collected.value(SNAPSHOT_CUT, tags)) == (now, cut)
+        checkpoints.record_success(cut)
+        assert (collected.value(CHECKPOINT_SUCCESS, tags), collected.value(SNAPSHOT_READ_AT, tags)) == (now, cut)
     clock.now = 700.0
     assert collected.value(CHECKPOINT_SUCCESS, tags) == 400, "it stands still where none succeeds"
-    checkpoints.succeeded(None)
-    assert (collected.value(CHECKPOINT_SUCCESS, tags), collected.points(SNAPSHOT_CUT)) == (700, {})
+    checkpoints.record_success(None)
+    assert (collected.value(CHECKPOINT_SUCCESS, tags), collected.points(SNAPSHOT_READ_AT)) == (700, {})
     checkpoints.close()
     checkpoints.close()
     assert collected.points(CHECKPOINT_SUCCESS) == {}
-    assert not CheckpointMetrics(NO_METRICS, tags).is_told
+    assert not CheckpointMetrics(NO_METRICS, tags).is_exported
 
 
 def test_two_gauges_with_the_same_tags_are_told_as_their_sum(collected: Collected) -> None:

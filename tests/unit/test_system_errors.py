@@ -8,7 +8,7 @@ import os
 import pytest
 
 from statecore.errors import Capacity, Invalid, Retryable, StatecoreError
-from statecore.filesystem import MOUNT_FOR_WRITING
+from statecore.filesystem import READ_ONLY_ACTION
 from statecore.system_errors import Cause, cause_of, system_error
 
 ACTION = "Name another."
@@ -22,7 +22,7 @@ ACTION = "Name another."
         (errno.EMFILE, Cause.TOO_MANY_FILES, Capacity, "too-many-open-files", "ulimit"),
         (errno.ENFILE, Cause.TOO_MANY_FILES, Capacity, "too-many-open-files", "ulimit"),
         (errno.EFBIG, Cause.TOO_LARGE, Capacity, "file-too-large", "ulimit -f"),
-        (errno.EROFS, Cause.READ_ONLY, Invalid, "read-only-file-system", MOUNT_FOR_WRITING),
+        (errno.EROFS, Cause.READ_ONLY, Invalid, "read-only-file-system", READ_ONLY_ACTION),
         (errno.EACCES, Cause.DENIED, Invalid, "permission-denied", ACTION),
         (errno.EPERM, Cause.DENIED, Invalid, "permission-denied", ACTION),
         (errno.EIO, Cause.FAILED, Retryable, "disk-failed", "dmesg"),

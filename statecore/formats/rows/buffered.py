@@ -7,8 +7,8 @@ from typing import NamedTuple, Self
 
 from statecore.formats.integers import INT32_MAX
 from statecore.formats.kinds import StoreKind
-from statecore.formats.rows.broken import broken, check_number, require_bytes
 from statecore.formats.rows.headers import Header, decoded_headers
+from statecore.formats.rows.row_errors import check_number, malformed_row, require_bytes
 
 KEY_BYTES = 13
 """Bytes of a key besides the application's key: prefix, timestamp, sequence."""
@@ -50,9 +50,9 @@ class BufferKey(NamedTuple):
         require_bytes(_KIND, data, KEY_BYTES, "key")
         prefix, timestamp = _KEY.unpack_from(data)
         if prefix:
-            raise broken(_KIND, "has a key that does not begin with 00")
+            raise malformed_row(_KIND, "has a key that does not begin with 00")
         if timestamp < 0:
-            raise broken(_KIND, "has a key with a negative time")
+            raise malformed_row(_KIND, "has a key with a negative time")
         return cls(data[9:-4], timestamp, _INT32.unpack_from(data, len(data) - 4)[0])
 
 
@@ -125,7 +125,7 @@ def parse_buffered(data: bytes) -> BufferedParts:
     try:
         return _Reader(data).parts()
     except ValueError:
-        raise broken(_KIND, "has a value that is not a buffered record") from None
+        raise malformed_row(_KIND, "has a value that is not a buffered record") from None
 
 
 class _Reader:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from statecore.formats.kinds import StoreKind
-from statecore.formats.rows.broken import broken
+from statecore.formats.rows.row_errors import malformed_row
 
 Header = tuple[str, bytes | None]
 
@@ -18,7 +18,7 @@ _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _REPLACEMENT = "\ufffd".encode()
 
 
-def put_on_headers(headers: Sequence[Header], rest: bytes) -> bytes:
+def join_headers(headers: Sequence[Header], rest: bytes) -> bytes:
     """Prepend headers to a value: ``headers o rest``.
 
     Args:
@@ -31,7 +31,7 @@ def put_on_headers(headers: Sequence[Header], rest: bytes) -> bytes:
     return varint(len(block)) + block + rest
 
 
-def take_off_headers(kind: StoreKind, data: bytes, rest: int) -> tuple[tuple[Header, ...], bytes]:
+def split_headers(kind: StoreKind, data: bytes, rest: int) -> tuple[tuple[Header, ...], bytes]:
     """Split a row's value into headers and the rest.
 
     Args:
@@ -44,15 +44,15 @@ def take_off_headers(kind: StoreKind, data: bytes, rest: int) -> tuple[tuple[Hea
     except ValueError:
         size = place = -1
     if size < 0:
-        raise broken(kind, "has a value that does not begin with headers")
+        raise malformed_row(kind, "has a value that does not begin with headers")
     if len(data) - place - size < rest:
-        raise broken(kind, f"has a value with less than {rest} bytes after its headers")
+        raise malformed_row(kind, f"has a value with less than {rest} bytes after its headers")
     if not size:
         return (), data[place:]
     try:
         found = parse_headers(data[place : place + size])
     except ValueError as error:
-        raise broken(kind, f"has malformed headers: {error}") from error
+        raise malformed_row(kind, f"has malformed headers: {error}") from error
     return decoded_headers(kind, found), data[place + size :]
 
 
@@ -61,19 +61,19 @@ def decoded_headers(kind: StoreKind, headers: Sequence[tuple[bytes, bytes | None
     try:
         return tuple([(key.decode(), value) for key, value in headers])
     except UnicodeDecodeError:
-        raise broken(kind, "has a header whose key is not UTF-8") from None
+        raise malformed_row(kind, "has a header whose key is not UTF-8") from None
 
 
 def wire_headers(headers: Sequence[tuple[bytes, bytes | None]]) -> bytes:
     """Encode headers as in a record batch."""
     pieces = [varint(len(headers))]
     for key, value in headers:
-        text = as_java_would(key)
+        text = replace_as_java(key)
         pieces += [varint(len(text)), text, varint(-1 if value is None else len(value)), value or b""]
     return b"".join(pieces)
 
 
-def as_java_would(text: bytes) -> bytes:
+def replace_as_java(text: bytes) -> bytes:
     """UTF-8 as it comes out of a Java string: malformed parts are replaced, a surrogate as one character."""
     return _SURROGATE.sub(_REPLACEMENT, text).decode("utf-8", "replace").encode()
 

@@ -14,7 +14,7 @@ from typing import NamedTuple, Self
 
 from statecore.formats.integers import INT32_MAX
 from statecore.formats.kinds import StoreKind
-from statecore.formats.rows.broken import broken, check_number, not_of_kind, require_bytes
+from statecore.formats.rows.row_errors import check_number, kind_without_row, malformed_row, require_bytes
 
 WINDOW_BYTES = 12
 """Bytes of window start and sequence after the key."""
@@ -80,13 +80,13 @@ class WindowKey(NamedTuple):
             return self.key + _WINDOW.pack(self.start, self.sequence)
         if kind in EMIT_FINAL_WINDOW_KINDS:
             return bytes([BASE_PREFIX]) + _INT64.pack(self.start) + self.key + _INT32.pack(self.sequence)
-        raise not_of_kind(kind, "windows")
+        raise kind_without_row(kind, "windows")
 
     def to_index_bytes(self, kind: StoreKind) -> bytes | None:
         """Encode the key of the index row; ``None`` for kinds without one. Raises ``Invalid`` as :meth:`to_bytes`."""
         self._check()
         if kind not in WINDOW_KINDS:
-            raise not_of_kind(kind, "windows")
+            raise kind_without_row(kind, "windows")
         return bytes([INDEX_PREFIX]) + self.to_bytes() if kind in INDEXED_KINDS else None
 
     @classmethod
@@ -108,9 +108,9 @@ class WindowKey(NamedTuple):
             (start,), (sequence,) = _INT64.unpack_from(data, 1), _INT32.unpack_from(data, len(data) - 4)
             key = data[9:-4]
         else:
-            raise not_of_kind(kind, "windows")
+            raise kind_without_row(kind, "windows")
         if start < 0:
-            raise broken(kind, "has a key with a negative window start")
+            raise malformed_row(kind, "has a key with a negative window start")
         return cls(key, start, sequence)
 
     def _check(self) -> None:
@@ -143,12 +143,12 @@ class SessionKey(NamedTuple):
             return self.key + _SESSION.pack(self.end, self.start)
         if kind in EMIT_FINAL_SESSION_KINDS:
             return bytes([BASE_PREFIX]) + _SESSION.pack(self.end, self.start) + self.key
-        raise not_of_kind(kind, "sessions")
+        raise kind_without_row(kind, "sessions")
 
     def to_index_bytes(self, kind: StoreKind) -> bytes | None:
         """Encode the key of the index row; ``None`` for kinds without one. Raises ``Invalid`` as :meth:`to_bytes`."""
         if kind not in SESSION_KINDS:
-            raise not_of_kind(kind, "sessions")
+            raise kind_without_row(kind, "sessions")
         return bytes([INDEX_PREFIX]) + self.to_bytes() if kind in INDEXED_KINDS else None
 
     @classmethod
@@ -170,9 +170,9 @@ class SessionKey(NamedTuple):
             end, start = _SESSION.unpack_from(data, 1)
             key = data[1 + SESSION_BYTES :]
         else:
-            raise not_of_kind(kind, "sessions")
+            raise kind_without_row(kind, "sessions")
         if start < 0 or start > end:
-            raise broken(kind, "has a key whose session ends before it starts, or starts before 0")
+            raise malformed_row(kind, "has a key whose session ends before it starts, or starts before 0")
         return cls(key, start, end)
 
 
@@ -182,5 +182,5 @@ def is_index_row(kind: StoreKind, key: bytes) -> bool:
         return False
     require_bytes(kind, key, 1, "key")
     if key[0] > INDEX_PREFIX:
-        raise broken(kind, "has a key that begins neither with 00 nor with 01")
+        raise malformed_row(kind, "has a key that begins neither with 00 nor with 01")
     return key[0] == INDEX_PREFIX

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 from statecore.formats.kinds import StoreKind
-from statecore.formats.rows.broken import broken, check_number, require_bytes
+from statecore.formats.rows.row_errors import check_number, malformed_row, require_bytes
 
 KEY_BYTES = 9
 """Bytes of timestamp and side before the key."""
@@ -46,7 +46,7 @@ class ListKey(NamedTuple):
         require_bytes(StoreKind.LIST, data, KEY_BYTES, "key")
         timestamp, side = _KEY.unpack_from(data)
         if side > 1 or timestamp < 0:
-            raise broken(StoreKind.LIST, "has a key without a side or with a negative time")
+            raise malformed_row(StoreKind.LIST, "has a key without a side or with a negative time")
         return cls(data[KEY_BYTES:], timestamp, bool(side))
 
 
@@ -63,7 +63,7 @@ def decode_list(data: bytes) -> list[bytes | None]:
     try:
         return parse_list(data)
     except ValueError as error:
-        raise broken(StoreKind.LIST, f"has a value that {error}") from error
+        raise malformed_row(StoreKind.LIST, f"has a value that {error}") from error
 
 
 def parse_list(value: bytes) -> list[bytes | None]:

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
-from statecore.formats.rows.broken import check_number, not_of_kind, require_bytes
-from statecore.formats.rows.headers import Header, put_on_headers, take_off_headers
+from statecore.formats.rows.headers import Header, join_headers, split_headers
+from statecore.formats.rows.row_errors import check_number, kind_without_row, require_bytes
 
 TIMESTAMP_BYTES = 8
 """Bytes of the timestamp before the value of a timestamped row."""
@@ -81,11 +81,11 @@ def encode_value(kind: StoreKind, value: bytes, timestamp: int | None = None, he
     if kind in STAMPED_KINDS:
         return _stamp(kind, timestamp) + value
     if kind in STAMPED_HEADERS_KINDS:
-        return put_on_headers(headers, _stamp(kind, timestamp) + value)
+        return join_headers(headers, _stamp(kind, timestamp) + value)
     if kind is StoreKind.HEADERS_SESSION:
-        return put_on_headers(headers, value)
+        return join_headers(headers, value)
     if kind in _OTHERS:
-        raise not_of_kind(kind, "single values")
+        raise kind_without_row(kind, "single values")
     return value
 
 
@@ -100,13 +100,13 @@ def decode_value(kind: StoreKind, data: bytes) -> StoredValue:
         require_bytes(kind, data, TIMESTAMP_BYTES, "value")
         return StoredValue(data[TIMESTAMP_BYTES:], _INT64.unpack_from(data)[0])
     if kind in STAMPED_HEADERS_KINDS:
-        headers, rest = take_off_headers(kind, data, TIMESTAMP_BYTES)
+        headers, rest = split_headers(kind, data, TIMESTAMP_BYTES)
         return StoredValue(rest[TIMESTAMP_BYTES:], _INT64.unpack_from(rest)[0], headers)
     if kind is StoreKind.HEADERS_SESSION:
-        headers, rest = take_off_headers(kind, data, 0)
+        headers, rest = split_headers(kind, data, 0)
         return StoredValue(rest, None, headers)
     if kind in _OTHERS:
-        raise not_of_kind(kind, "single values")
+        raise kind_without_row(kind, "single values")
     return StoredValue(data)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.integers import INT64_MAX
 from statecore.formats.kinds import StoreKind
-from statecore.formats.rows.broken import broken, check_number, require_bytes
+from statecore.formats.rows.row_errors import check_number, malformed_row, require_bytes
 
 LATEST_SEGMENT = -1
 """Segment id of latest values."""
@@ -46,7 +46,7 @@ class VersionedKey(NamedTuple):
         require_bytes(_KIND, data, SEGMENT_BYTES, "key")
         (segment,) = _INT64.unpack_from(data)
         if segment < LATEST_SEGMENT:
-            raise broken(_KIND, "has a key with a negative segment id that is not -1")
+            raise malformed_row(_KIND, "has a key with a negative segment id that is not -1")
         return cls(data[SEGMENT_BYTES:], segment)
 
 
@@ -107,11 +107,11 @@ def decode_versions(segment: int, data: bytes) -> list[Version]:
         Corrupted: the value is malformed.
     """
     if len(data) < 8:
-        raise broken(_KIND, "has a value without a time")
+        raise malformed_row(_KIND, "has a value without a time")
     if segment == LATEST_SEGMENT:
         return [Version(_INT64.unpack_from(data)[0], None, data[8:])]
     if len(data) < _HEAD.size:
-        raise broken(_KIND, "has a value without the time of its oldest version")
+        raise malformed_row(_KIND, "has a value without the time of its oldest version")
     newest_end, oldest = _HEAD.unpack_from(data)
     found: list[Version] = []
     valid_to, place, value_end = newest_end, _HEAD.size, len(data)
@@ -129,12 +129,12 @@ def decode_versions(segment: int, data: bytes) -> list[Version]:
         if valid_from == oldest:
             break
     if value_end != place:
-        raise broken(_KIND, "has bytes that belong to no version")
+        raise malformed_row(_KIND, "has bytes that belong to no version")
     return found[::-1]
 
 
 def _disordered() -> Corrupted:
-    return broken(_KIND, "has versions that end too early or are out of order")
+    return malformed_row(_KIND, "has versions that end too early or are out of order")
 
 
 def _unwritable(why: str) -> Invalid:

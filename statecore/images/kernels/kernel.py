@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from statecore.kernels.library import KernelLibrary
-from statecore.kernels.words import numbered
+from statecore.kernels.records import field_indexes
 
 NO_KEY = 0xFFFFFFFF
 """Id of a null key."""
@@ -93,12 +93,12 @@ class Written(NamedTuple):
 
 
 BATCH, USED, LIVE, NEEDED, UNPACKED, WRITTEN = (
-    numbered(Batch),
-    numbered(Used),
-    numbered(Live),
-    numbered(Needed),
-    numbered(Unpacked),
-    numbered(Written),
+    field_indexes(Batch),
+    field_indexes(Used),
+    field_indexes(Live),
+    field_indexes(Needed),
+    field_indexes(Unpacked),
+    field_indexes(Written),
 )
 
 SMALL_GROUP = 48

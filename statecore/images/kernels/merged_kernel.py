@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from statecore.kernels.library import KernelLibrary
-from statecore.kernels.words import numbered
+from statecore.kernels.records import field_indexes
 
 
 class Cursor(NamedTuple):
@@ -78,7 +78,7 @@ class State(NamedTuple):
     """Its bytes; -1 for no upper bound."""
 
 
-CURSOR, STATE = numbered(Cursor), numbered(State)
+CURSOR, STATE = field_indexes(Cursor), field_indexes(State)
 
 DONE, MORE, DAMAGED, NEEDS_ROOM = range(4)
 """Results of kernels: all rows are read; the limit is reached; the run ``stopped`` is damaged; or its next key needs a

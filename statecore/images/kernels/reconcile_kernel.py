@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from statecore.kernels.library import KernelLibrary
-from statecore.kernels.words import numbered
+from statecore.kernels.records import field_indexes
 
 NOTHING, VALUE, DELETE = range(3)
 """What the run above the base needs for a key: nothing, the log's value, or a delete."""
@@ -24,7 +24,7 @@ class Pending(NamedTuple):
     """Its bytes; 0 for a delete."""
 
 
-PENDING = numbered(Pending)
+PENDING = field_indexes(Pending)
 
 _KERNELS = KernelLibrary("statecore.images.kernels.reconcile_source")
 

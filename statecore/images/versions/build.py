@@ -41,9 +41,7 @@ from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.kernels import kernel
 from statecore.images.model import RunFile, RunOrigin
-from statecore.images.records import checked_records, last_offset
-from statecore.images.run_ranges import RunRanges
-from statecore.images.runs import DEFAULT_MEMORY_BUDGET, RunStatistics
+from statecore.images.runs import DEFAULT_MEMORY_BUDGET, RunRanges, RunStatistics, checked_records, last_offset
 from statecore.images.versions import kernel as versions_kernel
 from statecore.images.versions.replay import replay
 from statecore.images.versions.rows import RowFiles
@@ -96,12 +94,12 @@ class VersionRunBuilder:
         self._stream_time = int(stream_times[-1])
         self._table.add_records(records, stream_times)
         self._records += batch.num_rows
-        self._ranges.next = last_offset(batch) + 1
+        self._ranges.next_offset = last_offset(batch) + 1
         self._peak = max(self._peak, self._table.bytes_to_sort)
 
     def finish(self, end: int | None = None, written: Callable[[float], None] | None = None) -> list[RunFile]:
         """Write the remaining records and return all runs, in offset order; none when no record has a key."""
-        self._ranges.next = self._ranges.next if end is None else end
+        self._ranges.next_offset = self._ranges.next_offset if end is None else end
         self._write_run()
         if written is not None:
             written(1.0)

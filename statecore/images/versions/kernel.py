@@ -10,7 +10,7 @@ import statecore.extras.pipeline
 from typing import NamedTuple
 
 from statecore.kernels.library import KernelLibrary
-from statecore.kernels.words import numbered
+from statecore.kernels.records import field_indexes
 
 
 class Run(NamedTuple):
@@ -124,7 +124,13 @@ class State(NamedTuple):
     needed_bytes: int = 0
 
 
-RUN, ROW, NODE, OUT, STATE = numbered(Run), numbered(Row), numbered(Node), numbered(Out), numbered(State)
+RUN, ROW, NODE, OUT, STATE = (
+    field_indexes(Run),
+    field_indexes(Row),
+    field_indexes(Node),
+    field_indexes(Out),
+    field_indexes(State),
+)
 
 DONE, NEEDS_ROOM, NEEDS_POOL = 0, 1, 2
 """Why ``replay`` returned: all keys are done; the finished rows must be consumed; its pools must grow."""

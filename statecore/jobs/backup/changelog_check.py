@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.horizon import recorded_horizon_ms, smallest_horizon_ms
-from statecore.changelog.markers import of_markers
 from statecore.changelog.model import LogOffsets, OffsetRange, TopicDescription
+from statecore.changelog.peeks import ranges_of_markers
 from statecore.errors import Reason, Retryable
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
@@ -89,7 +89,7 @@ def ends_from_brokers(
             tails = {_tail(one) for found in ends.values() for one in found if one.end < one.log_end}
             # Without transactions there are no markers, so a tail consists of records.
             exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
-            only_markers = of_markers(cluster, tails) if exactly_once else set()
+            only_markers = ranges_of_markers(cluster, tails) if exactly_once else set()
     except Retryable as error:
         raise error.restated(
             error.what, action=f"{error.action} Or use --offline to do without the brokers."

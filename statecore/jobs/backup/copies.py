@@ -52,7 +52,7 @@ from statecore.stores.settings import KEEP_FILES
 from statecore.tasks.partial_stores import segmentation_of, why_partially_deleted
 
 _ROUNDS = 5
-_WRITTEN = replace(KEEP_FILES, witnessed=False)
+_WRITTEN = replace(KEEP_FILES, guards_manifest=False)
 
 
 @dataclass(frozen=True)
@@ -315,9 +315,9 @@ class Copier:
 
         A compaction makes offsets look newer than they are, which only refuses more than necessary.
         """
-        flushed = [checkpoint.flushed for checkpoint in full.values() if checkpoint.flushed is not None]
+        flushed = [checkpoint.flushed_at for checkpoint in full.values() if checkpoint.flushed_at is not None]
         for checkpoint in empty.values():
-            if checkpoint.begun is None or not flushed or min(flushed) >= checkpoint.begun:
+            if checkpoint.created_at is None or not flushed or min(flushed) >= checkpoint.created_at:
                 raise _unfit(
                     "segment-not-flushed",
                     f"nothing of {checkpoint.source} has been flushed to disk, and {_describe(offsets)} may be newer "

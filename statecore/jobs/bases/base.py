@@ -20,7 +20,7 @@ from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.changelog.soundness import BaseEnd, refusal
 from statecore.errors import Reason
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.model import Below, segment_order
+from statecore.images.model import BaseDatabases, segment_order
 from statecore.jobs.pipeline.store_to_build import BaseDirectory
 from statecore.repository.manifest import ChangelogEnd, StoreSnapshot
 from statecore.words import shortened_list
@@ -70,9 +70,9 @@ class Base:
         )
 
     @property
-    def below(self) -> Below:
+    def below(self) -> BaseDatabases:
         """Where deletes have rows to hide."""
-        return Below(segments=self.segments)
+        return BaseDatabases(segments=self.segments)
 
     def within(self, horizon_ms: int | None) -> Base:
         """This base with the delete retention limited, where it is known."""

@@ -29,8 +29,8 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.horizon import is_purely_compacted
 from statecore.changelog.model import OffsetRange, TopicDescription
 from statecore.changelog.ranges import plan_ranges
+from statecore.changelog.size_estimate import SizeEstimate, estimate_sizes
 from statecore.changelog.soundness import start_moved
-from statecore.changelog.weighing import Weights, weigh
 from statecore.errors import Capacity, Corrupted, Invalid
 from statecore.faults import FaultPoints
 from statecore.formats.segments import first_live_segment
@@ -169,7 +169,7 @@ class Reconciler:
         faults: FaultPoints,
         batch_bytes: int = BATCH_BYTES,
         read: Callable[..., Mapping[Key, Sequence[RangeResult]]] = read_runs,
-        weigh: Callable[..., Weights] = weigh,
+        weigh: Callable[..., SizeEstimate] = estimate_sizes,
     ) -> None:
         self._batch_bytes, self._read, self._weigh = batch_bytes, read, weigh
         self._planned, self._spec, self._repository = planned, spec, repository

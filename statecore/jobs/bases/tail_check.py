@@ -96,7 +96,7 @@ def truncations(
     found: dict[Key, Reason] = {}
     for key, part in parts:
         end = BaseEnd(part.topic_partition, part.topic_id, part.end, part.leader_epoch, None)
-        why = truncation(end, epoch_ends_now.get(part.topic_partition), called="the plan's end")
+        why = truncation(end, epoch_ends_now.get(part.topic_partition), name="the plan's end")
         if why is not None:
             found.setdefault(key, why)
     return found

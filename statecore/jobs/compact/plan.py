@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from statecore.images.compaction_policy import FOLD, CompactionSettings, is_due, slices_to_compact
+from statecore.images.compaction_policy import DEFAULT_SETTINGS, CompactionSettings, is_due, slices_to_compact
 from statecore.images.model import ROW_VERSION, RunFormat
 from statecore.repository.compatibility import differences
 from statecore.repository.download import RemoteFile
@@ -84,7 +84,7 @@ class _AdjacentRuns:
 
 
 def planned_merges(
-    parts: Iterable[TaskManifest], spec: ApplicationSpec, settings: CompactionSettings = FOLD
+    parts: Iterable[TaskManifest], spec: ApplicationSpec, settings: CompactionSettings = DEFAULT_SETTINGS
 ) -> tuple[Merge, ...]:
     """Merges for the tasks of a snapshot; none if no compaction is due."""
     found = [one for part in parts for store in part.stores for one in _adjacent_runs(part.task, store, spec)]

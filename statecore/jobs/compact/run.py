@@ -31,7 +31,7 @@ from statecore import __version__
 from statecore.errors import StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.segments import first_live_segment
-from statecore.images.compaction_policy import FOLD, CompactionSettings
+from statecore.images.compaction_policy import DEFAULT_SETTINGS, CompactionSettings
 from statecore.images.digest import EMPTY, combined
 from statecore.images.model import StoreDigest
 from statecore.jobs.compact.merge import BATCH_BYTES, Merged, Merger
@@ -58,7 +58,7 @@ def run_compact(
     *,
     plan_only: bool = False,
     asks_contents: bool = True,
-    settings: CompactionSettings = FOLD,
+    settings: CompactionSettings = DEFAULT_SETTINGS,
     batch_bytes: int = BATCH_BYTES,
     scratch: Path | None = None,
     progress: Progress | None = None,

@@ -164,7 +164,10 @@ def _build_into(attempt: Path, task: ImageTask, blobs: Blobs) -> Image:
     target, scratch = attempt / staging.DATABASE, attempt / "scratch"
     scratch.mkdir()
     files = [
-        [replace(staging.at_hand(blobs, run, scratch), hashed=built.hashed.get(run.sha256)) for run in part.runs]
+        [
+            replace(staging.at_hand(blobs, run, scratch), state_when_hashed=built.hashed.get(run.sha256))
+            for run in part.runs
+        ]
         for part in built.parts
     ]
     runs = [file for of_part in files for file in of_part]
@@ -188,7 +191,7 @@ def _build_into(attempt: Path, task: ImageTask, blobs: Blobs) -> Image:
         bases=bases,
         merged=merged,
         content=built.content,
-        counts=built.is_counted,
+        computes_content=built.is_counted,
     )
     shutil.rmtree(scratch)
     return image

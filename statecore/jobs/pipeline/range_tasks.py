@@ -18,7 +18,7 @@ from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistic
 from statecore.documents import DocumentType
 from statecore.errors import Invalid, NotFound
 from statecore.formats.kinds import StoreKind
-from statecore.images.model import Below, Run, RunFile, Segmentation
+from statecore.images.model import BaseDatabases, Run, RunFile, Segmentation
 from statecore.jobs.engine import Failure
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.run_sink import ApplicationAddress, Publisher
@@ -72,7 +72,7 @@ class RangeTask:
     offset_range: OffsetRange
     topic_id: str
     isolation: IsolationLevel
-    below: Below
+    below: BaseDatabases
     memory_budget: int
     segmentation: Segmentation | None = None
     repository: ApplicationAddress | None = None
@@ -264,7 +264,7 @@ def _builder(attempt: Path, task: RangeTask) -> RunBuilder | VersionRunBuilder:
         task.kind,
         attempt,
         memory_budget=task.memory_budget,
-        below=task.below,
+        base=task.below,
         segmentation=task.segmentation,
         changelog=changelog,
         store=task.store,

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from statecore.changelog.model import OffsetRange
 from statecore.errors import Invalid, Retryable, StatecoreError
-from statecore.images.model import Below
+from statecore.images.model import BaseDatabases
 from statecore.images.read_amplification import SLICE_BYTES
 from statecore.jobs.bases.base import Base, Key
 from statecore.jobs.engine import Failure, ResultT, TaskT, Workers
@@ -57,10 +57,10 @@ def read_runs(
         key: next((span for part in parts for span in part.offset_ranges), None) for key, parts in plan.stores.items()
     }
 
-    def below(key: Key, span: OffsetRange) -> Below:
+    def below(key: Key, span: OffsetRange) -> BaseDatabases:
         if firsts[key] != span:
-            return Below.ANYTHING
-        return bases[key].below if key in bases else Below.NOTHING
+            return BaseDatabases.ALL
+        return bases[key].below if key in bases else BaseDatabases.NONE
 
     tasks = [
         RangeTask(

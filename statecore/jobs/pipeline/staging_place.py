@@ -250,7 +250,7 @@ def _of_directory(directory: str) -> DirectoryBlobs:
 
 @lru_cache(maxsize=4)
 def _of_passing_directory(directory: str) -> DirectoryBlobs:
-    return DirectoryBlobs(directory, passing=True)
+    return DirectoryBlobs(directory, temporary=True)
 
 
 def _is_there(blobs: Blobs, name: str) -> bool:

@@ -19,8 +19,8 @@ from statecore.changelog.groups import committed_offsets
 from statecore.changelog.horizon import CLOCK_MARGIN_MS, delete_retention_ms
 from statecore.changelog.model import LogOffsets, OffsetRange, TopicDescription
 from statecore.changelog.record_density import PartitionShape
+from statecore.changelog.size_estimate import SizeEstimate, estimate_sizes
 from statecore.changelog.soundness import NO_TIME
-from statecore.changelog.weighing import Weights, weigh
 from statecore.errors import Invalid, NotFound
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
@@ -116,15 +116,19 @@ def plan_restore(
     )
     workers = parallelism()
     budget = request.memory_budget
-    weights = Weights({}, 0)
+    weights = SizeEstimate({}, 0)
 
     def shapes(spans: Collection[OffsetRange]) -> Mapping[TopicPartition, PartitionShape]:
         nonlocal weights
         tails = [span for span in spans if span.start > seen[span.topic_partition].log_start]
         whole = [span for span in spans if span not in tails]
-        known = weigh(cluster, whole, workers, budget, all_of_them=request.plan_only) if whole else Weights({}, 0)
+        known = (
+            estimate_sizes(cluster, whole, workers, budget, complete=request.plan_only)
+            if whole
+            else SizeEstimate({}, 0)
+        )
         unseen = {span.topic_partition: PartitionShape.of_offsets(span) for span in tails}
-        weights = Weights({**known.shapes, **unseen}, known.log_bytes)
+        weights = SizeEstimate({**known.shapes, **unseen}, known.log_bytes)
         return weights.shapes
 
     plan = make_plan(

@@ -24,9 +24,8 @@ from statecore.errors import Fenced, NotFound, StatecoreError
 from statecore.filesystem import DIRECTORY_MODE, link_or_copy
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.rocksdb_log import DATA_SUFFIXES, Manifest
-from statecore.stores.rocksdb.db_paths import files_elsewhere
 from statecore.stores.rocksdb.errors import STOP_THE_OTHER, not_readable_here, translate
-from statecore.stores.rocksdb.files import check_blobs, parse_manifest
+from statecore.stores.rocksdb.files import check_blobs, files_elsewhere, parse_manifest
 
 _ATTEMPTS = 40
 # Before the second attempt; doubles with each, up to the longest. An attempt fails if this process was not scheduled
@@ -43,16 +42,16 @@ class DatabaseCheckpoint:
 
     Attributes:
         logs: whether it has rows in a log.
-        begun: when the database was created, in seconds since the epoch; ``None`` if unknown.
-        flushed: when its newest file with offsets was written, likewise; ``None`` if there is none.
+        created_at: when the database was created, in seconds since the epoch; ``None`` if unknown.
+        flushed_at: when its newest file with offsets was written, likewise; ``None`` if there is none.
     """
 
     source: Path
     path: Path
     manifest: Manifest
     logs: bool
-    begun: float | None
-    flushed: float | None
+    created_at: float | None
+    flushed_at: float | None
 
     @property
     def is_empty(self) -> bool:
@@ -119,7 +118,7 @@ def _attempt(source: Path, target: Path, identity: str | None) -> DatabaseCheckp
     content = (source / name).read_bytes()
     _link_all(source, target)
     manifest = parse_manifest(source, content)
-    if manifest.group_left:
+    if manifest.missing_edits:
         raise _Changed
     _link_exactly(source, target, set(manifest.names))
     check_blobs(source, target, manifest.blobs.values())
@@ -133,9 +132,9 @@ def _attempt(source: Path, target: Path, identity: str | None) -> DatabaseCheckp
         now = {file.name: file.stat().st_size for file in source.glob("*.log") if file.stat().st_size}
         if now != logs or (source / name).stat().st_size != len(content):
             raise _Changed
-    (target / name).write_bytes(content[: manifest.whole_bytes])
+    (target / name).write_bytes(content[: manifest.valid_bytes])
     (target / _CURRENT).write_text(f"{name}\n")
-    return DatabaseCheckpoint(source, target, manifest, bool(logs), _begun(source), _flushed(target, manifest))
+    return DatabaseCheckpoint(source, target, manifest, bool(logs), _created_at(source), _flushed_at(target, manifest))
 
 
 def _link_all(source: Path, target: Path) -> None:
@@ -186,14 +185,14 @@ def _small_files(path: Path) -> Iterator[Path]:
     yield from sorted(options, key=lambda file: (len(file.name), file.name))[-1:]
 
 
-def _begun(source: Path) -> float | None:
+def _created_at(source: Path) -> float | None:
     try:
         return (source / _IDENTITY).stat().st_mtime
     except FileNotFoundError:
         return None
 
 
-def _flushed(target: Path, manifest: Manifest) -> float | None:
+def _flushed_at(target: Path, manifest: Manifest) -> float | None:
     times = [
         (target / file.name).stat().st_mtime for file in manifest.files.values() if file.family == OFFSETS_COLUMN_FAMILY
     ]

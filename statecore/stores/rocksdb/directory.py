@@ -20,14 +20,19 @@ from typing import Any
 from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
 from statecore.filesystem import DIRECTORY_MODE, set_modes, sync_file, sync_tree
 from statecore.formats.kinds import StoreKind
-from statecore.formats.releases import CURRENT, DEFAULT_COLUMN_FAMILY, LAST_WITHOUT_OFFSETS, OFFSETS_COLUMN_FAMILY
-from statecore.formats.rocksdb_log import DATA_SUFFIXES
-from statecore.stores.rocksdb.directory_lock import LOCK_FILE, Claim
+from statecore.formats.releases import (
+    CURRENT,
+    DEFAULT_COLUMN_FAMILY,
+    FAMILIES,
+    LAST_WITHOUT_OFFSETS,
+    OFFSETS_COLUMN_FAMILY,
+)
+from statecore.formats.rocksdb_log import DATA_SUFFIXES, Manifest, read_manifest
+from statecore.stores.rocksdb.directory_lock import LOCK_FILE, Claim, writer_of
 from statecore.stores.rocksdb.errors import STOP_THE_OTHER, translate
 from statecore.stores.rocksdb.file_limits import is_crowded, merge_in_steps, opening_threads
-from statecore.stores.rocksdb.interrupted_creation import creation_ended_early
 from statecore.stores.rocksdb.options import TARGET_FILE_BYTES, StoreOptions
-from statecore.stores.rocksdb.options_file import keep_levels
+from statecore.stores.rocksdb.options_file import families_in, keep_levels, newest_options
 
 CONFIG_FILE = "rocksdict-config.json"
 """Written by rocksdict into every directory it opens."""
@@ -111,11 +116,11 @@ def require_database(path: Path, where: Path | None = None) -> None:
         )
 
 
-def claim_directory(path: Path, *, create: bool, begun: bool) -> tuple[Claim, bool]:
+def claim_directory(path: Path, *, create: bool, resume_creation: bool) -> tuple[Claim, bool]:
     """Claim the directory of a database, creating it if asked; also return whether the database must be created."""
-    make = create or (begun and not has_database(path))
+    make = create or (resume_creation and not has_database(path))
     if make:
-        make_directory(path, begun=begun)
+        make_directory(path, resume_creation=resume_creation)
     else:
         require_database(path)
     claim = Claim(path)
@@ -141,14 +146,14 @@ def _exists(path: Path) -> Invalid:
     )
 
 
-def make_directory(path: Path, *, begun: bool = False) -> None:
+def make_directory(path: Path, *, resume_creation: bool = False) -> None:
     """Create the directory of a new database, and its ancestors, durably.
 
-    With ``begun``, continue a creation that was interrupted by a kill.
+    With ``resume_creation``, continue a creation that was interrupted by a kill.
     """
     try:
         missing = [path, *(parent for parent in path.parents if not parent.exists())]
-        if begun and is_interrupted_creation(path):
+        if resume_creation and is_interrupted_creation(path):
             missing = [path, *path.parents]  # unknown which of them the killed process had created
         else:
             path.mkdir(parents=True, mode=DIRECTORY_MODE)
@@ -156,7 +161,7 @@ def make_directory(path: Path, *, begun: bool = False) -> None:
             if os.access(made.parent, os.R_OK):
                 sync_file(made.parent)
     except FileExistsError as error:
-        if begun and (is_interrupted_creation(path) or has_database(path)):  # created since it was checked
+        if resume_creation and (is_interrupted_creation(path) or has_database(path)):  # created since it was checked
             raise Fenced(
                 f"Another process is creating a database at {path}.",
                 code="store-open",
@@ -173,7 +178,7 @@ def is_interrupted_creation(path: Path) -> bool:
     return path.is_dir() and all(_BEFORE_CURRENT.fullmatch(file.name) for file in path.iterdir())
 
 
-def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool = False) -> set[str]:
+def existing_families(path: Path, where: Path, kind: StoreKind, *, resume_creation: bool = False) -> set[str]:
     """The column families of a database, if Kafka Streams accepts them for a store of this kind."""
     from rocksdict import Options, Rdict
 
@@ -193,7 +198,7 @@ def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool =
             column_families=sorted(unexpected),
         )
     if {data, OFFSETS_COLUMN_FAMILY} - found and creation_ended_early(where, found):
-        if begun:
+        if resume_creation:
             return found
         raise NotFound(
             f"The creation of the database at {path} is not complete: a process is creating it, or was killed while "
@@ -215,12 +220,12 @@ def existing_families(path: Path, where: Path, kind: StoreKind, *, begun: bool =
     return found
 
 
-def is_older(where: Path, families: Set[str], *, begun: bool = False) -> bool:
+def is_older(where: Path, families: Set[str], *, resume_creation: bool = False) -> bool:
     """Whether the database was written by a release of Kafka Streams that keeps no offsets in it.
 
-    With ``begun``, an interrupted creation does not count.
+    With ``resume_creation``, an interrupted creation does not count.
     """
-    return OFFSETS_COLUMN_FAMILY not in families and not (begun and creation_ended_early(where, families))
+    return OFFSETS_COLUMN_FAMILY not in families and not (resume_creation and creation_ended_early(where, families))
 
 
 def written_by_older(path: Path) -> Invalid:
@@ -348,7 +353,7 @@ def first_failure(*steps: Callable[[], None]) -> StatecoreError | None:
     return failure
 
 
-def clean_up(path: Path, where: Path, *, whole: bool = False, found: frozenset[str] = frozenset()) -> None:
+def clean_up(path: Path, where: Path, *, is_created: bool = False, untouched: frozenset[str] = frozenset()) -> None:
     """Restore what Kafka Streams expects: no files of the tools, the old modes. The database may still be open."""
     try:
         if not where.stat().st_nlink:  # deleted while it was open
@@ -357,10 +362,69 @@ def clean_up(path: Path, where: Path, *, whole: bool = False, found: frozenset[s
             (where / name).unlink(missing_ok=True)
         for old in where.glob("LOG.old.*"):
             old.unlink(missing_ok=True)
-        set_modes(where, without=found)
-        if whole:
+        set_modes(where, without=untouched)
+        if is_created:
             sync_tree(where, without=frozenset({LOCK_FILE}))
         else:
             sync_file(where)
     except OSError as error:
         raise translate(path, "Tidying", error) from error
+
+
+def is_unfinished_creation(database: Path, siblings: Iterable[Path] = ()) -> bool:
+    """Whether the creation of a database was interrupted by a kill, and no process continues it.
+
+    Such a database never had a row, so it counts as missing. RocksDB writes ``CURRENT``, then ``OPTIONS``. This library
+    creates all column families with the database. Kafka Streams opens it with ``default`` alone, which writes an
+    ``OPTIONS`` that names only that family, adds the others one by one to the MANIFEST (``offsets`` last), and then
+    writes another ``OPTIONS`` that names all. So the creation was not finished, in any release, where ``OPTIONS`` is
+    missing or lacks an existing family. Else, without ``offsets``, it may be of Kafka Streams 4.2 or older, unless a
+    sibling has ``offsets``. A database with ``offsets`` is complete: it may have had rows.
+    """
+    families = families_of(database) if is_empty(database) else frozenset()
+    if not families or not families <= FAMILIES - {OFFSETS_COLUMN_FAMILY} or writer_of(database) is not None:
+        return False
+    if creation_ended_early(database, families):
+        return True
+    # A family in OPTIONS that is missing was lost with the end of the MANIFEST.
+    return _named(database) <= families and any(OFFSETS_COLUMN_FAMILY in families_of(one) for one in siblings)
+
+
+def creation_ended_early(database: Path, families: Set[str]) -> bool:
+    """Whether a database's own files show an interrupted creation; false if it has rows."""
+    return _named(database) < families and is_empty(database)
+
+
+def is_empty(database: Path) -> bool:
+    """Whether a database has neither data files nor log content, and its MANIFEST names no data file.
+
+    Files that it names and that are missing are in other directories (``db_paths``), or were lost.
+    """
+    try:
+        has_files = any(
+            file.suffix in DATA_SUFFIXES or (file.suffix == ".log" and file.stat().st_size)
+            for file in database.iterdir()
+        )
+        return not has_files and not _manifest_of(database).names
+    except (OSError, ValueError):
+        return False
+
+
+def families_of(database: Path) -> frozenset[str]:
+    """The column families that the MANIFEST of a database names; empty if it cannot be read."""
+    try:
+        return _manifest_of(database).families
+    except (OSError, ValueError):
+        return frozenset()
+
+
+def _manifest_of(database: Path) -> Manifest:
+    return read_manifest(current_manifest(database)[1])
+
+
+def _named(database: Path) -> frozenset[str]:
+    """The column families that the newest ``OPTIONS`` of a database names; empty if there is none."""
+    try:
+        return families_in(newest_options(database))
+    except OSError:
+        return frozenset()

@@ -26,7 +26,7 @@ from statecore.errors import (
     Retryable,
     StatecoreError,
 )
-from statecore.filesystem import MOUNT_FOR_WRITING
+from statecore.filesystem import READ_ONLY_ACTION
 from statecore.stores.rocksdb import file_limits
 from statecore.stores.rocksdb.fd_paths import FOLLOWING
 
@@ -65,7 +65,7 @@ _REASONS: tuple[tuple[tuple[str, ...], type[StatecoreError], str, str], ...] = (
         "out-of-memory",
         f"Raise this process's memory limit and {_AGAIN}; the database is intact.",
     ),
-    (("Read-only file system",), Invalid, "read-only-file-system", MOUNT_FOR_WRITING),
+    (("Read-only file system",), Invalid, "read-only-file-system", READ_ONLY_ACTION),
     (
         ("Permission denied", "Operation not permitted"),
         Invalid,

@@ -40,17 +40,17 @@ def refuse_foreign_rows(path: Path, kind: StoreKind, families: Mapping[str, Any]
             )
 
 
-def refuse_unclean(path: Path, status: int | None, doubt: tuple[str, str]) -> None:
+def refuse_unclean(path: Path, status: int | None, reason: tuple[str, str]) -> None:
     """Refuse a database that its last writer did not close, as Kafka Streams does under exactly-once.
 
-    ``doubt`` says why its rows and its offset may disagree if it was not closed, and what to do.
+    ``reason`` says why its rows and its offset may disagree if it was not closed, and what to do.
     """
     if status not in (None, offset_format.STATUS_CLOSED):
         raise Corrupted(
-            f"{path} was not closed cleanly (status {status}), and {doubt[0]}: its rows may be ahead of its offset, "
+            f"{path} was not closed cleanly (status {status}), and {reason[0]}: its rows may be ahead of its offset, "
             "which exactly-once does not allow.",
             code="not-closed-cleanly",
-            action=doubt[1],
+            action=reason[1],
             store_path=str(path),
             status=status,
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from statecore.errors import Corrupted, Invalid
+from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.rocksdb_log import BlobFile, FilesElsewhere, LiveFile, Manifest, read_manifest
 from statecore.formats.sst_footer import FOOTER_BYTES, sst_format_version
 from statecore.stores.rocksdb.directory import current_manifest
@@ -108,4 +109,35 @@ def _damaged_blob(path: Path, why: str) -> Corrupted:
         code="database-damaged",
         action="Rebuild the store from its changelog; nothing was changed.",
         store_path=str(path),
+    )
+
+
+_FEWEST = 2
+"""A single missing file, the only one of its family, is more likely lost."""
+
+
+def files_elsewhere(database: Path) -> str:
+    """Why the SST files of a database must be in other directories, or were all deleted; empty if nothing suggests it.
+
+    RocksDB does not write ``db_paths`` and ``cf_paths`` to its OPTIONS file. The only sign is a database that names
+    files of which none exists, so this is a suspicion, and callers must change nothing.
+    """
+    try:
+        manifest = read_manifest(current_manifest(database)[1])
+        present = {file.name for file in database.glob("*.sst")}
+    except FilesElsewhere as error:
+        return str(error)
+    except (OSError, ValueError):
+        return ""
+    absent = [file for file in manifest.files.values() if file.name not in present]
+    of_rows = [file for file in manifest.files.values() if file.family != OFFSETS_COLUMN_FAMILY]
+    if not absent or not of_rows or any(file.name in present for file in of_rows):
+        return ""
+    everything = len(absent) == len(manifest.files) > len(of_rows)
+    if not everything and len(of_rows) < _FEWEST:
+        return ""
+    what = "SST files" if everything else "SST files with rows"
+    return (
+        f"none of the {len(absent)} {what} that its MANIFEST names exists: the application keeps them in another "
+        "directory (db_paths or cf_paths in its rocksdb.config.setter), or all of them were deleted"
     )

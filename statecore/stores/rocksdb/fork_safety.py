@@ -45,7 +45,7 @@ _LIBC = ctypes.CDLL(None)
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def opening(path: Path, store: Inherited) -> None:
+def register_store(path: Path, store: Inherited) -> None:
     """Register a store that is about to open its database."""
     if _State.forked:
         raise Invalid(
@@ -55,11 +55,11 @@ def opening(path: Path, store: Inherited) -> None:
             action="Start processes with the spawn method, or fork before the first store is opened.",
             store_path=str(path),
         )
-    used()
+    mark_used()
     _open.add(store)
 
 
-def used() -> None:
+def mark_used() -> None:
     """Call it before this process opens any database."""
     _State.used = True
 

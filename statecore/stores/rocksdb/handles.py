@@ -45,8 +45,8 @@ class DatabaseHandles:
         families: an ``Rdict`` of each column family, by name; empty while closed.
         column_families: rocksdict's handles of them, for a ``WriteBatch``.
         memory: what the store shares with others; ``None`` before the first open.
-        witness: guards its MANIFEST.
-        made: whether the database was created by this opening.
+        manifest_guard: guards its MANIFEST.
+        is_created: whether the database was created by this opening.
         claim: the right to the directory, while open for writing.
     """
 
@@ -70,8 +70,8 @@ class DatabaseHandles:
         self.families: dict[str, Any] = {}
         self.column_families: dict[str, Any] = {}
         self.memory: SharedMemory | None = None
-        self.witness = ManifestGuard(path, path)
-        self.made = False
+        self.manifest_guard = ManifestGuard(path, path)
+        self.is_created = False
         self._found: frozenset[str] = frozenset()  # data files that may be linked from another database
         self._compacts = False
         self._shadow: ReadOnlyLinks | None = None
@@ -85,30 +85,36 @@ class DatabaseHandles:
             require_database(self.path)
             self._shadow, _ = open_through_links(self.path, lambda where: self._open_at(where, options, begin))
             return
-        self.claim, self.made = claim_directory(self.path, create=self._create, begun=self._create_if_missing)
+        self.claim, self.is_created = claim_directory(
+            self.path, create=self._create, resume_creation=self._create_if_missing
+        )
         self._open_at(self.claim.directory, options, begin)
 
     def _open_at(self, where: Path, options: StoreOptions, begin: Callable[[], None]) -> None:
         wanted = {DEFAULT_COLUMN_FAMILY, self.kind.data_column_family, OFFSETS_COLUMN_FAMILY}
-        self.witness = ManifestGuard(self.path, self.where, options.witnessed)
+        self.manifest_guard = ManifestGuard(self.path, self.where, options.guards_manifest)
         try:
             if not options.automatic_compaction:
                 self._found = data_files_in(where)
-            if not self.made:
-                self.witness.look(read_only=self._read_only)
-                found = existing_families(self.path, where, self.kind, begun=self._create_if_missing)
-                if not (self._read_only or self._upgrade) and is_older(where, found, begun=self._create_if_missing):
+            if not self.is_created:
+                self.manifest_guard.check(read_only=self._read_only)
+                found = existing_families(self.path, where, self.kind, resume_creation=self._create_if_missing)
+                if not (self._read_only or self._upgrade) and is_older(
+                    where, found, resume_creation=self._create_if_missing
+                ):
                     self._refuse_older(where)
                 wanted = found if self._read_only else wanted | found
             self.database = open_database(
-                self.path, where, wanted, create=self.made, read_only=self._read_only, options=options
+                self.path, where, wanted, create=self.is_created, read_only=self._read_only, options=options
             )
             for name in wanted:
                 self.families[name] = self.database.get_column_family(name)
                 self.column_families[name] = self.database.get_column_family_handle(name)
             self.memory = options.memory
             refuse_foreign_rows(self.path, self.kind, self.families)
-            self.witness.opened(self.families, self.kind.data_column_family, self.database.latest_sequence_number())
+            self.manifest_guard.report_missing(
+                self.families, self.kind.data_column_family, self.database.latest_sequence_number()
+            )
             begin()
         except BaseException:
             try:
@@ -116,7 +122,7 @@ class DatabaseHandles:
                     if self.database is None:
                         self.claim.check()  # a process without claims (Kafka Streams) may have opened it
                     else:
-                        clean_up(self.path, where, found=self._found)
+                        clean_up(self.path, where, untouched=self._found)
             finally:
                 self._release()
                 self._unclaim()
@@ -136,10 +142,10 @@ class DatabaseHandles:
         """The database's directory; while open for writing, a path that follows renames."""
         return self.path if self.claim is None else self.claim.directory
 
-    def tidy(self) -> None:
+    def clean_up(self) -> None:
         """Clean up the directory for Kafka Streams, and sync a created database; it is still open."""
         if self.claim is not None:
-            clean_up(self.path, self.claim.directory, whole=self.made, found=self._found)
+            clean_up(self.path, self.claim.directory, is_created=self.is_created, untouched=self._found)
 
     def close(self) -> StatecoreError | None:
         """Release everything; return the first error."""

@@ -50,7 +50,7 @@ from statecore.stores.rocksdb.reading import OpenedFamilies
 from statecore.stores.rocksdb.readonly_links import ReadOnlyLinks
 from statecore.stores.rocksdb.scan import FamilyIterator, RocksDBCursor
 
-WITNESS_FILE = "statecore-witness"
+RECORD_FILE = "statecore-witness"
 """In a database's directory: what this library knows of its MANIFEST. It may be deleted at any time."""
 
 LOST_DIRECTORY = "lost"
@@ -79,11 +79,11 @@ class _Record:
 
 
 @dataclass(frozen=True)
-class _Inspection:
+class _DatabaseFiles:
     """The files of a closed database.
 
     Attributes:
-        unnamed: SST files that the MANIFEST does not name.
+        unlisted: SST files that the MANIFEST does not name.
         first_logged: sequence number of the first row in the oldest log.
         last_logged: sequence number of the last row in the newest log.
         damaged_blob: the error of a missing or truncated blob file.
@@ -91,7 +91,7 @@ class _Inspection:
 
     current: str
     manifest: Manifest
-    unnamed: tuple[Path, ...]
+    unlisted: tuple[Path, ...]
     first_logged: int | None
     last_logged: int | None
     record: _Record | None
@@ -102,12 +102,12 @@ class _Inspection:
         return max(self.manifest.last_sequence, self.last_logged or 0)
 
     @property
-    def witnessed(self) -> bool:
+    def is_recorded(self) -> bool:
         return self.record is not None and self.record.manifest == self.current
 
     @property
     def written_here_last(self) -> bool:
-        return self.witnessed or (self.record is not None and self.last_sequence in self.record.openings)
+        return self.is_recorded or (self.record is not None and self.last_sequence in self.record.openings)
 
 
 @dataclass
@@ -121,14 +121,14 @@ class ManifestGuard:
     path: Path
     where: Path
     records: bool = True
-    _inspection: _Inspection | None = field(default=None, init=False)
+    _files: _DatabaseFiles | None = field(default=None, init=False)
     _rows_ahead: bool = field(default=False, init=False)
-    _goes_at_close: bool = field(default=False, init=False)
+    _deletes_saved_files: bool = field(default=False, init=False)
     _on_disk: str | None = field(default=None, init=False)
 
-    def look(self, *, read_only: bool) -> None:
+    def check(self, *, read_only: bool) -> None:
         """Inspect a database that is about to be opened; before a writer opens it, save unnamed files in ``lost/``."""
-        self._inspection = inspection = _inspect(self.path, self.where)
+        self._files = inspection = _inspect(self.path, self.where)
         if inspection is None:
             if not read_only:
                 _refuse_unknown(self.path, self.where)
@@ -136,12 +136,12 @@ class ManifestGuard:
         record, manifest = inspection.record, inspection.manifest
         if inspection.damaged_blob is not None:
             raise inspection.damaged_blob
-        if record is not None and inspection.witnessed and manifest.whole_bytes < record.bytes:
+        if record is not None and inspection.is_recorded and manifest.valid_bytes < record.bytes:
             raise _refusal(
                 inspection,
                 self.path,
                 self.where,
-                f"ends at byte {manifest.whole_bytes}, and was {record.bytes} bytes long when the"
+                f"ends at byte {manifest.valid_bytes}, and was {record.bytes} bytes long when the"
                 " store was last opened, flushed or closed",
             )
         if inspection.first_logged is not None and inspection.first_logged > manifest.last_sequence + 1:
@@ -156,58 +156,58 @@ class ManifestGuard:
             return
         if inspection.written_here_last:
             _append_opening(self.where, inspection.last_sequence)
-        if inspection.unnamed and not inspection.written_here_last:
-            _link_to_lost(self.path, self.where, inspection.unnamed)
+        if inspection.unlisted and not inspection.written_here_last:
+            _link_to_lost(self.path, self.where, inspection.unlisted)
 
-    def opened(self, families: Mapping[str, Any], data_family: str, sequence: int) -> None:
+    def report_missing(self, families: Mapping[str, Any], data_family: str, sequence: int) -> None:
         """Log what an opened database lacks, before anything is written to it."""
-        if self._inspection is None:
+        if self._files is None:
             return
         offsets = families.get(OFFSETS_COLUMN_FAMILY)
         entries = {} if offsets is None else {key: value or b"" for key, value in _rows(self.path, offsets)}
         at = {key.decode(): int.from_bytes(entries[key], "big", signed=True) for key in entries if _is_offset(key)}
         status = entries.get(STATUS_KEY)
         closed = status is None or int.from_bytes(status, "big") == STATUS_CLOSED
-        self._rows_ahead = not closed and not self.whole
-        damaged = sequence < (self._inspection.last_logged or 0)
+        self._rows_ahead = not closed and not self.is_consistent
+        damaged = sequence < (self._files.last_logged or 0)
         if damaged:
             _log.warning(
                 "The log of %s is damaged: it had commits up to sequence number %d, and could be read up to %d. The "
                 "store is consistent at an earlier commit; apply the changelog from its offset (%s).",
                 self.path,
-                self._inspection.last_logged,
+                self._files.last_logged,
                 sequence,
                 at or "none",
             )
         lacking = [name for name, has in (("status", status is not None), ("offset", bool(at))) if not has]
         sound = not lacking and not damaged  # rows missing in the log may be in the saved files
-        if not self._inspection.written_here_last and self._inspection.unnamed:
-            self._goes_at_close = sound
+        if not self._files.written_here_last and self._files.unlisted:
+            self._deletes_saved_files = sound
             _log.warning(
                 "%s had %d SST files that its MANIFEST does not name (%s), left by a kill during a flush or compaction "
                 "or by a truncated MANIFEST; they are saved in %s/%s%s.",
                 self.path,
-                len(self._inspection.unnamed),
-                _names(self._inspection.unnamed),
+                len(self._files.unlisted),
+                _names(self._files.unlisted),
                 self.path,
                 LOST_DIRECTORY,
                 " until the store is closed" if sound else "; delete them when the store has all its rows",
             )
         if lacking and next(_rows(self.path, families[data_family]), None) is not None:
             _log.log(
-                logging.WARNING if self._inspection.unnamed else logging.INFO,
+                logging.WARNING if self._files.unlisted else logging.INFO,
                 "%s has rows, and no %s.",
                 self.path,
                 " and no ".join(lacking),
             )
 
     @property
-    def whole(self) -> bool:
+    def is_consistent(self) -> bool:
         """Whether rows and offset are known to agree, whether or not the store was closed cleanly.
 
         True if this library wrote last, and ingested no files without a commit after them.
         """
-        inspection = self._inspection
+        inspection = self._files
         return (
             inspection is not None
             and inspection.record is not None
@@ -218,20 +218,18 @@ class ManifestGuard:
     @property
     def written_here_last(self) -> bool:
         """Whether this library is known to have written to the database last."""
-        return (
-            self._inspection is not None and self._inspection.record is not None and self._inspection.written_here_last
-        )
+        return self._files is not None and self._files.record is not None and self._files.written_here_last
 
     @property
-    def doubt(self) -> tuple[str, str]:
+    def why_inconsistent(self) -> tuple[str, str]:
         """Why rows and offset of a store that is not :attr:`whole` may disagree, and what to do, for an error.
 
         Without a record this cannot be known: a flush leaves the same files as Kafka Streams does, and no log.
         """
-        inspection = self._inspection
+        inspection = self._files
         if inspection is None or inspection.record is None:
             return (
-                f"it has no {WITNESS_FILE}, which says who wrote to it last",
+                f"it has no {RECORD_FILE}, which says who wrote to it last",
                 "If it was copied from a directory that this library wrote, copy it again with every file of the "
                 "directory; else rebuild the store from its changelog.",
             )
@@ -258,13 +256,13 @@ class ManifestGuard:
                 "bytes": (self.where / current).stat().st_size,
                 "rows_ahead": rows_ahead or self._rows_ahead,
             }
-            partial = self.where / f"{WITNESS_FILE}.tmp"
+            partial = self.where / f"{RECORD_FILE}.tmp"
             try:
                 partial.write_text(_line(record))
-                synced = durably or (self._inspection is not None and self._on_disk != current)
+                synced = durably or (self._files is not None and self._on_disk != current)
                 if synced:
                     sync_file(partial)
-                partial.replace(self.where / WITNESS_FILE)
+                partial.replace(self.where / RECORD_FILE)
                 if synced:
                     sync_file(self.where)
                     self._on_disk = current
@@ -275,11 +273,11 @@ class ManifestGuard:
             if durably:
                 raise translate(self.path, "Noting an ingest beside", error) from error
 
-    def closed(self) -> None:
+    def delete_saved_files(self) -> None:
         """After a clean close, delete saved files that nothing misses."""
-        if self._goes_at_close:
+        if self._deletes_saved_files:
             shutil.rmtree(self.where / LOST_DIRECTORY, ignore_errors=True)
-            self._goes_at_close = False
+            self._deletes_saved_files = False
 
 
 def lost_files(path: Path) -> tuple[str, ...]:
@@ -292,10 +290,10 @@ def lost_files(path: Path) -> tuple[str, ...]:
 
 def remove_guard_record(path: Path) -> None:
     """Delete this library's record from a database that is handed to Kafka Streams."""
-    (path / WITNESS_FILE).unlink(missing_ok=True)
+    (path / RECORD_FILE).unlink(missing_ok=True)
 
 
-def _inspect(path: Path, where: Path) -> _Inspection | None:
+def _inspect(path: Path, where: Path) -> _DatabaseFiles | None:
     """Read the files of a closed database; ``None`` where they are not understood: RocksDB will report the error.
 
     Another process may have the database open, so this retries until nothing changed meanwhile.
@@ -317,7 +315,7 @@ def _inspect(path: Path, where: Path) -> _Inspection | None:
             return None
         named = frozenset(manifest.names)
         unnamed = tuple(sorted(file for file in files if file.name not in named))
-        return _Inspection(current, manifest, unnamed, first, last, record, damaged)
+        return _DatabaseFiles(current, manifest, unnamed, first, last, record, damaged)
     return None
 
 
@@ -353,7 +351,7 @@ def _read_record(path: Path) -> _Record | None:
     A damaged line, as left by a kill or a power loss, is ignored.
     """
     try:
-        first, *more = (path / WITNESS_FILE).read_bytes().splitlines()
+        first, *more = (path / RECORD_FILE).read_bytes().splitlines()
         record, openings = _parse_line(first), [_parse_line(line) for line in more]
         if record is None or record["database"] != _identity(path):
             return None
@@ -390,7 +388,7 @@ def _append_opening(path: Path, sequence: int) -> None:
     Appended, so that a process that has the database open loses nothing of its record.
     """
     with suppress(OSError):
-        with (path / WITNESS_FILE).open("a") as file:
+        with (path / RECORD_FILE).open("a") as file:
             file.write(_line({"opening": sequence}))
 
 
@@ -424,8 +422,8 @@ def _link(file: Path, lost: Path) -> None:
             return
 
 
-def _refusal(inspection: _Inspection, path: Path, where: Path, why: str) -> Corrupted:
-    unnamed = _names(inspection.unnamed)
+def _refusal(inspection: _DatabaseFiles, path: Path, where: Path, why: str) -> Corrupted:
+    unnamed = _names(inspection.unlisted)
     there = f" SST files that it does not name still exist ({unnamed})." if unnamed else ""
     return Corrupted(
         f"{path} has lost a part of its {inspection.current}: it {why}.{there}{_outcome_of_opening(where)}",

@@ -65,7 +65,7 @@ class StoreOptions:
         database: ``rocksdict.Options`` of the database and of the data families.
         offsets: ``rocksdict.Options`` of the ``offsets`` family.
         automatic_compaction: whether RocksDB compacts in the background.
-        witnessed: whether the record ``statecore-witness`` is written.
+        guards_manifest: whether the record ``statecore-witness`` is written.
         memory: what the store shares with others.
     """
 
@@ -75,7 +75,7 @@ class StoreOptions:
         memory = memory_of(settings.memory)
         table = _in_cache(_table(), memory)
         self.automatic_compaction = settings.automatic_compaction
-        self.witnessed = settings.witnessed
+        self.guards_manifest = settings.guards_manifest
         self.database = _within(_without_table(settings.automatic_compaction), memory)
         if settings.rocksdb_config_setter is not None:
             apply_config_setter(settings.rocksdb_config_setter, name, self.database, table)

@@ -97,7 +97,7 @@ def open_through_links(
     Returns:
         The directory of links, to be cleaned up after the database is closed, and the result of ``open_there``.
     """
-    forks.used()
+    forks.mark_used()
     for attempt in range(_ATTEMPTS):
         before, shadow = files_of(path), None
         try:

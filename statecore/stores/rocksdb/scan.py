@@ -128,7 +128,7 @@ def committed_rows(
     lock: threading.RLock,
     opened: Sized,
     scans: weakref.WeakSet[Any],
-    keeps: object = None,
+    keep_alive: object = None,
 ) -> Iterator[Row]:
     """Rows of a column family with ``lower <= key < upper`` as of now; the caller holds the lock.
 
@@ -149,7 +149,7 @@ def committed_rows(
         if end is not None and (key < end if reverse else key >= end):
             break
         if len(rows) == _FIRST_CHUNK_ROWS or size > _CHUNK_BYTES:
-            scan = LongScan(path, family, iterator, key, end, reverse=reverse, lock=lock, keeps=keeps)
+            scan = LongScan(path, family, iterator, key, end, reverse=reverse, lock=lock, keep_alive=keep_alive)
             scans.add(scan)
             return chain(rows, chain.from_iterable(iter(scan.chunk, [])))
         value = read_value()
@@ -188,7 +188,7 @@ class LongScan:
         *,
         reverse: bool,
         lock: threading.RLock,
-        keeps: object,
+        keep_alive: object,
     ) -> None:
         items = family.items(reverse, first)
         self._path = path
@@ -201,7 +201,7 @@ class LongScan:
         self._ended = False
         self.iterator: tuple[Any, Any] | None = (items, iterator)
         """rocksdict's iterators; ``None`` at the end and when closed."""
-        self._keeps = keeps
+        self._keeps = keep_alive
 
     def chunk(self) -> list[Row]:
         """The next rows; empty after the last."""
@@ -266,7 +266,7 @@ class ListScan:
         Invalid: it was closed before its end.
     """
 
-    def __init__(self, path: Path, family: Any, *, keeps: object = None) -> None:
+    def __init__(self, path: Path, family: Any, *, keep_alive: object = None) -> None:
         from rocksdict import ReadOptions
 
         options = ReadOptions()
@@ -277,7 +277,7 @@ class ListScan:
         self.iterator: Any = family.iter(options)
         """rocksdict's iterator; ``None`` at the end and when closed."""
         self.iterator.seek_to_first()
-        self._keeps = keeps
+        self._keeps = keep_alive
 
     def __iter__(self) -> Self:
         return self

@@ -24,13 +24,13 @@ class RocksDBReadView:
     """Rows, offsets and position of the newest commit at creation; see :class:`stores.views.Instant`."""
 
     def __init__(
-        self, path: Path, data: Any, offsets: Any | None, *, points: bool = True, keeps: object = None
+        self, path: Path, data: Any, offsets: Any | None, *, points: bool = True, keep_alive: object = None
     ) -> None:
         self._path = path
         self._data = data.snapshot() if points else None
         self._offsets = None if offsets is None else offsets.snapshot()
         self._iterator = FamilyIterator(path, data)
-        self._keeps = keeps
+        self._keeps = keep_alive
 
     def get(self, key: bytes) -> bytes | None:
         """The row of a key, or ``None``."""

@@ -160,7 +160,7 @@ class RocksDBStore(WriteBufferStore):
                 self._open()
 
     def _open(self) -> None:
-        forks.opening(self._path, self)
+        forks.register_store(self._path, self)
         self._opened.open(self._settings, self._begin)
 
     def _begin(self) -> None:
@@ -169,13 +169,11 @@ class RocksDBStore(WriteBufferStore):
             if self._memory is not None:
                 self._memory.join(self)
             if not self._read_only:
-                witness = self._witness
-                trusted = witness.whole or (self._replays and witness.written_here_last)
+                guard = self._manifest_guard
+                trusted = guard.is_consistent or (self._replays and guard.written_here_last)
                 if self._exactly_once and not trusted:
-                    refuse_unclean(self._path, self.status, self._witness.doubt)
-                self._witness.record(
-                    rows_ahead=False
-                )  # before any write: else Kafka Streams could be taken for the writer
+                    refuse_unclean(self._path, self.status, guard.why_inconsistent)
+                guard.record(rows_ahead=False)  # before any write: else Kafka Streams could be taken for the writer
                 self._write_status(offset_format.STATUS_OPEN)
         except BaseException:
             self._end_reads()
@@ -190,8 +188,8 @@ class RocksDBStore(WriteBufferStore):
         return self._opened.memory
 
     @property
-    def _witness(self) -> ManifestGuard:
-        return self._opened.witness
+    def _manifest_guard(self) -> ManifestGuard:
+        return self._opened.manifest_guard
 
     def close(self) -> None:
         """Close the database, cleanly unless rows were ingested without a commit after them; see the module.
@@ -206,7 +204,7 @@ class RocksDBStore(WriteBufferStore):
         failure = unclosed = None
         try:
             if not self._read_only:
-                failure = first_failure(self._write_out, self._opened.tidy)
+                failure = first_failure(self._write_out, self._opened.clean_up)
         finally:
             with self._lock:
                 self._end_reads()
@@ -220,7 +218,7 @@ class RocksDBStore(WriteBufferStore):
         if not self._rows_ahead:
             self._write_status(offset_format.STATUS_CLOSED)
         self.flush()
-        self._witness.closed()
+        self._manifest_guard.delete_saved_files()
 
     def disown(self) -> list[Any]:
         """Close in a forked child; see :mod:`statecore.stores.rocksdb.fork_safety`."""
@@ -268,7 +266,7 @@ class RocksDBStore(WriteBufferStore):
                 lock=self._lock,
                 opened=self._handles,
                 scans=self._scans,
-                keeps=self._opened.claim,
+                keep_alive=self._opened.claim,
             )
 
     def _read(self, key: bytes) -> bytes | None:
@@ -293,10 +291,10 @@ class RocksDBStore(WriteBufferStore):
 
     def _instant(self) -> RocksDBReadView:
         offsets = self._families.get(OFFSETS_COLUMN_FAMILY)
-        return RocksDBReadView(self._path, self._data, offsets, keeps=self._opened.claim)
+        return RocksDBReadView(self._path, self._data, offsets, keep_alive=self._opened.claim)
 
     def _rows_instant(self) -> RocksDBReadView:
-        return RocksDBReadView(self._path, self._data, None, points=False, keeps=self._opened.claim)
+        return RocksDBReadView(self._path, self._data, None, points=False, keep_alive=self._opened.claim)
 
     def approximate_num_entries(self) -> int:
         """RocksDB's ``rocksdb.estimate-num-keys``, as in Kafka Streams: exact for keys written once."""
@@ -313,7 +311,7 @@ class RocksDBStore(WriteBufferStore):
 
     def _lists(self, family: str) -> ListScan:
         self._check_open()
-        scan = ListScan(self._path, self._families[family], keeps=self._opened.claim)
+        scan = ListScan(self._path, self._families[family], keep_alive=self._opened.claim)
         self._scans.add(scan)
         return scan
 
@@ -362,7 +360,7 @@ class RocksDBStore(WriteBufferStore):
             raise translate(self._path, "Flushing", error) from error
         with self._lock:  # a concurrent flush would record that no rows are ahead
             self._rows_ahead = True
-            self._witness.record(rows_ahead=True, durably=True)
+            self._manifest_guard.record(rows_ahead=True, durably=True)
             return ingest_files(self._path, self._opened.where, self._data, [validated_path(run) for run in runs])
 
     def compact(self) -> None:
@@ -389,7 +387,7 @@ class RocksDBStore(WriteBufferStore):
             return False
         if sets_offsets and self._rows_ahead:
             self._rows_ahead = False
-            self._witness.record(rows_ahead=False)
+            self._manifest_guard.record(rows_ahead=False)
         return True
 
     def flush(self) -> None:
@@ -400,7 +398,7 @@ class RocksDBStore(WriteBufferStore):
                 family.flush()
         except Exception as error:
             raise translate(self._path, "Flushing", error) from error
-        self._witness.record(rows_ahead=self._rows_ahead)
+        self._manifest_guard.record(rows_ahead=self._rows_ahead)
 
     def memtable_bytes(self) -> int:
         """See :class:`statecore.stores.rocksdb.memory.Member`."""

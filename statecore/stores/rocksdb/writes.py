@@ -46,7 +46,7 @@ class ChangedDatabase:
 
     def __enter__(self) -> Self:
         """Open it."""
-        forks.opening(self.path, self)
+        forks.register_store(self.path, self)
         require_database(self.path)
         self._claim = Claim(self.path)
         try:
@@ -59,7 +59,7 @@ class ChangedDatabase:
     def _open(self, where: Path) -> None:
         from rocksdict import Options, Rdict
 
-        ManifestGuard(self.path, where, records=False).look(read_only=False)
+        ManifestGuard(self.path, where, records=False).check(read_only=False)
         self._found = data_files_in(where)
         options = self._options()
         options.create_if_missing(False)
@@ -94,7 +94,7 @@ class ChangedDatabase:
 
     def rows(self, family: str) -> Iterable[tuple[list[bytes], list[bytes]]]:
         """All rows of a family in key order, as lists of keys and values. Raises ``Corrupted``."""
-        return ListScan(self.path, self._handles[family], keeps=self._claim)
+        return ListScan(self.path, self._handles[family], keep_alive=self._claim)
 
     def rewrite(self, family: str) -> None:
         """Rewrite all files of a family in this format; needs the same space again meanwhile."""
@@ -140,7 +140,7 @@ class ChangedDatabase:
             failure = failure or closed
             if kind is None and failure is None:
                 remove_guard_record(self._where)
-                clean_up(self.path, self._where, whole=self._durably, found=self._found)
+                clean_up(self.path, self._where, is_created=self._durably, untouched=self._found)
         finally:
             self._release()
         if kind is None and failure is not None:

@@ -264,7 +264,7 @@ def _is_columnar(reader: RestoreReader) -> bool:
 
 
 def wipe(store: StateStore, changelog: TopicPartition) -> None:
-    """Delete all rows of an open store with nothing staged; its offset first, so that a kill leaves none."""
+    """Delete all rows of an open store with nothing staged; its offset first: a kill leaves rows without one."""
     store.transaction().commit({changelog: None})
     transaction = store.transaction()
     try:

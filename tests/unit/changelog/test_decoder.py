@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.changelog.decoder import RangeDecoder
+from statecore.changelog.decoder import CHANGELOG_SCHEMA, RangeDecoder
 from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
-from statecore.changelog.schema import CHANGELOG_SCHEMA
 from statecore.errors import Corrupted, Invalid
 from tests.harness.raising import raises
 from tests.unit.changelog.build import (

@@ -10,9 +10,9 @@ from kafka.protocol.consumer.fetch import FetchRequest
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
 from statecore.changelog.cluster import Cluster
+from statecore.changelog.decoder import CHANGELOG_SCHEMA, HEADERS_FIELD
 from statecore.changelog.model import IsolationLevel, OffsetRange
 from statecore.changelog.reader import ChangelogReader, ReaderOptions
-from statecore.changelog.schema import CHANGELOG_SCHEMA, HEADERS_FIELD
 from statecore.errors import Invalid, Retryable
 from statecore.stopwatch import Stopwatch
 from tests.harness.raising import raises

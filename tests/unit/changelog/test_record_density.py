@@ -9,11 +9,9 @@ import pytest
 from kafka.protocol.consumer.fetch import FetchRequest
 
 from statecore.changelog import record_density as shapes
-from statecore.changelog import samples
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import OffsetRange
-from statecore.changelog.record_density import PartitionShape, sample_shapes, unsampled_shapes
-from statecore.changelog.samples import Sample, sample_of
+from statecore.changelog.record_density import PartitionShape, Sample, sample_of, sample_shapes, unsampled_shapes
 from statecore.formats.topic_partition import TopicPartition
 from tests.unit.changelog.build import Record, batch, marker
 from tests.unit.changelog.conftest import Connect
@@ -86,7 +84,7 @@ def test_an_older_broker_is_looked_at_in_its_own_version(
     brokers = start(versions=NEWEST | {FetchRequest.API_KEY: (0, newest)})
     brokers.add("orders", [part([batch([Record(offset, 1, b"k", b"v" * 99) for offset in range(10)])])])
     piece = OffsetRange("orders", 0, 0, 10)
-    found = samples.samples(connect(brokers), [piece])
+    found = shapes.sample_ranges(connect(brokers), [piece])
     assert found == {piece: Sample(1.0, pytest.approx(100, abs=4))}
     assert [request.API_VERSION for request in brokers.asked(FetchRequest)] == [newest]
 

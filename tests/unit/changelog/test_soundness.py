@@ -91,7 +91,7 @@ def test_a_log_that_was_truncated_below_the_end_is_refused() -> None:
 def test_a_log_that_was_truncated_between_the_plan_and_the_read_is_told_by_the_plans_ends() -> None:
     assert truncation(END, None) is None
     assert truncation(END, 100) is None
-    found = truncation(END, 99, called="the plan's end")
+    found = truncation(END, 99, name="the plan's end")
     assert reason(found) == ("log-truncated", {"truncated_at": 99, "end": 100, "leader_epoch": 5})
     assert str(found).count("the plan's end") == 2
 

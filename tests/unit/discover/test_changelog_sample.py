@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from statecore.changelog.decoder import CHANGELOG_SCHEMA, HEADERS_FIELD
 from statecore.changelog.model import LogOffsets, TopicDescription
-from statecore.changelog.schema import CHANGELOG_SCHEMA, HEADERS_FIELD
 from statecore.discover.changelog_sample import sample
 from statecore.discover.kind_evidence import BUILT
 from statecore.formats.kinds import StoreKind

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from statecore.changelog.decoder import CHANGELOG_SCHEMA
 from statecore.changelog.model import LogOffsets, TopicDescription
-from statecore.changelog.schema import CHANGELOG_SCHEMA
 from statecore.discover.answers import Answers
 from statecore.discover.discover import discover
 from statecore.discover.topology import parse_topology

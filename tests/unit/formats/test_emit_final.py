@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rocksdict import AccessType, IngestExternalFileOptions, Options, Rdict
 
-from statecore.changelog.schema import CHANGELOG_SCHEMA, HEADERS_FIELD
+from statecore.changelog.decoder import CHANGELOG_SCHEMA, HEADERS_FIELD
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
 from statecore.formats.row_format import Misfit
 from statecore.formats.window import FARTHEST_AHEAD_MS
-from statecore.images.model import Below, Segmentation
+from statecore.images.model import BaseDatabases, Segmentation
 from statecore.images.runs import RunBuilder
 from tests.unit.formats.arrays import (
     KEY_TIMES,
@@ -228,7 +228,7 @@ def test_runs_hold_base_and_index_rows_of_live_segments(
 ) -> None:
     path = tmp_path_factory.mktemp("emit-final")
     builder = RunBuilder(
-        kind, path, below=Below.NOTHING, segmentation=SEGMENTATION, memory_budget=1 if budget else 1 << 20
+        kind, path, base=BaseDatabases.NONE, segmentation=SEGMENTATION, memory_budget=1 if budget else 1 << 20
     )
     for first in range(0, len(writes), rows):
         builder.add(changelog(kind, writes[first : first + rows], first))
@@ -249,7 +249,7 @@ def test_runs_hold_base_and_index_rows_of_live_segments(
 
 
 def test_a_run_refuses_keys_of_another_kind(tmp_path: Path) -> None:
-    builder = RunBuilder(StoreKind.EMIT_FINAL_SESSION, tmp_path, below=Below.NOTHING, segmentation=SEGMENTATION)
+    builder = RunBuilder(StoreKind.EMIT_FINAL_SESSION, tmp_path, base=BaseDatabases.NONE, segmentation=SEGMENTATION)
     batch = changelog(StoreKind.EMIT_FINAL_WINDOW, [((b"k", 5, 0), b"v")], 7)
     with pytest.raises(Invalid, match="key of 13 bytes") as caught:
         builder.add(batch)

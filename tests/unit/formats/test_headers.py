@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from statecore.errors import Corrupted
-from statecore.formats.headers import misfit_of_headers, put_on_headers, take_off_headers, without_headers
+from statecore.formats.headers import join_headers, misfit_of_headers, split_headers, without_headers
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
 from tests.unit.formats.arrays import SHAPES, VALUES, Shape, column, int64, records, rows_of, times
@@ -81,7 +81,7 @@ def well_formed(data: bytes) -> bool:
 
 def test_a_block_has_the_bytes_kafka_streams_wrote() -> None:
     headers = [("hk1", b"abc"), ("hk2", None)]
-    rows = put_on_headers(column([b"v0", b"v0"]), column([wire(headers), wire([])]), times([0x000001A1FD5664E0] * 2))
+    rows = join_headers(column([b"v0", b"v0"]), column([wire(headers), wire([])]), times([0x000001A1FD5664E0] * 2))
     assert [row.hex(" ") for row in rows.to_pylist()] == [
         "1c 04 06 68 6b 31 06 61 62 63 06 68 6b 32 01 00 00 01 a1 fd 56 64 e0 76 30",
         "00 00 00 01 a1 fd 56 64 e0 76 30",
@@ -122,7 +122,7 @@ def test_numbers_in_more_bytes_than_needed_are_written_as_kafka_streams_would(
 ) -> None:
     headers = column([wire(*row) for row in rows], shape, padding=b"\0")
     assert misfit_of_headers(headers) is None
-    written = put_on_headers(column([b"v"] * len(rows)), headers)
+    written = join_headers(column([b"v"] * len(rows)), headers)
     assert written.to_pylist() == [block(parts) + b"v" for parts, _, _ in rows]
 
 
@@ -130,12 +130,12 @@ def test_only_the_low_32_bits_of_a_number_count() -> None:
     # Java shifts the fifth byte's high bits out of an int.
     headers = column([b"\x82\x80\x80\x80\x10\x02k\x02v"])
     assert misfit_of_headers(headers) is None
-    assert put_on_headers(column([b""]), headers).to_pylist() == [block([("k", b"v")])]
+    assert join_headers(column([b""]), headers).to_pylist() == [block([("k", b"v")])]
 
 
 @pytest.mark.parametrize("odd", ["8200 02 6b 02 76", "02 8200 6b 02 76", "02 02 6b 8200 76"])
 def test_a_single_number_in_more_bytes_than_needed_is_seen(odd: str) -> None:
-    written = put_on_headers(column([b""]), column([bytes.fromhex(odd)]))
+    written = join_headers(column([b""]), column([bytes.fromhex(odd)]))
     assert written.to_pylist() == [block([("k", b"v")])]
 
 
@@ -153,7 +153,7 @@ def test_keys_pass_through_a_java_string(key: bytes, kept: str) -> None:
     raw = varint(1) + varint(len(key)) + key + varint(-1)
     headers = column([wire([("b", b"x")]), raw])
     assert misfit_of_headers(headers) is None
-    assert put_on_headers(column([b"", b""]), headers).to_pylist() == [block([("b", b"x")]), block([(kept, None)])]
+    assert join_headers(column([b"", b""]), headers).to_pylist() == [block([("b", b"x")]), block([(kept, None)])]
 
 
 @settings(max_examples=300, deadline=None)
@@ -241,16 +241,16 @@ def test_a_row_with_broken_headers_is_corrupt(value: bytes, why: str) -> None:
 
 def test_no_rows_have_no_headers() -> None:
     empty = column([])
-    assert put_on_headers(empty, empty, times([])).to_pylist() == []
-    headers, rest = take_off_headers(empty, KIND, rest=8)
+    assert join_headers(empty, empty, times([])).to_pylist() == []
+    headers, rest = split_headers(empty, KIND, rest=8)
     assert (headers.to_pylist(), rest.to_pylist()) == ([], [])
 
 
 def test_thousands_of_headers_in_one_record() -> None:
     many = [(f"key-{number}", bytes([number % 256])) for number in range(3000)]
-    written = put_on_headers(column([b"v", b"w"]), column([wire(many), wire(many[:2])]))
+    written = join_headers(column([b"v", b"w"]), column([wire(many), wire(many[:2])]))
     assert written.to_pylist() == [block(many) + b"v", block(many[:2]) + b"w"]
-    headers, rest = take_off_headers(written, KIND, rest=0)
+    headers, rest = split_headers(written, KIND, rest=0)
     assert [entry["key"] for entry in headers[0].as_py()] == [key for key, _ in many]
     assert (len(headers[1]), rest.to_pylist()) == (2, [b"v", b"w"])
 
@@ -260,7 +260,7 @@ def test_columns_are_required_where_the_format_needs_them() -> None:
         row_format(KIND).row_values(records([b"a"])._replace(headers=None))
     assert row_format(KIND).needs_headers
     assert not row_format(StoreKind.HEADERS_EMIT_FINAL_SESSION).needs_headers
-    assert pa.types.is_large_binary(put_on_headers(column([b"a"]), column([b"\0"])).type)
+    assert pa.types.is_large_binary(join_headers(column([b"a"]), column([b"\0"])).type)
 
 
 @settings(deadline=None)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from statecore.changelog.schema import CHANGELOG_SCHEMA
+from statecore.changelog.decoder import CHANGELOG_SCHEMA
 from statecore.formats.kinds import StoreKind
 from statecore.stores.rocksdb.store import RocksDBStore
 

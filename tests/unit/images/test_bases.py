@@ -18,7 +18,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.bases import ImageBase, ImageBases, base_identity, checked_bases, link_base
 from statecore.images.image import SegmentedRuns, build_image, verify_image
-from statecore.images.model import Below, Image, RunFile, RunFormat, RunOrigin
+from statecore.images.model import BaseDatabases, Image, RunFile, RunFormat, RunOrigin
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.stores.rocksdb.options import data_options, offsets_options
 from statecore.stores.rocksdb.store import RocksDBStore
@@ -36,9 +36,9 @@ RECORDS: list[Record] = [
 ]
 
 
-def runs_of(path: Path, start: int, end: int, *, below: Below, rows: int = 6000) -> list[RunFile]:
+def runs_of(path: Path, start: int, end: int, *, below: BaseDatabases, rows: int = 6000) -> list[RunFile]:
     path.mkdir(parents=True)
-    builder = RunBuilder(KIND, path, memory_budget=1, overflow=Overflow.CUT, below=below, start=start)
+    builder = RunBuilder(KIND, path, memory_budget=1, overflow=Overflow.CUT, base=below, start=start)
     for part in batches(RECORDS, rows):
         whole = part.filter(pc_between(part, start, end))
         if whole.num_rows:
@@ -55,7 +55,7 @@ def on(path: Path, start: int, image: str | None = None) -> ImageBases:
 
 
 def base_until(path: Path, end: int, **options: int) -> Image:
-    runs = runs_of(path.with_name(f"{path.name}-runs"), 0, end, below=Below.NOTHING, **options)
+    runs = runs_of(path.with_name(f"{path.name}-runs"), 0, end, below=BaseDatabases.NONE, **options)
     return build_image(path, KIND, runs, {CHANGELOG: end - 1})
 
 
@@ -78,7 +78,7 @@ def test_the_base_is_linked_and_stays_as_it_is_and_the_image_has_what_the_whole_
     for file in (tmp_path / "base").iterdir():
         file.chmod(mode)  # Kafka Streams' files have the modes of its umask
     before = states(tmp_path / "base")
-    runs = runs_of(tmp_path / "runs", 4000, 6000, below=Below.ANYTHING, rows=rows)
+    runs = runs_of(tmp_path / "runs", 4000, 6000, below=BaseDatabases.ALL, rows=rows)
     image = build_image(tmp_path / "image", KIND, runs, {CHANGELOG: 5999}, bases=on(tmp_path / "base", 4000))
     assert states(tmp_path / "base") == before
     linked = {file.stat().st_ino for file in (tmp_path / "image").glob("*.sst")}
@@ -103,7 +103,7 @@ def data_files(path: Path) -> list[Path]:
 def test_only_what_moved_is_read(tmp_path: Path) -> None:
     """A damaged block of the base is not found by an image upon it, and by its verification it is."""
     base_until(tmp_path / "base", 4000)
-    runs = runs_of(tmp_path / "runs", 4000, 6000, below=Below.ANYTHING)
+    runs = runs_of(tmp_path / "runs", 4000, 6000, below=BaseDatabases.ALL)
     largest = max(data_files(tmp_path / "base"), key=lambda file: file.stat().st_size)
     flip(largest, largest.stat().st_size // 2)
     build_image(tmp_path / "image", KIND, runs, {CHANGELOG: 5999}, bases=on(tmp_path / "base", 4000))
@@ -115,7 +115,7 @@ def test_an_image_on_an_image_on_an_image(tmp_path: Path) -> None:
     base_until(tmp_path / "0", 1000)
     for number in range(1, 6):
         start, end = number * 1000, number * 1000 + 1000
-        runs = runs_of(tmp_path / f"runs-{number}", start, end, below=Below.ANYTHING)
+        runs = runs_of(tmp_path / f"runs-{number}", start, end, below=BaseDatabases.ALL)
         build_image(
             tmp_path / str(number), KIND, runs, {CHANGELOG: end - 1}, bases=on(tmp_path / str(number - 1), start)
         )
@@ -132,7 +132,7 @@ def test_without_runs_the_base_gets_the_new_offset(tmp_path: Path) -> None:
 
 def test_the_identity_is_of_what_an_image_was_made_of(tmp_path: Path) -> None:
     below = base_until(tmp_path / "base", 4000)
-    runs = runs_of(tmp_path / "runs", 4000, 6000, below=Below.ANYTHING)
+    runs = runs_of(tmp_path / "runs", 4000, 6000, below=BaseDatabases.ALL)
     made = 0
 
     def identity(runs: list[RunFile], offset: int = 5999, base: ImageBases | None = None) -> str:
@@ -194,7 +194,7 @@ def test_a_base_that_ends_elsewhere_than_the_runs_begin_is_refused(tmp_path: Pat
 
 def test_runs_of_what_the_base_has_are_refused(tmp_path: Path) -> None:
     base_until(tmp_path / "base", 4000)
-    runs = runs_of(tmp_path / "runs", 3999, 6000, below=Below.ANYTHING)
+    runs = runs_of(tmp_path / "runs", 3999, 6000, below=BaseDatabases.ALL)
     with pytest.raises(Invalid, match="3999"):
         build_image(tmp_path / "image", KIND, runs, {CHANGELOG: 5999}, bases=on(tmp_path / "base", 4000))
     assert not (tmp_path / "image").exists()
@@ -262,8 +262,8 @@ def test_versioned_stores_are_rebuilt_and_not_advanced(tmp_path: Path) -> None:
     base_until(tmp_path / "base", 4000)
     assert "cannot be advanced" in refused(tmp_path, versioned).what
     with pytest.raises(Invalid, match="VersionRunBuilder"):
-        RunBuilder(versioned, tmp_path, below=Below.NOTHING)
-    (run,) = runs_of(tmp_path / "runs", 0, 4000, below=Below.NOTHING)
+        RunBuilder(versioned, tmp_path, base=BaseDatabases.NONE)
+    (run,) = runs_of(tmp_path / "runs", 0, 4000, below=BaseDatabases.NONE)
     with pytest.raises(Invalid, match="not rows"):
         build_image(tmp_path / "image", versioned, [replace(run, format=RunFormat.RECORDS)], {CHANGELOG: 1})
 
@@ -281,10 +281,10 @@ def test_a_versioned_store_that_nothing_is_added_to_is_what_its_base_is(tmp_path
 
 def test_the_databases_of_global_stores_say_the_next_offset_of_each_partition(tmp_path: Path) -> None:
     first, second = CHANGELOG, TopicPartition(CHANGELOG.topic, 4)
-    runs = runs_of(tmp_path / "runs", 0, 4000, below=Below.NOTHING)
+    runs = runs_of(tmp_path / "runs", 0, 4000, below=BaseDatabases.NONE)
     build_image(tmp_path / "base", KIND, runs, {first: 4000, second: 7})
     bases = ImageBases({None: ImageBase(tmp_path / "base")}, {first: 4000, second: 7}, global_store=True)
-    more = runs_of(tmp_path / "more", 4000, 6000, below=Below.ANYTHING)
+    more = runs_of(tmp_path / "more", 4000, 6000, below=BaseDatabases.ALL)
     build_image(tmp_path / "image", KIND, more, {first: 6000, second: 9}, bases=bases)
     assert stored_rows(tmp_path / "image", KIND) == sorted(expected_rows(KIND, RECORDS).items())
     with RocksDBStore(tmp_path / "image", KIND, read_only=True) as store:
@@ -295,10 +295,10 @@ def test_the_databases_of_global_stores_say_the_next_offset_of_each_partition(tm
 
 def test_runs_of_a_global_store_are_held_against_what_the_base_has_of_their_own_partition(tmp_path: Path) -> None:
     first, second = CHANGELOG, TopicPartition(CHANGELOG.topic, 4)
-    runs = runs_of(tmp_path / "runs", 0, 4000, below=Below.NOTHING)
+    runs = runs_of(tmp_path / "runs", 0, 4000, below=BaseDatabases.NONE)
     build_image(tmp_path / "base", KIND, runs, {first: 4000, second: 7})
     bases = ImageBases({None: ImageBase(tmp_path / "base")}, {first: 4000, second: 7}, global_store=True)
-    [more] = runs_of(tmp_path / "more", 10, 40, below=Below.ANYTHING)
+    [more] = runs_of(tmp_path / "more", 10, 40, below=BaseDatabases.ALL)
     offsets = {first: 4001, second: 40}
 
     def of(partition: TopicPartition, run: RunFile = more) -> RunFile:
@@ -324,7 +324,7 @@ def test_runs_of_a_global_store_are_held_against_what_the_base_has_of_their_own_
 def read(
     path: Path,
     ranges: list[list[Write]],
-    below: list[Below],
+    below: list[BaseDatabases],
     budget: int = 1 << 20,
     overflow: Overflow = Overflow.CUT,
 ) -> list[list[RunFile]]:
@@ -337,7 +337,7 @@ def read(
             path / str(number),
             memory_budget=budget,
             overflow=overflow,
-            below=below[number],
+            base=below[number],
             segmentation=SEGMENTATION,
             start=first,
             stream_time=stream_time,
@@ -378,7 +378,7 @@ def test_windows_advanced_range_by_range_are_those_read_at_once(
             WINDOW,
             path / f"runs-{number}",
             memory_budget=budget,
-            below=Below(segments=frozenset() if below is None else frozenset(below.databases)),
+            base=BaseDatabases(segments=frozenset() if below is None else frozenset(below.databases)),
             segmentation=SEGMENTATION,
             start=start,
             stream_time=stream_time,
@@ -411,7 +411,9 @@ def test_windows_advanced_range_by_range_are_those_read_at_once(
 
 def test_a_segment_without_runs_is_linked_an_expired_one_left_out_and_all_have_the_new_offset(tmp_path: Path) -> None:
     first, second = read(
-        tmp_path, [[(b"a", 10, b"x"), (b"a", 60, b"y"), (b"a", 120, b"z")], [(b"b", 170, b"n")]], [Below.NOTHING] * 2
+        tmp_path,
+        [[(b"a", 10, b"x"), (b"a", 60, b"y"), (b"a", 120, b"z")], [(b"b", 170, b"n")]],
+        [BaseDatabases.NONE] * 2,
     )
     build_image(tmp_path / "base", WINDOW, first, {CHANGELOG: 2}, segmented=SegmentedRuns("w", SEGMENTATION, 120))
     before = states(tmp_path / "base")
@@ -432,18 +434,18 @@ def test_a_segment_without_runs_is_linked_an_expired_one_left_out_and_all_have_t
 
 def test_deletes_are_kept_in_the_segments_that_have_something_below(tmp_path: Path) -> None:
     writes: list[Write] = [(b"a", 10, None), (b"a", 60, None), (b"b", 60, b"x")]
-    (runs,) = read(tmp_path / "some", [writes], [Below(segments=frozenset({0}))])
+    (runs,) = read(tmp_path / "some", [writes], [BaseDatabases(segments=frozenset({0}))])
     assert [(run.segment, run.rows, run.deletes) for run in runs] == [(0, 0, 1), (1, 1, 0)]
-    (runs,) = read(tmp_path / "all", [writes], [Below.ANYTHING])
+    (runs,) = read(tmp_path / "all", [writes], [BaseDatabases.ALL])
     assert [(run.segment, run.rows, run.deletes) for run in runs] == [(0, 0, 1), (1, 1, 1)]
-    (runs,) = read(tmp_path / "none", [writes], [Below.NOTHING])
+    (runs,) = read(tmp_path / "none", [writes], [BaseDatabases.NONE])
     assert [(run.segment, run.rows, run.deletes) for run in runs] == [(1, 1, 0)]
 
 
 def test_a_later_cut_keeps_deletes_only_of_segments_that_an_earlier_one_wrote(tmp_path: Path) -> None:
     """With this budget each record is cut by itself; a segment's run begins where the one before it there ended."""
     writes: list[Write] = [(b"a", 10, b"x"), (b"a", 60, None), (b"a", 10, None), (b"a", 60, b"y"), (b"a", 60, None)]
-    (runs,) = read(tmp_path, [writes], [Below.NOTHING], budget=1)
+    (runs,) = read(tmp_path, [writes], [BaseDatabases.NONE], budget=1)
     found = [(run.segment, run.start, run.end, run.rows, run.deletes) for run in runs]
     assert found == [(0, 0, 1, 1, 0), (0, 1, 3, 0, 1), (1, 0, 4, 1, 0), (1, 4, 5, 0, 1)]
 
@@ -451,7 +453,7 @@ def test_a_later_cut_keeps_deletes_only_of_segments_that_an_earlier_one_wrote(tm
 def test_a_builder_that_goes_on_leaves_out_what_had_expired_before(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     builder = RunBuilder(
-        WINDOW, tmp_path / "runs", below=Below.ANYTHING, segmentation=SEGMENTATION, start=7, stream_time=400
+        WINDOW, tmp_path / "runs", base=BaseDatabases.ALL, segmentation=SEGMENTATION, start=7, stream_time=400
     )
     builder.add(batch([(b"a", 10, b"late")], 7))
     assert builder.finish(8) == []

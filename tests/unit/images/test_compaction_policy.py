@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.images.compaction_policy import FOLD, is_due, slices_to_compact
+from statecore.images.compaction_policy import DEFAULT_SETTINGS, is_due, slices_to_compact
 
 GB = 1 << 30
 MB = 1 << 20
@@ -82,7 +82,7 @@ def test_slices_are_neighbours_in_order_and_leave_few(sizes: list[int], base: in
     for one, following in pairwise(found):
         assert one.stop <= following.start
     if found:
-        assert len(folded(sizes, base)) <= FOLD.old + FOLD.left
+        assert len(folded(sizes, base)) <= DEFAULT_SETTINGS.max_old + DEFAULT_SETTINGS.remaining
     if is_due(sizes, base=base):
         assert found, "a fold that is due must do something, or it would be due for ever"
 
@@ -94,6 +94,6 @@ def test_after_a_fold_none_is_due(sizes: list[int], base: int) -> None:
 
 
 def test_other_settings_are_heeded() -> None:
-    few = replace(FOLD, due=3, possible=2, left=1, old=0)
+    few = replace(DEFAULT_SETTINGS, new_due=3, eligible=2, remaining=1, max_old=0)
     assert is_due([MB] * 3, settings=few)
     assert slices_to_compact([MB] * 3, settings=few) == [slice(0, 3)]

@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from statecore.changelog.schema import CHANGELOG_SCHEMA
+from statecore.changelog.decoder import CHANGELOG_SCHEMA
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images import runs, runs_digest
 from statecore.images.image import build_image
-from statecore.images.model import Below
+from statecore.images.model import BaseDatabases
 
 MILLION = 1_000_000
 RECORDS_A_KEY = 4
@@ -67,7 +67,7 @@ def cost(directory: Path, case: Case) -> float:
     """CPU seconds of each record."""
     (directory / "runs").mkdir(parents=True)
     kind, keys = StoreKind.TIMESTAMPED_KEY_VALUE, case.records // RECORDS_A_KEY
-    builder = runs.RunBuilder(kind, directory / "runs", memory_budget=case.budget << 20, below=Below.NOTHING)
+    builder = runs.RunBuilder(kind, directory / "runs", memory_budget=case.budget << 20, base=BaseDatabases.NONE)
     spent = 0.0
     for batch in batches(case.records, keys, 100, tombstones=0.02):
         before = time.process_time()

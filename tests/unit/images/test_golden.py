@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from statecore.changelog.schema import CHANGELOG_SCHEMA, HEADERS_FIELD
+from statecore.changelog.decoder import CHANGELOG_SCHEMA, HEADERS_FIELD
 from statecore.formats.checkpoint import decode_checkpoint
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import decode_int64, offset_key
@@ -18,7 +18,7 @@ from statecore.formats.registry import row_format
 from statecore.formats.segments import default_segment_interval
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import SegmentedRuns, build_image
-from statecore.images.model import Below, Image, Run, Segmentation
+from statecore.images.model import BaseDatabases, Image, Run, Segmentation
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.images.versions.build import VersionRunBuilder, build_version_runs
 from tests.golden import make
@@ -138,7 +138,7 @@ def build(directory: Path, golden: dict[str, Any], ranges: Sequence[tuple[int, i
                 at,
                 memory_budget=1,
                 overflow=Overflow.CUT,
-                below=Below(anything=number > 0),
+                base=BaseDatabases(all_databases=number > 0),
                 start=golden["records"][start]["offset"],
                 segmentation=segmentation,
                 changelog=changelog,

@@ -15,10 +15,10 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images import image
 from statecore.images.digest import EMPTY, digest_of, digest_store
 from statecore.images.image import build_image, verify_image
-from statecore.images.model import ROW_VERSION, Below, Run, StoreDigest
+from statecore.images.model import ROW_VERSION, BaseDatabases, Run, StoreDigest
 from statecore.images.read_amplification import sorted_runs
 from statecore.images.runs import Overflow, RunBuilder
-from statecore.stores.rocksdb.manifest_guard import WITNESS_FILE
+from statecore.stores.rocksdb.manifest_guard import RECORD_FILE
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from tests.harness.raising import raises
@@ -35,7 +35,7 @@ RECORDS: list[Record] = [
 def runs_of(path: Path, records: list[Record] = RECORDS, *, rows: int = 6000) -> list[Run]:
     """One run for each batch of ``rows`` records, so that they overlap when there is more than one."""
     path.mkdir(parents=True)
-    builder = RunBuilder(KIND, path, memory_budget=1, below=Below.NOTHING, overflow=Overflow.CUT)
+    builder = RunBuilder(KIND, path, memory_budget=1, base=BaseDatabases.NONE, overflow=Overflow.CUT)
     for part in batches(records, rows):
         builder.add(part)
     return builder.finish()
@@ -222,7 +222,7 @@ def hashed_long_ago(runs: list[Run]) -> list[Run]:
     """Runs whose files were hashed when they came, some time after they were written."""
     for run in runs:
         os.utime(run.path, ns=(10**18, 10**18))
-    return [replace(run, hashed=FileState.of(run.path)) for run in runs]
+    return [replace(run, state_when_hashed=FileState.of(run.path)) for run in runs]
 
 
 def test_a_file_that_was_hashed_as_it_came_is_not_hashed_again(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_a_file_that_was_hashed_as_it_came_is_not_hashed_again(tmp_path: Path) -
     os.utime(run.path, ns=(10**18, 10**18))
     assert build_image(tmp_path / "known", KIND, [run], {CHANGELOG: 5999}).digest == run.digest
     with raises(Corrupted, "run-damaged", path=str(run.path)):
-        build_image(tmp_path / "not-known", KIND, [replace(run, hashed=None)], {CHANGELOG: 5999})
+        build_image(tmp_path / "not-known", KIND, [replace(run, state_when_hashed=None)], {CHANGELOG: 5999})
 
 
 @pytest.mark.parametrize("how", ["written to", "another file", "cut"])
@@ -340,7 +340,7 @@ def test_nothing_is_written_down_beside_a_database_in_the_making(
     monkeypatch.setattr(os, "replace", looking)
     with RocksDBStore(tmp_path / "other", KIND, create=True) as store:
         store.commit({CHANGELOG: 1})
-    assert seen == {WITNESS_FILE}
+    assert seen == {RECORD_FILE}
     seen.clear()
     build_image(tmp_path / "image", KIND, [run], {CHANGELOG: 5999})
     assert seen == set()

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.changelog.schema import CHANGELOG_SCHEMA, HEADERS_FIELD
+from statecore.changelog.decoder import CHANGELOG_SCHEMA, HEADERS_FIELD
 from statecore.errors import Corrupted, Invalid
 from statecore.filesystem import file_sha256
 from statecore.formats.kinds import StoreKind
@@ -24,7 +24,7 @@ from statecore.images.digest import digest_of
 from statecore.images.image import build_image
 from statecore.images.merge_reader import LIMITS, MergeLimits
 from statecore.images.merge_reader import Rows as Buffers
-from statecore.images.model import Below, RunFile, RunFormat, RunOrigin, Segmentation
+from statecore.images.model import BaseDatabases, RunFile, RunFormat, RunOrigin, Segmentation
 from statecore.images.reconcile import DifferingRuns, reconciled_run
 from statecore.images.runs import RunBuilder
 from tests.harness.raising import raises
@@ -244,7 +244,7 @@ def runs_read(
         builder = RunBuilder(
             kind,
             directory,
-            below=Below(anything=start > 0),
+            base=BaseDatabases(all_databases=start > 0),
             segmentation=SEGMENTATION if kind.is_segmented else None,
             changelog=CHANGELOG,
             store="s",

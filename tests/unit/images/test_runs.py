@@ -14,7 +14,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import digest_of
 from statecore.images.image import build_image
-from statecore.images.model import Below, RunOrigin
+from statecore.images.model import BaseDatabases, RunOrigin
 from statecore.images.runs import Overflow, RunBuilder
 from tests.unit.images.changelog import Record, batch, batches, expected_rows, stored_rows
 
@@ -30,7 +30,7 @@ RECORDS = st.lists(st.tuples(KEYS, VALUES), max_size=120)
 
 def build(path: Path, kind: StoreKind, records: list[Record], rows: int, budget: int, **options: Any) -> RunBuilder:
     path.mkdir(parents=True)
-    builder = RunBuilder(kind, path, memory_budget=budget, **{"below": Below.NOTHING, **options})
+    builder = RunBuilder(kind, path, memory_budget=budget, **{"below": BaseDatabases.NONE, **options})
     for part in batches(records, rows):
         builder.add(part)
     return builder
@@ -55,7 +55,9 @@ def test_any_records_in_any_batches_under_any_budget_give_the_rows_of_a_dict(
     overflow: Overflow,
 ) -> None:
     path = tmp_path_factory.mktemp("runs")
-    builder = build(path / "runs", kind, records, rows, budget, below=Below(anything=keep), overflow=overflow)
+    builder = build(
+        path / "runs", kind, records, rows, budget, below=BaseDatabases(all_databases=keep), overflow=overflow
+    )
     runs = builder.finish()
     image = build_image(path / "image", kind, runs, {CHANGELOG: len(records)})
     assert len(runs) <= 1 or overflow is Overflow.CUT
@@ -154,7 +156,7 @@ def test_a_first_run_has_no_deletes_unless_they_are_asked_for(tmp_path: Path) ->
     records: list[Record] = [(b"a", b"1"), (b"b", None)]
     (run,) = build(tmp_path / "without", KINDS[0], records, 10, 1 << 20).finish()
     assert (run.rows, run.deletes, run.max_key) == (1, 0, b"a".hex())
-    (run,) = build(tmp_path / "with", KINDS[0], records, 10, 1 << 20, below=Below.ANYTHING).finish()
+    (run,) = build(tmp_path / "with", KINDS[0], records, 10, 1 << 20, below=BaseDatabases.ALL).finish()
     assert (run.rows, run.deletes, run.max_key) == (1, 1, b"b".hex())
 
 
@@ -187,7 +189,7 @@ def test_many_keys_grow_every_part_of_the_table(tmp_path: Path) -> None:
 def test_a_batch_cut_out_of_a_larger_one_is_read_from_where_it_begins(tmp_path: Path) -> None:
     records: list[Record] = [(b"a", b"0"), (None, b"1"), (b"b", None), (b"c", b"3"), (b"d", b"4")]
     whole = batch(records)
-    builder = RunBuilder(KINDS[1], tmp_path, below=Below.ANYTHING)
+    builder = RunBuilder(KINDS[1], tmp_path, base=BaseDatabases.ALL)
     builder.add(whole.slice(1, 3))
     (run,) = builder.finish()
     assert (run.rows, run.deletes, builder.statistics.null_keys) == (1, 1, 1)
@@ -197,7 +199,7 @@ def test_a_batch_cut_out_of_a_larger_one_is_read_from_where_it_begins(tmp_path: 
 def test_batches_may_have_further_columns(tmp_path: Path) -> None:
     plain = batch([(b"a", b"1")])
     wide = pa.record_batch([*plain.columns, pa.array([b"\0"])], names=[*plain.schema.names, "headers"])
-    builder = RunBuilder(KINDS[0], tmp_path, below=Below.NOTHING)
+    builder = RunBuilder(KINDS[0], tmp_path, base=BaseDatabases.NONE)
     builder.add(wide)
     assert builder.finish()[0].rows == 1
 
@@ -206,7 +208,7 @@ def test_a_run_says_which_store_and_partition_its_rows_are_of(tmp_path: Path) ->
     builder = RunBuilder(
         KINDS[1],
         tmp_path,
-        below=Below.NOTHING,
+        base=BaseDatabases.NONE,
         changelog=CHANGELOG,
         store="counts",
         memory_budget=1,
@@ -219,11 +221,11 @@ def test_a_run_says_which_store_and_partition_its_rows_are_of(tmp_path: Path) ->
 
 def test_a_kind_without_a_row_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Invalid):
-        RunBuilder(StoreKind.IN_MEMORY, tmp_path, below=Below.NOTHING)
+        RunBuilder(StoreKind.IN_MEMORY, tmp_path, base=BaseDatabases.NONE)
 
 
 def test_a_directory_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    builder = RunBuilder(KINDS[0], tmp_path / "absent", below=Below.NOTHING)
+    builder = RunBuilder(KINDS[0], tmp_path / "absent", base=BaseDatabases.NONE)
     builder.add(batch([(b"a", b"1")]))
     with pytest.raises(Invalid, match="cannot be written"):
         builder.finish()
@@ -232,7 +234,7 @@ def test_a_directory_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_a_builder_whose_disk_became_full_makes_no_run_of_what_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    builder = RunBuilder(KINDS[0], tmp_path, memory_budget=1 << 16, below=Below.NOTHING)
+    builder = RunBuilder(KINDS[0], tmp_path, memory_budget=1 << 16, base=BaseDatabases.NONE)
 
     def full(number: int, buffers: list[bytes], at: int) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -256,7 +258,7 @@ def test_a_retry_does_not_write_into_a_file_that_an_image_shares(tmp_path: Path)
     records: list[Record] = [(b"a", b"1")]
     runs = build(tmp_path / "runs", KINDS[0], records, 1, 1 << 20).finish()
     build_image(tmp_path / "image", KINDS[0], runs, {CHANGELOG: 0})
-    again = RunBuilder(KINDS[0], tmp_path / "runs", below=Below.NOTHING)
+    again = RunBuilder(KINDS[0], tmp_path / "runs", base=BaseDatabases.NONE)
     again.add(batch([(b"b", b"2")]))
     assert again.finish()[0].path == runs[0].path
     assert stored_rows(tmp_path / "image", KINDS[0]) == [(b"a", b"1")]

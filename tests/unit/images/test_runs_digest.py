@@ -15,7 +15,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import EMPTY, StoreDigest, digest_of, digest_rows
 from statecore.images.image import SegmentedRuns, build_image, verify_image
 from statecore.images.merge_reader import MergeLimits
-from statecore.images.model import Below, Run, RunFormat, Segmentation
+from statecore.images.model import BaseDatabases, Run, RunFormat, Segmentation
 from statecore.images.read_amplification import sorted_runs
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.images.runs_digest import known_digest, merged_digest, overlapping
@@ -150,7 +150,7 @@ RECORDS: list[Record] = [
 
 def runs_of(path: Path, kind: StoreKind, records: list[Record], rows: int) -> list[Run]:
     path.mkdir(parents=True)
-    builder = RunBuilder(kind, path, memory_budget=1, below=Below.NOTHING, overflow=Overflow.CUT)
+    builder = RunBuilder(kind, path, memory_budget=1, base=BaseDatabases.NONE, overflow=Overflow.CUT)
     for part in batches(records, rows):
         builder.add(part)
     return builder.finish()
@@ -170,7 +170,12 @@ def test_an_image_of_windows_says_what_its_verification_finds(tmp_path: Path) ->
     kind, segmentation = StoreKind.TIMESTAMPED_WINDOW, Segmentation(retention_ms=1000, interval_ms=500)
     (tmp_path / "runs").mkdir()
     builder = RunBuilder(
-        kind, tmp_path / "runs", memory_budget=1, overflow=Overflow.CUT, below=Below.ANYTHING, segmentation=segmentation
+        kind,
+        tmp_path / "runs",
+        memory_budget=1,
+        overflow=Overflow.CUT,
+        base=BaseDatabases.ALL,
+        segmentation=segmentation,
     )
     for first in range(0, 3000, 500):
         writes: list[Record] = []

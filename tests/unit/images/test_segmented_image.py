@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.changelog.schema import CHANGELOG_SCHEMA
+from statecore.changelog.decoder import CHANGELOG_SCHEMA
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import digest_of
 from statecore.images.image import SegmentedRuns, build_image, verify_image
-from statecore.images.model import Below, Image, Run, Segmentation
+from statecore.images.model import BaseDatabases, Image, Run, Segmentation
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.raising import raises
@@ -55,7 +55,7 @@ def read_ranges(
             directory / str(number),
             memory_budget=budget,
             overflow=overflow,
-            below=Below(anything=number > 0),
+            base=BaseDatabases(all_databases=number > 0),
             start=first,
             segmentation=SEGMENTATION,
             changelog=CHANGELOG,
@@ -138,7 +138,7 @@ def test_a_tombstone_moves_stream_time_although_it_leaves_no_row(tmp_path: Path)
 
 
 def test_a_key_too_short_for_a_window_is_refused_by_name(tmp_path: Path) -> None:
-    builder = RunBuilder(KIND, tmp_path, below=Below.NOTHING, segmentation=SEGMENTATION, changelog=CHANGELOG)
+    builder = RunBuilder(KIND, tmp_path, base=BaseDatabases.NONE, segmentation=SEGMENTATION, changelog=CHANGELOG)
     columns = [pa.array([window_key(b"", 1), b"short"], pa.binary()), pa.array([b"", b""], pa.binary())]
     wrong = pa.record_batch([*columns, pa.array([41, 42]), pa.array([1, 1])], schema=CHANGELOG_SCHEMA)
     with raises(

@@ -19,13 +19,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.changelog.schema import CHANGELOG_SCHEMA, HEADERS_FIELD
+from statecore.changelog.decoder import CHANGELOG_SCHEMA, HEADERS_FIELD
 from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
 from statecore.formats.segments import default_segment_interval
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import digest_of
 from statecore.images.image import SegmentedRuns, build_image, verify_image
-from statecore.images.model import Below, Image, Run, Segmentation
+from statecore.images.model import BaseDatabases, Image, Run, Segmentation
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.stores.rocksdb.store import RocksDBStore
 
@@ -192,7 +192,7 @@ def built(
             directory / f"range-{number}",
             memory_budget=history.budget,
             overflow=history.overflow,
-            below=Below(anything=number > 0),
+            base=BaseDatabases(all_databases=number > 0),
             start=offset,
             segmentation=segmentation,
             changelog=CHANGELOG,

@@ -17,7 +17,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import build_image
 from statecore.images.kernels import kernel
-from statecore.images.model import Below
+from statecore.images.model import BaseDatabases
 from statecore.images.runs import RunBuilder
 from statecore.images.sst import ColumnarSstWriter
 from statecore.stores.rocksdb.options import data_options
@@ -207,7 +207,7 @@ def ticker(options: Any, name: str) -> int:
 @pytest.mark.parametrize("length", [240, 241, 300, 5000])
 def test_a_store_of_long_keys_is_built_and_answers(tmp_path: Path, length: int) -> None:
     records: list[Record] = [(bytes([n % 251]) * length, b"%d" % n) for n in range(1000)]
-    builder = RunBuilder(KIND, tmp_path, below=Below.NOTHING)
+    builder = RunBuilder(KIND, tmp_path, base=BaseDatabases.NONE)
     for part in batches(records, 100):
         builder.add(part)
     build_image(tmp_path / "image", KIND, builder.finish(), {TopicPartition("t", 0): 999})

@@ -17,7 +17,7 @@ from statecore.formats.segments import default_segment_interval, segment_name
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.bases import base_identity
 from statecore.images.identity import image_identity
-from statecore.images.model import Below, Run, RunFile, Segmentation
+from statecore.images.model import BaseDatabases, Run, RunFile, Segmentation
 from statecore.images.runs import RunBuilder
 from statecore.images.runs_digest import merged_digest
 from statecore.jobs.planning.plan import isolation_of
@@ -157,7 +157,7 @@ class Shop:
                 builder = RunBuilder(
                     kind,
                     directory,
-                    below=Below.ANYTHING if start else Below.NOTHING,
+                    base=BaseDatabases.ALL if start else BaseDatabases.NONE,
                     segmentation=segmentation,
                     changelog=changelog,
                     store=store,

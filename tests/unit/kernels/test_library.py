@@ -14,7 +14,7 @@ import pytest
 
 from statecore.images.kernels import kernel
 from statecore.kernels.dependencies import NEVER_FROZEN, dependencies
-from statecore.kernels.words import numbered
+from statecore.kernels.records import field_indexes
 from tests.unit.kernels.libraries import DOORS, LIBRARIES, PACKAGE
 
 CALLS = [
@@ -69,8 +69,8 @@ class Pair(NamedTuple):
 
 
 def test_a_record_has_a_number_for_each_word() -> None:
-    assert numbered(Pair) == (0, 1)
-    assert numbered(Pair).right == 1
+    assert field_indexes(Pair) == (0, 1)
+    assert field_indexes(Pair).right == 1
 
 
 @pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.source)

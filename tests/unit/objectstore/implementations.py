@@ -43,7 +43,7 @@ def _below(place: Path) -> S3Location:
 
 IMPLEMENTATIONS: dict[str, Callable[[Path], Blobs]] = {
     "directory": lambda place: DirectoryBlobs(place / "blobs"),
-    "copying directory": lambda place: DirectoryBlobs(place / "blobs", Sharing.CLONES),
+    "copying directory": lambda place: DirectoryBlobs(place / "blobs", Sharing.CLONES_ONLY),
     "http": lambda place: HttpBlobs(BlobServer(place / "blobs").port),  # ends with the process
     "s3": lambda place: S3Blobs(_below(place)),
 }

@@ -76,7 +76,7 @@ def test_blobs_that_pass_with_the_process_are_there_and_force_nothing_to_the_dis
         raise AssertionError(f"{descriptor} was forced to the disk")
 
     monkeypatch.setattr(os, "fsync", fsync)
-    blobs = DirectoryBlobs(tmp_path / "blobs", passing=True)
+    blobs = DirectoryBlobs(tmp_path / "blobs", temporary=True)
     assert blobs.put_if_absent("a/linked", file)
     assert blobs.put_if_absent("a/written", b"bytes")
     assert not blobs.put_if_absent("a/written", b"others")
@@ -253,7 +253,7 @@ def umask() -> Iterator[None]:
 def test_in_a_repository_a_file_is_linked_where_it_has_the_mode_of_one_that_is_made_there(
     tmp_path: Path, mode: int, same: bool
 ) -> None:
-    file, blob = put(tmp_path, Sharing.ROOM, mode)
+    file, blob = put(tmp_path, Sharing.CLONES_OR_LINKS, mode)
     assert blob.samefile(file) is same
     assert stat.S_IMODE(blob.stat().st_mode) == (mode if same else 0o644)
 
@@ -261,7 +261,7 @@ def test_in_a_repository_a_file_is_linked_where_it_has_the_mode_of_one_that_is_m
 @as_root
 @pytest.mark.usefixtures("umask", "no_clones")
 def test_in_a_repository_a_file_of_another_owner_is_copied_and_the_copy_is_the_repository_s(tmp_path: Path) -> None:
-    file, blob = put(tmp_path, Sharing.ROOM, 0o644, owner=4242)
+    file, blob = put(tmp_path, Sharing.CLONES_OR_LINKS, 0o644, owner=4242)
     assert not blob.samefile(file)
     assert (blob.stat().st_uid, blob.stat().st_gid) == (0, 0)
 
@@ -274,14 +274,14 @@ def test_what_root_puts_into_somebody_else_s_repository_is_somebody_else_s(tmp_p
     DirectoryBlobs(tmp_path / "blobs", sharing).put_if_absent("a/bytes", b"bytes")
     found = (tmp_path / "blobs/a/bytes").stat()
     assert (found.st_uid, found.st_gid) == (4242, 4243)
-    if sharing is not Sharing.NAMES:
+    if sharing is not Sharing.HARD_LINKS:
         _, blob = put(tmp_path, sharing, 0o640)
         assert (blob.stat().st_uid, blob.stat().st_gid) == (4242, 4243)
 
 
 @pytest.mark.usefixtures("umask", "no_clones")
 def test_where_copies_were_asked_for_nothing_is_linked(tmp_path: Path) -> None:
-    file, blob = put(tmp_path, Sharing.CLONES, 0o644)
+    file, blob = put(tmp_path, Sharing.CLONES_ONLY, 0o644)
     assert not blob.samefile(file)
 
 
@@ -292,7 +292,7 @@ def no_clones(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("umask")
-@pytest.mark.parametrize("sharing", [Sharing.ROOM, Sharing.CLONES])
+@pytest.mark.parametrize("sharing", [Sharing.CLONES_OR_LINKS, Sharing.CLONES_ONLY])
 def test_a_file_is_cloned_rather_than_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sharing: Sharing) -> None:
     with_clones(monkeypatch)
     file, blob = put(tmp_path, sharing, 0o640)
@@ -307,7 +307,7 @@ def test_on_a_file_system_that_clones_a_blob_takes_no_room_and_no_damage(tmp_pat
         content = os.urandom(20 << 20)
         file = disk / "file"
         file.write_bytes(content)
-        blobs = DirectoryBlobs(disk / "blobs", Sharing.ROOM)
+        blobs = DirectoryBlobs(disk / "blobs", Sharing.CLONES_OR_LINKS)
         before = _free(disk)
         assert blobs.put_if_absent("a/b", file)
         assert before - _free(disk) < 4 << 20
@@ -338,7 +338,7 @@ def test_a_clone_or_copy_is_forced_to_the_disk_before_it_gets_its_name(
     (with_clones if as_clone else without_clones)(monkeypatch)
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(os, "link", lambda *paths, **options: (link(*paths, **options), happened.append("link")))
-    DirectoryBlobs(tmp_path / "blobs", Sharing.CLONES).put_if_absent("a/b", file)
+    DirectoryBlobs(tmp_path / "blobs", Sharing.CLONES_ONLY).put_if_absent("a/b", file)
     assert happened == ["bytes", "link", "a", "blobs", tmp_path.name]
 
 

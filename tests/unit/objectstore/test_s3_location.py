@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import base64
+import logging
 import pickle
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from statecore.errors import Invalid
-from statecore.objectstore.s3_location import CUSTOMER_KEY, Encryption, S3Location, encryption_of, make_client
+from statecore.errors import Invalid, Retryable
+from statecore.objectstore.s3 import S3Blobs
+from statecore.objectstore.s3_location import (
+    CUSTOMER_KEY,
+    Encryption,
+    RetryLog,
+    S3Location,
+    encryption_arguments,
+    make_client,
+)
 from tests.harness.raising import raises
 
 KEY = base64.b64encode(bytes(range(32))).decode()
@@ -75,21 +88,21 @@ def test_a_place_is_said_without_how_it_is_reached() -> None:
 
 def test_requests_say_who_encrypts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CUSTOMER_KEY, KEY)
-    of = {one: encryption_of(S3Location("bucket", encryption=one)) for one in Encryption}
-    assert (of[Encryption.DEFAULT].making, of[Encryption.DEFAULT].using) == ({}, {})
-    assert (of[Encryption.SSE_S3].making, of[Encryption.SSE_S3].using) == ({"ServerSideEncryption": "AES256"}, {})
-    assert of[Encryption.SSE_KMS].making == {"ServerSideEncryption": "aws:kms", "BucketKeyEnabled": True}
+    of = {one: encryption_arguments(S3Location("bucket", encryption=one)) for one in Encryption}
+    assert (of[Encryption.DEFAULT].create, of[Encryption.DEFAULT].access) == ({}, {})
+    assert (of[Encryption.SSE_S3].create, of[Encryption.SSE_S3].access) == ({"ServerSideEncryption": "AES256"}, {})
+    assert of[Encryption.SSE_KMS].create == {"ServerSideEncryption": "aws:kms", "BucketKeyEnabled": True}
     key = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": bytes(range(32))}
-    assert (of[Encryption.SSE_C].making, of[Encryption.SSE_C].using) == (key, key)
-    named = encryption_of(S3Location("bucket", encryption=Encryption.SSE_KMS, kms_key="k"))
-    assert named.making["SSEKMSKeyId"] == "k"
+    assert (of[Encryption.SSE_C].create, of[Encryption.SSE_C].access) == (key, key)
+    named = encryption_arguments(S3Location("bucket", encryption=Encryption.SSE_KMS, kms_key="k"))
+    assert named.create["SSEKMSKeyId"] == "k"
 
 
 @pytest.mark.parametrize("key", ["", "short", base64.b64encode(b"x" * 31).decode(), "x" * 44])
 def test_a_customers_key_that_is_none_is_refused_and_not_repeated(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     monkeypatch.setenv(CUSTOMER_KEY, key)
     with raises(Invalid, "customer-key-invalid") as caught:
-        encryption_of(S3Location("bucket", encryption=Encryption.SSE_C))
+        encryption_arguments(S3Location("bucket", encryption=Encryption.SSE_C))
     assert not key or key not in str(caught.value)
 
 
@@ -102,3 +115,53 @@ def test_a_profile_that_is_none_is_one_sentence(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("AWS_PROFILE", "nobody's")
     with pytest.raises(Invalid, match="nobody's"):
         make_client(S3Location("bucket", region="r"))
+
+
+def test_a_server_that_answers_busy_is_named_with_the_try(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Busy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(503)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Nobody reads it."""
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tests")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "tests")
+    with HTTPServer(("127.0.0.1", 0), Busy) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        endpoint = f"http://127.0.0.1:{server.server_port}"
+        location = S3Location("bucket", endpoint=endpoint, region="us-east-1")
+        with caplog.at_level(logging.WARNING), pytest.raises(Retryable):
+            S3Blobs(location, make_client(location, attempts=3)).get("name")
+        server.shutdown()
+    assert caplog.messages == [f"{endpoint}: retrying GetObject (2 of 3): status 503."]
+
+
+def test_it_is_said_every_ten_seconds_at_most_and_only_of_what_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+    notes = RetryLog(8, clock=lambda: now[0])
+
+    def tried(attempts: int, status: int = 0) -> list[str]:
+        caplog.clear()
+        notes(
+            response=None if not status else (SimpleNamespace(status_code=status), {}),
+            endpoint=SimpleNamespace(host="http://store"),
+            operation=SimpleNamespace(name="HeadObject"),
+            attempts=attempts,
+            caught_exception=None if status else TimeoutError("Read timeout."),
+            request_dict={},
+        )
+        return caplog.messages
+
+    for status in (200, 304, 404, 412):
+        assert tried(1, status) == []
+    assert tried(8) == [], "there is no other try"
+    assert tried(1) == ["http://store: retrying HeadObject (2 of 8): Read timeout."]
+    now[0] = 9.9
+    assert tried(2) == []
+    now[0] = 10.0
+    assert tried(2, 429) == ["http://store: retrying HeadObject (3 of 8): status 429."]

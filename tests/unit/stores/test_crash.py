@@ -142,7 +142,7 @@ def check_merging(directory: Path, kills: int, seed: int) -> int:
                 shutil.copytree(path, copy)
                 sight = rocksdb_witness._inspect(copy, copy)
                 assert sight is not None
-                unnamed += bool(sight.unnamed)
+                unnamed += bool(sight.unlisted)
                 whole = acknowledged > 0  # a store of which nobody knows is opened as one in the making
                 with RocksDBStore(copy, KIND, exactly_once=whole, create_if_missing=not whole) as store:
                     offset = store.committed_offset(CHANGELOG) or 0

@@ -14,8 +14,8 @@ from typing import Any, cast
 import pyarrow as pa
 
 from statecore.changelog.cluster import Cluster
+from statecore.changelog.decoder import CHANGELOG_SCHEMA
 from statecore.changelog.model import IsolationLevel, LogOffsets, OffsetRange, ReadStatistics, TopicDescription
-from statecore.changelog.schema import CHANGELOG_SCHEMA
 from statecore.faults import NO_FAULTS, FaultPoints, InjectedFault
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rocksdict import Options, Rdict
 
-from statecore.changelog.schema import CHANGELOG_SCHEMA
+from statecore.changelog.decoder import CHANGELOG_SCHEMA
 from statecore.errors import Corrupted, Invalid
 from statecore.filesystem import file_sha256
 from statecore.formats.topic_partition import TopicPartition

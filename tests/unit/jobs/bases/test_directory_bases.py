@@ -103,7 +103,7 @@ def test_a_store_whose_changelog_was_empty_is_a_parent_without_anything(applicat
     parent = application.parent()
     assert parent.ends[PLAIN].end == 0
     assert not parent.bases
-    assert not parent.below.reaches(None)
+    assert not parent.below.may_have_rows(None)
 
 
 def test_segments_that_stand_at_different_offsets_are_refused(application: Application) -> None:

@@ -13,11 +13,11 @@ import pytest
 
 from statecore.changelog.model import ReadStatistics, TopicDescription
 from statecore.changelog.record_density import PartitionShape
-from statecore.changelog.weighing import Weights
+from statecore.changelog.size_estimate import SizeEstimate
 from statecore.errors import Capacity, Fenced
 from statecore.faults import NO_FAULTS
 from statecore.images.digest import EMPTY, combined, digest_of
-from statecore.images.model import Below, RunFile, StoreDigest
+from statecore.images.model import BaseDatabases, RunFile, StoreDigest
 from statecore.images.runs import RunBuilder
 from statecore.images.runs_digest import merged_digest
 from statecore.jobs.bases.base import Base, Refused
@@ -126,7 +126,7 @@ class World:
             progress=NullProgress(),
             faults=NO_FAULTS,
             read=self.read,
-            weigh=lambda _, spans, *__: Weights(
+            weigh=lambda _, spans, *__: SizeEstimate(
                 {span.topic_partition: PartitionShape.of_offsets(span) for span in spans}, None
             ),
             **options,
@@ -144,7 +144,7 @@ class World:
             assert (part.start, part.end, part.ranges) == (0, NEW_END, ((0, NEW_END),))
             with place.scratch() as attempt:
                 builder = RunBuilder(
-                    part.kind, attempt, memory_budget=1 << 30, below=Below.NOTHING, segmentation=part.segmentation,
+                    part.kind, attempt, memory_budget=1 << 30, base=BaseDatabases.NONE, segmentation=part.segmentation,
                     changelog=part.topic_partition, store=part.store, start=0,
                 )  # fmt: skip
                 for batch in batches(self.logs[key], 50):

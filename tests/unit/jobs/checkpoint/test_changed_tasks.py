@@ -111,7 +111,7 @@ def news(
     parts = {task: TaskManifest(task, tuple(stores)) for task, stores in of_task.items()}
     publication = SimpleNamespace(
         newest=None if is_first else manifest(cuts or dict.fromkeys(of_task, NOW - HOUR), horizon_ms),
-        parts=lambda: {} if is_first else parts,
+        task_manifests=lambda: {} if is_first else parts,
     )
     frozen = FrozenPlan(
         RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, plan), (), NOW / 1000, "one", newest=NEWEST

@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from statecore.errors import NotFound
-from statecore.faults import FOLD_POINTS, PUBLISH_POINTS, VARIABLE, FaultInjected, InjectedFault
+from statecore.faults import COMPACTION_POINTS, PUBLISH_POINTS, VARIABLE, FaultInjected, InjectedFault
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
-from statecore.images.compaction_policy import FOLD
+from statecore.images.compaction_policy import DEFAULT_SETTINGS
 from statecore.images.model import Run
 from statecore.jobs.compact.report import CompactionOutcome
 from statecore.repository.content_digests import save_digest, saved_digest
@@ -148,7 +148,7 @@ def test_deletes_go_only_where_nothing_lies_below(farm: Farm) -> None:
     assert sum(stored.run.deletes for stored in runs[1:]) > 0
     farm.check()
     farm.checkpoint(*many(PLAIN, 2, 13))
-    farm.fold(settings=replace(FOLD, runs=1, share=0.0001, old=1))
+    farm.fold(settings=replace(DEFAULT_SETTINGS, all_due=1, share=0.0001, max_old=1))
     assert len(farm.runs(PLAIN)) == 1
     assert farm.runs(PLAIN)[0].run.deletes == 0
     farm.check()
@@ -156,7 +156,7 @@ def test_deletes_go_only_where_nothing_lies_below(farm: Farm) -> None:
 
 def test_where_no_row_is_left_no_run_is_and_the_store_is_empty(farm: Farm) -> None:
     farm.checkpoint({BESIDE: {b"key": b"value"}}, *({PLAIN: {b"key-%d" % number: None}} for number in range(14)))
-    done = farm.fold(settings=replace(FOLD, left=1, old=0))
+    done = farm.fold(settings=replace(DEFAULT_SETTINGS, remaining=1, max_old=0))
     assert [one.folded_bytes for one in done.folded] == [0]
     assert farm.store("0_0", "plain").databases == ()
     assert farm.image("0_0", "plain").rows == 0
@@ -168,7 +168,7 @@ def test_a_segment_of_which_no_row_is_left_goes_and_the_others_stay(tmp_path: Pa
     farm = Farm(tmp_path / "farm", spec_of({"plain": StoreKind.WINDOW}))
     old, new = At("0_0", "plain", 999), At("0_0", "plain", 1000)
     farm.checkpoint({new: some_rows(1)}, *({old: {b"key-%d" % number: None}} for number in range(14)))
-    farm.fold(settings=replace(FOLD, left=1, old=0))
+    farm.fold(settings=replace(DEFAULT_SETTINGS, remaining=1, max_old=0))
     assert [database.segment for database in farm.store("0_0", "plain").databases] == [1000]
     farm.check()
 
@@ -188,7 +188,7 @@ def test_what_is_known_of_a_store_is_carried_over(farm: Farm) -> None:
 
 def test_a_store_that_has_become_one_run_says_what_it_holds(farm: Farm) -> None:
     farm.checkpoint(*many(PLAIN, 14))
-    farm.fold(settings=replace(FOLD, left=1, old=0))
+    farm.fold(settings=replace(DEFAULT_SETTINGS, remaining=1, max_old=0))
     content = farm.store("0_0", "plain").content
     assert content is not None
     assert content == farm.image("0_0", "plain").content
@@ -197,7 +197,7 @@ def test_a_store_that_has_become_one_run_says_what_it_holds(farm: Farm) -> None:
 def test_small_results_share_a_pack(farm: Farm) -> None:
     ats = [At(f"0_{task}", "plain") for task in range(6)]
     farm.checkpoint(*({at: some_rows(number, of=at.task) for at in ats} for number in range(13)))
-    farm.fold(settings=replace(FOLD, left=1, old=0))
+    farm.fold(settings=replace(DEFAULT_SETTINGS, remaining=1, max_old=0))
     (blob,) = {farm.runs(at)[0].extent.blob for at in ats}
     assert "/packs/" in blob
 
@@ -262,7 +262,7 @@ class Between(InjectedFault):
             self._happens()
 
 
-POINTS = [*FOLD_POINTS, *(point for point in PUBLISH_POINTS if point != "publish.after-head")]
+POINTS = [*COMPACTION_POINTS, *(point for point in PUBLISH_POINTS if point != "publish.after-head")]
 
 
 @pytest.mark.parametrize("point", three_of(POINTS))
@@ -293,9 +293,9 @@ def test_a_database_that_was_folded_otherwise_in_between_stays_and_the_others_ar
 
     def fold_one() -> None:
         """Fold the one that is due, and not the one that has come near."""
-        farm.fold(settings=replace(FOLD, left=3, possible=11, old=0))
+        farm.fold(settings=replace(DEFAULT_SETTINGS, remaining=3, eligible=11, max_old=0))
 
-    done = farm.fold(settings=replace(FOLD, old=0), faults=Between("fold.after-files", fold_one))
+    done = farm.fold(settings=replace(DEFAULT_SETTINGS, max_old=0), faults=Between("fold.after-files", fold_one))
     assert done.outcome is CompactionOutcome.PUBLISHED
     assert [entry.origin for entry in farm.shelf.head().snapshots] == ["fold", "fold", "tests", "tests"]
     assert (len(farm.runs(PLAIN)) <= 3, len(farm.runs(BESIDE)) <= 6) == (True, True)
@@ -324,7 +324,7 @@ def stages(url: str, root: Path, name: str) -> Farm:
     return made
 
 
-@pytest.mark.parametrize("point", three_of([*FOLD_POINTS, *PUBLISH_POINTS]))
+@pytest.mark.parametrize("point", three_of([*COMPACTION_POINTS, *PUBLISH_POINTS]))
 def test_after_a_kill_the_next_fold_comes_to_the_same(tmp_path: Path, point: str) -> None:
     undisturbed = stages("", tmp_path, "undisturbed")
     undisturbed.fold()
@@ -341,7 +341,7 @@ def test_after_a_kill_the_next_fold_comes_to_the_same(tmp_path: Path, point: str
     farm.check()
 
 
-@pytest.mark.parametrize("point", three_of([*FOLD_POINTS, *PUBLISH_POINTS]))
+@pytest.mark.parametrize("point", three_of([*COMPACTION_POINTS, *PUBLISH_POINTS]))
 def test_an_error_at_any_point_leaves_a_snapshot_that_is_whole(farm: Farm, point: str) -> None:
     farm.checkpoint(*many(PLAIN, 13))
     with pytest.raises(FaultInjected):
@@ -372,7 +372,13 @@ def test_any_history_of_checkpoints_and_folds_holds_what_it_would_without_folds(
     for changes in history:
         found = segments(kind)
         farm.checkpoint(*({At("0_0", "plain", found[which % len(found)]): rows} for which, rows in changes))
-        eager = replace(FOLD, due=draw.randint(2, 8), possible=2, left=draw.randint(1, 4), old=draw.randint(0, 3))
+        eager = replace(
+            DEFAULT_SETTINGS,
+            new_due=draw.randint(2, 8),
+            eligible=2,
+            remaining=draw.randint(1, 4),
+            max_old=draw.randint(0, 3),
+        )
         farm.fold(settings=eager)
     farm.check()
 

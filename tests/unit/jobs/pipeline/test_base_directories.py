@@ -12,7 +12,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import SegmentedRuns, build_image, verify_image
-from statecore.images.model import Below, RunFile
+from statecore.images.model import BaseDatabases, RunFile
 from statecore.images.runs import RunBuilder
 from statecore.jobs.engine import Failure
 from statecore.jobs.pipeline import staging
@@ -39,7 +39,7 @@ def runs_of(path: Path, start: int, end: int) -> list[RunFile]:
     builder = RunBuilder(
         StoreKind.KEY_VALUE,
         path,
-        below=Below(anything=start > 0),
+        base=BaseDatabases(all_databases=start > 0),
         changelog=CHANGELOG,
         store="store",
         start=start,
@@ -189,14 +189,14 @@ def test_a_damaged_run_is_taken_away_and_the_directory_is_left_alone(tmp_path: P
 
 def test_each_segment_is_a_directory(tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
-    builder = RunBuilder(WINDOW, tmp_path / "old", below=Below.NOTHING, segmentation=SEGMENTATION)
+    builder = RunBuilder(WINDOW, tmp_path / "old", base=BaseDatabases.NONE, segmentation=SEGMENTATION)
     builder.add(windows([(b"a", 10, b"x"), (b"a", 60, b"y"), (b"b", 60, b"z")], 0))
     old = builder.finish(3)
     live = tmp_path / "live"
     build_image(live, WINDOW, old, {CHANGELOG: 2}, segmented=SegmentedRuns("w", SEGMENTATION, 60))
     (tmp_path / "new").mkdir()
-    below = Below(segments=frozenset(segments(live)))
-    builder = RunBuilder(WINDOW, tmp_path / "new", below=below, segmentation=SEGMENTATION, start=3, stream_time=60)
+    below = BaseDatabases(segments=frozenset(segments(live)))
+    builder = RunBuilder(WINDOW, tmp_path / "new", base=below, segmentation=SEGMENTATION, start=3, stream_time=60)
     builder.add(windows([(b"a", 60, None), (b"c", 110, b"n")], 3))
     task = todo(tmp_path, live, runs=builder.finish(5))
     before = states(live)

@@ -11,7 +11,7 @@ import pytest
 from statecore.changelog.model import ReadStatistics
 from statecore.errors import Corrupted, Invalid, Retryable, StatecoreError
 from statecore.formats.kinds import StoreKind
-from statecore.images.model import Below
+from statecore.images.model import BaseDatabases
 from statecore.jobs.engine import Failure
 from statecore.jobs.pipeline.range_tasks import ClusterSettings, RangeResult, RangeTask
 from statecore.jobs.pipeline.stages import read_runs
@@ -78,7 +78,7 @@ def test_results_are_in_the_order_that_runs_are_applied_in_whoever_was_first(tmp
 
 def test_deletes_are_dropped_in_the_first_range_of_a_store_alone(tmp_path: Path) -> None:
     tasks, _ = read(tmp_path, result_of)
-    firsts = [(task.store, task.offset_range) for task in tasks if task.below is Below.NOTHING]
+    firsts = [(task.store, task.offset_range) for task in tasks if task.below is BaseDatabases.NONE]
     assert sorted((store, span.partition, span.start) for store, span in firsts) == [("of-all", 0, 0), ("store", 0, 5)]
 
 

@@ -23,7 +23,7 @@ from statecore.errors import Capacity, Corrupted, Invalid, Retryable, StatecoreE
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import verify_image
-from statecore.images.model import Below, RunFormat, Segmentation
+from statecore.images.model import BaseDatabases, RunFormat, Segmentation
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.jobs.engine import Failure
 from statecore.jobs.pipeline import staging
@@ -88,7 +88,7 @@ def task(tmp_path: Path) -> RangeTask:
         OffsetRange(CHANGELOG.topic, 0, 0, len(RECORDS)),
         "",
         IsolationLevel.READ_UNCOMMITTED,
-        below=Below.NOTHING,
+        below=BaseDatabases.NONE,
         memory_budget=64 << 20,
     )
 
@@ -261,7 +261,7 @@ def test_a_run_says_which_offsets_it_is_of_and_not_where_it_lies(task: RangeTask
 
 def test_the_runs_of_a_range_that_needs_several_are_of_adjacent_offsets(tmp_path: Path) -> None:
     builder = RunBuilder(
-        StoreKind.KEY_VALUE, tmp_path, memory_budget=1, overflow=Overflow.CUT, below=Below.ANYTHING, start=100
+        StoreKind.KEY_VALUE, tmp_path, memory_budget=1, overflow=Overflow.CUT, base=BaseDatabases.ALL, start=100
     )
     for part in batches(RECORDS, 50):
         builder.add(part)

@@ -11,9 +11,9 @@ import pytest
 
 from statecore.changelog.model import OffsetRange
 from statecore.changelog.record_density import PartitionShape
-from statecore.changelog.weighing import Weights
+from statecore.changelog.size_estimate import SizeEstimate
 from statecore.formats.kinds import StoreKind
-from statecore.images.model import Below
+from statecore.images.model import BaseDatabases
 from statecore.images.runs import RunBuilder
 from statecore.jobs.planning.estimate import ROW_BYTES, DiskNeed, disk_need, estimate_of
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
@@ -31,7 +31,7 @@ class Part(NamedTuple):
     kind: StoreKind = StoreKind.KEY_VALUE
 
 
-def planned(*parts: Part) -> tuple[RestorePlan, Weights]:
+def planned(*parts: Part) -> tuple[RestorePlan, SizeEstimate]:
     spans = [OffsetRange("t", number, 0, 1000) for number in range(len(parts))]
     shapes = {
         span.topic_partition: PartitionShape(span, (1000.0,), float(part.mebibytes * MIB - 1000 * ROW_BYTES))
@@ -43,7 +43,7 @@ def planned(*parts: Part) -> tuple[RestorePlan, Weights]:
         )
         for n, part in enumerate(parts)
     ]
-    return RestorePlan("app", ProcessingGuarantee.AT_LEAST_ONCE, tuple(partitions)), Weights(shapes, 5 * MIB)
+    return RestorePlan("app", ProcessingGuarantee.AT_LEAST_ONCE, tuple(partitions)), SizeEstimate(shapes, 5 * MIB)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_what_lies_beside_the_stores_while_they_are_built(parts: list[Part], bes
 
 def test_small_records_take_more_than_their_keys_and_values() -> None:
     span = OffsetRange("t", 0, 0, 10 * MIB)
-    weights = Weights({span.topic_partition: PartitionShape(span, (10.0 * MIB,), 16.0 * 10 * MIB)}, 80 * MIB)
+    weights = SizeEstimate({span.topic_partition: PartitionShape(span, (10.0 * MIB,), 16.0 * 10 * MIB)}, 80 * MIB)
     part = PartitionPlan("store", StoreKind.KEY_VALUE, "0_0", "t", "", 0, 0, span.end, span.end, ((0, span.end),))
     plan = RestorePlan("app", ProcessingGuarantee.AT_LEAST_ONCE, (part,))
     assert disk_need(plan, weights, workers=2, memory_budget=2048 * MIB) == DiskNeed(80 * MIB, 400 * MIB, 0)
@@ -85,7 +85,7 @@ def test_a_run_takes_about_as_much_of_the_disk_as_is_said_and_no_more(
     source = random.Random(1)
     keys = [number.to_bytes(4, "big") + source.randbytes(key - 4) for number in range(count)]
     source.shuffle(keys)
-    builder = RunBuilder(kind, tmp_path, below=Below.NOTHING)
+    builder = RunBuilder(kind, tmp_path, base=BaseDatabases.NONE)
     for records in batches([(of, source.randbytes(value)) for of in keys], 5000):
         builder.add(records)
     (run,) = builder.finish()

@@ -12,7 +12,7 @@ from statecore.standby.promote.report import Verdict
 from statecore.statedir.database_state import read_database_state
 from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.state_directory import StateDirectory
-from statecore.stores.rocksdb.manifest_guard import WITNESS_FILE
+from statecore.stores.rocksdb.manifest_guard import RECORD_FILE
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.damaging import cut, manifest_of
 from tests.unit.standby.promote.test_run import World, prices, verdicts, with_prices
@@ -52,7 +52,7 @@ def test_a_copy_whose_manifest_has_lost_its_end_is_refused_and_the_others_are_ha
 
 
 def test_a_copy_without_a_witness_is_taken_by_what_its_databases_say(world: World) -> None:
-    (closed_twice(world, world.warm, 19) / WITNESS_FILE).unlink()
+    (closed_twice(world, world.warm, 19) / RECORD_FILE).unlink()
     assert verdicts(world.hand_over()) == {"0_0": Verdict.TAKEN}
     assert world.row("totals") == "warm at 19"
 

@@ -31,7 +31,7 @@ from statecore.statedir.database_state import create_database, read_database_sta
 from statecore.statedir.startup_offsets import read_startup_offsets
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_places import StorePlace
-from statecore.stores.rocksdb.interrupted_creation import families_of
+from statecore.stores.rocksdb.directory import families_of
 from statecore.tasks.offset_sums import TaskDirectoryState, read_task_sum
 from statecore.tasks.task_stores import TaskStores
 from tests.harness.creation import interrupt_creation

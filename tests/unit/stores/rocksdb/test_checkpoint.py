@@ -103,9 +103,9 @@ def test_files_have_second_names_and_the_database_stays_as_it_was(tmp_path: Path
     for file in moment.data_files:
         assert file.samefile(path / file.name)
     assert (moment.is_empty, moment.logs) == (False, False)
-    assert moment.begun is not None
-    assert moment.flushed is not None
-    assert moment.begun <= moment.flushed
+    assert moment.created_at is not None
+    assert moment.flushed_at is not None
+    assert moment.created_at <= moment.flushed_at
     names = {file.name for file in named_files(moment.path)}
     assert names == {file.name for file in moment.path.iterdir()}
     assert not names & {"LOCK", "LOG", "statecore-witness", "rocksdict-config.json"}
@@ -169,7 +169,7 @@ def test_half_a_group_of_edits_is_no_moment(tmp_path: Path) -> None:
     database.close()
     manifest = path / (path / "CURRENT").read_text().strip()
     whole = manifest.read_bytes()
-    half = next(end for end in range(len(whole)) if parse_manifest(path, whole[:end]).group_left)
+    half = next(end for end in range(len(whole)) if parse_manifest(path, whole[:end]).missing_edits)
     manifest.write_bytes(whole[:half])
     sizes = iter((half, len(whole)))
 
@@ -201,8 +201,8 @@ def test_a_manifest_says_how_much_of_a_group_is_to_come(written: Path, tmp_path:
             break
         moment = take_checkpoint(written, tmp_path / f"copy-{number}")
     content = next(moment.path.glob("MANIFEST-*")).read_bytes()
-    ends = {parse_manifest(written, content[:size]).whole_bytes for size in range(len(content) + 1)} - {0}
-    left = [parse_manifest(written, content[:end]).group_left for end in sorted(ends)]
+    ends = {parse_manifest(written, content[:size]).valid_bytes for size in range(len(content) + 1)} - {0}
+    left = [parse_manifest(written, content[:end]).missing_edits for end in sorted(ends)]
     assert 1 in left, "two families are flushed by a group of two"
     assert left[-1] == 0
 

@@ -19,7 +19,7 @@ from statecore.errors import Capacity, Corrupted, Invalid, Retryable, StatecoreE
 from statecore.formats.kinds import StoreKind
 from statecore.formats.rocksdb_log import read_manifest
 from statecore.formats.topic_partition import TopicPartition
-from statecore.stores.rocksdb.manifest_guard import LOST_DIRECTORY, WITNESS_FILE
+from statecore.stores.rocksdb.manifest_guard import LOST_DIRECTORY, RECORD_FILE
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import StoreSettings
 from tests.harness.raising import raises
@@ -103,7 +103,7 @@ def test_a_manifest_whose_end_was_emptied_is_refused_and_nothing_is_changed(tmp_
     lived(tmp_path / "db", merges=False)
     file = manifest(tmp_path / "db")
     size = file.stat().st_size
-    os.truncate(file, read_manifest(file.read_bytes()[: size - 150]).whole_bytes)
+    os.truncate(file, read_manifest(file.read_bytes()[: size - 150]).valid_bytes)
     os.truncate(file, size)
     before = {found.name: found.read_bytes() for found in (tmp_path / "db").iterdir()}
     with raises(Corrupted, "database-damaged", store_path=str(tmp_path / "db")) as caught:
@@ -133,7 +133,7 @@ def test_without_a_record_the_log_tells(tmp_path: Path) -> None:
     store.commit({CHANGELOG: 7})
     path = copied(tmp_path / "db", tmp_path / "cut")
     store.close()
-    (path / WITNESS_FILE).unlink()
+    (path / RECORD_FILE).unlink()
     os.truncate(manifest(path), manifest(path).stat().st_size - 150)
     with raises(Corrupted, "database-damaged"):
         RocksDBStore(path, KIND).open()
@@ -142,24 +142,24 @@ def test_without_a_record_the_log_tells(tmp_path: Path) -> None:
 def test_a_record_of_an_earlier_manifest_refuses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "db"
     lived(path)
-    old = (path / WITNESS_FILE).read_bytes()
+    old = (path / RECORD_FILE).read_bytes()
     lived(path, create=False, commits=1)
-    (path / WITNESS_FILE).write_bytes(old.replace(b'"bytes": ', b'"bytes": 99'))  # as if others had written since
+    (path / RECORD_FILE).write_bytes(old.replace(b'"bytes": ', b'"bytes": 99'))  # as if others had written since
     assert contents(path) == ({b"7"}, 7)
     for said in (b"", b"{}", b"\0\0\0", b"[1]\n"):
-        (path / WITNESS_FILE).write_bytes(said)
+        (path / RECORD_FILE).write_bytes(said)
         assert contents(path) == ({b"7"}, 7)
 
 
 def test_no_bit_of_the_record_refuses_a_store_that_is_whole(tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     lived(whole)
-    record = (whole / WITNESS_FILE).read_bytes()
+    record = (whole / RECORD_FILE).read_bytes()
     expected = contents(copied(whole, tmp_path / "copy"))
     for bit in range(record.index(b"bytes") * 8, record.index(b"rows_ahead") * 8):
         flipped = bytearray(record)
         flipped[bit // 8] ^= 1 << bit % 8
-        (whole / WITNESS_FILE).write_bytes(flipped)
+        (whole / RECORD_FILE).write_bytes(flipped)
         assert contents(whole, read_only=True) == expected
 
 
@@ -169,7 +169,7 @@ def test_no_bit_of_the_record_refuses_a_store_that_is_whole(tmp_path: Path) -> N
 def test_a_record_that_is_not_understood_refuses_nothing(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "db"
     lived(path)
-    (path / WITNESS_FILE).write_bytes(text)
+    (path / RECORD_FILE).write_bytes(text)
     assert contents(path) == ({b"6"}, 6)
 
 
@@ -178,7 +178,7 @@ def test_a_record_of_another_database_refuses_nothing(tmp_path: Path) -> None:
     lived(path, commits=2)
     lived(other, commits=12)
     assert manifest(path).name == manifest(other).name
-    shutil.copy(other / WITNESS_FILE, path / WITNESS_FILE)
+    shutil.copy(other / RECORD_FILE, path / RECORD_FILE)
     assert contents(path) == ({b"2"}, 2)
 
 
@@ -189,7 +189,7 @@ def test_the_record_of_an_opening_is_on_the_disk_before_a_commit_is(
     lived(path)
     synced = synced_paths(monkeypatch)
     with RocksDBStore(path, KIND) as store:
-        assert synced == [path / f"{WITNESS_FILE}.tmp", path]
+        assert synced == [path / f"{RECORD_FILE}.tmp", path]
         store.flush()
         assert len(synced) == 2
 
@@ -202,7 +202,7 @@ def test_a_file_that_the_manifest_does_not_name_is_kept_where_nobody_can_tell(
     (path / "999998.sst").write_bytes(b"left by a kill in a flush")
     assert contents(path) == ({b"6"}, 6)
     assert not (path / LOST_DIRECTORY).exists(), "the record says that it is not missed"
-    (path / WITNESS_FILE).unlink()
+    (path / RECORD_FILE).unlink()
     (path / "999999.sst").write_bytes(b"or a part of the store")
     with caplog.at_level(logging.WARNING), RocksDBStore(path, KIND) as store:
         assert not (path / "999999.sst").exists()
@@ -221,7 +221,7 @@ def test_a_store_whose_files_cannot_be_kept_is_not_opened_for_writing(
     """Neither linked nor copied, as on a full file system without hard links; what was begun of a copy goes."""
     path = tmp_path / "db"
     lived(path)
-    (path / WITNESS_FILE).unlink()
+    (path / RECORD_FILE).unlink()
     (path / "999999.sst").write_bytes(b"or a part of the store")
     before = {file.name for file in path.iterdir()}
 
@@ -249,7 +249,7 @@ def test_a_kept_file_does_not_lose_its_place_to_another_of_its_number(tmp_path: 
     (path / LOST_DIRECTORY).mkdir()
     for name in ("999997.sst", "999998.sst"):
         (path / LOST_DIRECTORY / name).write_bytes(b"kept before")
-    (path / WITNESS_FILE).unlink()
+    (path / RECORD_FILE).unlink()
     (path / "999997.sst").write_bytes(b"kept before")
     (path / "999998.sst").write_bytes(b"another")
     with RocksDBStore(path, KIND):
@@ -260,7 +260,7 @@ def test_a_kept_file_does_not_lose_its_place_to_another_of_its_number(tmp_path: 
 def test_rows_without_status_and_offset_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "db"
     lived(path)
-    (path / WITNESS_FILE).unlink()
+    (path / RECORD_FILE).unlink()
     cut = path
     from rocksdict import Options, Rdict
 
@@ -319,7 +319,7 @@ def test_files_that_were_kept_stay_where_the_log_was_damaged_too(tmp_path: Path,
         store.commit({CHANGELOG: number})
     killed = copied(tmp_path / "db", tmp_path / "killed")
     store.close()
-    (killed / WITNESS_FILE).unlink()
+    (killed / RECORD_FILE).unlink()
     sst(killed / "000099.sst", {b"k0": b"10"})
     (log,) = (file for file in killed.glob("*.log") if file.stat().st_size)
     if damaged:
@@ -343,14 +343,14 @@ def test_under_exactly_once_a_store_whose_rows_may_be_ahead_is_refused_with_the_
         store.ingest([sst(tmp_path / "run.sst", {b"k0": b"ahead"})])
     killed = copied(path, tmp_path / "killed")
     store.close()
-    record = killed / WITNESS_FILE
+    record = killed / RECORD_FILE
     if why == "no record":
         record.unlink()
     elif why == "damaged record":
         record.write_bytes(b"?" + record.read_bytes()[1:])
     elif why == "another's record":
         lived(tmp_path / "another")
-        record.write_bytes((tmp_path / "another" / WITNESS_FILE).read_bytes())
+        record.write_bytes((tmp_path / "another" / RECORD_FILE).read_bytes())
     elif why == "others wrote":
         names = Rdict.list_cf(str(killed), Options(raw_mode=True))
         database = Rdict(
@@ -360,7 +360,7 @@ def test_under_exactly_once_a_store_whose_rows_may_be_ahead_is_refused_with_the_
         database.close()
     with raises(Corrupted, "not-closed-cleanly") as raised:
         RocksDBStore(killed, KIND, exactly_once=True).open()
-    assert (WITNESS_FILE in raised.value.what) == (why not in ("others wrote", "ingested"))
+    assert (RECORD_FILE in raised.value.what) == (why not in ("others wrote", "ingested"))
     assert ("ingested" in raised.value.what) == (why == "ingested")
     with RocksDBStore(killed, KIND) as opened:
         assert opened.committed_offset(CHANGELOG) is not None, "at-least-once takes it"

@@ -11,7 +11,7 @@ from statecore.errors import NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.database_state import create_database
-from statecore.stores.rocksdb.interrupted_creation import families_of, is_unfinished_creation
+from statecore.stores.rocksdb.directory import families_of, is_unfinished_creation
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.creation import interrupt_creation
 from tests.harness.damaging import cut, manifest_of

@@ -6,8 +6,8 @@ import pytest
 from kafka.protocol.consumer.fetch import FetchRequest
 
 from statecore.changelog import peeks
-from statecore.changelog.markers import MOST_OFFSETS, of_markers
 from statecore.changelog.model import OffsetRange
+from statecore.changelog.peeks import MOST_OFFSETS, ranges_of_markers
 from tests.unit.changelog.build import Record, batch, marker
 from tests.unit.changelog.conftest import Connect
 from tests.unit.changelog.scripted import SILENT, ScriptedBrokers, fetch_error, part
@@ -25,7 +25,7 @@ def test_markers_of_any_kind_are_markers_and_records_are_not(brokers: ScriptedBr
     brokers.add("orders", [part([*DATA, COMMIT, ABORT, late])])
     cluster = connect(brokers)
     pieces = [piece(start, end) for start in range(6) for end in range(start + 1, 7)]
-    assert of_markers(cluster, pieces) == {piece(3, 4), piece(3, 5), piece(4, 5)}
+    assert ranges_of_markers(cluster, pieces) == {piece(3, 4), piece(3, 5), piece(4, 5)}
 
 
 def test_an_offset_that_compaction_has_removed_is_no_marker(brokers: ScriptedBrokers, connect: Connect) -> None:
@@ -33,14 +33,14 @@ def test_an_offset_that_compaction_has_removed_is_no_marker(brokers: ScriptedBro
     brokers.add("orders", [part([*DATA, COMMIT, marker(5, 8, commit=True), empty], log_end=8)])
     cluster = connect(brokers)
     pieces = [piece(3, 4), piece(3, 6), piece(4, 6), piece(5, 6), piece(5, 7), piece(6, 7), piece(5, 8)]
-    assert of_markers(cluster, pieces) == {piece(3, 4), piece(5, 6)}
+    assert ranges_of_markers(cluster, pieces) == {piece(3, 4), piece(5, 6)}
 
 
 def test_a_marker_with_a_wrong_checksum_proves_nothing(brokers: ScriptedBrokers, connect: Connect) -> None:
     flipped = bytearray(batch([Record(3, 1, b"k", None)], producer=7, transactional=True))
     flipped[22] |= 32  # a record that looks like a marker
     brokers.add("orders", [part([*DATA, bytes(flipped)])])
-    assert of_markers(connect(brokers), [piece(3, 4)]) == set()
+    assert ranges_of_markers(connect(brokers), [piece(3, 4)]) == set()
 
 
 def test_many_markers_are_seen_at_one_look_and_of_more_it_is_not_asked(
@@ -50,9 +50,9 @@ def test_many_markers_are_seen_at_one_look_and_of_more_it_is_not_asked(
     assert len(b"".join(markers)) < peeks.PEEK_BYTES
     brokers.add("orders", [part(markers)])
     cluster = connect(brokers)
-    assert of_markers(cluster, [piece(0, MOST_OFFSETS + 1)]) == set()
+    assert ranges_of_markers(cluster, [piece(0, MOST_OFFSETS + 1)]) == set()
     assert brokers.asked(FetchRequest) == []
-    assert of_markers(cluster, [piece(0, MOST_OFFSETS)]) == {piece(0, MOST_OFFSETS)}
+    assert ranges_of_markers(cluster, [piece(0, MOST_OFFSETS)]) == {piece(0, MOST_OFFSETS)}
     assert len(brokers.asked(FetchRequest)) == 1
 
 
@@ -62,11 +62,11 @@ def test_a_log_that_cannot_be_read_now_proves_nothing_and_others_do(
 ) -> None:
     brokers.add("orders", [part([*DATA, COMMIT]), part([*DATA, COMMIT])])
     brokers.always(FetchRequest, answer)
-    assert of_markers(connect(brokers, timeout=1.0), [piece(3, 4)]) == set()
+    assert ranges_of_markers(connect(brokers, timeout=1.0), [piece(3, 4)]) == set()
     brokers.honest(FetchRequest)
-    assert of_markers(connect(brokers), [piece(3, 4, 1), OffsetRange("absent", 0, 3, 4)]) == {piece(3, 4, 1)}
+    assert ranges_of_markers(connect(brokers), [piece(3, 4, 1), OffsetRange("absent", 0, 3, 4)]) == {piece(3, 4, 1)}
 
 
 def test_nothing_asked_is_nothing_found(brokers: ScriptedBrokers, connect: Connect) -> None:
-    assert of_markers(connect(brokers), []) == set()
+    assert ranges_of_markers(connect(brokers), []) == set()
     assert brokers.asked(FetchRequest) == []

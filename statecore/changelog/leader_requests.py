@@ -1,6 +1,6 @@
 """Batched requests to partition leaders: log offsets (ListOffsets) and ends of leader epochs (OffsetForLeaderEpoch).
 
-A question knows which partitions are unanswered, makes the requests for those that one broker leads, and collects the
+A request knows which partitions are unanswered, makes the requests for those that one broker leads, and collects the
 responses. `statecore.changelog.cluster.Cluster` sends them, and repeats them where a leader has moved.
 """
 
@@ -25,7 +25,7 @@ Errors = Iterator[tuple[TopicPartition, int]]
 
 
 @dataclass(frozen=True)
-class Exchange:
+class RequestAttempt:
     """One request to one leader.
 
     Attributes:
@@ -39,19 +39,19 @@ class Exchange:
     unsupported: Callable[[], None] | None = None
 
 
-class LeaderQuestion(ABC):
-    """A question to partition leaders."""
+class LeaderRequest(ABC):
+    """A request to partition leaders, sent in batches."""
 
     @abstractmethod
     def missing(self) -> list[TopicPartition]:
         """Partitions that are not fully answered yet."""
 
     @abstractmethod
-    def exchanges(self, epochs: Mapping[TopicPartition, int]) -> list[Exchange]:
+    def exchanges(self, epochs: Mapping[TopicPartition, int]) -> list[RequestAttempt]:
         """Requests to one leader; ``epochs`` has the leader epochs of the unanswered partitions it leads."""
 
 
-class OffsetsQuestion(LeaderQuestion):
+class OffsetsRequest(LeaderRequest):
     """Log start, last stable offset and log end: one ListOffsets request per offset and isolation level."""
 
     _KINDS = (("log_start", _EARLIEST, 0), ("last_stable", _LATEST, 1), ("log_end", _LATEST, 0))
@@ -66,13 +66,13 @@ class OffsetsQuestion(LeaderQuestion):
         return {tp: LogOffsets(**found, leader_epoch=self._epoch(tp)) for tp, found in self._found.items()}
 
     def missing(self) -> list[TopicPartition]:
-        """See `LeaderQuestion`."""
+        """See `LeaderRequest`."""
         return [tp for tp, found in self._found.items() if len(found) < len(self._KINDS)]
 
-    def exchanges(self, epochs: Mapping[TopicPartition, int]) -> list[Exchange]:
-        """See `LeaderQuestion`."""
+    def exchanges(self, epochs: Mapping[TopicPartition, int]) -> list[RequestAttempt]:
+        """See `LeaderRequest`."""
         return [
-            Exchange(partial(self._request, epochs, timestamp, isolation), partial(self._take, field))
+            RequestAttempt(partial(self._request, epochs, timestamp, isolation), partial(self._take, field))
             for field, timestamp, isolation in self._KINDS
         ]
 
@@ -109,7 +109,7 @@ class OffsetsQuestion(LeaderQuestion):
         return min(epoch for field, epoch in self._epochs[tp].items() if field != "log_start")
 
 
-class EpochEndsQuestion(LeaderQuestion):
+class EpochEndsRequest(LeaderRequest):
     """End offsets of leader epochs: OffsetForLeaderEpoch."""
 
     def __init__(self, wanted: Mapping[TopicPartition, int]) -> None:
@@ -122,13 +122,13 @@ class EpochEndsQuestion(LeaderQuestion):
         return self._found
 
     def missing(self) -> list[TopicPartition]:
-        """See `LeaderQuestion`."""
+        """See `LeaderRequest`."""
         return [tp for tp in self._wanted if tp not in self._found]
 
-    def exchanges(self, epochs: Mapping[TopicPartition, int]) -> list[Exchange]:
-        """See `LeaderQuestion`."""
+    def exchanges(self, epochs: Mapping[TopicPartition, int]) -> list[RequestAttempt]:
+        """See `LeaderRequest`."""
         unsupported = partial(self._found.update, dict.fromkeys(epochs))
-        return [Exchange(partial(self._request, epochs), self._take, unsupported)]
+        return [RequestAttempt(partial(self._request, epochs), self._take, unsupported)]
 
     def _request(self, epochs: Mapping[TopicPartition, int]) -> Any:
         from kafka.protocol.consumer.offsets import OffsetForLeaderEpochRequest

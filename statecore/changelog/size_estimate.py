@@ -10,17 +10,58 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import OffsetRange
 from statecore.changelog.ranges import ranges_of
 from statecore.changelog.record_density import PartitionShape, sample_shapes, unsampled_shapes
-from statecore.changelog.sizes import log_sizes
+from statecore.errors import StatecoreError
 from statecore.formats.topic_partition import TopicPartition
 
 
+def log_sizes(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int] | None:
+    """Stored bytes of each partition's log, compressed if the topic is (DescribeLogDirs).
+
+    Returns:
+        Partition → bytes of its largest replica; ``None`` where the principal lacks permission or a broker does not
+        answer: the sizes serve a preliminary check, so missing ones must not fail a job.
+    """
+    found: dict[TopicPartition, int] = {}
+    leaders: dict[int, list[TopicPartition]] = {}
+    try:
+        for tp in partitions:
+            leaders.setdefault(cluster.leader(tp).node, []).append(tp)
+        for node, led in leaders.items():
+            found |= cluster.run(_ask, cluster, node, led)
+    except StatecoreError:
+        return None
+    return found
+
+
+async def _ask(cluster: Cluster, node: int, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    from kafka.protocol.admin import DescribeLogDirsRequest
+
+    by_topic: dict[str, list[int]] = {}
+    for tp in partitions:
+        by_topic.setdefault(tp.topic, []).append(tp.partition)
+
+    def request() -> Any:
+        topic = DescribeLogDirsRequest.DescribableLogDirTopic
+        return DescribeLogDirsRequest(topics=[topic(topic=name, partitions=parts) for name, parts in by_topic.items()])
+
+    response = await cluster.ask(lambda: [node], request, cluster.deadline())
+    sizes: dict[TopicPartition, int] = {}
+    for result in response.results:
+        for topic in result.topics:
+            for partition in topic.partitions:
+                tp = TopicPartition(topic.name, partition.partition_index)
+                sizes[tp] = max(sizes.get(tp, 0), partition.partition_size)
+    return sizes
+
+
 @dataclass(frozen=True)
-class Weights:
+class SizeEstimate:
     """Estimated sizes of a job's partitions.
 
     Attributes:
@@ -32,16 +73,16 @@ class Weights:
     log_bytes: int | None
 
 
-def weigh(
+def estimate_sizes(
     cluster: Cluster,
     spans: Collection[OffsetRange],
     workers: int,
     memory_budget: int,
     *,
-    all_of_them: bool = False,
+    complete: bool = False,
     sample: Callable[[Cluster, Iterable[PartitionShape]], Mapping[TopicPartition, PartitionShape]] = sample_shapes,
     sizes_of: Callable[[Cluster, Collection[TopicPartition]], dict[TopicPartition, int] | None] = log_sizes,
-) -> Weights:
+) -> SizeEstimate:
     """Estimate the sizes of partitions.
 
     Returns:
@@ -55,12 +96,12 @@ def weigh(
     while True:
         weighed = shapes if sizes is None else shapes | _extrapolated(shapes, found, sizes)
         counts = ranges_of(spans, workers, weighed, memory_budget=memory_budget)
-        wanted = {span.topic_partition for span, count in counts.items() if count > 1 or all_of_them}
+        wanted = {span.topic_partition for span, count in counts.items() if count > 1 or complete}
         if sizes is not None:
             wanted |= _largest_unsampled(shapes, sampled)
         wanted -= sampled
         if not wanted:
-            return Weights(weighed, None if sizes is None else sum(sizes.values()))
+            return SizeEstimate(weighed, None if sizes is None else sum(sizes.values()))
         sampled |= wanted
         found |= sample(cluster, [weighed[tp] for tp in wanted])
         shapes |= found  # the weights of others have changed, and they may be split instead

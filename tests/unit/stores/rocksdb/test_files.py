@@ -10,8 +10,8 @@ from statecore.doctor.diagnosis import examine
 from statecore.doctor.finding_catalog import CATALOGUE, Severity
 from statecore.formats.rocksdb_log import read_manifest
 from statecore.statedir.state_directory import StateDirectory
-from statecore.stores.rocksdb.db_paths import files_elsewhere
 from statecore.stores.rocksdb.directory import current_manifest
+from statecore.stores.rocksdb.files import files_elsewhere
 from tests.unit.doctor.stored import offsets, write_database
 
 

@@ -7,7 +7,7 @@ from statecore.formats.integers import INT64_MAX
 from statecore.formats.kinds import StoreKind
 
 
-def broken(kind: StoreKind, why: str, what: str = "A row", **context: int) -> Corrupted:
+def malformed_row(kind: StoreKind, why: str, what: str = "A row", **context: int) -> Corrupted:
     """Error for a database row that is malformed for its kind.
 
     Args:
@@ -28,7 +28,7 @@ def broken(kind: StoreKind, why: str, what: str = "A row", **context: int) -> Co
 def require_bytes(kind: StoreKind, data: bytes, least: int, what: str) -> None:
     """Refuse a database key or value (``what``) with fewer than ``least`` bytes. Raises ``Corrupted``."""
     if len(data) < least:
-        raise broken(kind, f"has a {what} of {len(data)} bytes; {kind.value} rows have at least {least}")
+        raise malformed_row(kind, f"has a {what} of {len(data)} bytes; {kind.value} rows have at least {least}")
 
 
 def check_number(number: int, what: str, greatest: int = INT64_MAX) -> None:
@@ -41,7 +41,7 @@ def check_number(number: int, what: str, greatest: int = INT64_MAX) -> None:
         )
 
 
-def not_of_kind(kind: StoreKind, what: str) -> Invalid:
+def kind_without_row(kind: StoreKind, what: str) -> Invalid:
     """Error for a part (``what``) that rows of a kind do not have."""
     return Invalid(
         f"Rows of {kind.value} stores have no {what}.",

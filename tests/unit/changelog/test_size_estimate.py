@@ -10,7 +10,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import OffsetRange
 from statecore.changelog.ranges import ranges_of
 from statecore.changelog.record_density import PartitionShape
-from statecore.changelog.weighing import Weights, weigh
+from statecore.changelog.size_estimate import SizeEstimate, estimate_sizes
 from statecore.formats.topic_partition import TopicPartition
 
 MILLION = 1_000_000
@@ -40,14 +40,14 @@ class Looks:
         self.asked += 1
         return self.sizes
 
-    def weigh(self, *sizes: int, workers: int = 2, all_of_them: bool = False) -> Weights:
+    def weigh(self, *sizes: int, workers: int = 2, all_of_them: bool = False) -> SizeEstimate:
         spans = [OffsetRange("t", number, 0, size) for number, size in enumerate(sizes)]
-        return weigh(
+        return estimate_sizes(
             Cluster("nowhere:1"),
             spans,
             workers,
             BUDGET,
-            all_of_them=all_of_them,
+            complete=all_of_them,
             sample=self.look_at,
             sizes_of=self.log_sizes,
         )
@@ -118,5 +118,5 @@ def test_even_partitions_are_cut_evenly_though_there_is_an_end_to_how_many_are_l
 
 def test_of_nothing_that_is_read_nothing_is_asked() -> None:
     looks = Looks(1.0, None)
-    assert looks.weigh() == Weights({}, 0)
+    assert looks.weigh() == SizeEstimate({}, 0)
     assert looks.asked == 0

@@ -7,10 +7,10 @@ from typing import Any, TypeVar, cast
 Record = TypeVar("Record", bound=tuple[int, ...])
 
 
-def numbered(record: type[Record]) -> Record:
+def field_indexes(record: type[Record]) -> Record:
     """The index of each word of a record, by field name.
 
-    ``BATCH = numbered(Batch)`` gives ``BATCH.valid``, which a kernel reads as ``get(batch, BATCH.valid)``; Numba
+    ``BATCH = field_indexes(Batch)`` gives ``BATCH.valid``, which a kernel reads as ``get(batch, BATCH.valid)``; Numba
     compiles the index as a constant. A caller creates the record with ``numpy.array(Batch(...), numpy.int64)`` and
     reads it back with ``Batch(*array.tolist())``. It has ``len(BATCH)`` words of eight bytes.
     """
