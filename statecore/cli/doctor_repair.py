@@ -121,6 +121,6 @@ def show(report: RepairReport, how: str = "--repair --apply") -> None:
         Outcome.PLANNED: f"plan {report.plan_id}; nothing was changed. Apply it with {how}{approval}",
         Outcome.REPAIRED: f"repaired in {report.seconds:.1f} s{kept}",
         Outcome.UNCHANGED: "nothing to repair",
-        Outcome.NOT_MENDED: "not repaired: there is no repair for the findings that are left; see what to do above",
+        Outcome.NOT_REPAIRED: "not repaired: there is no repair for the findings that are left; see what to do above",
     }
     print_line(console, result[report.outcome], indent=0)

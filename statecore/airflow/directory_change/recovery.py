@@ -80,7 +80,7 @@ class Recovery(Change):
         left = "".join(
             f"\n  {one['what']} [{one['code']}] What to do: {one['remedy']}" for one in report.left[:_FINDINGS]
         )
-        if step is Step.PLAN and report.outcome is Outcome.NOT_MENDED:
+        if step is Step.PLAN and report.outcome is Outcome.NOT_REPAIRED:
             return Invalid(
                 f"Global stores of {where} cannot be repaired: there is no repair for these findings.{left}",
                 code="recovery-impossible",

@@ -27,7 +27,7 @@ class Outcome(StrEnum):
     PLANNED = "planned"
     REPAIRED = "repaired"
     UNCHANGED = "nothing to do"
-    NOT_MENDED = "not mended"
+    NOT_REPAIRED = "not mended"
     """Global stores only: the next start would fail or answer wrongly, and there is no repair for it."""
 
 

@@ -16,6 +16,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import GLOBAL
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.directory_change import plan_id_of
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.restore.placement_request import siblings_of
 from statecore.progress import Progress
@@ -77,6 +78,16 @@ class PromotionPlan:
 
     tasks: tuple[PromotedTask, ...]
     stores: Mapping[str, Sequence[WarmStore]]
+
+    @property
+    def plan_id(self) -> str:
+        """See :class:`statecore.jobs.directory_change.Plan`."""
+        return plan_id_of({"tasks": [vars(one) for one in self.tasks]})
+
+    @property
+    def is_empty(self) -> bool:
+        """See :class:`statecore.jobs.directory_change.Plan`."""
+        return not self.stores
 
 
 class PromotionPlanner:

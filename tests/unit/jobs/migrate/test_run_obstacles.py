@@ -32,8 +32,8 @@ from tests.harness.tiers import one_of
 OLD, NEW = "4.2.0-exactly-once-clean", "4.4.0-exactly-once-clean"
 MANY, TASKS = ("0_0", "1_1", "global"), ("1_1", "global")
 POINTS = (
-    "migrate.after-lock",
-    "migrate.after-plan",
+    "change.after-lock",
+    "change.after-plan",
     "placement.start",
     "placement.after-image-move",
     "migrate.after-copy",

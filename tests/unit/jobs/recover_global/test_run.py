@@ -60,7 +60,7 @@ def test_what_no_repair_is_known_for_is_not_called_sound(world: World) -> None:
     before = fingerprint(world.path)
     report = world.recover(apply=True)
     assert report.left
-    assert (report.outcome, report.exit_code >= 21) == (Outcome.NOT_MENDED, True)
+    assert (report.outcome, report.exit_code >= 21) == (Outcome.NOT_REPAIRED, True)
     assert starts(report)["prices-store"] in ("fails", "answers wrongly")
     assert all(one["remedy"] for one in report.left)
     assert fingerprint(world.path) == before
@@ -160,8 +160,8 @@ def test_more_than_what_was_approved_is_not_done_by_who_goes_on(world: World) ->
     "point",
     three_of(
         [
-            "repair.after-lock",
-            "repair.after-plan",
+            "change.after-lock",
+            "change.after-plan",
             "repair.after-mending",
             "repair.after-rebuild",
             "placement.after-swap",

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from statecore.errors import Fenced, Invalid
-from statecore.faults import PLACEMENT_POINTS, REPAIR_POINTS, FaultInjected, FaultPoints, InjectedFault
+from statecore.faults import CHANGE_POINTS, PLACEMENT_POINTS, REPAIR_POINTS, FaultInjected, FaultPoints, InjectedFault
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.in_process import InProcessEngine
@@ -396,7 +396,7 @@ def test_nobody_else_gets_the_directory_from_the_first_look_to_the_last(applicat
     assert [file.suffix for file in (application / ".statecore" / "plans").iterdir()] == [".repair"]
 
 
-POINTS = [point for point in (*REPAIR_POINTS, *PLACEMENT_POINTS) if point not in NEVER_REACHED]
+POINTS = [point for point in (*CHANGE_POINTS, *REPAIR_POINTS, *PLACEMENT_POINTS) if point not in NEVER_REACHED]
 
 
 @pytest.mark.parametrize("point", three_of(POINTS))

@@ -13,7 +13,7 @@ import pytest
 
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import Fenced, Invalid, NotFound
-from statecore.faults import HAND_OVER_POINTS, PLACEMENT_POINTS, FaultInjected, InjectedFault
+from statecore.faults import CHANGE_POINTS, HAND_OVER_POINTS, PLACEMENT_POINTS, FaultInjected, InjectedFault
 from statecore.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
@@ -343,7 +343,7 @@ def test_files_that_cannot_be_linked_are_copied(world: World, monkeypatch: pytes
     assert world.row("totals") == "warm at 9"
 
 
-REACHED = [*HAND_OVER_POINTS, *PLACEMENT_POINTS]
+REACHED = [*CHANGE_POINTS, *HAND_OVER_POINTS, *PLACEMENT_POINTS]
 
 
 @pytest.mark.parametrize("point", three_of(REACHED))
@@ -357,7 +357,7 @@ def test_whoever_is_killed_leaves_each_task_old_or_new_and_goes_on(world: World,
     except FaultInjected:
         pass
     else:
-        assert point not in (*HAND_OVER_POINTS, "placement.start", "placement.after-swap")
+        assert point not in (*CHANGE_POINTS, *HAND_OVER_POINTS, "placement.start", "placement.after-swap")
     seen = {world.row("totals", task=task) for task in ("0_0", "0_1") if world.live.task_path(task).exists()}
     assert seen <= {"live at 5", "warm at 9"}
     run_promote(request)
