@@ -11,7 +11,7 @@ would delete is *left* as it is, and will be deleted as before; that is noted, a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -29,7 +29,6 @@ from statecore.jobs.engine import Engine, Question, Workers
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.job import nobody
-from statecore.jobs.migrate.owner_check import of_another
 from statecore.jobs.migrate.report import (
     MIGRATION_SUFFIX,
     MigratedStep,
@@ -48,7 +47,7 @@ from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, undecided
 from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.journal_replay import Outcome as Placed
 from statecore.statedir.state_directory import StateDirectory
-from statecore.statedir.store_places import guarantee_of, store_places
+from statecore.statedir.store_places import changelog_owner, guarantee_of, store_places
 from statecore.statedir.task_swap import TaskSwap
 from statecore.stores.legacy_offsets import read_offsets
 
@@ -185,7 +184,9 @@ class _Migration(DirectoryChange[MigrationPlan, _Converted, MigrateReport]):
         for store in plan.stores:
             content.extend(store.offsets)
         names = {place.store for place in store_places(self.directory)}
-        return of_another(self.request.application_id, names, content, self.declared, TaskId.parse(plan.task).topology)
+        return foreign_offsets(
+            self.request.application_id, names, content, self.declared, TaskId.parse(plan.task).topology
+        )
 
     def _exactly_once(self) -> bool | None:
         guarantee = guarantee_of(self.declared, self.request.processing_guarantee)
@@ -351,3 +352,34 @@ def _by_name(offsets: Mapping[TopicPartition, int]) -> dict[str, int]:
 
 def _activity(request: MigrateRequest) -> str:
     return f"{request.state_dir} was migrated to Kafka Streams {request.to}"
+
+
+def foreign_offsets(
+    application_id: str,
+    stores: Iterable[str],
+    offsets: Iterable[TopicPartition],
+    spec: ApplicationSpec | None,
+    topology: str | None = None,
+) -> tuple[Reason, ...]:
+    """Reasons why a task's directory belongs to another application: its offsets are of that one's changelogs.
+
+    Under the wrong name those offsets would not be found: Kafka Streams drops them, and restores its own changelogs
+    over the rows of the other application.
+    """
+    known = (*spec.stores, *spec.global_stores) if spec is not None else ()
+    declared = {store.changelog for store in known}
+    names = {*stores, *(store.name for store in known)}
+    found: dict[str, str] = {}
+    for topic in sorted({partition.topic for partition in offsets} - declared):
+        if other := changelog_owner(topic, application_id, names, topology):
+            found.setdefault(other[0], topic)
+    return tuple(
+        Reason(
+            f"it has offsets of {topic}: this is the state of {owner}, not of {application_id}. Give the id of the "
+            "owning application; or declare the stores in a spec, if that is their changelog.",
+            "task-directory-foreign",
+            topic=topic,
+            application_id=owner,
+        )
+        for owner, topic in sorted(found.items())
+    )

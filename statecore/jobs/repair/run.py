@@ -32,7 +32,6 @@ from statecore.jobs.directory_change import DirectoryChange, declared_in, direct
 from statecore.jobs.engine import Engine
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.job import nobody
-from statecore.jobs.repair.leftovers import discard_placed, discard_rebuilds
 from statecore.jobs.repair.report import (
     REPAIR_SUFFIX,
     Outcome,
@@ -41,7 +40,7 @@ from statecore.jobs.repair.report import (
     RepairReport,
 )
 from statecore.jobs.repair.request import RepairRequest
-from statecore.jobs.repair.resume import approved_record, plan_record
+from statecore.jobs.repair.resume import approved_record, discard_placed, discard_rebuilds, plan_record
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import CHEAPEST, NOTHING, RestoreRequest
 from statecore.jobs.restore.run import run_restore

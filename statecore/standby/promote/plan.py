@@ -25,7 +25,7 @@ from statecore.standby.promote.changelog_check import Ask, ChangelogCheck, Copy,
 from statecore.standby.promote.directory_check import refuse_shared
 from statecore.standby.promote.release_check import WrittenBy
 from statecore.standby.promote.report import PromotedTask, Verdict
-from statecore.standby.promote.store_offsets import closed_at, damage, live_offset, not_closed, not_sound
+from statecore.standby.promote.store_check import closed_at, damage, live_offset, not_closed, not_sound
 from statecore.statedir.apply import SiblingStore, StoreImage
 from statecore.statedir.custom_stores import CustomStores
 from statecore.statedir.open_stores import refuse_open_stores
