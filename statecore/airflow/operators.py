@@ -7,7 +7,7 @@ without Airflow.
 **Retries** are safe: the request id consists of Dag, run, task and map index, so every try (and a cleared task) sends
 the same id, and the job resumes the plan that it froze in the first try. A new run makes a new plan. The events of the
 stores' assets and of a published snapshot are sent with the task's success, once for each placement and snapshot
-(``asset_events.py``).
+(``assets.py``).
 **Concurrent runs** (a backfill ignores ``max_active_runs``) are serialised by the lock that the job takes in the state
 directory, or by the head of the repository: the second one is refused.
 """
@@ -27,9 +27,8 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException
 
-from statecore.airflow import plans, reports
-from statecore.airflow.asset_events import announce, announce_snapshot
-from statecore.airflow.assets import SNAPSHOTS, STORES
+from statecore.airflow import reports
+from statecore.airflow.assets import SNAPSHOTS, STORES, add_snapshot_event, add_store_events
 from statecore.airflow.credentials import aws_environment, environment, kafka_environment
 from statecore.airflow.failures import exception_for, log_error, refused
 from statecore.airflow.hooks import ProgressHook, checked_master
@@ -126,7 +125,7 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         request_id = request_id_of(context)
         report_file = reports.report_path(directory, self.application_id, request_id)
         if self.plan_only:
-            report_file = plans.plan_path(report_file)
+            report_file = reports.plan_path(report_file)
         try:
             argument, secrets = self._prepare(settings, report_file, request_id)
             with environment(secrets):
@@ -281,20 +280,20 @@ class StatecoreSparkOperator(SparkSubmitOperator):
 
     def _announce(self, context: Context, report: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]]) -> None:
         if STORES in self.outlets and report.get("state_dir"):
-            added = announce(context, report, parts)
+            added = add_store_events(context, report, parts)
             names = ", ".join(added) or "no stores, an earlier try has sent them"
             if parts:
                 self.log.info("%s: asset events of %s", self.application_id, names)
         if SNAPSHOTS in self.outlets and report.get("published"):
-            new = announce_snapshot(context, report)
+            new = add_snapshot_event(context, report)
             event = "asset event of the snapshot" if new else "no asset event of the snapshot, an earlier try sent it"
             self.log.info("%s: %s", self.application_id, event)
 
     def _show_plan(self, context: Context, report: Mapping[str, Any]) -> dict[str, Any]:
-        plan = plans.bounded(report)
+        plan = reports.bounded_plan(report)
         context["ti"].xcom_push(key=PLAN_KEY, value=plan)
-        self._log_lines(f"plan for {self.application_id}; nothing was changed", plans.table(plan))
-        return {**plans.summary(plan), "map_index": context["ti"].map_index}
+        self._log_lines(f"plan for {self.application_id}; nothing was changed", reports.plan_table(plan))
+        return {**reports.plan_summary(plan), "map_index": context["ti"].map_index}
 
     def _log_lines(self, *texts: str) -> None:
         """Log each line as an event of its own, so that tables keep their lines."""
