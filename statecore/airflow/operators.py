@@ -134,9 +134,9 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             return self._show_plan(context, report) if self.plan_only else self._publish(context, report, report_file)
         finally:
             if not self.plan_only:
-                self._keep_index(directory, report_file.parent.name)
+                self._update_index(directory, report_file.parent.name)
 
-    def _keep_index(self, directory: Path, name: str) -> None:
+    def _update_index(self, directory: Path, name: str) -> None:
         """Update the index of the reports for the UI page; a failure does not fail the task."""
         try:
             ReportIndex(directory).application(name)
@@ -146,21 +146,21 @@ class StatecoreSparkOperator(SparkSubmitOperator):
     def _prepare(self, settings: Settings, report_file: Path, request_id: str) -> tuple[str, dict[str, str]]:
         """Check what can be checked before the job starts; returns the job's request and its secrets."""
         with self._refusing(report_file, request_id):
-            if not self.may_do_without_spark:
+            if not self.runs_without_spark:
                 checked_master(self._conn_id)
             check_paths(self.request)
-            argument = request_argument(self._asked(), request_id)
+            argument = request_argument(self._job_request(), request_id)
             secrets = kafka_environment(self.application_id, self.kafka_conn_id, settings.kafka_conn_id)
             if urlsplit(str(self.request.get("repository") or "")).scheme == "s3":
                 secrets |= aws_environment(settings.aws_conn_id, self.application_id)
-            make_room_for(report_file)
+            clear_report_path(report_file)
         return argument, secrets
 
-    def _asked(self) -> Mapping[str, Any]:
+    def _job_request(self) -> Mapping[str, Any]:
         """The request as the job gets it, without its id."""
         return self.request
 
-    may_do_without_spark: ClassVar[bool] = False
+    runs_without_spark: ClassVar[bool] = False
     """Whether the Spark connection is checked only when Spark is used."""
 
     @contextmanager
@@ -186,7 +186,7 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         if not is_local(master):
             # The job refuses to run on another master than this one.
             self.application_args += ["--master", master]
-        self._settle(master, settings.spark.to_conf())
+        self._set_defaults(master, settings.spark.to_conf())
         self._hook = self._get_hook()
         recorder = ProgressRecorder(context, self.log)
         recorder(STARTING)
@@ -275,10 +275,10 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             )
         if report.get("published"):
             self.log.info("%s: %s", self.application_id, reports.published(report))
-        self._announce(context, report, parts)
+        self._add_events(context, report, parts)
         return {**reports.summary(report), "report": str(report_file), "map_index": context["ti"].map_index}
 
-    def _announce(self, context: Context, report: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]]) -> None:
+    def _add_events(self, context: Context, report: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]]) -> None:
         if STORES in self.outlets and report.get("state_dir"):
             added = add_store_events(context, report, parts)
             names = ", ".join(added) or "no stores, an earlier try has sent them"
@@ -300,7 +300,7 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         for line in "\n".join(texts).splitlines():
             self.log.info("%s", line)
 
-    def _settle(self, master: str, site: Mapping[str, str]) -> None:
+    def _set_defaults(self, master: str, site: Mapping[str, str]) -> None:
         """Fill in defaults of ``conf`` and ``env_vars``; values of the caller stay."""
         conf = {**site, **(self.conf or {})}
         conf.setdefault("spark.ui.showConsoleProgress", "false")
@@ -375,7 +375,7 @@ def request_argument(request: Mapping[str, Any], request_id: str) -> str:
     return argument
 
 
-def make_room_for(report_file: Path) -> None:
+def clear_report_path(report_file: Path) -> None:
     """Create the report's directory and remove the report of an earlier try."""
     try:
         report_file.parent.mkdir(parents=True, exist_ok=True)

@@ -88,7 +88,7 @@ class JobProcess:
 class StatecoreWorkerOperator(StatecoreSparkOperator):
     """Runs a job as a process on the worker, or by Spark; arguments as :class:`StatecoreSparkOperator`."""
 
-    may_do_without_spark: ClassVar[bool] = True
+    runs_without_spark: ClassVar[bool] = True
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -101,7 +101,7 @@ class StatecoreWorkerOperator(StatecoreSparkOperator):
         elif self._hook is not None:
             super().on_kill()
 
-    def _run_here(
+    def _run_on_worker(
         self,
         context: Context,
         module: str,
