@@ -37,7 +37,7 @@ from statecore.standby.promote.directory_check import (
     refuse_swapped,
     state_dir_in_doubt,
 )
-from statecore.standby.promote.plan import PromotionPlan, PromotionPlanner, WarmStore
+from statecore.standby.promote.plan import CopiedStore, PromotionPlan, PromotionPlanner
 from statecore.standby.promote.report import HAND_OVER_SUFFIX, Outcome, PromoteReport, Verdict
 from statecore.standby.promote.request import PromoteRequest
 from statecore.statedir.apply import PlacementPlan, apply_placement, plan_placement
@@ -86,14 +86,14 @@ class _Promotion(DirectoryChange[PromotionPlan, str, PromoteReport]):
         directory = StateDirectory(Path(request.state_dir), declared.application_id, request.owner)
         super().__init__(request, directory, declared, progress, faults, say, _activity(request))
         self.request, self.application = request, declared
-        self.warm = copy_at(Path(request.warm_dir), declared.application_id)
-        refuse_one_directory(self.warm, directory)
-        refuse_swapped(self.warm, directory)
+        self.standby = copy_at(Path(request.warm_dir), declared.application_id)
+        refuse_one_directory(self.standby, directory)
+        refuse_swapped(self.standby, directory)
         if doubt := state_dir_in_doubt(directory):
             self.say(doubt)
         if ask is None and not request.offline:
             ask = ask_brokers(declared, request.timeout)
-        self.planner = PromotionPlanner(declared, self.warm, directory, ask, self.progress)
+        self.planner = PromotionPlanner(declared, self.standby, directory, ask, self.progress)
 
     def command(self) -> tuple[str, ...]:
         """See :class:`DirectoryChange`."""
@@ -101,13 +101,13 @@ class _Promotion(DirectoryChange[PromotionPlan, str, PromoteReport]):
 
     def refuse_in_use(self) -> None:
         """See :class:`DirectoryChange`."""
-        refuse_in_use(self.warm, "statecore standby closes it when it is stopped.")
+        refuse_in_use(self.standby, "statecore standby closes it when it is stopped.")
         refuse_in_use(self.directory)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold both locks."""
-        with closed(self.warm), super().locked():
+        with closed(self.standby), super().locked():
             yield
 
     def inspect(self) -> PromotionPlan:
@@ -134,13 +134,13 @@ class _Promotion(DirectoryChange[PromotionPlan, str, PromoteReport]):
         self.faults.reach("hand-over.after-placement")
         return ", ".join(str(path) for path in replaced_in(self.directory) if path not in before)
 
-    def _needed(self, stores: Mapping[str, Sequence[WarmStore]]) -> int:
+    def _needed(self, stores: Mapping[str, Sequence[CopiedStore]]) -> int:
         """Bytes of files that have to be copied because they cannot be hard-linked."""
         where, _ = free_space(self.directory.path)
         paths = [one.place.path for some in stores.values() for one in some if one.place is not None]
         return sum(copied_bytes(path, where, self.directory.ownership) for path in paths)
 
-    def _copy(self, stores: Mapping[str, Sequence[WarmStore]], staging: Path) -> None:
+    def _copy(self, stores: Mapping[str, Sequence[CopiedStore]], staging: Path) -> None:
         places = [one.place for some in stores.values() for one in some if one.place is not None]
         self.progress.phase("copy", sum(tree_bytes(place.path) for place in places), "bytes")
         for task, some in stores.items():
@@ -149,7 +149,7 @@ class _Promotion(DirectoryChange[PromotionPlan, str, PromoteReport]):
                 self.faults.reach("hand-over.during-copy")
         self.progress.done()
 
-    def _stage(self, one: WarmStore, target: Path) -> None:
+    def _stage(self, one: CopiedStore, target: Path) -> None:
         """Stage a copy of a standby store, or an empty store."""
         target.parent.mkdir(parents=True, exist_ok=True)
         if one.place is None:
@@ -160,7 +160,7 @@ class _Promotion(DirectoryChange[PromotionPlan, str, PromoteReport]):
         for database in databases_of(target):
             remove_guard_record(database)
 
-    def _placement(self, stores: Mapping[str, Sequence[WarmStore]], staging: Path | None) -> PlacementPlan:
+    def _placement(self, stores: Mapping[str, Sequence[CopiedStore]], staging: Path | None) -> PlacementPlan:
         return plan_placement(
             self.directory,
             [one.image(task, staging) for task, some in stores.items() for one in some],
@@ -178,7 +178,7 @@ class _Promotion(DirectoryChange[PromotionPlan, str, PromoteReport]):
         return PromoteReport(
             **asdict(self.attempt),
             finished=utc_now(),
-            warm_dir=str(self.warm.state_dir),
+            warm_dir=str(self.standby.state_dir),
             outcome=unchanged if changed is None else Outcome.DONE,
             tasks=plan.tasks,
             exit_code=Invalid.exit_code if refused else 0,

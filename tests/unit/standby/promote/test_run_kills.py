@@ -60,7 +60,7 @@ def test_after_a_kill_another_copy_that_is_further_is_handed_over(world: World, 
 
     report = world.hand_over(warm_dir=str(other.state_dir))
 
-    assert verdicts(report) == dict.fromkeys(TASKS, Verdict.TAKEN)
+    assert verdicts(report) == dict.fromkeys(TASKS, Verdict.PROMOTED)
     assert [world.row("totals", task=task) for task in TASKS] == ["other at 12"] * 2
     assert before == [fingerprint(directory.path / task) for directory in (world.warm, other) for task in TASKS]
     left = {path.name for path in world.live.work_path.iterdir()}
