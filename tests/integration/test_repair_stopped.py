@@ -125,7 +125,7 @@ def test_whoever_is_killed_and_runs_it_again_ends_in_the_right_state(
     assert _killed(damaged, place, point) == -signal.SIGKILL
     report = damaged.repair(place)
     wanted = Outcome.UNCHANGED if point in NOTHING_LEFT else Outcome.REPAIRED
-    assert (report.outcome, report.left) == (wanted, ()), (report.mended, report.rebuilt)
+    assert (report.outcome, report.remaining) == (wanted, ()), (report.repaired, report.rebuilt)
     application = place / damaged.world.application_id
     assert not (application / "0_0" / ".checkpoint").exists()
     assert list((application / ".statecore").glob("placement-*")) == []
@@ -182,5 +182,5 @@ def test_without_room_or_the_right_to_write_nothing_is_changed(
             damaged.repair(place)
         assert _tasks(place, damaged) == before
         relieve()
-        assert damaged.repair(place).left == ()
+        assert damaged.repair(place).remaining == ()
         assert damaged.world.at(place).reopen() == (damaged.right, damaged.behind)

@@ -397,11 +397,11 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
             kept=kept,
             seconds=time.monotonic() - self.began,
             phases=dict(self.phases),
-            mended=plan.repaired,
+            repaired=plan.repaired,
             rebuilt=rebuilt,
             notes=tuple(notes),
             found=tuple(one.to_json() for one in plan.diagnosis.findings),
-            left=tuple(map(self._remaining, remaining)),
+            remaining=tuple(map(self._remaining, remaining)),
             next_starts=self.next_starts(plan.diagnosis),
         )
 
