@@ -34,7 +34,6 @@ class Recovery(Change):
     headings = ("stores",)
 
     def short(self, report: RepairReport) -> DoubtfulPlan:
-        """See :class:`Change`."""
         rebuilt = [
             CombinedChange(one.tasks, f"rebuilt from {one.sources}" + _rows(one.rows), store)
             for one in report.rebuilt
@@ -72,11 +71,9 @@ class Recovery(Change):
         }
 
     def cells(self, plan: ShortPlan) -> Sequence[str]:
-        """See :class:`Change`."""
         return (cell(", ".join(dict.fromkeys(row["store"] or "files of global" for row in plan["done"]["rows"]))),)
 
     def problem(self, step: Step, report: RepairReport, where: str, report_file: Path) -> StatecoreError | None:
-        """See :class:`Change`."""
         left = "".join(
             f"\n  {one['what']} [{one['code']}] What to do: {one['remedy']}" for one in report.remaining[:_FINDINGS]
         )

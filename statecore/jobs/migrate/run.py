@@ -96,7 +96,6 @@ class MigrationPlan:
 
     @property
     def is_empty(self) -> bool:
-        """See :class:`statecore.jobs.directory_change.Plan`."""
         return not self.to_convert and not any(task.refused for task in self.tasks)
 
 
@@ -130,11 +129,9 @@ class _Migration(DirectoryChange[MigrationPlan, _Converted, MigrateReport]):
         self.to = RELEASES[request.to]
 
     def command(self) -> tuple[str, ...]:
-        """See :class:`DirectoryChange`."""
         return "migrate", *self.request.to_words(without=("approved", "request_id"))
 
     def inspect(self) -> MigrationPlan:
-        """See :class:`DirectoryChange`."""
         tasks = self._selected_tasks()
         self.progress.phase("look", len(tasks), "tasks")
         plans, fingerprints = [], {}
@@ -278,7 +275,6 @@ class _Migration(DirectoryChange[MigrationPlan, _Converted, MigrateReport]):
         return {one.task: one.seconds for one in done}
 
     def report(self, plan: MigrationPlan, changed: _Converted | None) -> MigrateReport:
-        """See :class:`DirectoryChange`."""
         outcome = Outcome.MIGRATED
         if changed is None:
             outcome = Outcome.UNCHANGED if plan.is_empty else Outcome.PLANNED

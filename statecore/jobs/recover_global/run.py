@@ -98,7 +98,6 @@ class _Recovery(DirectoryRepair):
         self.recovery_request, self.spec, self.stores = request, spec, stores
 
     def command(self) -> tuple[str, ...]:
-        """See :class:`statecore.jobs.directory_change.DirectoryChange`."""
         return "recover-global", *self.recovery_request.to_words(without=("approved", "request_id"))
 
     def report(self, plan: PlannedRepair, changed: Any) -> RepairReport:

@@ -93,7 +93,6 @@ class PlannedRepair:
 
     @property
     def plan_id(self) -> str:
-        """See :class:`statecore.jobs.directory_change.Plan`."""
         rebuilt = [{**vars(one), "doubts": ()} for one in self.rebuilt]  # doubts name log ends, which may grow
         return plan_id_of(
             {"mended": [*map(vars, self.repaired)], "rebuilt": rebuilt, "fingerprints": self.fingerprints}
@@ -101,7 +100,6 @@ class PlannedRepair:
 
     @property
     def is_empty(self) -> bool:
-        """See :class:`statecore.jobs.directory_change.Plan`."""
         return self.actions.is_nothing_to_do
 
     @property
@@ -147,7 +145,6 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
         return "doctor", "--repair", *options, *(() if age is None else ("--cleanup-max-age", f"{age}ms"))
 
     def refuse_in_use(self) -> None:
-        """See :class:`DirectoryChange`."""
         refuse_in_use(self.directory, "statecore doctor can diagnose it while it runs.")
 
     @contextmanager
@@ -189,13 +186,11 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
             raise self._without_permission(lacking)
 
     def resumes(self, plan: PlannedRepair) -> bool:
-        """See :class:`DirectoryChange`."""
         rest = plan_record(plan.plan_id, plan.repaired, plan.rebuilt)
         self._resumed = approved_record(self.attempts(), self.approved, rest)
         return self._resumed is not None
 
     def record(self, plan: PlannedRepair) -> Mapping[str, object]:
-        """See :class:`DirectoryChange`."""
         self.keeps_attempt_file = True  # also after a failure: the next attempt resumes what was approved
         return self._resumed or plan_record(plan.plan_id, plan.repaired, plan.rebuilt)
 
@@ -370,7 +365,6 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
         return [str(path) for path in replaced_in(self.directory) if str(path) not in ours]
 
     def report(self, plan: PlannedRepair, changed: _Repaired | None) -> RepairReport:
-        """See :class:`DirectoryChange`."""
         outcome, kept, rebuilt, notes = (
             Outcome.REPAIRED,
             "",

@@ -81,12 +81,10 @@ class PromotionPlan:
 
     @property
     def plan_id(self) -> str:
-        """See :class:`statecore.jobs.directory_change.Plan`."""
         return plan_id_of({"tasks": [vars(one) for one in self.tasks]})
 
     @property
     def is_empty(self) -> bool:
-        """See :class:`statecore.jobs.directory_change.Plan`."""
         return not self.stores
 
 

@@ -96,11 +96,9 @@ class _Promotion(DirectoryChange[PromotionPlan, str, PromoteReport]):
         self.planner = PromotionPlanner(declared, self.standby, directory, ask, self.progress)
 
     def command(self) -> tuple[str, ...]:
-        """See :class:`DirectoryChange`."""
         return "hand-over", *self.request.to_words(without=("request_id",))
 
     def refuse_in_use(self) -> None:
-        """See :class:`DirectoryChange`."""
         refuse_in_use(self.standby, "statecore standby closes it when it is stopped.")
         refuse_in_use(self.directory)
 
@@ -172,7 +170,6 @@ class _Promotion(DirectoryChange[PromotionPlan, str, PromoteReport]):
         )
 
     def report(self, plan: PromotionPlan, changed: str | None) -> PromoteReport:
-        """See :class:`DirectoryChange`."""
         refused = any(one.verdict is Verdict.REFUSED for one in plan.tasks)
         unchanged = Outcome.UNCHANGED if self.request.apply else Outcome.PLANNED
         return PromoteReport(
