@@ -99,9 +99,10 @@ COMPACTION_POINTS: tuple[str, ...] = (
 )
 """A fold, before the publication; the middle ones once a batch of runs."""
 
+CHANGE_POINTS: tuple[str, ...] = ("change.after-lock", "change.after-plan")
+"""A migration, repair or promotion, before it copies something."""
+
 MIGRATE_POINTS: tuple[str, ...] = (
-    "migrate.after-lock",
-    "migrate.after-plan",
     "migrate.after-copy",
     "migrate.after-convert",
     "migrate.after-placement",
@@ -116,15 +117,12 @@ CONVERSION_POINTS: tuple[str, ...] = (
 """The conversion of a copy of a task's directory to another release; the first two once a database."""
 
 REPAIR_POINTS: tuple[str, ...] = (
-    "repair.after-lock",
-    "repair.after-plan",
     "repair.after-mending",
     "repair.after-rebuild",
 )
 """A repair; those of a placement lie before ``after-mending``, those of a restore before ``after-rebuild``."""
 
 PROMOTION_POINTS: tuple[str, ...] = (
-    "hand-over.after-lock",
     "hand-over.during-copy",
     "hand-over.after-copy",
     "hand-over.after-placement",
@@ -193,6 +191,7 @@ FAULT_POINTS: tuple[str, ...] = (
     *COMPACTION_POINTS,
     *FETCH_POINTS,
     *SNAPSHOT_POINTS,
+    *CHANGE_POINTS,
     *MIGRATE_POINTS,
     *REPAIR_POINTS,
     *PROMOTION_POINTS,

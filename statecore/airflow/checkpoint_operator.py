@@ -60,26 +60,26 @@ class StatecoreCheckpointOperator(StatecoreWorkerOperator):
         directory = Path(self.reports_dir) if self.reports_dir else Settings.from_environment().reports
         if self.refusal:
             failing_applications.record(directory, self.application_id, request_id_of(context), self.refusal)
-            self._keep_index(directory, directory_name(self.application_id))
+            self._update_index(directory, directory_name(self.application_id))
             # No retry: the next run checks the application again, in a minute.
             raise exception_for(self.refusal, (), self.log)
         try:
             return super().execute(context)
         finally:
             file = reports.report_path(directory, self.application_id, request_id_of(context))
-            forget_old(file, f"{context['ti'].dag_id}_", KEPT_REPORTS)
+            delete_old_reports(file, f"{context['ti'].dag_id}_", KEPT_REPORTS)
 
     def _work(self, context: Context, settings: Settings, report_file: Path, argument: str) -> None:
         threshold = [] if settings.spark_from is None else ["--little", str(settings.spark_from)]
-        if self._done_here(context, report_file, ["--request", argument, *threshold]):
+        if self._ran_on_worker(context, report_file, ["--request", argument, *threshold]):
             return
         self.log.info("%s: the tails are long; Spark resumes the plan of this task", self.application_id)
         self.application_args = [*(self.application_args or []), *threshold, "--go-on"]
         self._submit(context, settings, report_file, argument)
 
-    def _done_here(self, context: Context, report_file: Path, arguments: Sequence[str]) -> bool:
+    def _ran_on_worker(self, context: Context, report_file: Path, arguments: Sequence[str]) -> bool:
         """Whether the worker's process made the checkpoint, without Spark."""
-        code = self._run_here(context, MODULE, [*arguments, *self._master()], report_file, known=(SPARK_WANTED,))
+        code = self._run_on_worker(context, MODULE, [*arguments, *self._master()], report_file, known=(SPARK_WANTED,))
         return code == 0
 
     def _master(self) -> list[str]:
@@ -99,11 +99,11 @@ class StatecoreCheckpointOperator(StatecoreWorkerOperator):
             self.log.info("%s: %s", self.application_id, ran_on(report))
         outcome = reports.published(report) if report.get("published") else "no new records, nothing was published"
         self.log.info("%s: %s; full report: %s", self.application_id, outcome, report_file)
-        self._announce(context, report, {})
+        self._add_events(context, report, {})
         return {**reports.summary(report), "report": str(report_file), "map_index": context["ti"].map_index}
 
 
-def forget_old(file: Path, prefix: str, kept: int) -> None:
+def delete_old_reports(file: Path, prefix: str, kept: int) -> None:
     """Delete the oldest reports of a Dag; errors of the file system are ignored."""
     with suppress(OSError):
         found = [(one.stat().st_mtime, one) for one in file.parent.glob("*.json") if one.name.startswith(prefix)]

@@ -105,7 +105,7 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog) -> list[dict[str, 
         if verdict.is_due:
             base = {} if verdict.upon is None else {"decided_upon": verdict.upon}
             entries.append({**one.entry, "request": {**one.entry["request"], **base}})
-    failing_applications.forget(settings.reports, recovered)
+    failing_applications.delete(settings.reports, recovered)
     failed = sum("refusal" in entry for entry in entries)
     log.info("%d of %d applications are due, %d could not be checked", len(entries) - failed, len(applications), failed)
     return entries

@@ -7,7 +7,7 @@ without Airflow.
 **Retries** are safe: the request id consists of Dag, run, task and map index, so every try (and a cleared task) sends
 the same id, and the job resumes the plan that it froze in the first try. A new run makes a new plan. The events of the
 stores' assets and of a published snapshot are sent with the task's success, once for each placement and snapshot
-(``asset_events.py``).
+(``assets.py``).
 **Concurrent runs** (a backfill ignores ``max_active_runs``) are serialised by the lock that the job takes in the state
 directory, or by the head of the repository: the second one is refused.
 """
@@ -27,9 +27,8 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException
 
-from statecore.airflow import plans, reports
-from statecore.airflow.asset_events import announce, announce_snapshot
-from statecore.airflow.assets import SNAPSHOTS, STORES
+from statecore.airflow import reports
+from statecore.airflow.assets import SNAPSHOTS, STORES, add_snapshot_event, add_store_events
 from statecore.airflow.credentials import aws_environment, environment, kafka_environment
 from statecore.airflow.failures import exception_for, log_error, refused
 from statecore.airflow.hooks import ProgressHook, checked_master
@@ -126,7 +125,7 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         request_id = request_id_of(context)
         report_file = reports.report_path(directory, self.application_id, request_id)
         if self.plan_only:
-            report_file = plans.plan_path(report_file)
+            report_file = reports.plan_path(report_file)
         try:
             argument, secrets = self._prepare(settings, report_file, request_id)
             with environment(secrets):
@@ -135,9 +134,9 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             return self._show_plan(context, report) if self.plan_only else self._publish(context, report, report_file)
         finally:
             if not self.plan_only:
-                self._keep_index(directory, report_file.parent.name)
+                self._update_index(directory, report_file.parent.name)
 
-    def _keep_index(self, directory: Path, name: str) -> None:
+    def _update_index(self, directory: Path, name: str) -> None:
         """Update the index of the reports for the UI page; a failure does not fail the task."""
         try:
             ReportIndex(directory).application(name)
@@ -147,21 +146,21 @@ class StatecoreSparkOperator(SparkSubmitOperator):
     def _prepare(self, settings: Settings, report_file: Path, request_id: str) -> tuple[str, dict[str, str]]:
         """Check what can be checked before the job starts; returns the job's request and its secrets."""
         with self._refusing(report_file, request_id):
-            if not self.may_do_without_spark:
+            if not self.runs_without_spark:
                 checked_master(self._conn_id)
             check_paths(self.request)
-            argument = request_argument(self._asked(), request_id)
+            argument = request_argument(self._job_request(), request_id)
             secrets = kafka_environment(self.application_id, self.kafka_conn_id, settings.kafka_conn_id)
             if urlsplit(str(self.request.get("repository") or "")).scheme == "s3":
                 secrets |= aws_environment(settings.aws_conn_id, self.application_id)
-            make_room_for(report_file)
+            clear_report_path(report_file)
         return argument, secrets
 
-    def _asked(self) -> Mapping[str, Any]:
+    def _job_request(self) -> Mapping[str, Any]:
         """The request as the job gets it, without its id."""
         return self.request
 
-    may_do_without_spark: ClassVar[bool] = False
+    runs_without_spark: ClassVar[bool] = False
     """Whether the Spark connection is checked only when Spark is used."""
 
     @contextmanager
@@ -187,7 +186,7 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         if not is_local(master):
             # The job refuses to run on another master than this one.
             self.application_args += ["--master", master]
-        self._settle(master, settings.spark.to_conf())
+        self._set_defaults(master, settings.spark.to_conf())
         self._hook = self._get_hook()
         recorder = ProgressRecorder(context, self.log)
         recorder(STARTING)
@@ -276,32 +275,32 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             )
         if report.get("published"):
             self.log.info("%s: %s", self.application_id, reports.published(report))
-        self._announce(context, report, parts)
+        self._add_events(context, report, parts)
         return {**reports.summary(report), "report": str(report_file), "map_index": context["ti"].map_index}
 
-    def _announce(self, context: Context, report: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]]) -> None:
+    def _add_events(self, context: Context, report: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]]) -> None:
         if STORES in self.outlets and report.get("state_dir"):
-            added = announce(context, report, parts)
+            added = add_store_events(context, report, parts)
             names = ", ".join(added) or "no stores, an earlier try has sent them"
             if parts:
                 self.log.info("%s: asset events of %s", self.application_id, names)
         if SNAPSHOTS in self.outlets and report.get("published"):
-            new = announce_snapshot(context, report)
+            new = add_snapshot_event(context, report)
             event = "asset event of the snapshot" if new else "no asset event of the snapshot, an earlier try sent it"
             self.log.info("%s: %s", self.application_id, event)
 
     def _show_plan(self, context: Context, report: Mapping[str, Any]) -> dict[str, Any]:
-        plan = plans.bounded(report)
+        plan = reports.bounded_plan(report)
         context["ti"].xcom_push(key=PLAN_KEY, value=plan)
-        self._log_lines(f"plan for {self.application_id}; nothing was changed", plans.table(plan))
-        return {**plans.summary(plan), "map_index": context["ti"].map_index}
+        self._log_lines(f"plan for {self.application_id}; nothing was changed", reports.plan_table(plan))
+        return {**reports.plan_summary(plan), "map_index": context["ti"].map_index}
 
     def _log_lines(self, *texts: str) -> None:
         """Log each line as an event of its own, so that tables keep their lines."""
         for line in "\n".join(texts).splitlines():
             self.log.info("%s", line)
 
-    def _settle(self, master: str, site: Mapping[str, str]) -> None:
+    def _set_defaults(self, master: str, site: Mapping[str, str]) -> None:
         """Fill in defaults of ``conf`` and ``env_vars``; values of the caller stay."""
         conf = {**site, **(self.conf or {})}
         conf.setdefault("spark.ui.showConsoleProgress", "false")
@@ -376,7 +375,7 @@ def request_argument(request: Mapping[str, Any], request_id: str) -> str:
     return argument
 
 
-def make_room_for(report_file: Path) -> None:
+def clear_report_path(report_file: Path) -> None:
     """Create the report's directory and remove the report of an earlier try."""
     try:
         report_file.parent.mkdir(parents=True, exist_ok=True)

@@ -54,7 +54,7 @@ def read_specs(requests: Requests, context: Context, log: Log) -> list[dict[str,
     except StatecoreError as error:
         raise refused(error, log) from error
     named = {one for one in params["applications"] if not is_inline(one)}
-    failing_applications.forget(directory, named | {one["application_id"] for one in entries}, dag=dag)
+    failing_applications.delete(directory, named | {one["application_id"] for one in entries}, dag=dag)
     return entries
 
 

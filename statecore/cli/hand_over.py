@@ -51,12 +51,12 @@ def show(report: PromoteReport) -> None:
 
     console = result_console()
     columns = ("task", "verdict", "ahead by", "to restore", "stores", "why")
-    taken = [one for one in report.tasks if one.verdict is Verdict.TAKEN]
+    taken = [one for one in report.tasks if one.verdict is Verdict.PROMOTED]
     cells = [
         (
             one.task,
             str(one.verdict),
-            f"{one.ahead:,}" if one.verdict is Verdict.TAKEN else "",
+            f"{one.ahead:,}" if one.verdict is Verdict.PROMOTED else "",
             "" if one.behind is None else f"{one.behind:,}",
             str(len(one.stores) or ""),
             one.why,

@@ -292,8 +292,8 @@ def _show_changes(console: Console, changes: Changes) -> None:
     if (repair := changes.repair) is not None:
         when = f"{_when_of(repair.finished)}, {repair.seconds:,.1f} s{_made_by(repair)}"
         print_line(console, f"last repair {when}", "bold")
-        result = f"{repair.outcome}, tasks repaired: {len(repair.mended)}, rebuilds: {len(repair.rebuilt)}"
-        print_line(console, f"{result}; findings left: {len(repair.left) or 'none'}", indent=4)
+        result = f"{repair.outcome}, tasks repaired: {len(repair.repaired)}, rebuilds: {len(repair.rebuilt)}"
+        print_line(console, f"{result}; findings left: {len(repair.remaining) or 'none'}", indent=4)
         for kept in (repair.kept, *(one.kept for one in repair.rebuilt)):
             _show_kept(console, kept)
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import signal
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from statecore.errors import Capacity, Invalid, Retryable, StatecoreError
+from statecore.faults import FaultInjected
 from statecore.filesystem import READ_ONLY_ACTION
 from statecore.system_errors import REPAIR_DISK, Cause, cause_of
 
@@ -71,6 +74,17 @@ def as_statecore_error(error: BaseException, doing: str, **context: Any) -> Stat
         **context,
         trace="".join(traceback.format_exception(error)),
     )
+
+
+@contextmanager
+def translated_errors(doing: str) -> Iterator[None]:
+    """Around a job: raise every exception as the error to show an operator."""
+    try:
+        yield
+    except FaultInjected:
+        raise
+    except Exception as error:
+        raise as_statecore_error(error, doing) from error
 
 
 def worker_died(

@@ -56,8 +56,7 @@ class Job:
         brokers: advertised addresses, ``host:port`` each; workers are asked whether they reach them.
         ran_on: where the tasks run, known after the workers were checked.
         is_resumed: whether an earlier attempt had frozen the plan.
-        keeps_word: whether the attempt file stays after a failure without a plan: the changes it began have to be
-            resumed.
+        keeps_attempt_file: whether it stays after a failure without a plan: the changes it began have to be resumed.
         began: ``time.monotonic()`` when this attempt began.
     """
 
@@ -74,7 +73,7 @@ class Job:
         self.ran_on = RanOn()
         self.is_resumed = False
         self.began = time.monotonic()
-        self.keeps_word = False
+        self.keeps_attempt_file = False
         self._reached = ""
 
     @contextmanager
@@ -92,7 +91,7 @@ class Job:
             with suppress(OSError, StatecoreError):
                 if self.home.read(PLAN_SUFFIX) is not None:
                     self.save(ATTEMPT_SUFFIX, self.attempt.failed(failure.to_json(), self._reached))
-                elif not self.keeps_word:
+                elif not self.keeps_attempt_file:
                     self.home.forget(ATTEMPT_SUFFIX)
             raise
         with suppress(StatecoreError):

@@ -300,7 +300,7 @@ def test_kafka_streams_never_emits_what_it_has_restored_and_after_a_repair_it_do
     found = {(one.task, one.code) for one in examine(world.directory, spec=load_spec(spec)).findings}
     assert found == {(task, "grace-buffer-miskeyed") for task in TASKS}
     request = RepairRequest(application_id=application_id, state_dir=str(state_dir), spec_path=str(spec), apply=True)
-    assert run_repair(request, InProcessEngine()).left == ()
+    assert run_repair(request, InProcessEngine()).remaining == ()
     for task in TASKS:
         kept = set(world.buffered(task)) - set(right[task])
         assert len(kept) == (KEYS // PARTITIONS if later_ones == "wait" else 0)  # "much later"

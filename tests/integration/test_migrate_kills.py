@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.faults import CONVERSION_POINTS, MIGRATE_POINTS, PLACEMENT_POINTS, VARIABLE
+from statecore.faults import CHANGE_POINTS, CONVERSION_POINTS, MIGRATE_POINTS, PLACEMENT_POINTS, VARIABLE
 from statecore.formats.checkpoint import decode_checkpoint
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.in_process import InProcessEngine
@@ -29,7 +29,11 @@ pytestmark = [pytest.mark.integration]
 NEVER_REACHED = {"placement.after-siblings", "placement.between-renames", "placement.done"}
 """Points of placements that bring stores, and of file systems that cannot exchange directories."""
 
-POINTS = [point for point in (*MIGRATE_POINTS, *CONVERSION_POINTS, *PLACEMENT_POINTS) if point not in NEVER_REACHED] + [
+POINTS = [
+    point
+    for point in (*CHANGE_POINTS, *MIGRATE_POINTS, *CONVERSION_POINTS, *PLACEMENT_POINTS)
+    if point not in NEVER_REACHED
+] + [
     "conversion.after-database:kill:4",
     "placement.before-swap:kill:3",
     "placement.after-swap:kill:2",

@@ -466,7 +466,7 @@ def test_nothing_else_is_found_changed_or_restored(
     assert done.run.answers == world.truth
     expected = {(case.store, case.partition): case.left_to_restore for case in world.cases if case.left_to_restore}
     assert {place: records for place, records in done.run.restored.items() if records} == expected
-    assert (done.plan.outcome, done.report.outcome, done.report.left) == (Outcome.PLANNED, Outcome.REPAIRED, ())
+    assert (done.plan.outcome, done.report.outcome, done.report.remaining) == (Outcome.PLANNED, Outcome.REPAIRED, ())
     assert world.doctor(done.state_dir) == (0, set())
 
 
@@ -483,6 +483,6 @@ def test_a_directory_that_cleaning_would_delete(worlds: Mapping[str, World]) -> 
     deleted = {place for place, records in run.restored.items() if records and place[1] == 3 and place[0] in _CHOSEN}
     assert deleted == {(store, 3) for store in _CHOSEN if store != GLOBAL}
     report = world.repair(repaired, apply=True, cleanup_max_age_ms=86_400_000)
-    assert {task.task: task.codes for task in report.mended}["0_3"] == ("cleaning-deletes",)
+    assert {task.task: task.codes for task in report.repaired}["0_3"] == ("cleaning-deletes",)
     run = world.open(repaired, **limit)
     assert (run.answers, {place for place, records in run.restored.items() if records}) == (world.truth, set())

@@ -66,7 +66,7 @@ def test_a_store_that_is_older_than_the_deletes_that_its_changelog_keeps(
     repaired = at_copy(older, "repaired")
     plan = repair(repaired)
     assert [(one.stores, one.tasks, one.codes) for one in plan.rebuilt] == [(("stamped",), ("0_1",), ("stale",))]
-    assert repair(repaired, apply=True, approved=plan.plan_id).left == ()
+    assert repair(repaired, apply=True, approved=plan.plan_id).remaining == ()
     answers, less = repaired.reopen()
     assert answers == right
     assert less < records, "what the other stores lacked since the copy was made, and of this one nothing"
@@ -81,7 +81,7 @@ def test_a_store_that_is_older_than_the_deletes_that_its_changelog_keeps(
         assert found(repaired) == (22 if lives_on else 21, {("0_1", "stamped"): code})
         answers, _ = opened.reopen()
         assert (answers["stamped", 1] != right["stamped", 1]) is lives_on
-        assert repair(repaired, apply=True).left == ()
+        assert repair(repaired, apply=True).remaining == ()
         assert repaired.reopen()[0] == right
 
 

@@ -85,6 +85,6 @@ def test_rows_that_the_format_with_headers_does_not_read_rightly(
         spec_path=str(tmp_path / "stores.yaml"),
         apply=True,
     )
-    assert run_repair(request, InProcessEngine()).left == ()
+    assert run_repair(request, InProcessEngine()).remaining == ()
     assert _found(repaired) == (0, [])
     assert _opened(repaired) == (right, {})

@@ -59,7 +59,7 @@ def test_a_stray_entry_of_a_global_checkpoint_file_ends_every_start_of_4_2(
         RepairRequest(application_id=application_id, state_dir=str(repaired), spec_path=str(spec), apply=True),
         InProcessEngine(),
     )
-    assert (report.outcome, report.left) == (Outcome.REPAIRED, ())
+    assert (report.outcome, report.remaining) == (Outcome.REPAIRED, ())
     world.state_dir = repaired
     assert decode_checkpoint((world.directory / "global" / ".checkpoint").read_bytes(), "it") == said
     for release in ("4.2", NEWEST):
@@ -133,7 +133,7 @@ def test_what_is_gone_while_checkpoint_keeps_its_offset_is_missing_without_a_wor
         application_id=application_id, state_dir=str(world.state_dir), spec_path=str(spec), apply=True
     )
     report = run_repair(asked, InProcessEngine())
-    assert [(one.task, one.codes) for one in report.mended] == [("0_0", ("checkpoint-stray",))]
+    assert [(one.task, one.codes) for one in report.repaired] == [("0_0", ("checkpoint-stray",))]
     assert report.rebuilt == ()
     shutil.rmtree(world.directory / "0_1/rocksdb" / PLAIN)
     _unknown(world.directory / "0_1/.checkpoint", f"{application_id}-{PLAIN}-changelog")

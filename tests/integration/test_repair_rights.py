@@ -109,7 +109,7 @@ def test_files_that_the_application_may_not_use_end_its_start_until_they_are_giv
         harm(application / TASK)
         kept = state_of(application)
         report = run_repair(_request(harmed), InProcessEngine())
-        assert (report.outcome, [(one.task, one.codes) for one in report.mended], report.left) == (
+        assert (report.outcome, [(one.task, one.codes) for one in report.repaired], report.remaining) == (
             Outcome.REPAIRED,
             [(TASK, ("rights",))],
             (),

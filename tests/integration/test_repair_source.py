@@ -87,5 +87,5 @@ def test_a_source_table_that_is_ahead_of_its_group(
     request = RepairRequest(
         application_id=application_id, state_dir=str(tmp_path / "repaired"), spec_path=str(spec), apply=True
     )
-    assert run_repair(request, InProcessEngine()).left == ()
+    assert run_repair(request, InProcessEngine()).remaining == ()
     assert _again(world, tmp_path / "repaired") == right

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from statecore.errors import Capacity, Invalid, StatecoreError
-from statecore.faults import PLACEMENT_POINTS, REPAIR_POINTS, RESTORE_POINTS, VARIABLE
+from statecore.faults import CHANGE_POINTS, PLACEMENT_POINTS, REPAIR_POINTS, RESTORE_POINTS, VARIABLE
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.repair.report import Outcome, RepairReport
 from statecore.jobs.repair.request import RepairRequest
@@ -32,6 +32,7 @@ from tests.harness.tiers import one_of
 pytestmark = pytest.mark.integration
 
 POINTS = (
+    *CHANGE_POINTS,
     *REPAIR_POINTS,
     *(f"placement.{name}" for name in ("after-assembly", "before-journal", "after-journal", "before-swap")),
     *(f"placement.{name}" for name in ("after-swap", "after-verify", "after-keeping")),
@@ -50,7 +51,12 @@ NOTHING_LEFT = {
     *("restore.after-placement", "repair.after-rebuild"),
     *(f"placement.{name}:kill:2" for name in ("after-journal", "after-swap", "after-keeping")),
 }
-assert {point.partition(":")[0] for point in POINTS} <= {*REPAIR_POINTS, *RESTORE_POINTS, *PLACEMENT_POINTS}
+assert {point.partition(":")[0] for point in POINTS} <= {
+    *CHANGE_POINTS,
+    *REPAIR_POINTS,
+    *RESTORE_POINTS,
+    *PLACEMENT_POINTS,
+}
 
 
 @dataclass(frozen=True)
@@ -119,7 +125,7 @@ def test_whoever_is_killed_and_runs_it_again_ends_in_the_right_state(
     assert _killed(damaged, place, point) == -signal.SIGKILL
     report = damaged.repair(place)
     wanted = Outcome.UNCHANGED if point in NOTHING_LEFT else Outcome.REPAIRED
-    assert (report.outcome, report.left) == (wanted, ()), (report.mended, report.rebuilt)
+    assert (report.outcome, report.remaining) == (wanted, ()), (report.repaired, report.rebuilt)
     application = place / damaged.world.application_id
     assert not (application / "0_0" / ".checkpoint").exists()
     assert list((application / ".statecore").glob("placement-*")) == []
@@ -176,5 +182,5 @@ def test_without_room_or_the_right_to_write_nothing_is_changed(
             damaged.repair(place)
         assert _tasks(place, damaged) == before
         relieve()
-        assert damaged.repair(place).left == ()
+        assert damaged.repair(place).remaining == ()
         assert damaged.world.at(place).reopen() == (damaged.right, damaged.behind)

@@ -73,9 +73,9 @@ def repair(world: World, **asked: Any) -> RepairReport:
 def assert_repaired(world: World, expected: Answers) -> None:
     """After a repair it answers as expected, and nothing is restored."""
     plan = repair(world)
-    assert (plan.outcome, plan.left) == (Outcome.PLANNED, ())
+    assert (plan.outcome, plan.remaining) == (Outcome.PLANNED, ())
     report = repair(world, apply=True, approved=plan.plan_id)
-    assert (report.outcome, report.left) == (Outcome.REPAIRED, ())
+    assert (report.outcome, report.remaining) == (Outcome.REPAIRED, ())
     assert found(world) == (0, {})
     assert world.reopen() == (expected, 0)
 
@@ -165,7 +165,7 @@ def test_records_behind_the_offset_that_the_changelog_has_no_more(
         assert answers == right
 
     repaired = at_copy(older, "repaired")
-    assert repair(repaired, apply=True).left == ()
+    assert repair(repaired, apply=True).remaining == ()
     answers, records = repaired.reopen()
     assert answers == right
     rest = sum(topics.end_offset(world.servers, f"{application_id}-{store}-changelog", 1) for store in KINDS)
@@ -196,15 +196,15 @@ def test_a_checkpoint_file_past_the_end_of_the_log_is_moved_aside_and_the_store_
     repaired = at_copy(older, "repaired")
     assert found(repaired)[0] == 22
     plan = repair(repaired)
-    assert (plan.rebuilt, [one.task for one in plan.mended], plan.left) == ((), ["0_0"], ())
-    assert "offset-past-end" in plan.mended[0].codes
-    assert repair(repaired, apply=True, approved=plan.plan_id).left == ()
+    assert (plan.rebuilt, [one.task for one in plan.repaired], plan.remaining) == ((), ["0_0"], ())
+    assert "offset-past-end" in plan.repaired[0].codes
+    assert repair(repaired, apply=True, approved=plan.plan_id).remaining == ()
     assert repaired.reopen() == (right, tail), "what it lacked when it was copied"
 
     plan = repair(lost)
     assert [(one.stores, one.tasks) for one in plan.rebuilt] == [(("stamped",), ("0_0",))]
-    assert [one.task for one in plan.mended] == ["0_0"]
-    assert repair(lost, apply=True, approved=plan.plan_id).left == ()
+    assert [one.task for one in plan.repaired] == ["0_0"]
+    assert repair(lost, apply=True, approved=plan.plan_id).remaining == ()
     assert lost.reopen()[0] == right
 
 

@@ -47,7 +47,6 @@ class Migration(Change):
         return {**super().params(state_dir), "engine": engine, **spark_params()}
 
     def short(self, report: MigrateReport) -> ShortPlan:
-        """See :class:`Change`."""
         return {
             "application_id": report.application_id,
             "state_dir": report.state_dir,
@@ -68,12 +67,10 @@ class Migration(Change):
         }
 
     def cells(self, plan: ShortPlan) -> Sequence[str]:
-        """See :class:`Change`."""
         rewritten = f"; {size(plan['rewritten_bytes'])} are rewritten" if plan["rewritten_bytes"] else ""
         return cell(", ".join(plan["seen"])), f"{plan['changed']:,} of {plan['tasks']:,}{rewritten}"
 
     def problem(self, step: Step, report: MigrateReport, where: str, report_file: Path) -> StatecoreError | None:
-        """See :class:`Change`."""
         if report.outcome is Outcome.REFUSED:
             why = reasons(report)
             more = [f"and {len(why) - _REASONS:,} more"] if len(why) > _REASONS else []

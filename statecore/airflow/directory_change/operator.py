@@ -30,7 +30,7 @@ from statecore.airflow.directory_change.recovery import Recovery
 from statecore.airflow.directory_change.xcom_values import REFUSED_KEY, NotVerified, StepResult
 from statecore.airflow.failures import JobRefused, JobUnavailable, exception_for
 from statecore.airflow.hooks import checked_master
-from statecore.airflow.operators import make_room_for, request_id_of
+from statecore.airflow.operators import clear_report_path, request_id_of
 from statecore.airflow.requests import spec_of_named
 from statecore.airflow.settings import Settings
 from statecore.airflow.worker_operator import StatecoreWorkerOperator
@@ -136,7 +136,7 @@ class StatecoreDirectoryChangeOperator(StatecoreWorkerOperator):
         if problem := self._kind.problem(step, report, self._where(), report_file):
             raise exception_for(problem.to_json(), log=self.log)
         findings = None
-        if step is Step.VERIFY and self._kind.checked_by_doctor and self._sees_the_directory():
+        if step is Step.VERIFY and self._kind.checked_by_doctor and self._has_directory():
             with environment(secrets):
                 findings = self._check_with_doctor(context, report, report_file)
         result: StepResult = {
@@ -154,20 +154,20 @@ class StatecoreDirectoryChangeOperator(StatecoreWorkerOperator):
     def _where(self) -> str:
         return f"{self.application_id} in {self.request['state_dir']}"
 
-    def _asked(self) -> Mapping[str, Any]:
+    def _job_request(self) -> Mapping[str, Any]:
         approved = {"apply": True, "approved": self.plan_id} if self.step == Step.APPLY else {}
         return {**self.request, **approved}
 
-    def _sees_the_directory(self) -> bool:
+    def _has_directory(self) -> bool:
         return self.engine != SPARK or self._driver_is_here()
 
     def _check_with_doctor(self, context: Context, report: MigrateReport, report_file: Path) -> dict[str, int]:
         """Run ``statecore doctor``; returns the number of findings by severity."""
         doctor_report = doctor_check.report_path(report_file)
         with self._refusing(doctor_report, request_id_of(context)):
-            make_room_for(doctor_report)
+            clear_report_path(doctor_report)
         request = json.dumps(doctor_check.request_for(self.request).to_json())
-        self._run_here(context, doctor_check.MODULE, ["--request", request], doctor_report, who="statecore doctor")
+        self._run_on_worker(context, doctor_check.MODULE, ["--request", request], doctor_report, who="statecore doctor")
         found = doctor_check.findings(reports.read_report(doctor_report))
         self._log_lines(f"statecore doctor: {len(found)} findings", *map(doctor_check.in_words, found[:_FINDINGS]))
         left = {task.task for task in report.tasks if task.left}
@@ -194,7 +194,7 @@ class StatecoreDirectoryChangeOperator(StatecoreWorkerOperator):
         if self.engine == SPARK and not (reads_only and self._driver_is_here()):
             self._submit(context, settings, report_file, argument)
         else:
-            self._run_here(context, self._kind.module, ["--request", argument], report_file)
+            self._run_on_worker(context, self._kind.module, ["--request", argument], report_file)
 
     def _check_report(self, report: Mapping[str, Any]) -> None:
         try:

@@ -34,13 +34,12 @@ class Recovery(Change):
     headings = ("stores",)
 
     def short(self, report: RepairReport) -> DoubtfulPlan:
-        """See :class:`Change`."""
         rebuilt = [
             CombinedChange(one.tasks, f"rebuilt from {one.sources}" + _rows(one.rows), store)
             for one in report.rebuilt
             for store in one.stores
         ]
-        repaired = [CombinedChange((task.task,), step) for task in report.mended for step in task.steps]
+        repaired = [CombinedChange((task.task,), step) for task in report.repaired for step in task.steps]
         doubts = [
             CombinedChange(one.tasks, f"To be reviewed: {doubt}") for one in report.rebuilt for doubt in one.doubts
         ]
@@ -50,7 +49,7 @@ class Recovery(Change):
             )
             for one in report.next_starts
         ]
-        left = [CombinedChange((str(one.get("task") or GLOBAL),), str(one["what"])) for one in report.left]
+        left = [CombinedChange((str(one.get("task") or GLOBAL),), str(one["what"])) for one in report.remaining]
         return {
             "application_id": report.application_id,
             "state_dir": report.state_dir,
@@ -72,15 +71,13 @@ class Recovery(Change):
         }
 
     def cells(self, plan: ShortPlan) -> Sequence[str]:
-        """See :class:`Change`."""
         return (cell(", ".join(dict.fromkeys(row["store"] or "files of global" for row in plan["done"]["rows"]))),)
 
     def problem(self, step: Step, report: RepairReport, where: str, report_file: Path) -> StatecoreError | None:
-        """See :class:`Change`."""
         left = "".join(
-            f"\n  {one['what']} [{one['code']}] What to do: {one['remedy']}" for one in report.left[:_FINDINGS]
+            f"\n  {one['what']} [{one['code']}] What to do: {one['remedy']}" for one in report.remaining[:_FINDINGS]
         )
-        if step is Step.PLAN and report.outcome is Outcome.NOT_MENDED:
+        if step is Step.PLAN and report.outcome is Outcome.NOT_REPAIRED:
             return Invalid(
                 f"Global stores of {where} cannot be repaired: there is no repair for these findings.{left}",
                 code="recovery-impossible",

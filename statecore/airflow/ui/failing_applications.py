@@ -51,7 +51,7 @@ def record(
         record_failure(_file(directory, name, dag), Attempt.begin(name, state_dir, request_id), error)
 
 
-def forget(directory: Path, names: Collection[str], *, dag: str = "") -> None:
+def delete(directory: Path, names: Collection[str], *, dag: str = "") -> None:
     """Delete the failure reports of applications that could be checked, and those that are not updated any more."""
     before = time.time() - KEPT_SECONDS
     for name in filter(_is_shown, names):

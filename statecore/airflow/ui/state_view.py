@@ -37,7 +37,7 @@ class Filter:
         """Whether it selects everything."""
         return not self.text and self.outcome is None
 
-    def passes(self, one: InstanceReports) -> bool:
+    def selects(self, one: InstanceReports) -> bool:
         """Whether it selects an instance."""
         named = not self.text or any(self.text.lower() in part.lower() for part in one.instance)
         return named and (self.outcome is None or one.last.outcome is self.outcome)
@@ -102,7 +102,7 @@ def application_page(
 
 
 def _only(application: ApplicationReports, selected: Filter) -> ApplicationReports:
-    return ApplicationReports(application.name, tuple(filter(selected.passes, application.instances)), ())
+    return ApplicationReports(application.name, tuple(filter(selected.selects, application.instances)), ())
 
 
 def instance_page(index: ReportIndex, instance: Instance, name: str, number: int = 1) -> InstancePage | None:
@@ -125,16 +125,16 @@ def report_page(
     offset: int = 0,
     *,
     size: int = REPORTS_A_PAGE,
-    looked_at: int = KEPT,
+    limit: int = KEPT,
 ) -> ReportPage:
     """A page of reports, newest first."""
     found: list[ReportHead] = []
     heads = index.heads((lambda name: name == application) if application else (lambda _: True), offset)
-    looked = 0
+    read = 0
     for head in heads:
-        if len(found) == size or looked == looked_at:
-            return ReportPage(tuple(found), offset + looked)
-        looked += 1
+        if len(found) == size or read == limit:
+            return ReportPage(tuple(found), offset + read)
+        read += 1
         if head is None or (host and head.attempt.host != host) or (state_dir and head.attempt.state_dir != state_dir):
             continue
         found.append(head)

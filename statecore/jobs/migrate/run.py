@@ -1,16 +1,8 @@
 """Migration: converts a state directory for another release of Kafka Streams, so that nothing has to be restored.
 
-Phases, and why a kill at any point is harmless::
-
-    look      plan the conversion of every task              nothing is changed; a plan ends here
-    refuse    with all reasons at once                       nothing is changed
-    copy      hard-link SST files, copy the rest             in the application's .statecore, which the next job cleans
-              (statecore.statedir.task_swap)
-    convert   change the copies, sync and verify them, task  the same
-              by task, by the engine's workers
-    swap      whole tasks, by the placement journal          each task is entirely old or new; the next job finishes it
-    verify    plan the live tasks again: nothing remains     tasks of two releases only after a kill in the middle of a
-              to be done                                     swap; running it again resolves that
+It is a directory change (:mod:`statecore.jobs.directory_change`): copies are converted task by task by the engine's
+workers, synced and verified there. Tasks of two releases exist only after a kill in the middle of a swap; running it
+again resolves that.
 
 The whole directory is migrated or none of it: no release opens a directory of two formats. A task that its own release
 would delete is *left* as it is, and will be deleted as before; that is noted, and is no reason to refuse.
@@ -19,24 +11,23 @@ would delete is *left* as it is, and will be deleted as before; that is noted, a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from statecore.conversion import StoreConversion, TaskConversion, plan_conversion
 from statecore.errors import Corrupted, Invalid, NotFound, Reason
-from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
+from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.releases import CHECKPOINT_FILE, RELEASES
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.attempt import Attempt, utc_now
-from statecore.jobs.directory_change import DirectoryChange, declared_in, directory_of
+from statecore.jobs.directory_change import DirectoryChange, declared_in, directory_of, plan_id_of
 from statecore.jobs.engine import Engine, Question, Workers
-from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.failures import translated_errors
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.job import nobody
-from statecore.jobs.migrate.owner_check import of_another
 from statecore.jobs.migrate.report import (
     MIGRATION_SUFFIX,
     MigratedStep,
@@ -48,7 +39,6 @@ from statecore.jobs.migrate.report import (
 from statecore.jobs.migrate.request import MigrateRequest
 from statecore.jobs.migrate.tasks import ConvertTask, convert_tasks
 from statecore.jobs.pipeline.stages import Watch, run_batches
-from statecore.jobs.plan_id import plan_id_of, refuse_another_plan, refuse_in_use
 from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.restore.report import PROCESSES
 from statecore.progress import Progress
@@ -56,7 +46,7 @@ from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, undecided
 from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.journal_replay import Outcome as Placed
 from statecore.statedir.state_directory import StateDirectory
-from statecore.statedir.store_places import guarantee_of, store_places
+from statecore.statedir.store_places import changelog_owner, guarantee_of, store_places
 from statecore.statedir.task_swap import TaskSwap
 from statecore.stores.legacy_offsets import read_offsets
 
@@ -79,7 +69,7 @@ def run_migrate(
     Returns:
         The report.
     """
-    try:
+    with translated_errors(_activity(request)):
         spec = declared_in(request)
         try:
             directory = directory_of(request)
@@ -89,17 +79,39 @@ def run_migrate(
             say(error.what)
             return _no_directory_report(request)
         return _Migration(request, engine, directory, spec, progress, faults, say).run()
-    except FaultInjected:
-        raise
-    except Exception as error:
-        raise as_statecore_error(error, _activity(request)) from error
 
 
-class _Migration(DirectoryChange):
+@dataclass(frozen=True)
+class MigrationPlan:
+    """The conversion of every task."""
+
+    tasks: Sequence[TaskConversion]
+    plan_id: str
+
+    @property
+    def to_convert(self) -> list[TaskConversion]:
+        """Conversions that change something."""
+        return [task for task in self.tasks if not task.is_nothing_to_do]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.to_convert and not any(task.refused for task in self.tasks)
+
+
+@dataclass(frozen=True)
+class _Converted:
+    """Converted tasks: what became of each, where files are kept that were moved away, and seconds of each."""
+
+    outcomes: Mapping[str, Placed]
+    kept: str
+    seconds: Mapping[str, float]
+
+
+class _Migration(DirectoryChange[MigrationPlan, _Converted, MigrateReport]):
     """One attempt of a migration."""
 
     report_suffix = MIGRATION_SUFFIX
-    called = "migration"
+    name = "migration"
 
     def __init__(
         self,
@@ -112,59 +124,31 @@ class _Migration(DirectoryChange):
         say: Callable[[str], None],
     ) -> None:
         super().__init__(request, directory, declared, progress, faults, say, _activity(request))
-        self.request, self.engine = request, engine
+        self.request, self.engine, self.approved = request, engine, request.approved
         self.to = RELEASES[request.to]
 
-    def words(self) -> tuple[str, ...]:
-        """See :class:`DirectoryChange`."""
+    def command(self) -> tuple[str, ...]:
         return "migrate", *self.request.to_words(without=("approved", "request_id"))
 
-    def run(self) -> MigrateReport:
-        """Plan, or migrate under the lock."""
-        if not self.request.apply:
-            refuse_in_use(self.directory)
-            with self.phase("look"):
-                return self._report(Outcome.PLANNED, *self._plan())
-        with self.locked():
-            self.faults.reach("migrate.after-lock")
-            with self.phase("look"):
-                plans, plan_id = self._plan()
-            self._refuse(plans, plan_id)
-            todo = [plan for plan in plans if not plan.is_nothing_to_do]
-            if not todo:
-                report = self._report(Outcome.UNCHANGED, plans, plan_id)
-                if self.has_ended_others():  # this one has finished theirs
-                    self.end(plan_id, report.to_json())
-                return report
-            self.faults.reach("migrate.after-plan")
-            self.begin_changes()
-            with ExitStack() as stack:
-                workers = stack.enter_context(self._engine_for(todo).start("migrate", self.spec))
-                with self.phase("check"):
-                    self.ran_on = workers.check(Question(self.directory.work_path, (), ()))
-                if self.ran_on.master != PROCESSES:
-                    self.say(str(self.ran_on))
-                exchange = stack.enter_context(
-                    TaskSwap(self.directory, self.request.request_id, self.faults, self.progress, keeps=False)
-                )
-                with self.phase("copy"):
-                    work = self._copy(exchange, todo)
-                self.faults.reach("migrate.after-copy")
-                with self.phase("convert"):
-                    seconds = self._convert(workers, work)
-                self.faults.reach("migrate.after-convert")
-                with self.phase("place"):
-                    outcomes = exchange.swap([plan.task for plan in todo])
-                    kept = str(exchange.kept_path) if exchange.kept_path.is_dir() else ""
-            self.faults.reach("migrate.after-placement")
-            with self.phase("verify"):
-                self._verify(outcomes)
-            report = self._report(Outcome.MIGRATED, plans, plan_id, kept=kept, seconds=seconds)
-            self.end(plan_id, report.to_json())
-            return report
+    def inspect(self) -> MigrationPlan:
+        tasks = self._selected_tasks()
+        self.progress.phase("look", len(tasks), "tasks")
+        plans, fingerprints = [], {}
+        for task in tasks:
+            before = fingerprint(self.directory.task_path(task))
+            plans.append(plan := self._plan(task))
+            if not plan.is_nothing_to_do:
+                fingerprints[task] = before
+            self.progress.advance()
+        self.progress.done()
+        content = {
+            "to": self.request.to,
+            "tasks": [asdict(_migrated_task(plan)) for plan in plans],
+            "fingerprints": fingerprints,
+        }
+        return MigrationPlan(plans, plan_id_of(content))
 
-    def _plan(self) -> tuple[list[TaskConversion], str]:
-        """The conversion plan of each task, and the plan id."""
+    def _selected_tasks(self) -> list[str]:
         existing = self.directory.every_task()
         missing = [task for task in self.request.tasks if task not in existing]
         if missing or not (existing or self.request.if_there):
@@ -176,45 +160,35 @@ class _Migration(DirectoryChange):
                 state_dir=str(self.directory.state_dir),
                 tasks=missing,
             )
-        wanted = [task for task in existing if not self.request.tasks or task in self.request.tasks]
-        self.progress.phase("look", len(wanted), "tasks")
-        plans, seen = [], {}
-        for task in wanted:
-            seen[task] = fingerprint(self.directory.task_path(task))
-            plan = plan_conversion(
-                task,
-                self.directory.task_path(task),
-                self.to,
-                application_id=self.request.application_id,
-                spec=self.declared,
-                exactly_once=self._exactly_once(),
-                lose_headers=self.request.lose_headers,
-            )
-            foreign = () if plan.refused else self._foreign_offsets(plan)
-            plans.append(TaskConversion(task, plan.seen, plan.release_to, (), refused=foreign) if foreign else plan)
-            self.progress.advance()
-        self.progress.done()
-        changed = {plan.task: seen[plan.task] for plan in plans if not plan.is_nothing_to_do}
-        content = {
-            "to": self.request.to,
-            "tasks": [asdict(_migrated_task(plan)) for plan in plans],
-            "fingerprints": changed,
-        }
-        return plans, plan_id_of(content)
+        return [task for task in existing if not self.request.tasks or task in self.request.tasks]
+
+    def _plan(self, task: str) -> TaskConversion:
+        plan = plan_conversion(
+            task,
+            self.directory.task_path(task),
+            self.to,
+            application_id=self.request.application_id,
+            spec=self.declared,
+            exactly_once=self._exactly_once(),
+            lose_headers=self.request.lose_headers,
+        )
+        foreign = () if plan.refused else self._foreign_offsets(plan)
+        return TaskConversion(task, plan.seen, plan.release_to, (), refused=foreign) if foreign else plan
 
     def _foreign_offsets(self, plan: TaskConversion) -> tuple[Reason, ...]:
         content = [*read_offsets(self.directory.task_path(plan.task) / CHECKPOINT_FILE)]
         for store in plan.stores:
             content.extend(store.offsets)
         names = {place.store for place in store_places(self.directory)}
-        return of_another(self.request.application_id, names, content, self.declared)
+        return foreign_offsets(self.request.application_id, names, content, self.declared)
 
     def _exactly_once(self) -> bool | None:
         guarantee = guarantee_of(self.declared, self.request.processing_guarantee)
         return None if guarantee is None else guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
 
-    def _refuse(self, plans: Sequence[TaskConversion], plan_id: str) -> None:
-        refused = [(plan.task, why) for plan in plans for why in plan.refused]
+    def refuse(self, plan: MigrationPlan) -> None:
+        """Refuse the directory with the reasons of all tasks."""
+        refused = [(task.task, why) for task in plan.tasks for why in task.refused]
         if refused:
             raise Invalid(
                 f"{self.directory.path} cannot be migrated to {self.to.name}:\n"
@@ -222,84 +196,98 @@ class _Migration(DirectoryChange):
                 code="migration-refused",
                 action="Solve the problem of each line, then run this again; nothing was changed.",
                 state_dir=str(self.directory.state_dir),
-                problems=[problem for plan in plans for problem in _problems(plan)],
+                problems=[problem for task in plan.tasks for problem in _problems(task)],
             )
-        if not all(plan.is_nothing_to_do for plan in plans):
-            refuse_another_plan(self.directory, self.request.approved, plan_id)
 
-    def _copy(self, exchange: TaskSwap, todo: Sequence[TaskConversion]) -> list[ConvertTask]:
-        self.directory.ensure_free_space(sum(plan.needed_bytes for plan in todo))
-        self.progress.phase("copy", len(todo), "tasks")
-        work = []
-        for plan in todo:
-            exchange.keep(plan.task, plan.moved)
-            done = exchange.staging / f"{plan.task}.done"
-            work.append(ConvertTask(plan, str(exchange.copy(plan.task)), str(done)))
+    def change(self, plan: MigrationPlan) -> _Converted:
+        """Convert copies on the engine's workers, and swap them in."""
+        tasks = plan.to_convert
+        with ExitStack() as stack:
+            workers = stack.enter_context(self._engine_for(tasks).start("migrate", self.spec))
+            with self.phase("check"):
+                self.ran_on = workers.check(Question(self.directory.work_path, (), ()))
+            if self.ran_on.master != PROCESSES:
+                self.say(str(self.ran_on))
+            swap = stack.enter_context(
+                TaskSwap(self.directory, self.request.request_id, self.faults, self.progress, keeps=False)
+            )
+            with self.phase("copy"):
+                copies = self._copy(swap, tasks)
+            self.faults.reach("migrate.after-copy")
+            with self.phase("convert"):
+                seconds = self._convert(workers, copies)
+            self.faults.reach("migrate.after-convert")
+            with self.phase("place"):
+                outcomes = swap.swap([task.task for task in tasks])
+                kept = str(swap.kept_path) if swap.kept_path.is_dir() else ""
+        self.faults.reach("migrate.after-placement")
+        return _Converted(outcomes, kept, seconds)
+
+    def verify(self, plan: MigrationPlan, changed: _Converted) -> _Converted:  # noqa: ARG002
+        """Plan the live tasks again: nothing remains to be done."""
+        with self.phase("verify"):
+            wrong = sorted(task for task, outcome in changed.outcomes.items() if outcome is not Placed.PLACED)
+            if not wrong:
+                wrong = [task.task for task in self.inspect().tasks if task.refused or not task.is_nothing_to_do]
+            if wrong:
+                raise Corrupted(
+                    f"{', '.join(wrong)} in {self.directory.path} are not what they were converted to.",
+                    code="migration-unverified",
+                    action="Check the disk, and what else writes there, then run this again to resume it.",
+                    tasks=wrong,
+                )
+        return changed
+
+    def _copy(self, swap: TaskSwap, tasks: Sequence[TaskConversion]) -> list[ConvertTask]:
+        self.directory.ensure_free_space(sum(task.needed_bytes for task in tasks))
+        self.progress.phase("copy", len(tasks), "tasks")
+        copies = []
+        for task in tasks:
+            swap.keep(task.task, task.moved)
+            done = swap.staging / f"{task.task.replace('/', '+')}.done"
+            copies.append(ConvertTask(task, str(swap.copy(task.task)), str(done)))
             self.progress.advance()
         self.progress.done()
-        return work
+        return copies
 
-    def _engine_for(self, todo: Sequence[TaskConversion]) -> Engine:
+    def _engine_for(self, tasks: Sequence[TaskConversion]) -> Engine:
         """The engine; this process alone for little work, because workers take longer to start."""
         if not isinstance(self.engine, ProcessEngine):
             return self.engine
-        if (
-            sum(plan.databases for plan in todo) < _FEW_DATABASES
-            and sum(plan.needed_bytes for plan in todo) < _SMALL_BYTES
-        ):
+        databases, size = sum(task.databases for task in tasks), sum(task.needed_bytes for task in tasks)
+        if databases < _FEW_DATABASES and size < _SMALL_BYTES:
             return InProcessEngine(_PRELOADED)
         return replace(self.engine, preloaded=_PRELOADED)
 
-    def _convert(self, workers: Workers, work: Sequence[ConvertTask]) -> dict[str, float]:
+    def _convert(self, workers: Workers, copies: Sequence[ConvertTask]) -> dict[str, float]:
         """Convert every copy; returns seconds by task."""
-        self.progress.phase("convert", len(work), "tasks")
-        files = [Path(one.done) for one in work]
+        self.progress.phase("convert", len(copies), "tasks")
+        files = [Path(one.done) for one in copies]
         with Watch(lambda: sum(file.exists() for file in files), self.progress) as watch:
-            done = run_batches(workers, [[one] for one in work], convert_tasks, self.doing)
+            done = run_batches(workers, [[one] for one in copies], convert_tasks, self.doing)
         self.progress.advance(len(done) - watch.seen)
         self.progress.done()
-        if len(done) != len(work):
-            raise AssertionError(f"{len(done)} of {len(work)} tasks were answered for")
+        if len(done) != len(copies):
+            raise AssertionError(f"{len(done)} of {len(copies)} tasks were answered for")
         return {one.task: one.seconds for one in done}
 
-    def _verify(self, outcomes: Mapping[str, Placed]) -> None:
-        left = sorted(task for task, outcome in outcomes.items() if outcome is not Placed.PLACED)
-        if not left:
-            plans, _ = self._plan()
-            left = [plan.task for plan in plans if plan.refused or not plan.is_nothing_to_do]
-        if left:
-            raise Corrupted(
-                f"{', '.join(left)} in {self.directory.path} are not what they were converted to.",
-                code="migration-unverified",
-                action="Check the disk, and what else writes there, then run this again to resume it.",
-                tasks=left,
-            )
-
-    def _report(
-        self,
-        outcome: Outcome,
-        plans: Sequence[TaskConversion],
-        plan_id: str,
-        *,
-        kept: str = "",
-        seconds: Mapping[str, float] | None = None,
-    ) -> MigrateReport:
-        tasks = tuple(replace(_migrated_task(plan), seconds=(seconds or {}).get(plan.task, 0.0)) for plan in plans)
-        if outcome is Outcome.PLANNED and any(task.refused for task in tasks):
-            outcome = Outcome.REFUSED
-        elif outcome is Outcome.PLANNED and not any(task.is_changed for task in tasks):
-            outcome = Outcome.UNCHANGED
+    def report(self, plan: MigrationPlan, changed: _Converted | None) -> MigrateReport:
+        outcome = Outcome.MIGRATED
+        if changed is None:
+            outcome = Outcome.UNCHANGED if plan.is_empty else Outcome.PLANNED
+            outcome = Outcome.REFUSED if any(task.refused for task in plan.tasks) else outcome
+        seconds: Mapping[str, float] = {} if changed is None else changed.seconds
         return MigrateReport(
             **asdict(self.attempt),
             finished=utc_now(),
             to=self.to.name,
             outcome=outcome,
-            plan_id=plan_id,
-            kept=kept,
+            plan_id=plan.plan_id,
+            kept="" if changed is None else changed.kept,
             seconds=time.monotonic() - self.began,
             phases=dict(self.phases),
             ran_on=self.ran_on,
-            tasks=tasks,
+            tasks=tuple(replace(_migrated_task(task), seconds=seconds.get(task.task, 0.0)) for task in plan.tasks),
             notes=self._notes(),
         )
 
@@ -357,3 +345,33 @@ def _by_name(offsets: Mapping[TopicPartition, int]) -> dict[str, int]:
 
 def _activity(request: MigrateRequest) -> str:
     return f"{request.state_dir} was migrated to Kafka Streams {request.to}"
+
+
+def foreign_offsets(
+    application_id: str,
+    stores: Iterable[str],
+    offsets: Iterable[TopicPartition],
+    spec: ApplicationSpec | None,
+) -> tuple[Reason, ...]:
+    """Reasons why a task's directory belongs to another application: its offsets are of that one's changelogs.
+
+    Under the wrong name those offsets would not be found: Kafka Streams drops them, and restores its own changelogs
+    over the rows of the other application.
+    """
+    known = (*spec.stores, *spec.global_stores) if spec is not None else ()
+    declared = {store.changelog for store in known}
+    names = {*stores, *(store.name for store in known)}
+    found: dict[str, str] = {}
+    for topic in sorted({partition.topic for partition in offsets} - declared):
+        if other := changelog_owner(topic, application_id, names):
+            found.setdefault(other[0], topic)
+    return tuple(
+        Reason(
+            f"it has offsets of {topic}: this is the state of {owner}, not of {application_id}. Give the id of the "
+            "owning application; or declare the stores in a spec, if that is their changelog.",
+            "task-directory-foreign",
+            topic=topic,
+            application_id=owner,
+        )
+        for owner, topic in sorted(found.items())
+    )

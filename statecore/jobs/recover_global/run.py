@@ -16,6 +16,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from statecore.doctor.diagnosis import Diagnosis, InspectedDirectory
 from statecore.doctor.finding_catalog import Repair, Severity
@@ -23,15 +24,15 @@ from statecore.doctor.findings import Finding
 from statecore.doctor.global_store_outcome import NextStart, Start, next_starts
 from statecore.doctor.repair_plan import RepairPlan, plan_repairs
 from statecore.errors import Invalid, NotFound
-from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
+from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.releases import CURRENT, GLOBAL, PLAIN_PARENT
 from statecore.jobs.directory_change import directory_of
 from statecore.jobs.engine import Engine
-from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.failures import translated_errors
 from statecore.jobs.job import nobody
 from statecore.jobs.recover_global.request import RecoverGlobalRequest
 from statecore.jobs.repair.report import Outcome, RepairReport
-from statecore.jobs.repair.run import DirectoryRepair
+from statecore.jobs.repair.run import DirectoryRepair, PlannedRepair
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.spec.reader import load_spec
@@ -54,16 +55,12 @@ def run_recover_global(
     Returns:
         What the next start would do with each global store, what was done, and what remains.
     """
-    try:
+    with translated_errors(f"global stores in {request.state_dir} were recovered"):
         spec = load_spec(Path(request.spec_path))
         if request.application_id is not None:
             check_application(spec, request.application_id)
         stores = _selected_stores(spec, request)
         return _Recovery(request, engine, spec, stores, progress, faults, say).run()
-    except FaultInjected:
-        raise
-    except Exception as error:
-        raise as_statecore_error(error, f"global stores in {request.state_dir} were recovered") from error
 
 
 def _selected_stores(spec: ApplicationSpec, request: RecoverGlobalRequest) -> tuple[StoreSpec, ...]:
@@ -84,7 +81,7 @@ def _selected_stores(spec: ApplicationSpec, request: RecoverGlobalRequest) -> tu
 class _Recovery(DirectoryRepair):
     """One attempt of a recovery."""
 
-    called = "recovery of global stores"
+    name = "recovery of global stores"
 
     def __init__(
         self,
@@ -100,33 +97,29 @@ class _Recovery(DirectoryRepair):
         super().__init__(repair, engine, directory_of(repair), spec, progress, faults, say)
         self.recovery_request, self.spec, self.stores = request, spec, stores
 
-    def words(self) -> tuple[str, ...]:
-        """See :class:`statecore.jobs.directory_change.DirectoryChange`."""
+    def command(self) -> tuple[str, ...]:
         return "recover-global", *self.recovery_request.to_words(without=("approved", "request_id"))
 
-    def run(self) -> RepairReport:
-        """Recover, or plan; with errors that have no repair the outcome is never "unchanged"."""
-        report = super().run()
+    def report(self, plan: PlannedRepair, changed: Any) -> RepairReport:
+        """See :class:`DirectoryRepair`; with errors that have no repair the outcome is never "unchanged"."""
+        report = super().report(plan, changed)
         if report.outcome is Outcome.UNCHANGED and report.exit_code >= Severity.ERROR.exit_code:
-            return replace(report, outcome=Outcome.NOT_MENDED)
+            return replace(report, outcome=Outcome.NOT_REPAIRED)
         return report
 
-    def _examined(self) -> tuple[Diagnosis, RepairPlan]:
+    def diagnose(self) -> Diagnosis:
+        """Diagnose the global stores; those that do not exist yet have no findings."""
         self._refuse_files()
-        there = {found.store for found in self.directory.stores(GLOBAL)}
-        if GLOBAL in self.directory.every_task():
-            named = tuple(name for name in self.recovery_request.stores if name in there)
-            # A missing store shows only in the files of the task.
-            self.request = replace(
-                self.request, stores=named if len(named) == len(self.recovery_request.stores) else ()
-            )
-            found, _ = super()._examined()
-            found = replace(found, findings=tuple(map(_repairable, found.findings)))
-            return found, self.planned(found)
-        nothing = InspectedDirectory(0, 0, 0, 0, scanned=False, brokers=False, declared=True)
-        guarantee = self.spec.processing_guarantee
-        found = Diagnosis(self.spec.application_id, self.directory.path, None, guarantee, CURRENT.name, (), nothing)
-        return found, self.planned(found)
+        if GLOBAL not in self.directory.every_task():
+            nothing = InspectedDirectory(0, 0, 0, 0, scanned=False, brokers=False, declared=True)
+            guarantee = self.spec.processing_guarantee
+            return Diagnosis(self.spec.application_id, self.directory.path, None, guarantee, CURRENT.name, (), nothing)
+        existing = {found.store for found in self.directory.stores(GLOBAL)}
+        selected = self.recovery_request.stores
+        # A missing store shows only in the files of the task.
+        self.request = replace(self.request, stores=selected if existing.issuperset(selected) else ())
+        found = super().diagnose()
+        return replace(found, findings=tuple(map(_repairable, found.findings)))
 
     def _refuse_files(self) -> None:
         """Refuse a file in the place of a store's directory. Raises ``Invalid``."""
@@ -143,19 +136,19 @@ class _Recovery(DirectoryRepair):
                         path=str(path),
                     )
 
-    def planned(self, found: Diagnosis) -> RepairPlan:
+    def plan_repairs(self, found: Diagnosis) -> RepairPlan:
         """Repairs of the selected global stores."""
-        meant = {"", *(one.name for one in self.stores)}
-        return plan_repairs([one for one in found.findings if one.store in meant], found.stores)
+        selected = {"", *(one.name for one in self.stores)}
+        return plan_repairs([one for one in found.findings if one.store in selected], found.stores)
 
     def next_starts(self, found: Diagnosis) -> tuple[NextStart, ...]:
         """What the next start would do with each selected store."""
-        there = {view.store for view in found.stores} | {one.store for one in found.findings}
-        of_those = next_starts([one.name for one in self.stores if one.name in there], found.findings)
-        absent = [NextStart(one.name, Start.RECOVERS, (_ABSENT,)) for one in self.stores if one.name not in there]
-        return (*of_those, *absent)
+        known = {view.store for view in found.stores} | {one.store for one in found.findings}
+        existing = next_starts([one.name for one in self.stores if one.name in known], found.findings)
+        absent = [NextStart(one.name, Start.RECOVERS, (_ABSENT,)) for one in self.stores if one.name not in known]
+        return (*existing, *absent)
 
-    def check(self, found: Diagnosis, plan: RepairPlan) -> None:
+    def check(self, found: Diagnosis, actions: RepairPlan) -> None:
         """Refuse what a recovery cannot do."""
         gone = [one for one in found.findings if one.code == "topic-missing"]
         if gone:
@@ -170,7 +163,7 @@ class _Recovery(DirectoryRepair):
                 stores=sorted({one.store for one in gone}),
                 topics=topics,
             )
-        rebuilt = {store for one in plan.rebuilds for store in one.stores}
+        rebuilt = {store for one in actions.rebuilds for store in one.stores}
         of_application = [one.name for one in self.stores if one.name in rebuilt and one.is_filled_by_processor]
         if of_application:
             names = ", ".join(of_application)

@@ -1,12 +1,7 @@
 """Repair: fixes the findings of a state directory and verifies the result.
 
-Phases, and why a kill at any point is harmless::
-
-    look      findings and their repairs                     nothing is changed; a plan ends here
-    mend      change copies of task directories              in .statecore, which the next job cleans
-    swap      whole tasks, by the placement journal          each task is entirely old or new; the next job finishes it
-    rebuild   damaged stores, by separate restores           as a restore; a retry continues with what was read
-    verify    diagnose again: report what remains            under the same lock as the first diagnosis
+It is a directory change (:mod:`statecore.jobs.directory_change`) whose last step rebuilds damaged stores, by separate
+restores: a retry continues with what they have read. It verifies by a second diagnosis, which says what remains.
 
 Each step improves the directory, so an interrupted repair is simply run again and repairs only what is still wrong; the
 approval remains valid (:mod:`statecore.jobs.repair.resume`). Everything that a copy or a restore replaces is kept for a
@@ -17,9 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from statecore.doctor.checks.context import CheckContext
@@ -30,16 +25,13 @@ from statecore.doctor.global_store_outcome import NextStart
 from statecore.doctor.repair_actions import cannot_be_repaired, repair
 from statecore.doctor.repair_plan import Rebuild, RepairPlan, plan_repairs, without_older
 from statecore.errors import Corrupted, Invalid, Retryable
-from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
+from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.diagnose.run import brokers_of, diagnosis
-from statecore.jobs.directory_change import DirectoryChange, declared_in, directory_of
+from statecore.jobs.directory_change import DirectoryChange, declared_in, directory_of, plan_id_of, refuse_in_use
 from statecore.jobs.engine import Engine
-from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.history.directory_changes import unfinished_changes
+from statecore.jobs.failures import translated_errors
 from statecore.jobs.job import nobody
-from statecore.jobs.plan_id import plan_id_of, refuse_another_plan, refuse_in_use
-from statecore.jobs.repair.leftovers import discard_placed, discard_rebuilds
 from statecore.jobs.repair.report import (
     REPAIR_SUFFIX,
     Outcome,
@@ -48,12 +40,12 @@ from statecore.jobs.repair.report import (
     RepairReport,
 )
 from statecore.jobs.repair.request import RepairRequest
-from statecore.jobs.repair.resume import approved_marker, marker_of
+from statecore.jobs.repair.resume import approved_record, discard_placed, discard_rebuilds, plan_record
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import CHEAPEST, NOTHING, RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.progress import Progress
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
+from statecore.spec.model import ApplicationSpec
 from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.journal_replay import Outcome as Placed
 from statecore.statedir.state_directory import StateDirectory
@@ -76,20 +68,61 @@ def run_repair(
     Returns:
         The findings, what was done, and what remains.
     """
-    try:
+    with translated_errors(_activity(request)):
         spec = declared_in(request)
         return DirectoryRepair(request, engine, directory_of(request), spec, progress, faults, say).run()
-    except FaultInjected:
-        raise
-    except Exception as error:
-        raise as_statecore_error(error, _activity(request)) from error
 
 
-class DirectoryRepair(DirectoryChange):
-    """One attempt of a repair; subclasses restrict the plan (:meth:`planned`)."""
+@dataclass(frozen=True)
+class PlannedRepair:
+    """The repairs of the findings in a directory.
+
+    Attributes:
+        diagnosis: the findings.
+        actions: what is done to copies of tasks, and which stores are rebuilt.
+        fingerprints: of the task directories, by task.
+        repaired: the tasks as part of the report.
+        rebuilt: the rebuilds as part of the report.
+    """
+
+    diagnosis: Diagnosis
+    actions: RepairPlan
+    fingerprints: Mapping[str, str]
+    repaired: tuple[RepairedTask, ...]
+    rebuilt: tuple[RebuiltStores, ...]
+
+    @property
+    def plan_id(self) -> str:
+        rebuilt = [{**vars(one), "doubts": ()} for one in self.rebuilt]  # doubts name log ends, which may grow
+        return plan_id_of(
+            {"mended": [*map(vars, self.repaired)], "rebuilt": rebuilt, "fingerprints": self.fingerprints}
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        return self.actions.is_nothing_to_do
+
+    @property
+    def doubts(self) -> list[str]:
+        """Why a person has to approve the plan."""
+        return [doubt for one in self.rebuilt for doubt in one.doubts]
+
+
+@dataclass(frozen=True)
+class _Repaired:
+    """Where replaced tasks are kept, rebuilt stores, and the findings afterwards."""
+
+    kept: str
+    rebuilt: tuple[RebuiltStores, ...]
+    remaining: tuple[Finding, ...] = ()
+    is_complete: bool = True
+
+
+class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
+    """One attempt of a repair; subclasses restrict the plan (:meth:`plan_repairs`)."""
 
     report_suffix = REPAIR_SUFFIX
-    called = "repair"
+    name = "repair"
 
     def __init__(
         self,
@@ -102,85 +135,130 @@ class DirectoryRepair(DirectoryChange):
         say: Callable[[str], None],
     ) -> None:
         super().__init__(request, directory, declared, progress, faults, say, _activity(request))
-        self.request, self.engine = request, engine
+        self.request, self.engine, self.approved = request, engine, request.approved
+        self._resumed: Mapping[str, Any] | None = None
 
-    def words(self) -> tuple[str, ...]:
+    def command(self) -> tuple[str, ...]:
         """See :class:`DirectoryChange`; the greatest age has its own option name."""
         age = self.request.cleanup_max_age_ms
         options = self.request.to_words(without=("approved", "request_id", "cleanup_max_age_ms"))
         return "doctor", "--repair", *options, *(() if age is None else ("--cleanup-max-age", f"{age}ms"))
 
-    def run(self) -> RepairReport:
-        """Plan, or repair under the lock."""
+    def refuse_in_use(self) -> None:
         refuse_in_use(self.directory, "statecore doctor can diagnose it while it runs.")
-        if not self.request.apply:
-            return self._run()
-        tries = unfinished_changes(self.directory.work_path)
-        self.keeps_word = any(
-            (one.job, one.attempt.request_id) == (self.called, self.request.request_id) for one in tries
-        )
-        with self.locked():
-            self.faults.reach("repair.after-lock")
-            discard_placed(self.directory.work_path)
-            discard_rebuilds(self.directory.work_path, self.called, keep=self.request.request_id)
-            return self._run()
 
-    def _run(self) -> RepairReport:
-        with self.phase("look"):
-            seen = self._fingerprints()
-            found, plan = self._examined()
-        self.check(found, plan)
-        mended = tuple(
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """See :class:`DirectoryChange`; also deletes what killed attempts have staged."""
+        self.refuse_in_use()
+        self.keeps_attempt_file = any(one.attempt.request_id == self.request.request_id for one in self.attempts())
+        with super().locked():
+            discard_placed(self.directory.work_path)
+            discard_rebuilds(self.directory.work_path, self.name, keep=self.request.request_id)
+            yield
+
+    def inspect(self) -> PlannedRepair:
+        """Diagnose the directory, and plan its repairs."""
+        fingerprints = self._fingerprints()
+        found = self.diagnose()
+        actions = self.plan_repairs(found)
+        self.check(found, actions)
+        repaired = tuple(
             RepairedTask(task, tuple(map(str, of)), tuple(dict.fromkeys(code for one in of for code in one.codes)))
-            for task, of in plan.mendings.items()
+            for task, of in actions.mendings.items()
         )
-        rebuilt = self._planned_rebuilds(plan, found)
-        of_rebuilds = [{**vars(one), "doubts": ()} for one in rebuilt]  # doubts name log ends, which may grow
-        plan_id = plan_id_of({"mended": [*map(vars, mended)], "rebuilt": of_rebuilds, "fingerprints": seen})
-        planned = self._report(Outcome.PLANNED, plan_id, found, plan.left, mended, rebuilt)
-        if lacking := cannot_be_repaired(self.directory, plan.mendings):
-            planned = replace(planned, notes=(f"This user cannot apply the plan: {lacking}.", *planned.notes))
-        if plan.is_nothing_to_do:
-            unchanged = replace(planned, outcome=Outcome.UNCHANGED)
-            if self.request.apply and self.has_ended_others():  # this one has finished theirs
-                self.end(plan_id, unchanged.to_json())
-            return unchanged
-        if not self.request.apply:
-            return planned
-        marker = marker_of(plan_id, mended, rebuilt)
-        approved = approved_marker(self.directory.work_path, self.called, self.request.approved, marker)
-        self._refuse(plan, plan_id, [doubt for one in rebuilt for doubt in one.doubts], goes_on=approved is not None)
-        self.faults.reach("repair.after-plan")
-        self.begin_changes(approved or marker)
-        self.keeps_word = True  # also after a failure: the next attempt resumes what was approved
-        kept = self._repair_copies(plan, seen, found.guarantee) if plan.mendings else ""
+        return PlannedRepair(found, actions, fingerprints, repaired, self._planned_rebuilds(actions, found))
+
+    def refuse(self, plan: PlannedRepair) -> None:
+        """Refuse doubtful rebuilds that nobody has approved, and repairs that this user may not do."""
+        if plan.doubts and not self.approved:
+            raise Invalid(
+                f"Stores in {self.directory.path} may have been made from other logs than they would be rebuilt from. "
+                + " ".join(plan.doubts[:_SHOWN]),
+                code="rebuild-source-unverified",
+                action="Make sure that these are the brokers and topics of this application, and not others of the "
+                f"same names; then approve this plan: --approved {plan.plan_id}. Nothing was changed.",
+                state_dir=str(self.directory.state_dir),
+                plan_id=plan.plan_id,
+                doubts=plan.doubts,
+            )
+        if lacking := cannot_be_repaired(self.directory, plan.actions.mendings):
+            raise self._without_permission(lacking)
+
+    def resumes(self, plan: PlannedRepair) -> bool:
+        rest = plan_record(plan.plan_id, plan.repaired, plan.rebuilt)
+        self._resumed = approved_record(self.attempts(), self.approved, rest)
+        return self._resumed is not None
+
+    def record(self, plan: PlannedRepair) -> Mapping[str, object]:
+        self.keeps_attempt_file = True  # also after a failure: the next attempt resumes what was approved
+        return self._resumed or plan_record(plan.plan_id, plan.repaired, plan.rebuilt)
+
+    def change(self, plan: PlannedRepair) -> _Repaired:
+        """Repair copies of tasks and swap them in, then rebuild stores."""
+        kept = self._repair_copies(plan) if plan.actions.mendings else ""
         self.faults.reach("repair.after-mending")
         with self.phase("rebuild"):
-            done = tuple(self._rebuild(one, planned) for one, planned in zip(plan.rebuilds, rebuilt, strict=True))
-        discard_rebuilds(self.directory.work_path, self.called)
-        with self.phase("verify"):
-            after, left = self._examined()
-        self._check_repaired(plan, after)
-        worse = tuple(one for one in without_older(after.findings, after.stores) if one.severity is not Severity.NOTE)
-        report = self._report(Outcome.REPAIRED, plan_id, found, worse, mended, done, kept=kept)
-        if not left.is_nothing_to_do:
-            report = replace(
-                report, notes=("The remaining findings can be repaired too: run this again.", *report.notes)
+            rebuilt = tuple(
+                self._rebuild(one, planned) for one, planned in zip(plan.actions.rebuilds, plan.rebuilt, strict=True)
             )
-        self.end(plan_id, report.to_json())
-        return report
+        discard_rebuilds(self.directory.work_path, self.name)
+        return _Repaired(kept, rebuilt)
+
+    def verify(self, plan: PlannedRepair, changed: _Repaired) -> _Repaired:
+        """Diagnose again; repaired findings have to be gone, else repeated repairs would never end."""
+        with self.phase("verify"):
+            after = self.diagnose()
+            actions = self.plan_repairs(after)
+        repaired = {
+            (one.task, one.store, code) for of in plan.actions.mendings.values() for one in of for code in one.codes
+        }
+        again = [
+            one
+            for one in after.findings
+            if one.severity is not Severity.NOTE
+            and ((one.task, one.store, one.code) in repaired or (one.task, "", one.code) in repaired)
+        ]
+        if again:
+            raise Corrupted(
+                f"A repaired finding in {self.directory.path} is still there: {again[0].task}: {again[0].what}",
+                code="repair-ineffective",
+                action="Report it; the replaced tasks are kept in .statecore/replaced for a week.",
+                state_dir=str(self.directory.state_dir),
+                task=again[0].task,
+                finding=again[0].code,
+            )
+        worse = tuple(one for one in without_older(after.findings, after.stores) if one.severity is not Severity.NOTE)
+        return replace(changed, remaining=worse, is_complete=actions.is_nothing_to_do)
+
+    def diagnose(self) -> Diagnosis:
+        """Diagnose the directory."""
+        brokers = brokers_of(self.request, self.declared, self.progress, patient=False)
+        return diagnosis(
+            self.request, self.directory, self.declared, brokers, self.progress, is_locked=self.request.apply
+        )
+
+    def plan_repairs(self, found: Diagnosis) -> RepairPlan:
+        """Repairs of the findings."""
+        return plan_repairs(found.findings, found.stores, rebuilds=self.declared is not None)
+
+    def check(self, found: Diagnosis, actions: RepairPlan) -> None:
+        """Refuse what must not be done before a plan is shown; a subclass hook."""
+
+    def next_starts(self, found: Diagnosis) -> tuple[NextStart, ...]:  # noqa: ARG002
+        """What the next start would do with stores, if the report includes it."""
+        return ()
 
     def _tasks(self) -> list[str]:
-        wanted = self.request.tasks
-        return [task for task in self.directory.every_task() if not wanted or task in wanted]
+        return [task for task in self.directory.every_task() if not self.request.tasks or task in self.request.tasks]
 
-    def _planned_rebuilds(self, plan: RepairPlan, found: Diagnosis) -> tuple[RebuiltStores, ...]:
+    def _planned_rebuilds(self, actions: RepairPlan, found: Diagnosis) -> tuple[RebuiltStores, ...]:
         """Planned rebuilds with their sources and doubts."""
         logs: Mapping[Rebuild, tuple[str, ...]] = {}
         if self.declared is not None and not self.request.offline:
             from statecore.jobs.repair.rebuild_logs import doubts_about, logs_of
 
-            logs = logs_of(self.declared, plan.rebuilds)
+            logs = logs_of(self.declared, actions.rebuilds)
         sources = self._sources()
         return tuple(
             RebuiltStores(
@@ -191,44 +269,25 @@ class DirectoryRepair(DirectoryChange):
                 logs=logs.get(one, ()),
                 doubts=doubts_about(one, logs[one], found.findings) if one in logs else (),
             )
-            for one in plan.rebuilds
+            for one in actions.rebuilds
         )
 
     def _fingerprints(self) -> dict[str, str]:
-        seen = {}
+        found = {}
         for task in self._tasks():
             try:
-                seen[task] = fingerprint(self.directory.task_path(task))
+                found[task] = fingerprint(self.directory.task_path(task))
             except PermissionError as error:
-                raise self._without_rights(cannot_be_repaired(self.directory, [task])) from error
-        return seen
+                raise self._without_permission(cannot_be_repaired(self.directory, [task])) from error
+        return found
 
-    def _without_rights(self, lacking: str) -> Invalid:
+    def _without_permission(self, lacking: str) -> Invalid:
         return Invalid(
             f"In {self.directory.path} {lacking}.",
             code="permission-denied",
             action="Run this as root, or as a user that may; nothing was changed.",
             state_dir=str(self.directory.state_dir),
         )
-
-    def _examined(self) -> tuple[Diagnosis, RepairPlan]:
-        """Diagnose the directory and plan its repairs."""
-        brokers = brokers_of(self.request, self.declared, self.progress, patient=False)
-        found = diagnosis(
-            self.request, self.directory, self.declared, brokers, self.progress, is_locked=self.request.apply
-        )
-        return found, self.planned(found)
-
-    def planned(self, found: Diagnosis) -> RepairPlan:
-        """Repairs of the findings."""
-        return plan_repairs(found.findings, found.stores, rebuilds=self.declared is not None)
-
-    def check(self, found: Diagnosis, plan: RepairPlan) -> None:
-        """Refuse what must not be done before a plan is shown; a subclass hook."""
-
-    def next_starts(self, found: Diagnosis) -> tuple[NextStart, ...]:  # noqa: ARG002
-        """What the next start would do with stores, if the report includes it."""
-        return ()
 
     def _sources(self) -> str:
         """Description of what stores are rebuilt from."""
@@ -237,52 +296,35 @@ class DirectoryRepair(DirectoryChange):
         brokers = f"the brokers at {self.declared.bootstrap_servers}"
         return f"{brokers} or a snapshot in {self.request.repository}" if self.request.repository else brokers
 
-    def _left(self, finding: Finding) -> dict[str, Any]:
+    def _remaining(self, finding: Finding) -> dict[str, Any]:
         """A remaining finding, with how to have it repaired."""
         document = finding.to_json()
         if finding.repair is Repair.REBUILD and self.declared is None:
             document["remedy"] += f" {_GIVE_SPEC}"
         return document
 
-    def _refuse(self, plan: RepairPlan, plan_id: str, doubts: Sequence[str], *, goes_on: bool) -> None:
-        if not goes_on:
-            refuse_another_plan(self.directory, self.request.approved, plan_id)
-        if doubts and not self.request.approved:
-            raise Invalid(
-                f"Stores in {self.directory.path} may have been made from other logs than they would be rebuilt from. "
-                + " ".join(doubts[:_SHOWN]),
-                code="rebuild-source-unverified",
-                action="Make sure that these are the brokers and topics of this application, and not others of the "
-                f"same names; then approve this plan: --approved {plan_id}. Nothing was changed.",
-                state_dir=str(self.directory.state_dir),
-                plan_id=plan_id,
-                doubts=[*doubts],
-            )
-        if lacking := cannot_be_repaired(self.directory, plan.mendings):
-            raise self._without_rights(lacking)
-
-    def _repair_copies(self, plan: RepairPlan, seen: dict[str, str], guarantee: ProcessingGuarantee | None) -> str:
+    def _repair_copies(self, plan: PlannedRepair) -> str:
         """Repair copies of the tasks and swap them in; returns where the old ones are kept."""
-        how = CheckContext(self.request.application_id, guarantee, spec=self.declared)
+        actions = plan.actions.mendings
+        how = CheckContext(self.request.application_id, plan.diagnosis.guarantee, spec=self.declared)
         with ExitStack() as stack, self.phase("mend"):
-            for task in plan.mendings:
-                if fingerprint(self.directory.task_path(task)) != seen[task]:
+            for task in actions:
+                if fingerprint(self.directory.task_path(task)) != plan.fingerprints[task]:
                     raise Retryable(
                         f"The directory of {task} in {self.directory.path} has changed since it was inspected.",
                         code="task-directory-changed",
                         action="Run this again; nothing was changed.",
                         task=task,
                     )
-            exchange = stack.enter_context(
+            swap = stack.enter_context(
                 TaskSwap(self.directory, self.request.request_id, self.faults, self.progress, keeps=True)
             )
-            self.progress.phase("mend", len(plan.mendings), "tasks")
-            for task, of in plan.mendings.items():
-                repair(exchange.copy(task), of, how, self.directory)
+            self.progress.phase("mend", len(actions), "tasks")
+            for task, of in actions.items():
+                repair(swap.copy(task), of, how, self.directory)
                 self.progress.advance()
             self.progress.done()
-            outcomes = exchange.swap(plan.mendings)
-            failed = sorted(task for task, outcome in outcomes.items() if outcome is not Placed.PLACED)
+            failed = sorted(task for task, outcome in swap.swap(actions).items() if outcome is not Placed.PLACED)
             if failed:
                 raise Corrupted(
                     f"{', '.join(failed)} in {self.directory.path} are not what they were repaired to.",
@@ -290,7 +332,7 @@ class DirectoryRepair(DirectoryChange):
                     action="Check the disk, and what else writes there, then run this again.",
                     tasks=failed,
                 )
-            return str(exchange.kept_path)
+            return str(swap.kept_path)
 
     def _rebuild(self, one: Rebuild, planned: RebuiltStores) -> RebuiltStores:
         """Rebuild stores of some tasks by a restore that replaces them."""
@@ -318,61 +360,43 @@ class DirectoryRepair(DirectoryChange):
         parents = tuple(sorted({store.parent for store in report.stores} - {""}))
         return replace(planned, rows=rows, parents=parents, kept=kept, seconds=report.seconds)
 
-    def _check_repaired(self, plan: RepairPlan, after: Diagnosis) -> None:
-        """Check that repaired findings are gone; otherwise repeated repairs would never end."""
-        mended = {(one.task, one.store, code) for of in plan.mendings.values() for one in of for code in one.codes}
-        again = [
-            one
-            for one in after.findings
-            if one.severity is not Severity.NOTE
-            and ((one.task, one.store, one.code) in mended or (one.task, "", one.code) in mended)
-        ]
-        if again:
-            raise Corrupted(
-                f"A repaired finding in {self.directory.path} is still there: {again[0].task}: {again[0].what}",
-                code="repair-ineffective",
-                action="Report it; the replaced tasks are kept in .statecore/replaced for a week.",
-                state_dir=str(self.directory.state_dir),
-                task=again[0].task,
-                finding=again[0].code,
-            )
+    def _kept_before(self, ours: Collection[str]) -> list[str]:
+        """Directories kept by other jobs, or by a killed attempt of this one."""
+        return [str(path) for path in replaced_in(self.directory) if str(path) not in ours]
 
-    def _kept_before(self, ours: Collection[str]) -> tuple[str, ...]:
-        """A note on directories kept by other jobs, or by a killed attempt of this one."""
-        others = [str(path) for path in replaced_in(self.directory) if str(path) not in ours]
-        return (
-            (f"Directories replaced by earlier jobs are kept for a week, too: {', '.join(others)}",) if others else ()
+    def report(self, plan: PlannedRepair, changed: _Repaired | None) -> RepairReport:
+        outcome, kept, rebuilt, notes = (
+            Outcome.REPAIRED,
+            "",
+            plan.rebuilt,
+            [f"Not checked with the brokers: {one}" for one in plan.diagnosis.undecided],
         )
-
-    def _report(
-        self,
-        outcome: Outcome,
-        plan_id: str,
-        found: Diagnosis,
-        left: Sequence[Finding],
-        mended: tuple[RepairedTask, ...],
-        rebuilt: tuple[RebuiltStores, ...],
-        *,
-        kept: str = "",
-    ) -> RepairReport:
+        remaining: Sequence[Finding] = plan.actions.left
+        if changed is not None:
+            kept, rebuilt, remaining = changed.kept, changed.rebuilt, changed.remaining
+            if not changed.is_complete:
+                notes.insert(0, "The remaining findings can be repaired too: run this again.")
+        else:
+            outcome = Outcome.UNCHANGED if plan.is_empty else Outcome.PLANNED
+            if lacking := cannot_be_repaired(self.directory, plan.actions.mendings):
+                notes.insert(0, f"This user cannot apply the plan: {lacking}.")
+        if others := self._kept_before({kept, *(one.kept for one in rebuilt)}):
+            notes.append(f"Directories replaced by earlier jobs are kept for a week, too: {', '.join(others)}")
         return RepairReport(
             **asdict(self.attempt),
             finished=utc_now(),
             outcome=outcome,
-            plan_id=plan_id,
-            exit_code=max((one.severity.exit_code for one in left), default=0),
+            plan_id=plan.plan_id,
+            exit_code=max((one.severity.exit_code for one in remaining), default=0),
             kept=kept,
             seconds=time.monotonic() - self.began,
             phases=dict(self.phases),
-            mended=mended,
+            repaired=plan.repaired,
             rebuilt=rebuilt,
-            notes=(
-                *(f"Not checked with the brokers: {one}" for one in found.undecided),
-                *self._kept_before({kept, *(one.kept for one in rebuilt)}),
-            ),
-            found=tuple(one.to_json() for one in found.findings),
-            left=tuple(map(self._left, left)),
-            next_starts=self.next_starts(found),
+            notes=tuple(notes),
+            found=tuple(one.to_json() for one in plan.diagnosis.findings),
+            remaining=tuple(map(self._remaining, remaining)),
+            next_starts=self.next_starts(plan.diagnosis),
         )
 
 

@@ -37,10 +37,10 @@ def copy_at(warm_dir: Path, application_id: str) -> StateDirectory:
 
 
 @contextmanager
-def closed(warm: StateDirectory) -> Iterator[None]:
+def closed(standby: StateDirectory) -> Iterator[None]:
     """Lock the standby copy during the promotion."""
     try:
-        lock = warm.lock()
+        lock = standby.lock()
     except Fenced as error:
         raise error.restated(
             error.what,
@@ -68,16 +68,16 @@ def state_dir_in_doubt(live: StateDirectory) -> str:
     )
 
 
-def refuse_one_directory(warm: StateDirectory, live: StateDirectory) -> None:
+def refuse_one_directory(standby: StateDirectory, live: StateDirectory) -> None:
     """Refuse identical or nested directories. Raises ``Invalid``."""
-    if _same(warm.path, live.path):
+    if _same(standby.path, live.path):
         raise Invalid(
-            f"{warm.path} is the directory of the application itself, not a separate copy.",
+            f"{standby.path} is the directory of the application itself, not a separate copy.",
             code="directories-identical",
             action="Name the state directory of statecore standby with --from, and the application's with --state-dir.",
             state_dir=str(live.state_dir),
         )
-    for inner, outer in ((warm, live), (live, warm)):
+    for inner, outer in ((standby, live), (live, standby)):
         if any(_same(parent, outer.path) for parent in inner.path.resolve().parents):
             raise Invalid(
                 f"{inner.path} is inside {outer.path}: Kafka Streams or the standby would delete it with that.",
@@ -87,11 +87,11 @@ def refuse_one_directory(warm: StateDirectory, live: StateDirectory) -> None:
             )
 
 
-def refuse_swapped(warm: StateDirectory, live: StateDirectory) -> None:
+def refuse_swapped(standby: StateDirectory, live: StateDirectory) -> None:
     """Refuse directories of which only the application's was used by a standby. Raises ``Invalid``."""
-    if _was_followed(live) and not _was_followed(warm):
+    if _was_followed(live) and not _was_followed(standby):
         raise Invalid(
-            f"{live.path} was used by statecore standby, and {warm.path} was not: the two are swapped.",
+            f"{live.path} was used by statecore standby, and {standby.path} was not: the two are swapped.",
             code="directories-swapped",
             action="Name the state directory of statecore standby with --from, and the application's with "
             "--state-dir. If the application was started on an earlier copy, delete "
@@ -102,14 +102,14 @@ def refuse_swapped(warm: StateDirectory, live: StateDirectory) -> None:
 
 def refuse_shared(
     task: str,
-    warm: StateDirectory,
+    standby: StateDirectory,
     live: StateDirectory,
     places: Collection[StorePlace],
     live_places: Collection[StorePlace],
 ) -> None:
     """Refuse a task that leads into the other directory through a link or a mount. Raises ``Invalid``."""
-    ours, theirs = [*_paths_of(task, warm, places)], [*_paths_of(task, live, live_places)]
-    for paths, other in ((ours, live), (theirs, warm)):
+    ours, theirs = [*_paths_of(task, standby, places)], [*_paths_of(task, live, live_places)]
+    for paths, other in ((ours, live), (theirs, standby)):
         root = other.path.resolve()
         for path in paths:
             if (real := path.resolve()).is_relative_to(root):

@@ -16,6 +16,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import GLOBAL
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.directory_change import plan_id_of
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.restore.placement_request import siblings_of
 from statecore.progress import Progress
@@ -24,7 +25,7 @@ from statecore.standby.promote.changelog_check import Ask, ChangelogCheck, Copy,
 from statecore.standby.promote.directory_check import refuse_shared
 from statecore.standby.promote.release_check import WrittenBy
 from statecore.standby.promote.report import PromotedTask, Verdict
-from statecore.standby.promote.store_offsets import closed_at, damage, live_offset, not_closed, not_sound
+from statecore.standby.promote.store_check import closed_at, damage, live_offset, not_closed, not_sound
 from statecore.statedir.apply import SiblingStore, StoreImage
 from statecore.statedir.custom_stores import CustomStores
 from statecore.statedir.open_stores import refuse_open_stores
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class WarmStore:
+class CopiedStore:
     """A store that is put in place.
 
     Attributes:
@@ -76,7 +77,15 @@ class PromotionPlan:
     """
 
     tasks: tuple[PromotedTask, ...]
-    stores: Mapping[str, Sequence[WarmStore]]
+    stores: Mapping[str, Sequence[CopiedStore]]
+
+    @property
+    def plan_id(self) -> str:
+        return plan_id_of({"tasks": [vars(one) for one in self.tasks]})
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.stores
 
 
 class PromotionPlanner:
@@ -85,34 +94,34 @@ class PromotionPlanner:
     def __init__(
         self,
         application: ApplicationSpec,
-        warm: StateDirectory,
+        standby: StateDirectory,
         directory: StateDirectory,
         ask: Ask | None,
         progress: Progress,
     ) -> None:
-        self.application, self.warm, self.directory = application, warm, directory
+        self.application, self.standby, self.directory = application, standby, directory
         self.ask, self.progress = ask, progress
         self.exactly_once = application.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
         self._written = WrittenBy(application, {})
 
     def run(self, only: Sequence[str]) -> PromotionPlan:
         """Plan all tasks of the standby copy, or some."""
-        wanted = self._wanted(only)
-        warm_places, live_places = _by_task(self.warm), _by_task(self.directory)
+        selected = self._selected_tasks(only)
+        standby_places, live_places = _by_task(self.standby), _by_task(self.directory)
         self._written = WrittenBy(self.application, live_places)
-        self.progress.phase("look", len(wanted), "tasks")
+        self.progress.phase("look", len(selected), "tasks")
         tasks: dict[str, PromotedTask] = {}
-        stores: dict[str, Sequence[WarmStore]] = {}
+        stores: dict[str, Sequence[CopiedStore]] = {}
         copies: dict[str, tuple[Path, list[Copy]]] = {}
-        ahead_tasks: dict[str, tuple[list[WarmStore], Mapping[str, int]]] = {}
-        for task in wanted:
+        ahead_tasks: dict[str, tuple[list[CopiedStore], Mapping[str, int]]] = {}
+        for task in selected:
             live = live_places.get(task, {})
             try:
-                refuse_shared(task, self.warm, self.directory, warm_places.get(task, {}).values(), live.values())
-                found = self._warm_stores(task, warm_places.get(task, {}))
+                refuse_shared(task, self.standby, self.directory, standby_places.get(task, {}).values(), live.values())
+                found = self._standby_stores(task, standby_places.get(task, {}))
                 tasks[task] = self._verdict(task, found, live)
-                if tasks[task].verdict is Verdict.TAKEN:
-                    stores[task], tasks[task] = self._take(tasks[task], found, live)
+                if tasks[task].verdict is Verdict.PROMOTED:
+                    stores[task], tasks[task] = self._promote(tasks[task], found, live)
                     copies[task] = self._copies(task, found)
                 elif ahead := self._ahead(found, live):
                     ahead_tasks[task] = found, ahead
@@ -126,8 +135,8 @@ class PromotionPlanner:
             if why := _beyond(found, there, checked.ends.get(task, {})):
                 try:
                     has = sum(one.offset + 1 for one in found)
-                    given = PromotedTask(task, Verdict.TAKEN, why, has, _names(found), _bytes(found))
-                    stores[task], tasks[task] = self._take(_because(given, why), found, live_places[task])
+                    given = PromotedTask(task, Verdict.PROMOTED, why, has, _names(found), _bytes(found))
+                    stores[task], tasks[task] = self._promote(_because(given, why), found, live_places[task])
                 except (StatecoreError, OSError) as error:
                     tasks[task] = self._refused(task, error, live_places[task])
         for task in list(stores):
@@ -140,22 +149,22 @@ class PromotionPlanner:
         self.progress.done()
         return PromotionPlan(tuple(tasks.values()), stores)
 
-    def siblings(self, stores: Mapping[str, Sequence[WarmStore]]) -> list[SiblingStore]:
+    def siblings(self, stores: Mapping[str, Sequence[CopiedStore]]) -> list[SiblingStore]:
         """Declared stores of the tasks that are not put in place."""
         names = {(task, one.spec.name) for task, some in stores.items() for one in some}
         return siblings_of(self.application, stores, names)
 
-    def _wanted(self, only: Sequence[str]) -> list[str]:
-        there = self.warm.task_directories()
+    def _selected_tasks(self, only: Sequence[str]) -> list[str]:
+        there = self.standby.task_directories()
         missing = [task for task in only if task not in there]
         if missing or not there:
             raise NotFound(
-                f"The standby copy {self.warm.path} has no task{f' {missing[0]}' if missing else ''}; "
+                f"The standby copy {self.standby.path} has no task{f' {missing[0]}' if missing else ''}; "
                 f"it has: {', '.join(there) or 'none'}.",
                 code="task-not-found",
                 action="Check --from, and the names of the tasks. Global stores have no standbys: Kafka Streams reads "
                 "them from their topics.",
-                state_dir=str(self.warm.state_dir),
+                state_dir=str(self.standby.state_dir),
                 tasks=missing,
             )
         return [task for task in there if not only or task in only]
@@ -166,7 +175,7 @@ class PromotionPlanner:
             store.name: store for store in self.application.stores_of(task) if task != GLOBAL and store.is_restorable
         }
 
-    def _warm_stores(self, task: str, places: Mapping[str, StorePlace]) -> list[WarmStore]:
+    def _standby_stores(self, task: str, places: Mapping[str, StorePlace]) -> list[CopiedStore]:
         """Stores of a task in the standby copy that have an offset; Kafka Streams restores the others."""
         declared = self._logged(task)
         if not declared:
@@ -176,7 +185,7 @@ class PromotionPlanner:
                 action="Use the spec that the standby copy was made with.",
                 task=task,
             )
-        found: list[WarmStore] = []
+        found: list[CopiedStore] = []
         for name, store in declared.items():
             place = places.get(name)
             if place is None or place.segmented is not store.kind.is_segmented or store.kind.is_versioned:
@@ -184,7 +193,7 @@ class PromotionPlanner:
             changelog = TaskId.parse(task).partition_of(store.changelog)
             offset = closed_at(task, place, store, changelog)
             if offset != OFFSET_UNKNOWN:
-                found.append(WarmStore(store, changelog, offset, place))
+                found.append(CopiedStore(store, changelog, offset, place))
         if not found:
             raise Invalid(
                 f"No store of {task} has an offset.",
@@ -194,13 +203,13 @@ class PromotionPlanner:
             )
         return found
 
-    def _take(
-        self, task: PromotedTask, warm: Sequence[WarmStore], places: Mapping[str, StorePlace]
-    ) -> tuple[Sequence[WarmStore], PromotedTask]:
+    def _promote(
+        self, task: PromotedTask, copied: Sequence[CopiedStore], places: Mapping[str, StorePlace]
+    ) -> tuple[Sequence[CopiedStore], PromotedTask]:
         """Stores to put in place of a task. Raises if the placement, or Kafka Streams, would refuse them."""
         self._written.refuse_older(task.task)
-        made, notes = self._created_empty(task.task, warm, places)
-        stores = [*warm, *made]
+        made, notes = self._created_empty(task.task, copied, places)
+        stores = [*copied, *made]
         self._refuse_placement(task.task, stores)
         left = placement_notes(
             self.directory,
@@ -221,27 +230,29 @@ class PromotionPlanner:
         return _because(PromotedTask(task, Verdict.REFUSED, why, notes=notes), why)
 
     @staticmethod
-    def _ahead(warm: Sequence[WarmStore], places: Mapping[str, StorePlace]) -> dict[str, int]:
+    def _ahead(copied: Sequence[CopiedStore], places: Mapping[str, StorePlace]) -> dict[str, int]:
         """Offsets of the application's stores that are ahead of the standby copy."""
         found = {
             one.spec.name: live_offset(places[one.spec.name], one.spec, one.changelog)
-            for one in warm
+            for one in copied
             if one.spec.name in places
         }
-        return {one.spec.name: found[one.spec.name] for one in warm if found.get(one.spec.name, -1) > one.offset}
+        return {one.spec.name: found[one.spec.name] for one in copied if found.get(one.spec.name, -1) > one.offset}
 
-    def _verdict(self, task: str, warm: Sequence[WarmStore], places: Mapping[str, StorePlace]) -> PromotedTask:
-        size, names = _bytes(warm), _names(warm)
-        has = sum(one.offset + 1 for one in warm)
+    def _verdict(self, task: str, copied: Sequence[CopiedStore], places: Mapping[str, StorePlace]) -> PromotedTask:
+        size, names = _bytes(copied), _names(copied)
+        has = sum(one.offset + 1 for one in copied)
         if not self.directory.task_path(task).is_dir() or not places:
-            return PromotedTask(task, Verdict.TAKEN, "there is no task yet", has, names, size, code="nothing-there")
+            return PromotedTask(task, Verdict.PROMOTED, "there is no task yet", has, names, size, code="nothing-there")
         if self.exactly_once and (why := self._would_be_wiped(task, places)):
             reason = f"{why}, and {self._consequence}"
-            return _because(PromotedTask(task, Verdict.TAKEN, reason, has, names, size), why)
+            return _because(PromotedTask(task, Verdict.PROMOTED, reason, has, names, size), why)
         ahead = 0
-        damaged = [why for one in warm if one.spec.name in places and (why := damage(places[one.spec.name], one.spec))]
+        damaged = [
+            why for one in copied if one.spec.name in places and (why := damage(places[one.spec.name], one.spec))
+        ]
         notes = tuple(f"{why}, and Kafka Streams would not notice it: see statecore doctor" for why in damaged)
-        for one in warm:
+        for one in copied:
             place = places.get(one.spec.name)
             live = OFFSET_UNKNOWN if place is None else live_offset(place, one.spec, one.changelog)
             if live > one.offset:
@@ -253,12 +264,12 @@ class PromotionPlanner:
                     offset=live,
                     standby_offset=one.offset,
                 )
-                return _because(PromotedTask(task, Verdict.LEFT, ahead_tasks, notes=notes), ahead_tasks)
+                return _because(PromotedTask(task, Verdict.KEPT, ahead_tasks, notes=notes), ahead_tasks)
             ahead += one.offset - max(live, -1)
         if not ahead:
-            return PromotedTask(task, Verdict.LEFT, "it is as far as the standby copy", code="same-offsets")
+            return PromotedTask(task, Verdict.KEPT, "it is as far as the standby copy", code="same-offsets")
         best = damaged[0] if damaged else Reason("the standby copy is ahead", "standby-ahead")
-        return _because(PromotedTask(task, Verdict.TAKEN, best, ahead, names, size), best)
+        return _because(PromotedTask(task, Verdict.PROMOTED, best, ahead, names, size), best)
 
     @property
     def _consequence(self) -> str:
@@ -292,15 +303,15 @@ class PromotionPlanner:
         return None
 
     def _created_empty(
-        self, task: str, warm: Sequence[WarmStore], places: Mapping[str, StorePlace]
-    ) -> tuple[list[WarmStore], tuple[str, ...]]:
+        self, task: str, copied: Sequence[CopiedStore], places: Mapping[str, StorePlace]
+    ) -> tuple[list[CopiedStore], tuple[str, ...]]:
         """Stores that the copy lacks and that cannot be kept, and notes on them for the operator.
 
         Keeping a store for which Kafka Streams wipes the task would lose the promoted copy. Created empty at -4, only
         that store is restored.
         """
-        taken = {one.spec.name for one in warm}
-        made: list[WarmStore] = []
+        taken = {one.spec.name for one in copied}
+        made: list[CopiedStore] = []
         notes: list[str] = []
         missing: list[str] = []
         for name, store in self._logged(task).items():
@@ -312,7 +323,7 @@ class PromotionPlanner:
                 continue
             changelog = TaskId.parse(task).partition_of(store.changelog)
             if why := damage(place, store) or (not_sound(place, store.kind, changelog) if self.exactly_once else None):
-                made.append(WarmStore(store, changelog, OFFSET_UNKNOWN, None))
+                made.append(CopiedStore(store, changelog, OFFSET_UNKNOWN, None))
                 notes.append(f"{why}: it is created empty, and Kafka Streams restores it from the whole changelog")
         if missing:
             what = "its changelog" if len(missing) == 1 else "their changelogs"
@@ -321,12 +332,12 @@ class PromotionPlanner:
             notes += [
                 f"without the brokers it is unknown whether {one.spec.name} has a tail: Kafka Streams would restore it "
                 "under wrong keys (grace-buffer-miskeyed)"
-                for one in warm
+                for one in copied
                 if one.spec.kind is StoreKind.GRACE_BUFFER
             ]
         return made, tuple(notes)
 
-    def _refuse_placement(self, task: str, stores: Sequence[WarmStore]) -> None:
+    def _refuse_placement(self, task: str, stores: Sequence[CopiedStore]) -> None:
         """Raises ``Invalid`` or ``Fenced`` if the placement would refuse this task."""
         refuse_open_stores(self.directory.task_path(task))
         if (refusal := contradicted(self.directory, self.application, [task], by_rows=False)) is not None:
@@ -346,7 +357,7 @@ class PromotionPlanner:
                 problems=problems,
             )
 
-    def _copies(self, task: str, stores: Sequence[WarmStore]) -> tuple[Path, list[Copy]]:
+    def _copies(self, task: str, stores: Sequence[CopiedStore]) -> tuple[Path, list[Copy]]:
         """The standby's record of a task's changelogs, and the stores to validate against the brokers."""
         positions = {one.spec.name: one.offset + 1 for one in stores if one.place is not None}
         databases = {one.spec.name: one.place.databases for one in stores if one.place is not None}
@@ -355,7 +366,7 @@ class PromotionPlanner:
             for one in standby_store_specs(self.application, task)
             if one.name in positions or one.kind is StoreKind.GRACE_BUFFER
         ]
-        return self.warm.work_path / STANDBY / task / "logs.json", copies
+        return self.standby.work_path / STANDBY / task / "logs.json", copies
 
 
 def _has_no_segment(place: StorePlace) -> bool:
@@ -373,19 +384,19 @@ def _partition(partition: TopicPartition) -> dict[str, Any]:
     return {"topic": partition.topic, "partition": partition.partition}
 
 
-def _bytes(warm: Sequence[WarmStore]) -> int:
-    return sum(tree_bytes(one.place.path) for one in warm if one.place is not None)
+def _bytes(copied: Sequence[CopiedStore]) -> int:
+    return sum(tree_bytes(one.place.path) for one in copied if one.place is not None)
 
 
-def _names(warm: Sequence[WarmStore]) -> tuple[str, ...]:
-    return tuple(one.spec.name for one in warm)
+def _names(copied: Sequence[CopiedStore]) -> tuple[str, ...]:
+    return tuple(one.spec.name for one in copied)
 
 
 def _beyond(
-    warm: Sequence[WarmStore], ahead: Mapping[str, int], ends: Mapping[TopicPartition, ChangelogEnd]
+    copied: Sequence[CopiedStore], ahead: Mapping[str, int], ends: Mapping[TopicPartition, ChangelogEnd]
 ) -> Reason | None:
     """Reason if the application's store is beyond the end of its changelog; ``None`` otherwise."""
-    for one in warm:
+    for one in copied:
         end = ends.get(one.changelog)
         if one.spec.name in ahead and end is not None and ahead[one.spec.name] >= end.log.log_end:
             return Reason(

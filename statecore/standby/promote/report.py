@@ -28,10 +28,10 @@ class Outcome(StrEnum):
 class Verdict(StrEnum):
     """Decision for one task."""
 
-    TAKEN = "taken"
+    PROMOTED = "taken"
     """The standby copy replaces the application's task."""
 
-    LEFT = "left"
+    KEPT = "left"
     """The application's task is as far as the standby copy, or ahead of it: it stays."""
 
     REFUSED = "refused"

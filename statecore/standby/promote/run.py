@@ -1,15 +1,9 @@
 """Promotion: standby tasks replace the tasks of a stopped application on this machine.
 
 A standby copy has its own state directory, because ``.lock`` covers the whole directory of an application. So it is put
-in place like the images of a restore, and Kafka Streams restores only the newest tail.
-
-Phases, and why a kill at any point is harmless::
-
-    look      read both directories, under both locks, and   nothing is changed; a plan ends here
-              the topics of the copy
-    copy      hard-link the copy's SST files, copy the       in the application's .statecore, which the next job cleans
-              rest; the copy itself is not changed
-    place     swap whole tasks with the placement journal    each task is entirely old or new; the next job finishes it
+in place like the images of a restore, and Kafka Streams restores only the newest tail. It is a directory change
+(:mod:`statecore.jobs.directory_change`) under the locks of both directories: SST files of the copy are hard-linked, all
+else is copied, and the copy itself is not changed.
 
 A task is promoted if the standby copy is ahead of it in every store, or if there is no task that the application would
 use. If the application's task is ahead in any store, it stays: it could be the only copy of the last writes. A copy
@@ -21,19 +15,18 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
 from statecore.errors import Invalid
-from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
+from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.filesystem import tree_bytes
 from statecore.jobs.attempt import utc_now
-from statecore.jobs.directory_change import DirectoryChange
-from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.directory_change import DirectoryChange, refuse_in_use
+from statecore.jobs.failures import translated_errors
 from statecore.jobs.job import nobody, spec_of
-from statecore.jobs.plan_id import refuse_in_use
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec
 from statecore.standby.promote.changelog_check import Ask, ask_brokers
@@ -44,8 +37,8 @@ from statecore.standby.promote.directory_check import (
     refuse_swapped,
     state_dir_in_doubt,
 )
-from statecore.standby.promote.plan import PromotionPlan, PromotionPlanner, WarmStore
-from statecore.standby.promote.report import HAND_OVER_SUFFIX, Outcome, PromotedTask, PromoteReport, Verdict
+from statecore.standby.promote.plan import CopiedStore, PromotionPlan, PromotionPlanner
+from statecore.standby.promote.report import HAND_OVER_SUFFIX, Outcome, PromoteReport, Verdict
 from statecore.standby.promote.request import PromoteRequest
 from statecore.statedir.apply import PlacementPlan, apply_placement, plan_placement
 from statecore.statedir.database_state import create_database
@@ -71,27 +64,15 @@ def run_promote(
         The verdict of each task. A task whose standby copy is damaged, not closed or cannot be continued, and one that
         cannot be placed, is refused; the others are placed.
     """
-    try:
+    with translated_errors(_activity(request)):
         return _Promotion(request, spec_of(request), progress, faults, say, ask).run()
-    except FaultInjected:
-        raise
-    except Exception as error:
-        raise as_statecore_error(error, _activity(request)) from error
 
 
-class _Named:
-    """The request with the application id of its spec."""
-
-    def __init__(self, application_id: str, request: PromoteRequest) -> None:
-        self.application_id, self.state_dir, self.spec_path = application_id, request.state_dir, request.spec_path
-        self.owner, self.request_id = request.owner, request.request_id
-
-
-class _Promotion(DirectoryChange):
-    """One attempt of a promotion."""
+class _Promotion(DirectoryChange[PromotionPlan, str, PromoteReport]):
+    """One attempt of a promotion; a change is where the replaced tasks are kept."""
 
     report_suffix = HAND_OVER_SUFFIX
-    called = "hand-over"
+    name = "hand-over"
 
     def __init__(
         self,
@@ -103,66 +84,61 @@ class _Promotion(DirectoryChange):
         ask: Ask | None,
     ) -> None:
         directory = StateDirectory(Path(request.state_dir), declared.application_id, request.owner)
-        super().__init__(
-            _Named(declared.application_id, request), directory, declared, progress, faults, say, _activity(request)
-        )
-        self.request = request
-        self.application = declared
-        self.warm = copy_at(Path(request.warm_dir), declared.application_id)
-        refuse_one_directory(self.warm, directory)
-        refuse_swapped(self.warm, directory)
+        super().__init__(request, directory, declared, progress, faults, say, _activity(request))
+        self.request, self.application = request, declared
+        self.standby = copy_at(Path(request.warm_dir), declared.application_id)
+        refuse_one_directory(self.standby, directory)
+        refuse_swapped(self.standby, directory)
+        if doubt := state_dir_in_doubt(directory):
+            self.say(doubt)
         if ask is None and not request.offline:
             ask = ask_brokers(declared, request.timeout)
-        self.planner = PromotionPlanner(declared, self.warm, directory, ask, self.progress)
+        self.planner = PromotionPlanner(declared, self.standby, directory, ask, self.progress)
 
-    def words(self) -> tuple[str, ...]:
-        """See :class:`DirectoryChange`."""
+    def command(self) -> tuple[str, ...]:
         return "hand-over", *self.request.to_words(without=("request_id",))
 
-    def run(self) -> PromoteReport:
-        """Plan, or promote under both locks."""
-        if doubt := state_dir_in_doubt(self.directory):
-            self.say(doubt)
-        if not self.request.apply:
-            refuse_in_use(self.warm, "statecore standby closes it when it is stopped.")
-            refuse_in_use(self.directory)
-            return self._report(Outcome.PLANNED, self._plan().tasks)
-        with closed(self.warm), self.locked():
-            self.faults.reach("hand-over.after-lock")
-            tasks, wanted = (plan_of_tasks := self._plan()).tasks, plan_of_tasks.stores
-            if not wanted:
-                self.has_ended_others()
-                return self._report(Outcome.UNCHANGED, tasks)
-            self._placement(wanted, None)  # refused before anything is copied
-            self.directory.ensure_free_space(self._needed(wanted))
-            self.begin_changes()
-            before = set(replaced_in(self.directory))
-            with ExitStack() as stack:
-                staging = self.directory.work_path / f"{STAGING_PREFIX}{uuid.uuid4().hex}"
-                stack.callback(remove_tree, staging)
-                with self.phase("copy"):
-                    self._copy(wanted, staging)
-                self.faults.reach("hand-over.after-copy")
-                with self.phase("place"):
-                    plan = self._placement(wanted, staging)
-                    apply_placement(plan, self.faults, self.progress, staged=(staging,), keeps=True)
-            self.faults.reach("hand-over.after-placement")
-            kept = ", ".join(str(path) for path in replaced_in(self.directory) if path not in before)
-            report = self._report(Outcome.DONE, tasks, kept=kept)
-            self.end(self.request.request_id, report.to_json())
-            return report
+    def refuse_in_use(self) -> None:
+        refuse_in_use(self.standby, "statecore standby closes it when it is stopped.")
+        refuse_in_use(self.directory)
 
-    def _plan(self) -> PromotionPlan:
-        with self.phase("look"):
-            return self.planner.run(self.request.tasks)
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold both locks."""
+        with closed(self.standby), super().locked():
+            yield
 
-    def _needed(self, stores: Mapping[str, Sequence[WarmStore]]) -> int:
+    def inspect(self) -> PromotionPlan:
+        """Compare both directories, and the copy with its topics."""
+        return self.planner.run(self.request.tasks)
+
+    def refuse(self, plan: PromotionPlan) -> None:
+        """Refuse the placement before anything is copied."""
+        self._placement(plan.stores, None)
+        self.directory.ensure_free_space(self._needed(plan.stores))
+
+    def change(self, plan: PromotionPlan) -> str:
+        """Copy the standby's stores, and swap whole tasks in."""
+        before = set(replaced_in(self.directory))
+        with ExitStack() as stack:
+            staging = self.directory.work_path / f"{STAGING_PREFIX}{uuid.uuid4().hex}"
+            stack.callback(remove_tree, staging)
+            with self.phase("copy"):
+                self._copy(plan.stores, staging)
+            self.faults.reach("hand-over.after-copy")
+            with self.phase("place"):
+                placement = self._placement(plan.stores, staging)
+                apply_placement(placement, self.faults, self.progress, staged=(staging,), keeps=True)
+        self.faults.reach("hand-over.after-placement")
+        return ", ".join(str(path) for path in replaced_in(self.directory) if path not in before)
+
+    def _needed(self, stores: Mapping[str, Sequence[CopiedStore]]) -> int:
         """Bytes of files that have to be copied because they cannot be hard-linked."""
         where, _ = free_space(self.directory.path)
         paths = [one.place.path for some in stores.values() for one in some if one.place is not None]
         return sum(copied_bytes(path, where, self.directory.ownership) for path in paths)
 
-    def _copy(self, stores: Mapping[str, Sequence[WarmStore]], staging: Path) -> None:
+    def _copy(self, stores: Mapping[str, Sequence[CopiedStore]], staging: Path) -> None:
         places = [one.place for some in stores.values() for one in some if one.place is not None]
         self.progress.phase("copy", sum(tree_bytes(place.path) for place in places), "bytes")
         for task, some in stores.items():
@@ -171,7 +147,7 @@ class _Promotion(DirectoryChange):
                 self.faults.reach("hand-over.during-copy")
         self.progress.done()
 
-    def _stage(self, one: WarmStore, target: Path) -> None:
+    def _stage(self, one: CopiedStore, target: Path) -> None:
         """Stage a copy of a standby store, or an empty store."""
         target.parent.mkdir(parents=True, exist_ok=True)
         if one.place is None:
@@ -182,7 +158,7 @@ class _Promotion(DirectoryChange):
         for database in databases_of(target):
             remove_guard_record(database)
 
-    def _placement(self, stores: Mapping[str, Sequence[WarmStore]], staging: Path | None) -> PlacementPlan:
+    def _placement(self, stores: Mapping[str, Sequence[CopiedStore]], staging: Path | None) -> PlacementPlan:
         return plan_placement(
             self.directory,
             [one.image(task, staging) for task, some in stores.items() for one in some],
@@ -193,16 +169,17 @@ class _Promotion(DirectoryChange):
             resumes=False,
         )
 
-    def _report(self, outcome: Outcome, tasks: Sequence[PromotedTask], *, kept: str = "") -> PromoteReport:
-        refused = any(one.verdict is Verdict.REFUSED for one in tasks)
+    def report(self, plan: PromotionPlan, changed: str | None) -> PromoteReport:
+        refused = any(one.verdict is Verdict.REFUSED for one in plan.tasks)
+        unchanged = Outcome.UNCHANGED if self.request.apply else Outcome.PLANNED
         return PromoteReport(
             **asdict(self.attempt),
             finished=utc_now(),
-            warm_dir=str(self.warm.state_dir),
-            outcome=outcome,
-            tasks=tuple(tasks),
+            warm_dir=str(self.standby.state_dir),
+            outcome=unchanged if changed is None else Outcome.DONE,
+            tasks=plan.tasks,
             exit_code=Invalid.exit_code if refused else 0,
-            kept=kept,
+            kept=changed or "",
             seconds=time.monotonic() - self.began,
             phases=dict(self.phases),
         )

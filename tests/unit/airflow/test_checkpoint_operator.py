@@ -12,7 +12,12 @@ from typing import Any
 import pytest
 
 from statecore.airflow.assets import SNAPSHOTS
-from statecore.airflow.checkpoint_operator import KEPT_REPORTS, SPARK_WANTED, StatecoreCheckpointOperator, forget_old
+from statecore.airflow.checkpoint_operator import (
+    KEPT_REPORTS,
+    SPARK_WANTED,
+    StatecoreCheckpointOperator,
+    delete_old_reports,
+)
 from statecore.airflow.failures import JobRefused, JobUnavailable
 from statecore.airflow.ui import failing_applications as refusals
 from statecore.errors import Retryable
@@ -220,7 +225,7 @@ def test_old_reports_of_checkpoints_go_and_those_of_other_dags_stay(tmp_path: Pa
             file = tmp_path / f"{dag}_run-{number}.json"
             file.write_text("{}")
             os.utime(file, (number, number))
-    forget_old(tmp_path / "checkpoint_stores_run-5.json", "checkpoint_stores_", 2)
+    delete_old_reports(tmp_path / "checkpoint_stores_run-5.json", "checkpoint_stores_", 2)
     assert sorted(one.name for one in tmp_path.glob("checkpoint*")) == [
         "checkpoint_stores_run-4.json",
         "checkpoint_stores_run-5.json",

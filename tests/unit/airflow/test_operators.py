@@ -16,7 +16,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from statecore.airflow import operators
 from statecore.airflow.assets import SNAPSHOTS, STORES
 from statecore.airflow.failures import JobCapacity, JobRefused, JobUnavailable
-from statecore.airflow.operators import StatecoreSparkOperator, make_room_for, ran_on
+from statecore.airflow.operators import StatecoreSparkOperator, clear_report_path, ran_on
 from statecore.airflow.settings import Settings
 from statecore.errors import KINDS, Capacity, Invalid
 from statecore.jobs.history.report_head import Outcome, ReportHead
@@ -598,7 +598,7 @@ def test_no_room_for_the_report_is_no_fault_of_its_place(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(Path, "mkdir", full)
     with pytest.raises(Capacity, match="cannot be written to"):
-        make_room_for(tmp_path / "orders" / "r.json")
+        clear_report_path(tmp_path / "orders" / "r.json")
 
 
 def test_one_executor_is_one() -> None:

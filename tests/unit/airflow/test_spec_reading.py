@@ -80,5 +80,5 @@ def test_what_is_only_planned_and_what_is_wrong_with_the_run_is_shown_nowhere(tm
 def test_a_checkpoint_that_can_be_made_takes_back_no_word_of_a_restore(tmp_path: Path) -> None:
     with pytest.raises(JobRefused):
         run(json.dumps(spec()), stores=["no-such-store"])
-    refusals.forget(tmp_path / "reports", {"orders"})
+    refusals.delete(tmp_path / "reports", {"orders"})
     assert shown(tmp_path) == {"orders": "store-not-found"}

@@ -22,7 +22,7 @@ def test_what_was_said_is_taken_back_by_name(tmp_path: Path) -> None:
     for name in ("orders", "billing", "/srv/specs/a.yaml"):
         refusals.record(tmp_path, name, "d/r/t/1", ERROR)
     assert shown(tmp_path) == ["/srv/specs/a.yaml", "billing", "orders"]
-    refusals.forget(tmp_path, {"orders", "/srv/specs/a.yaml", "never", ".", ".."})
+    refusals.delete(tmp_path, {"orders", "/srv/specs/a.yaml", "never", ".", ".."})
     assert shown(tmp_path) == ["billing"]
 
 
@@ -31,7 +31,7 @@ def test_what_nobody_asks_for_any_more_is_forgotten_after_a_day(tmp_path: Path) 
         refusals.record(tmp_path, name, "d/r/t/1", ERROR)
     before = time.time() - refusals.KEPT_SECONDS - 1
     os.utime(tmp_path / "_old.yaml" / refusals.FILE, (before, before))
-    refusals.forget(tmp_path, ())
+    refusals.delete(tmp_path, ())
     assert shown(tmp_path) == ["/new.yaml"]
 
 
@@ -43,7 +43,7 @@ def test_a_name_that_no_application_has_gets_no_report(tmp_path: Path, name: str
 
 
 def test_a_directory_that_is_not_there_has_nothing_to_forget(tmp_path: Path) -> None:
-    refusals.forget(tmp_path / "nowhere", {"orders"})
+    refusals.delete(tmp_path / "nowhere", {"orders"})
     assert not (tmp_path / "nowhere").exists()
 
 

@@ -73,7 +73,7 @@ def test_reports_come_in_pages_newest_first(index: ReportIndex) -> None:
     assert ([one.attempt.application_id for one in second.reports][-1], second.next) == ("app-00", None)
     assert [one.attempt.host for one in report_page(index, application="app-03").reports] == ["node-3"]
     assert len(report_page(index, state_dir="/state/0").reports) == 13
-    sparse = report_page(index, host="node-3", looked_at=5)
+    sparse = report_page(index, host="node-3", limit=5)
     assert (sparse.reports, sparse.next) == ((), 5)
 
 

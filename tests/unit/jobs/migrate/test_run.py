@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
-from statecore.faults import CONVERSION_POINTS, MIGRATE_POINTS, PLACEMENT_POINTS, FaultInjected, InjectedFault
+from statecore.faults import (
+    CHANGE_POINTS,
+    CONVERSION_POINTS,
+    MIGRATE_POINTS,
+    PLACEMENT_POINTS,
+    FaultInjected,
+    InjectedFault,
+)
 from statecore.formats.checkpoint import decode_checkpoint
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.engine import Question
@@ -254,7 +261,11 @@ def test_nothing_is_done_where_a_worker_does_not_see_the_directory(state_dir: St
 
 NEVER_REACHED = {"placement.after-siblings", "placement.between-renames", "placement.done"}
 """A copy has no siblings, and an exchange takes no renames."""
-EVERY = [point for point in (*MIGRATE_POINTS, *CONVERSION_POINTS, *PLACEMENT_POINTS) if point not in NEVER_REACHED]
+EVERY = [
+    point
+    for point in (*CHANGE_POINTS, *MIGRATE_POINTS, *CONVERSION_POINTS, *PLACEMENT_POINTS)
+    if point not in NEVER_REACHED
+]
 OF_THE_SECOND_TASK = ("placement.after-image-move", "placement.before-swap", "placement.after-swap")
 
 

@@ -16,10 +16,9 @@ from statecore.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.migrate import tasks as tasks_module
-from statecore.jobs.migrate.owner_check import of_another
 from statecore.jobs.migrate.report import MigrateReport, Outcome
 from statecore.jobs.migrate.request import MigrateRequest
-from statecore.jobs.migrate.run import run_migrate
+from statecore.jobs.migrate.run import foreign_offsets, run_migrate
 from statecore.jobs.target_release import TargetRelease
 from statecore.spec.reader import parse_spec
 from statecore.statedir.file_trees import fingerprint
@@ -32,8 +31,8 @@ from tests.harness.tiers import one_of
 OLD, NEW = "4.2.0-exactly-once-clean", "4.4.0-exactly-once-clean"
 MANY, TASKS = ("0_0", "1_1", "global"), ("1_1", "global")
 POINTS = (
-    "migrate.after-lock",
-    "migrate.after-plan",
+    "change.after-lock",
+    "change.after-plan",
     "placement.start",
     "placement.after-image-move",
     "migrate.after-copy",
@@ -122,7 +121,7 @@ def test_the_directory_of_another_application_is_refused(
 
 def test_offsets_of_another_application_are_known_by_the_names_of_the_stores() -> None:
     def other(topic: str, spec: Any = None) -> tuple[str, ...]:
-        return of_another("orders", ("by-day", "day"), [TopicPartition(topic, 0)], spec)
+        return foreign_offsets("orders", ("by-day", "day"), [TopicPartition(topic, 0)], spec)
 
     assert "state of sales," in other("sales-by-day-changelog")[0]
     assert "state of sales-by-week," in other("sales-by-week-day-changelog")[0]
@@ -134,8 +133,8 @@ def test_offsets_of_another_application_are_known_by_the_names_of_the_stores() -
     parts["0"]["stores"]["key-value"]["changelog"] = "sales-key-value-changelog"
     declared = parse_spec({**golden, "application_id": "orders"})
     taken = [TopicPartition("sales-key-value-changelog", 0)]
-    assert of_another("orders", ("key-value",), taken, None)
-    assert of_another("orders", ("key-value",), taken, declared) == ()
+    assert foreign_offsets("orders", ("key-value",), taken, None)
+    assert foreign_offsets("orders", ("key-value",), taken, declared) == ()
 
 
 @pytest.mark.parametrize("place", one_of(["1_1", "1_1/rocksdb"]))

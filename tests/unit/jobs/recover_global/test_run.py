@@ -50,7 +50,7 @@ def test_a_store_with_an_unknown_offset_is_planned_and_then_rebuilt(world: World
     assert plan.outcome is Outcome.PLANNED
     assert fingerprint(world.path) == before
     report = world.recover(apply=True, approved=plan.plan_id)
-    assert (report.outcome, report.exit_code, report.left) == (Outcome.REPAIRED, 0, ())
+    assert (report.outcome, report.exit_code, report.remaining) == (Outcome.REPAIRED, 0, ())
     assert world.rows("prices") == TRUTH
     assert world.recover().outcome is Outcome.UNCHANGED
 
@@ -59,10 +59,10 @@ def test_what_no_repair_is_known_for_is_not_called_sound(world: World) -> None:
     world.outdate()
     before = fingerprint(world.path)
     report = world.recover(apply=True)
-    assert report.left
-    assert (report.outcome, report.exit_code >= 21) == (Outcome.NOT_MENDED, True)
+    assert report.remaining
+    assert (report.outcome, report.exit_code >= 21) == (Outcome.NOT_REPAIRED, True)
     assert starts(report)["prices-store"] in ("fails", "answers wrongly")
-    assert all(one["remedy"] for one in report.left)
+    assert all(one["remedy"] for one in report.remaining)
     assert fingerprint(world.path) == before
 
 
@@ -75,7 +75,7 @@ def test_a_topic_with_fewer_partitions_than_the_store_has_offsets_of_is_another_
     with pytest.raises(Invalid, match="made from other logs"):  # the rows of the other partitions go
         world.recover(apply=True)
     report = world.recover(apply=True, approved=plan.plan_id)
-    assert (report.outcome, report.left) == (Outcome.REPAIRED, ())
+    assert (report.outcome, report.remaining) == (Outcome.REPAIRED, ())
     assert world.rows("prices") == TRUTH
     assert starts(world.recover()) == {"prices-store": "sound", "rates-store": "sound"}
 
@@ -93,7 +93,7 @@ def test_a_store_that_is_gone_while_a_file_keeps_its_offset_is_found_and_the_fil
     assert (plan.outcome, starts(plan)["prices-store"]) == (Outcome.PLANNED, "answers wrongly")
     assert any(".checkpoint" in why for one in plan.next_starts for why in one.why)
     report = world.recover(apply=True, approved=plan.plan_id, stores=named)
-    assert (report.outcome, report.left) == (Outcome.REPAIRED, ())
+    assert (report.outcome, report.remaining) == (Outcome.REPAIRED, ())
     assert not (world.path / ".checkpoint").exists()
     assert starts(world.recover(stores=named))["prices-store"] == "recovers by itself"
 
@@ -111,7 +111,7 @@ def half_done(world: World) -> str:
     (world.path / ".checkpoint").write_text("0\n1\nrates 0 2\n")
     world.damage("prices", 9)
     plan = world.recover()
-    assert (len(plan.mended), len(plan.rebuilt)) == (1, 1)
+    assert (len(plan.repaired), len(plan.rebuilt)) == (1, 1)
     assert plan.rebuilt[0].doubts, "it is to be approved"
     return plan.plan_id
 
@@ -140,7 +140,7 @@ def test_who_failed_in_the_middle_goes_on_with_the_plan_that_was_approved(world:
     with pytest.raises(Invalid, match="approved"):
         world.recover(apply=True, approved="0" * 16, **same)
     report = world.recover(apply=True, approved=approved, **same)
-    assert (report.outcome, report.left) == (Outcome.REPAIRED, ())
+    assert (report.outcome, report.remaining) == (Outcome.REPAIRED, ())
     assert_mended(world)
 
 
@@ -160,8 +160,8 @@ def test_more_than_what_was_approved_is_not_done_by_who_goes_on(world: World) ->
     "point",
     three_of(
         [
-            "repair.after-lock",
-            "repair.after-plan",
+            "change.after-lock",
+            "change.after-plan",
             "repair.after-mending",
             "repair.after-rebuild",
             "placement.after-swap",

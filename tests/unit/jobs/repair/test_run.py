@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from statecore.errors import Fenced, Invalid
-from statecore.faults import PLACEMENT_POINTS, REPAIR_POINTS, FaultInjected, FaultPoints, InjectedFault
+from statecore.faults import CHANGE_POINTS, PLACEMENT_POINTS, REPAIR_POINTS, FaultInjected, FaultPoints, InjectedFault
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.in_process import InProcessEngine
@@ -88,10 +88,10 @@ def test_segments_that_disagree_are_lowered_to_the_smallest_offset(application: 
     before = fingerprint(application)
     plan = repaired(application, ALOS, apply=False)
     assert fingerprint(application) == before
-    assert [(task.task, task.codes) for task in plan.mended] == [("0_0", ("segments-disagree",))]
+    assert [(task.task, task.codes) for task in plan.repaired] == [("0_0", ("segments-disagree",))]
     assert (plan.outcome, plan.exit_code) == (Outcome.PLANNED, 0)
     report = repaired(application, ALOS, approved=plan.plan_id)
-    assert (report.outcome, report.exit_code, report.left) == (Outcome.REPAIRED, 0, ())
+    assert (report.outcome, report.exit_code, report.remaining) == (Outcome.REPAIRED, 0, ())
     segments = sorted((application / "0_0" / "clicks").iterdir())
     assert [said(segment) for segment in segments] == [{70}] * 3
     with RocksDBStore(segments[1], StoreKind.TIMESTAMPED_WINDOW, read_only=True) as store:
@@ -149,7 +149,7 @@ def test_a_half_migrated_task_is_finished(application: Path) -> None:
     write_database(task / "rocksdb" / "older", {"default": [(b"a", b"1")]})
     (task / ".checkpoint").write_text("0\n2\napp-table-changelog 0 3\napp-older-changelog 0 5\n")
     report = repaired(application)
-    assert report.left == ()
+    assert report.remaining == ()
     assert not (task / ".checkpoint").exists()
     assert (said(task / "rocksdb" / "table"), said(task / "rocksdb" / "older")) == ({9}, {5})
 
@@ -159,10 +159,10 @@ def test_entries_of_no_store_are_taken_out_of_a_file_of_an_older_release_which_i
     write_database(task / "rocksdb" / "table", {"default": [(b"a", b"1")]})
     (task / ".checkpoint").write_text("0\n2\napp-table-changelog 2 7\napp-gone-changelog 2 5\n")
     plan = repaired(application, apply=False)
-    assert [(one.task, one.codes) for one in plan.mended] == [("0_2", ("checkpoint-stray",))]
-    assert "(app-gone-changelog-2)" in plan.mended[0].steps[0]
+    assert [(one.task, one.codes) for one in plan.repaired] == [("0_2", ("checkpoint-stray",))]
+    assert "(app-gone-changelog-2)" in plan.repaired[0].steps[0]
     report = repaired(application)
-    assert report.left == ()
+    assert report.remaining == ()
     assert (task / ".checkpoint").read_text() == "0\n1\napp-table-changelog 2 7\n"
     assert "offsets" not in read_database_state(task / "rocksdb" / "table").column_families
     assert "gone" in (Path(report.kept) / "0_2" / ".checkpoint").read_text()
@@ -174,7 +174,10 @@ def test_times_of_a_task_of_an_older_release_are_mended_and_it_stays_one(applica
     (task / ".checkpoint").write_text("0\n1\napp-table-changelog 2 7\n")
     os.utime(task, (1_000_000, 1_000_000))
     report = repaired(application, cleanup_max_age_ms=86_400_000)
-    assert ([(one.task, one.codes) for one in report.mended], report.left) == ([("0_2", ("cleaning-deletes",))], ())
+    assert ([(one.task, one.codes) for one in report.repaired], report.remaining) == (
+        [("0_2", ("cleaning-deletes",))],
+        (),
+    )
     assert (task / ".checkpoint").exists()
     assert "offsets" not in read_database_state(task / "rocksdb" / "table").column_families
 
@@ -184,9 +187,9 @@ def test_entries_of_no_store_are_left_out_of_a_file_that_a_half_migrated_task_ta
     write_database(task / "rocksdb" / "older", {"default": [(b"a", b"1")]})
     (task / ".checkpoint").write_text("0\n2\napp-gone-changelog 0 3\napp-older-changelog 0 5\n")
     plan = repaired(application, apply=False)
-    assert [one.task for one in plan.mended] == ["0_0"]
-    assert "(without app-gone-changelog-0)" in plan.mended[0].steps[0]
-    assert repaired(application).left == ()
+    assert [one.task for one in plan.repaired] == ["0_0"]
+    assert "(without app-gone-changelog-0)" in plan.repaired[0].steps[0]
+    assert repaired(application).remaining == ()
     assert not (task / ".checkpoint").exists()
     assert said(task / "rocksdb" / "older") == {5}
 
@@ -202,13 +205,13 @@ def test_a_directory_that_cleaning_would_delete_gets_the_time_of_now(application
     os.utime(application / "0_1", (1_000_000, 1_000_000))
     assert repaired(application).outcome is Outcome.UNCHANGED
     report = repaired(application, cleanup_max_age_ms=86_400_000)
-    assert ([task.codes for task in report.mended], report.left) == ([("cleaning-deletes",)], ())
+    assert ([task.codes for task in report.repaired], report.remaining) == ([("cleaning-deletes",)], ())
     assert time.time() - (application / "0_1").stat().st_mtime < 600
 
 
 def test_an_empty_column_family_of_another_tool_is_dropped(application: Path) -> None:
     table(application / "0_2", 2, foo=[])
-    assert repaired(application).left == ()
+    assert repaired(application).remaining == ()
     assert "foo" not in read_database_state(application / "0_2" / "rocksdb" / "table").column_families
 
 
@@ -227,9 +230,9 @@ def test_files_that_the_application_may_not_use_are_given_to_it_and_the_live_one
     if not link:
         os.chown(table_file, 0, 0)
     found = repaired(application, tasks=("0_0",), apply=False)
-    assert [(task.task, task.codes) for task in found.mended] == [("0_0", ("rights",))]
+    assert [(task.task, task.codes) for task in found.repaired] == [("0_0", ("rights",))]
     report = repaired(application, tasks=("0_0",))
-    assert (report.outcome, report.left) == (Outcome.REPAIRED, ())
+    assert (report.outcome, report.remaining) == (Outcome.REPAIRED, ())
     for path in (database, *database.iterdir()):
         seen = path.stat()
         assert (seen.st_uid, seen.st_gid) == (4242, 4343)
@@ -284,8 +287,8 @@ def test_without_a_spec_a_store_that_can_only_be_rebuilt_is_left_and_the_rest_is
     report = repaired(application, approved=plan.plan_id)
     for one in (plan, report):
         assert (one.rebuilt, one.exit_code) == ((), 21)
-        assert [task.codes for task in one.mended] == [("checkpoint-ahead",)]
-        ((left),) = one.left
+        assert [task.codes for task in one.repaired] == [("checkpoint-ahead",)]
+        ((left),) = one.remaining
         assert (left["code"], left["task"]) == ("store-not-closed", "0_2")
         assert "--spec" in left["remedy"]
     assert (plan.outcome, report.outcome) == (Outcome.PLANNED, Outcome.REPAIRED)
@@ -298,8 +301,8 @@ def test_what_else_is_found_in_a_store_that_has_to_be_rebuilt_is_left_with_it(ap
     (application / "0_0" / "clicks" / f"clicks.{4 * HOUR}" / "CURRENT").unlink()
     table(application / "0_2", 2, status=1, foo=[])
     report = repaired(application)
-    assert (report.outcome, report.mended, report.rebuilt) == (Outcome.UNCHANGED, (), ())
-    assert {(one["task"], one["code"]) for one in report.left} >= {
+    assert (report.outcome, report.repaired, report.rebuilt) == (Outcome.UNCHANGED, (), ())
+    assert {(one["task"], one["code"]) for one in report.remaining} >= {
         ("0_0", "current-missing"),
         ("0_2", "store-not-closed"),
         ("0_2", "column-family-unknown"),
@@ -312,8 +315,8 @@ def test_of_a_task_of_an_older_release_no_rebuild_is_promised(application: Path)
     plan, report = repaired(application, apply=False), repaired(application)
     assert report.outcome is Outcome.REPAIRED
     for one in (plan, report):
-        assert [(left["code"], left["task"]) for left in one.left] == [("older-release", "0_2")]
-        assert not any("--spec" in left["remedy"] for left in one.left)
+        assert [(left["code"], left["task"]) for left in one.remaining] == [("older-release", "0_2")]
+        assert not any("--spec" in left["remedy"] for left in one.remaining)
 
 
 def test_a_plan_says_what_a_rebuild_is_made_from(application: Path) -> None:
@@ -372,13 +375,13 @@ def test_nobody_else_gets_the_directory_from_the_first_look_to_the_last(applicat
     )
     faults = Meddling(StateDirectory(application.parent, "app"))
     report = run_repair(request, InProcessEngine(), faults=faults)
-    assert (report.outcome, report.left, report.notes) == (Outcome.REPAIRED, (), ())
+    assert (report.outcome, report.remaining, report.notes) == (Outcome.REPAIRED, (), ())
     assert faults.refused == faults.reached > len(POINTS) / 2
     assert Path(report.kept, "0_0", ".checkpoint").is_file()
     assert [file.suffix for file in (application / ".statecore" / "plans").iterdir()] == [".repair"]
 
 
-POINTS = [point for point in (*REPAIR_POINTS, *PLACEMENT_POINTS) if point not in NEVER_REACHED]
+POINTS = [point for point in (*CHANGE_POINTS, *REPAIR_POINTS, *PLACEMENT_POINTS) if point not in NEVER_REACHED]
 
 
 @pytest.mark.parametrize("point", three_of(POINTS))
@@ -390,7 +393,7 @@ def test_whoever_stops_at_any_point_and_runs_it_again_ends_in_the_right_state(ap
     )
     with pytest.raises(FaultInjected):
         run_repair(request, InProcessEngine(), faults=InjectedFault(point))
-    assert run_repair(request, InProcessEngine()).left == ()
+    assert run_repair(request, InProcessEngine()).remaining == ()
     for partition in (0, 1):
         assert not (application / f"0_{partition}" / ".checkpoint").exists()
         assert said(application / f"0_{partition}" / "rocksdb" / "table") == {9}

@@ -61,7 +61,7 @@ def test_a_copy_inside_the_directory_of_the_application_is_refused(world: World)
 def test_a_copy_beside_the_application_below_the_same_state_dir_is_fine(world: World) -> None:
     inside = world.live.state_dir / "warm"
     world.warm.state_dir.rename(inside)
-    assert set(verdicts(world.hand_over(warm_dir=str(inside))).values()) == {Verdict.TAKEN}
+    assert set(verdicts(world.hand_over(warm_dir=str(inside))).values()) == {Verdict.PROMOTED}
 
 
 @pytest.mark.parametrize("what", one_of(["0_0", "0_0/rocksdb", "0_0/rocksdb/totals"]))
@@ -77,7 +77,7 @@ def test_a_task_that_leads_into_the_other_directory_is_refused_alone(world: Worl
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(there.path / what)
     report = world.hand_over()
-    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.TAKEN}
+    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
     assert report.tasks[0].code == "task-directory-shared"
     assert link.is_symlink()
 
@@ -86,14 +86,14 @@ def test_a_task_that_is_mounted_from_the_other_directory_is_refused_alone(world:
     task = world.live.task_path("0_0")
     task.mkdir()
     with bound_at(world.warm.task_path("0_0"), task):
-        assert verdicts(world.hand_over(apply=False)) == {"0_0": Verdict.REFUSED, "0_1": Verdict.TAKEN}
+        assert verdicts(world.hand_over(apply=False)) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
 
 
 def test_a_task_of_the_copy_on_another_disk_by_a_link_is_handed_over(world: World, tmp_path: Path) -> None:
     task = world.warm.task_path("0_0")
     task.rename(tmp_path / "elsewhere")
     task.symlink_to(tmp_path / "elsewhere")
-    assert set(verdicts(world.hand_over()).values()) == {Verdict.TAKEN}
+    assert set(verdicts(world.hand_over()).values()) == {Verdict.PROMOTED}
     assert not [path for path in world.live.path.rglob("*") if path.is_symlink()]
 
 
@@ -102,7 +102,7 @@ def test_a_file_of_a_copy_that_is_a_link_is_refused(world: World, tmp_path: Path
     file.rename(tmp_path / file.name)
     file.symlink_to(tmp_path / file.name)
     report = world.hand_over()
-    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.TAKEN}
+    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
     assert report.tasks[0].code == "symlink-in-store"
 
 
@@ -113,7 +113,7 @@ def test_files_that_both_have_since_an_earlier_hand_over_are_fine(world: World) 
     with RocksDBStore(path, KINDS["totals"]) as store:
         store.put(b"key", b"later")
         store.commit({world.changelog("totals"): 12})
-    assert verdicts(world.hand_over()) == {"0_0": Verdict.TAKEN, "0_1": Verdict.LEFT}
+    assert verdicts(world.hand_over()) == {"0_0": Verdict.PROMOTED, "0_1": Verdict.KEPT}
     assert (world.row("totals"), world.row("totals", task="0_1")) == ("later", "warm at 9")
 
 
@@ -188,7 +188,7 @@ def test_directories_that_were_given_the_wrong_way_round_are_told(world: World, 
 def test_directories_of_which_nobody_can_tell_are_taken_as_they_are_given(world: World) -> None:
     followed(world, "warm")
     followed(world, "live")  # the application was started with an earlier copy
-    assert set(verdicts(world.hand_over()).values()) == {Verdict.TAKEN}
+    assert set(verdicts(world.hand_over()).values()) == {Verdict.PROMOTED}
 
 
 @pytest.mark.parametrize("whose", ["warm", "live"])
@@ -202,5 +202,5 @@ def test_a_task_that_leads_anywhere_into_the_other_directory_is_refused(world: W
         place.mkdir()
     here.task_path("0_0").symlink_to(place)
     report = world.hand_over()
-    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.TAKEN}
+    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
     assert report.tasks[0].code == "task-directory-shared"

@@ -108,7 +108,7 @@ def test_a_task_that_is_not_there_is_refused_where_all_others_are_of_an_older_re
 def test_migrated_up_handed_over_and_migrated_down_an_older_release_has_the_copy(tmp_path: Path) -> None:
     world = Older(tmp_path, OLDER[0], has_versioned=True)
     world.migrate("4.3")
-    assert set(verdicts(world.hand_over()).values()) == {Verdict.TAKEN}
+    assert set(verdicts(world.hand_over()).values()) == {Verdict.PROMOTED}
     assert world.has_offsets() == {True}
     world.migrate("4.2")
     assert world.has_offsets() == {False}
@@ -120,7 +120,7 @@ def test_one_task_that_this_release_has_opened_tells_of_those_that_are_not_there
     world = World(tmp_path)
     world.store(world.live, "totals", 9)
     world.store(world.warm, "totals", 9, task="0_1")
-    assert verdicts(world.hand_over()) == {"0_1": Verdict.TAKEN}
+    assert verdicts(world.hand_over()) == {"0_1": Verdict.PROMOTED}
 
 
 def test_a_grace_buffer_that_was_killed_is_no_reason_to_call_a_task_older(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_grace_buffer_that_was_killed_is_no_reason_to_call_a_task_older(tmp_pa
     killed(path, "GRACE_BUFFER")
     world.store(world.warm, "late", 9)
     (world.live.task_path("0_0") / ".checkpoint_late").write_bytes(encode_checkpoint({world.changelog("late"): 4}))
-    assert verdicts(world.hand_over()) == {"0_0": Verdict.TAKEN}
+    assert verdicts(world.hand_over()) == {"0_0": Verdict.PROMOTED}
 
 
 def test_a_damaged_store_of_another_task_tells_nothing_and_ends_nothing(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_damaged_store_of_another_task_tells_nothing_and_ends_nothing(tmp_path
     path = world.store(world.live, "totals", 9)
     next(path.glob("MANIFEST-*")).write_bytes(b"nonsense")
     world.store(world.warm, "totals", 9, task="0_1")
-    assert verdicts(world.hand_over()) == {"0_1": Verdict.TAKEN}
+    assert verdicts(world.hand_over()) == {"0_1": Verdict.PROMOTED}
 
 
 def test_an_application_of_which_this_release_has_opened_one_task_gets_those_that_are_not_there(tmp_path: Path) -> None:
@@ -152,4 +152,4 @@ def test_an_application_of_which_this_release_has_opened_one_task_gets_those_tha
         changelog = TopicPartition(f"{world.live.application_id}-{store}-changelog", 2)
         create_database(path, kind, {changelog: 500})
     found = verdicts(world.hand_over())
-    assert (found["0_0"], found["0_2"]) == (Verdict.REFUSED, Verdict.TAKEN)
+    assert (found["0_0"], found["0_2"]) == (Verdict.REFUSED, Verdict.PROMOTED)

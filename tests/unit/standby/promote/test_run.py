@@ -13,7 +13,7 @@ import pytest
 
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import Fenced, Invalid, NotFound
-from statecore.faults import PLACEMENT_POINTS, PROMOTION_POINTS, FaultInjected, InjectedFault
+from statecore.faults import CHANGE_POINTS, PLACEMENT_POINTS, PROMOTION_POINTS, FaultInjected, InjectedFault
 from statecore.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
@@ -135,7 +135,7 @@ def test_what_is_missing_is_brought_and_the_copy_stays_as_it_is(world: World) ->
     report = world.hand_over()
 
     assert report.outcome is Outcome.DONE
-    assert verdicts(report) == {"0_0": Verdict.TAKEN, "0_1": Verdict.TAKEN}
+    assert verdicts(report) == {"0_0": Verdict.PROMOTED, "0_1": Verdict.PROMOTED}
     assert (report.tasks[0].ahead, report.tasks[0].stores) == (22, ("totals", "clicks", "late"))
     assert world.row("totals", task="0_1") == "warm at 9"
     assert world.row("clicks", task="0_1") == "warm at 7"
@@ -147,7 +147,7 @@ def test_what_is_missing_is_brought_and_the_copy_stays_as_it_is(world: World) ->
 def test_without_apply_the_plan_is_said_and_nothing_is_changed(world: World) -> None:
     world.store(world.warm, "totals", 9)
     report = world.hand_over(apply=False)
-    assert (report.outcome, verdicts(report)) == (Outcome.PLANNED, {"0_0": Verdict.TAKEN})
+    assert (report.outcome, verdicts(report)) == (Outcome.PLANNED, {"0_0": Verdict.PROMOTED})
     assert list(world.live.path.iterdir()) == []
 
 
@@ -169,7 +169,7 @@ def test_each_task_is_taken_only_where_the_copy_is_further(world: World) -> None
         world.store(world.live, "totals", live, task=task)
         world.store(world.warm, "totals", warm, task=task)
     report = world.hand_over()
-    assert verdicts(report) == {"0_0": Verdict.TAKEN, "0_1": Verdict.LEFT, "0_2": Verdict.LEFT}
+    assert verdicts(report) == {"0_0": Verdict.PROMOTED, "0_1": Verdict.KEPT, "0_2": Verdict.KEPT}
     assert [one.code for one in report.tasks] == ["standby-ahead", "same-offsets", "application-ahead"]
     left = {"store": "totals", "offset": 11, "standby_offset": 9}
     assert report.tasks[2].context == {**left, **where(world.changelog("totals", "0_2"))}
@@ -185,7 +185,7 @@ def test_a_task_whose_store_is_further_is_left_whole(world: World) -> None:
     world.store(world.live, "clicks", 8)
     world.store(world.warm, "totals", 9)
     world.store(world.warm, "clicks", 7)
-    assert verdicts(world.hand_over()) == {"0_0": Verdict.LEFT}
+    assert verdicts(world.hand_over()) == {"0_0": Verdict.KEPT}
     assert world.row("totals") == "live at 5"
 
 
@@ -197,7 +197,7 @@ def test_what_was_killed_is_replaced_only_where_the_application_would_wipe_it(tm
     killed(path)
     wiped = guarantee == "exactly_once_v2"
     report = world.hand_over()
-    assert verdicts(report) == {"0_0": Verdict.TAKEN if wiped else Verdict.LEFT}
+    assert verdicts(report) == {"0_0": Verdict.PROMOTED if wiped else Verdict.KEPT}
     assert world.row("totals") == ("warm at 9" if wiped else "live at 11")
 
 
@@ -213,7 +213,7 @@ def test_a_copy_that_was_killed_is_refused_and_the_others_are_handed_over(world:
     killed(world.store(world.warm, "totals", 9))
     world.store(world.warm, "totals", 9, task="0_1")
     report = world.hand_over()
-    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.TAKEN}
+    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
     assert (report.exit_code, report.tasks[0].code) == (Invalid.exit_code, "standby-store-not-closed")
     assert not world.live.task_path("0_0").exists()
 
@@ -233,7 +233,7 @@ def test_what_is_no_segment_among_those_of_a_copy_refuses_that_task_alone(world:
     (world.warm.task_path("0_0") / "clicks" / "notes").mkdir()
     world.store(world.warm, "clicks", 7, task="0_1")
     report = world.hand_over()
-    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.TAKEN}
+    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
     assert (report.tasks[0].code, "notes" in report.tasks[0].why) == ("stray-segment", True)
 
 
@@ -243,7 +243,7 @@ def test_a_copy_that_has_followed_another_changelog_refuses_that_task_alone(worl
         store.commit({world.changelog("totals"): 9, TopicPartition("elsewhere", 0): 4})
     world.store(world.warm, "totals", 9, task="0_1")
     report = world.hand_over()
-    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.TAKEN}
+    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
     assert (report.tasks[0].code, "elsewhere-0" in report.tasks[0].why) == ("changelog-mismatch", True)
 
 
@@ -260,7 +260,7 @@ def test_a_damaged_copy_is_refused_and_the_others_are_handed_over(world: World) 
     path = world.store(world.warm, "totals", 9)
     (path / "CURRENT").write_text("MANIFEST-999999\n")
     world.store(world.warm, "totals", 9, task="0_1")
-    assert verdicts(world.hand_over()) == {"0_0": Verdict.REFUSED, "0_1": Verdict.TAKEN}
+    assert verdicts(world.hand_over()) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
 
 
 def test_stores_that_the_copy_does_not_follow_get_the_unknown_offset_so_that_nothing_is_wiped(world: World) -> None:
@@ -285,7 +285,7 @@ def test_a_store_that_nobody_logs_is_kept(world: World) -> None:
 def test_only_the_tasks_that_are_named_are_handed_over(world: World) -> None:
     for task in ("0_0", "0_1"):
         world.store(world.warm, "totals", 9, task=task)
-    assert verdicts(world.hand_over(tasks=("0_1",))) == {"0_1": Verdict.TAKEN}
+    assert verdicts(world.hand_over(tasks=("0_1",))) == {"0_1": Verdict.PROMOTED}
     assert not world.live.task_path("0_0").exists()
 
 
@@ -343,7 +343,7 @@ def test_files_that_cannot_be_linked_are_copied(world: World, monkeypatch: pytes
     assert world.row("totals") == "warm at 9"
 
 
-REACHED = [*PROMOTION_POINTS, *PLACEMENT_POINTS]
+REACHED = [*CHANGE_POINTS, *PROMOTION_POINTS, *PLACEMENT_POINTS]
 
 
 @pytest.mark.parametrize("point", three_of(REACHED))
@@ -357,7 +357,7 @@ def test_whoever_is_killed_leaves_each_task_old_or_new_and_goes_on(world: World,
     except FaultInjected:
         pass
     else:
-        assert point not in (*PROMOTION_POINTS, "placement.start", "placement.after-swap")
+        assert point not in (*CHANGE_POINTS, *PROMOTION_POINTS, "placement.start", "placement.after-swap")
     seen = {world.row("totals", task=task) for task in ("0_0", "0_1") if world.live.task_path(task).exists()}
     assert seen <= {"live at 5", "warm at 9"}
     run_promote(request)
@@ -405,7 +405,7 @@ def test_a_versioned_store_that_is_sound_is_kept_beside_the_warm_ones(tmp_path: 
     path = prices(world, 7)
     rows = price_rows(world)
     report = world.hand_over()
-    assert verdicts(report) == {"0_0": Verdict.TAKEN, "0_1": Verdict.TAKEN}
+    assert verdicts(report) == {"0_0": Verdict.PROMOTED, "0_1": Verdict.PROMOTED}
     assert world.row("totals") == "warm at 9"
     assert rows == price_rows(world)
     assert read_database_state(path).offsets == {PRICES: 7}
@@ -418,7 +418,7 @@ def test_a_versioned_store_of_the_copy_is_passed_over_because_nobody_knows_its_c
         store.put(bytes(7) + b"key", b"versions")
         store.commit({PRICES: 50})
     report = world.hand_over()
-    assert verdicts(report)["0_0"] is Verdict.TAKEN
+    assert verdicts(report)["0_0"] is Verdict.PROMOTED
     assert "prices from the start" in " ".join(report.tasks[0].notes)
     assert read_database_state(world.live.task_path("0_0") / "rocksdb" / "prices").offsets == {PRICES: OFFSET_UNKNOWN}
     assert price_rows(world) == []
@@ -436,7 +436,7 @@ def test_a_versioned_store_for_which_the_task_would_be_wiped_is_made_empty_and_t
     plan = world.hand_over(apply=False)
     assert any("prices" in note and "is created empty" in note for note in plan.tasks[0].notes)
     report = world.hand_over()
-    assert verdicts(report) == {"0_0": Verdict.TAKEN, "0_1": Verdict.TAKEN}
+    assert verdicts(report) == {"0_0": Verdict.PROMOTED, "0_1": Verdict.PROMOTED}
     assert world.row("totals") == "warm at 9"
     assert (read_database_state(path).offsets, price_rows(world)) == ({PRICES: OFFSET_UNKNOWN}, [])
     (kept,) = Path(report.kept).iterdir()
@@ -448,7 +448,7 @@ def test_at_least_once_keeps_a_versioned_store_that_was_killed(tmp_path: Path) -
     world.store(world.live, "totals", 5)
     killed(prices(world, 7), "VERSIONED_KEY_VALUE")
     rows = price_rows(world)
-    assert verdicts(world.hand_over()) == {"0_0": Verdict.TAKEN, "0_1": Verdict.TAKEN}
+    assert verdicts(world.hand_over()) == {"0_0": Verdict.PROMOTED, "0_1": Verdict.PROMOTED}
     assert price_rows(world) == rows
 
 
@@ -463,7 +463,7 @@ def test_a_task_that_cannot_be_placed_is_refused_and_the_others_are_handed_over(
     killed(undeclared)
     before = fingerprint(world.live.task_path("0_0"))
     report = world.hand_over(apply=apply)
-    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.TAKEN}
+    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
     assert (report.tasks[0].code, " old," in report.tasks[0].why) == ("placement-refused", True)
     assert report.exit_code == Invalid.exit_code
     assert fingerprint(world.live.task_path("0_0")) == before
@@ -477,7 +477,7 @@ def test_a_copy_that_the_brokers_speak_against_is_refused_and_the_others_are_han
 
     ask = ends({world.changelog("totals"): 8, world.changelog("totals", "0_1"): 10})
     report = world.hand_over(ask, offline=False)
-    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.TAKEN}
+    assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
     (task, _) = report.tasks
     assert (task.code, task.context["store"], task.context["reason"]) == (
         "standby-store-stale",
@@ -491,7 +491,7 @@ def test_a_store_beyond_the_end_of_its_changelog_is_of_no_changelog_that_there_i
     world.store(world.live, "totals", 120)
     world.store(world.warm, "totals", 99)
     (task,) = world.hand_over(ends({world.changelog("totals"): 100}), offline=False).tasks
-    assert task.verdict is Verdict.TAKEN
+    assert task.verdict is Verdict.PROMOTED
     assert task.code == "application-beyond-changelog"
     assert task.context == {**where(world.changelog("totals")), "store": "totals", "offset": 120, "end": 100}
     assert (task.ahead, task.behind) == (100, 0)
@@ -499,7 +499,7 @@ def test_a_store_beyond_the_end_of_its_changelog_is_of_no_changelog_that_there_i
     assert list(world.live.path.glob(".statecore/replaced/*"))
 
 
-@pytest.mark.parametrize(("log_end", "verdict"), [(121, Verdict.LEFT), (120, Verdict.REFUSED)])
+@pytest.mark.parametrize(("log_end", "verdict"), [(121, Verdict.KEPT), (120, Verdict.REFUSED)])
 def test_the_last_offset_of_a_changelog_is_not_beyond_its_end(world: World, log_end: int, verdict: Verdict) -> None:
     """At 120 the store is of no changelog that there is, and of what lies behind the copy nobody knows the age."""
     world.store(world.live, "totals", 120)
@@ -522,7 +522,7 @@ def test_nobody_calls_a_store_stale_whose_changelog_was_not_asked_for(world: Wor
     world.store(world.live, "totals", 120)
     world.store(world.warm, "totals", 99)
     (task,) = world.hand_over().tasks
-    assert (task.verdict, task.behind) == (Verdict.LEFT, None)
+    assert (task.verdict, task.behind) == (Verdict.KEPT, None)
 
 
 def test_what_kafka_streams_has_yet_to_restore_is_counted(world: World) -> None:
@@ -555,7 +555,7 @@ def test_of_a_grace_buffer_the_file_beside_it_counts_and_no_offset_in_its_databa
     file = world.live.task_path("0_0") / ".checkpoint_late"
     file.write_bytes(encode_checkpoint({world.changelog("late"): 11}))
     (task,) = world.hand_over().tasks
-    assert (task.verdict, task.code) == (Verdict.LEFT, "application-ahead")
+    assert (task.verdict, task.code) == (Verdict.KEPT, "application-ahead")
     assert all(value in task.why for value in ("late", " 11 ", " 9"))
 
 
@@ -566,7 +566,7 @@ def test_a_grace_buffer_that_has_lost_its_file_is_replaced_under_exactly_once(wo
     world.store(world.warm, "totals", 9)
     world.store(world.warm, "late", 3)
     (task,) = world.hand_over().tasks
-    assert (task.verdict, task.code, task.why.startswith("late ")) == (Verdict.TAKEN, "offset-missing", True)
+    assert (task.verdict, task.code, task.why.startswith("late ")) == (Verdict.PROMOTED, "offset-missing", True)
     assert world.row("totals") == "warm at 9"
 
 
@@ -578,7 +578,7 @@ def test_a_transactional_grace_buffer_that_has_lost_its_file_is_replaced_too(wor
     world.store(world.warm, "totals", 9)
     world.store(world.warm, "late", 3)
     (task,) = world.hand_over().tasks
-    assert task.verdict is Verdict.TAKEN
+    assert task.verdict is Verdict.PROMOTED
     assert world.row("totals") == "warm at 9"
 
 
@@ -600,7 +600,7 @@ def test_a_store_of_the_application_s_own_class_without_an_offset_has_its_task_w
     world = with_own_class(tmp_path, guarantee)
     wiped = guarantee == "exactly_once_v2"
     (task,) = world.hand_over().tasks
-    assert task.verdict is (Verdict.TAKEN if wiped else Verdict.LEFT)
+    assert task.verdict is (Verdict.PROMOTED if wiped else Verdict.KEPT)
     assert world.row("totals") == ("warm at 9" if wiped else "live at 11")
     file = world.live.task_path("0_0") / ".checkpoint_mine"
     assert file.exists() is wiped
@@ -615,7 +615,7 @@ def test_a_store_of_the_application_s_own_class_is_kept_with_its_offset(tmp_path
     world.store(world.warm, "totals", 12)
     file = world.live.task_path("0_0") / ".checkpoint_mine"
     file.write_bytes(encode_checkpoint({world.changelog("mine"): 7}))
-    assert verdicts(world.hand_over()) == {"0_0": Verdict.TAKEN}
+    assert verdicts(world.hand_over()) == {"0_0": Verdict.PROMOTED}
     assert world.row("totals") == "warm at 12"
     assert decode_checkpoint(file.read_bytes(), "file") == {world.changelog("mine"): 7}
     assert (world.live.task_path("0_0") / "mine" / "rows").read_text() == "rows"
@@ -626,4 +626,4 @@ def test_a_database_of_the_application_s_own_class_is_of_no_older_release(tmp_pa
     world.store(world.warm, "totals", 12)
     shutil.rmtree(world.live.task_path("0_0") / "mine")
     write_database(world.live.task_path("0_0") / "rocksdb" / "mine", {"default": [(b"k", b"v")]})
-    assert verdicts(world.hand_over()) == {"0_0": Verdict.TAKEN}
+    assert verdicts(world.hand_over()) == {"0_0": Verdict.PROMOTED}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import Fenced
-from statecore.faults import PLACEMENT_POINTS, PROMOTION_POINTS, VARIABLE, FaultPoints
+from statecore.faults import CHANGE_POINTS, PLACEMENT_POINTS, PROMOTION_POINTS, VARIABLE, FaultPoints
 from statecore.formats.kinds import StoreKind
 from statecore.standby.promote.report import Verdict
 from statecore.standby.promote.run import run_promote
@@ -27,7 +27,7 @@ TASKS = ("0_0", "0_1")
 NEVER_REACHED = {"placement.between-renames", "placement.done"}
 """Points of file systems that cannot exchange directories, and of a resumed placement."""
 
-POINTS = [point for point in (*PROMOTION_POINTS, *PLACEMENT_POINTS) if point not in NEVER_REACHED] + [
+POINTS = [point for point in (*CHANGE_POINTS, *PROMOTION_POINTS, *PLACEMENT_POINTS) if point not in NEVER_REACHED] + [
     "hand-over.during-copy:kill:2",
     "placement.before-swap:kill:2",
     "placement.after-swap:kill:2",
@@ -60,7 +60,7 @@ def test_after_a_kill_another_copy_that_is_further_is_handed_over(world: World, 
 
     report = world.hand_over(warm_dir=str(other.state_dir))
 
-    assert verdicts(report) == dict.fromkeys(TASKS, Verdict.TAKEN)
+    assert verdicts(report) == dict.fromkeys(TASKS, Verdict.PROMOTED)
     assert [world.row("totals", task=task) for task in TASKS] == ["other at 12"] * 2
     assert before == [fingerprint(directory.path / task) for directory in (world.warm, other) for task in TASKS]
     left = {path.name for path in world.live.work_path.iterdir()}
@@ -87,7 +87,7 @@ class Doing(FaultPoints):
             self.do()
 
 
-@pytest.mark.parametrize("point", one_of(["hand-over.after-lock", "hand-over.after-copy", "hand-over.after-placement"]))
+@pytest.mark.parametrize("point", one_of(["change.after-lock", "hand-over.after-copy", "hand-over.after-placement"]))
 @pytest.mark.parametrize("apply", one_of([False, True]))
 def test_a_second_hand_over_is_refused_while_one_is_at_work(world: World, point: str, apply: bool) -> None:
     """Also from another copy: the application's directory is locked as well."""

@@ -36,7 +36,7 @@ def test_files_that_get_a_second_name_take_no_room(tmp_path: Path) -> None:
         big(world)
         assert tree_bytes(world.warm.task_path("0_0")) > ROWS
         small.fill(leave=ROWS // 2)
-        assert verdicts(world.hand_over()) == {"0_0": Verdict.TAKEN}
+        assert verdicts(world.hand_over()) == {"0_0": Verdict.PROMOTED}
         assert world.row("totals") == "warm at 9"
 
 

@@ -225,7 +225,7 @@ def test_a_copy_that_is_further_is_handed_over(world: World, families: tuple[str
             offline=True,
         )
     )
-    assert [(one.verdict, one.ahead) for one in report.tasks] == [(Verdict.TAKEN, 22)]
+    assert [(one.verdict, one.ahead) for one in report.tasks] == [(Verdict.PROMOTED, 22)]
     for segment in others:
         assert read_database_state(world.path("clicks", segment)).offsets == {world.changelog("clicks"): 20}
     assert not world.path("clicks", killed).exists()

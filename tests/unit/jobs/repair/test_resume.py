@@ -9,7 +9,7 @@ from statecore.jobs.attempt import Attempt
 from statecore.jobs.job_files import DirectoryHome
 from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
 from statecore.jobs.planning.plan import RestorePlan
-from statecore.jobs.repair.leftovers import discard_rebuilds
+from statecore.jobs.repair.resume import discard_rebuilds
 from statecore.spec.model import ProcessingGuarantee
 
 
