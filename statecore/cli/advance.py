@@ -10,7 +10,7 @@ from statecore.cli.engine_options import add_engine_options
 from statecore.cli.output import Output
 from statecore.cli.request_options import add_request_options
 from statecore.cli.restore import run_and_show
-from statecore.jobs.restore.advance_request import AdvanceRequest
+from statecore.jobs.restore.request import AdvanceRequest
 
 if TYPE_CHECKING:
     from statecore.jobs.planning.plan import RestorePlan

@@ -15,13 +15,38 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from statecore.errors import StatecoreError, error_from_json
-from statecore.jobs.restore.report import RanOn
 from statecore.spec.model import ApplicationSpec
+from statecore.words import number_of
 
 TaskT = TypeVar("TaskT")
 ResultT = TypeVar("ResultT")
 
 _FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
+
+
+PROCESSES = "processes"
+"""In place of a Spark master for tasks in processes of the driver's machine."""
+
+
+@dataclass(frozen=True)
+class RanOn:
+    """Where the tasks of a job ran.
+
+    Attributes:
+        master: the Spark master, or :data:`PROCESSES`; empty if a report lacks it.
+        executors: number of executors or processes when the work began.
+        hosts: their hosts, as the cluster manager names them.
+    """
+
+    master: str = ""
+    executors: int = 0
+    hosts: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self.master == PROCESSES:
+            return f"{self.executors} process{'' if self.executors == 1 else 'es'} on {', '.join(self.hosts)} work."
+        count = number_of(self.executors, "executor")
+        return f"Spark runs on {self.master} with {count} on {', '.join(self.hosts)}."
 
 
 class HandedOver(BaseException):

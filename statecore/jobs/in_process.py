@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from statecore.jobs.engine import Failure, Question, ResultT, TaskT
+from statecore.jobs.engine import PROCESSES, Failure, Question, RanOn, ResultT, TaskT
 from statecore.jobs.pipeline.preloading import preload
-from statecore.jobs.restore.report import PROCESSES, RanOn
 from statecore.spec.model import ApplicationSpec
 
 

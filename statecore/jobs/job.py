@@ -18,12 +18,11 @@ from statecore.documents import encode_json
 from statecore.errors import Invalid, StatecoreError
 from statecore.faults import FaultInjected, FaultPoints
 from statecore.jobs.attempt import Attempt
-from statecore.jobs.engine import Question, Workers
+from statecore.jobs.engine import Question, RanOn, Workers
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.job_files import JobHome
 from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFIX
-from statecore.jobs.restore.report import RanOn
-from statecore.jobs.restore.request import OfSpec
+from statecore.jobs.request_fields import OfSpec
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import load_spec, parse_spec

@@ -32,10 +32,9 @@ from typing import IO, Any
 
 from statecore.cores import usable_cores
 from statecore.errors import Invalid, Retryable, StatecoreError
-from statecore.jobs.engine import Engine, Failure, Question, ResultT, TaskT
+from statecore.jobs.engine import PROCESSES, Engine, Failure, Question, RanOn, ResultT, TaskT
 from statecore.jobs.failures import worker_died
 from statecore.jobs.pipeline import preloading
-from statecore.jobs.restore.report import PROCESSES, RanOn
 from statecore.spec.model import ApplicationSpec
 
 _LENGTH_BYTES = 8

@@ -11,7 +11,7 @@ from statecore.formats.task_id import TaskId
 from statecore.jobs.field_types import Several, Text
 from statecore.jobs.fields import declare
 from statecore.jobs.instance_share import Instance
-from statecore.jobs.restore.request import WHAT
+from statecore.jobs.request_fields import WHAT
 
 
 def check_tasks(_: str, tasks: tuple[str, ...]) -> None:

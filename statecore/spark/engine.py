@@ -14,8 +14,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from statecore.jobs.engine import Failure, Question, ResultT, TaskT
-from statecore.jobs.restore.report import RanOn
+from statecore.jobs.engine import Failure, Question, RanOn, ResultT, TaskT
 from statecore.spark.executor_check import check_executors
 from statecore.spark.failures import spark_failure
 from statecore.spark.masters import is_local

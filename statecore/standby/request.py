@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statecore.errors import Invalid
 from statecore.jobs.field_types import Duration, FilePath, Flag, Size, Text, Whole
 from statecore.jobs.fields import declare
-from statecore.jobs.restore.request import (
+from statecore.jobs.request_fields import (
     LIMITS,
     PATIENCE,
     WHAT,

@@ -21,8 +21,8 @@ from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.restore.advance import run_advance
-from statecore.jobs.restore.advance_request import AdvanceRequest
 from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.restore.request import AdvanceRequest
 from statecore.jobs.versioned_start import VersionedStart
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import StoreSnapshot

@@ -24,10 +24,9 @@ from statecore.jobs.bases.planned_tails import TAKEN_UP
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.restore.advance import run_advance
-from statecore.jobs.restore.advance_request import AdvanceRequest
 from statecore.jobs.restore.plan_with_bases import RefusedPlan
 from statecore.jobs.restore.report import RestoreReport
-from statecore.jobs.restore.request import RestoreRequest
+from statecore.jobs.restore.request import AdvanceRequest, RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.jobs.versioned_start import VersionedStart
 from statecore.spec.reader import parse_spec

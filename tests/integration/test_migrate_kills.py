@@ -15,7 +15,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.migrate.request import MigrateRequest
 from statecore.jobs.migrate.run import run_migrate
-from statecore.jobs.target_release import TargetRelease
+from statecore.jobs.request_fields import TargetRelease
 from statecore.spec.model import ProcessingGuarantee
 from tests.golden.directories import unpacked
 from tests.harness.command import statecore

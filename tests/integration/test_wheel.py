@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from statecore.jobs.restore.report import PROCESSES
+from statecore.jobs.engine import PROCESSES
 from tests.harness import wheel
 from tests.harness.broker import Broker
 from tests.harness.small import small_application

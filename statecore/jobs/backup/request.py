@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from statecore.jobs.field_types import FilePath, Flag, Text
+from statecore.jobs.field_types import FilePath, Flag
 from statecore.jobs.fields import declare
-from statecore.jobs.restore.request import LIMITS, PATIENCE, WHERE, OfApplication, Planned, check_repository
+from statecore.jobs.request_fields import (
+    LIMITS,
+    PATIENCE,
+    REPOSITORY_HELP,
+    WHERE,
+    OfApplication,
+    Planned,
+    repository_url,
+)
 from statecore.jobs.task_names import only_tasks
 
 
@@ -22,13 +30,7 @@ class BackupRequest(OfApplication, Planned):
         ),
     )
     repository: str = field(
-        metadata=declare(
-            Text("URL"),
-            title="Repository",
-            help="URL of the repository: s3://bucket/prefix, or file:///path",
-            section=WHERE,
-            check=check_repository,
-        ),
+        metadata=repository_url(REPOSITORY_HELP, section=WHERE),
     )
     tasks: tuple[str, ...] = field(
         default=(),

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from statecore.jobs.field_types import Choice, Duration, Flag, Text
 from statecore.jobs.fields import declare
-from statecore.jobs.restore.request import (
+from statecore.jobs.request_fields import (
     TRANSACTION_WAIT,
     VERSIONED,
     WHERE,
@@ -16,7 +16,7 @@ from statecore.jobs.restore.request import (
     Planned,
     Reading,
     Selected,
-    check_repository,
+    repository_url,
 )
 from statecore.jobs.versioned_start import VersionedStart
 
@@ -46,13 +46,7 @@ class CheckpointRequest(OfSpec, Selected, Budgeted, Reading, Planned):
     """A request to advance the newest snapshot of one application by the tails of its changelogs."""
 
     repository: str = field(
-        metadata=declare(
-            Text("URL"),
-            title="Repository",
-            help="where the snapshots are: s3://bucket/prefix, or file:///path",
-            section=WHERE,
-            check=check_repository,
-        ),
+        metadata=repository_url("where the snapshots are: s3://bucket/prefix, or file:///path", section=WHERE),
     )
     when_refused: WhenRefused = field(
         default=WhenRefused.REBUILD,

@@ -1,108 +1,12 @@
-"""The request of a diagnosis of state directories; a repair request extends it."""
+"""The request of a diagnosis."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from statecore.jobs.field_types import Choice, Duration, Flag, Text
-from statecore.jobs.fields import Request, declare
-from statecore.jobs.restore.request import STATE_DIR, WHAT, only_stores, optional_spec
-from statecore.jobs.target_release import TargetRelease
-from statecore.jobs.task_names import only_tasks
-from statecore.spec.model import ProcessingGuarantee
-
-BROKERS = "Brokers"
+from statecore.jobs.diagnosis_fields import OfDiagnosis
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiagnoseRequest(Request):
+class DiagnoseRequest(OfDiagnosis):
     """A request to diagnose the directories of applications."""
-
-    state_dir: str = field(
-        metadata=STATE_DIR,
-    )
-    application_id: str | None = field(
-        default=None,
-        metadata=declare(
-            Text("ID"),
-            title="Application id",
-            help="only this application, by Kafka Streams' application.id",
-            otherwise="that of the spec; without one every application in the directory",
-        ),
-    )
-    spec_path: str | None = field(
-        default=None,
-        metadata=optional_spec(
-            help="the application's stores.yaml, which the directory is compared with",
-            otherwise="only the directory itself is checked",
-        ),
-    )
-    processing_guarantee: ProcessingGuarantee | None = field(
-        default=None,
-        metadata=declare(
-            Choice(ProcessingGuarantee),
-            title="Guarantee",
-            help="the application's processing.guarantee",
-            otherwise="that of the spec; without one findings have the worse severity of both, and a repair does what "
-            "is right under both",
-        ),
-    )
-    tasks: tuple[str, ...] = field(
-        default=(),
-        metadata=only_tasks("every task, and the global stores"),
-    )
-    stores: tuple[str, ...] = field(
-        default=(),
-        metadata=only_stores("every store"),
-    )
-    scan: bool = field(
-        default=False,
-        metadata=declare(
-            Flag(),
-            title="Scan",
-            help="read every row and verify its checksum; otherwise databases are only opened",
-            section=WHAT,
-        ),
-    )
-    release: TargetRelease | None = field(
-        default=None,
-        metadata=declare(
-            Choice(TargetRelease),
-            title="Release",
-            help="the release of Kafka Streams that will open the directory",
-            section=WHAT,
-            otherwise="the newest",
-            option="--for",
-        ),
-    )
-    cleanup_max_age_ms: int | None = field(
-        default=None,
-        metadata=declare(
-            Duration(),
-            title="Greatest age",
-            help="the application's state.cleanup.dir.max.age.ms, such as 7d, if set: directories that it would "
-            "delete are reported, and a repair sets their modification time to now",
-            section=WHAT,
-            otherwise="not set",
-            option="--cleanup-max-age",
-        ),
-    )
-    bootstrap_servers: str | None = field(
-        default=None,
-        metadata=declare(
-            Text("HOST:PORT"),
-            title="Brokers",
-            help="brokers whose topics the offsets are compared with",
-            section=BROKERS,
-            otherwise="those of the spec; without one no brokers are asked",
-        ),
-    )
-    offline: bool = field(
-        default=False,
-        metadata=declare(
-            Flag(),
-            title="Do not ask the brokers",
-            help="do not compare offsets with the topics of the brokers",
-            section=BROKERS,
-        ),
-    )

@@ -10,6 +10,7 @@ from statecore.doctor.diagnosis import Diagnosis, examine
 from statecore.errors import StatecoreError
 from statecore.formats.releases import RELEASES
 from statecore.jobs.diagnose.request import DiagnoseRequest
+from statecore.jobs.diagnosis_fields import OfDiagnosis
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import load_spec
@@ -70,7 +71,7 @@ def run_diagnose(request: DiagnoseRequest, progress: Progress | None = None) -> 
 
 
 def brokers_of(
-    request: DiagnoseRequest, spec: ApplicationSpec | None, progress: Progress | None, *, patient: bool
+    request: OfDiagnosis, spec: ApplicationSpec | None, progress: Progress | None, *, patient: bool
 ) -> Brokers | None:
     """Client of the request's or spec's brokers, or ``None``; if patient its errors are reported, not raised."""
     servers = request.bootstrap_servers or (spec.bootstrap_servers if spec else None)
@@ -82,7 +83,7 @@ def brokers_of(
 
 
 def diagnosis(
-    request: DiagnoseRequest,
+    request: OfDiagnosis,
     directory: StateDirectory,
     spec: ApplicationSpec | None,
     brokers: Brokers | None,

@@ -10,7 +10,18 @@ from typing import Any
 from statecore.errors import Invalid
 from statecore.jobs.field_types import Document, FilePath, Flag, Text, Whole
 from statecore.jobs.fields import declare
-from statecore.jobs.restore.request import LIMITS, WHAT, Budgeted, Reading, check_repository, only_stores, optional_spec
+from statecore.jobs.request_fields import (
+    LIMITS,
+    REPOSITORY_HELP,
+    WHAT,
+    Budgeted,
+    Reading,
+    check_state_dir,
+    only_stores,
+    optional_application_id,
+    optional_spec,
+    repository_url,
+)
 from statecore.jobs.task_names import only_tasks
 
 LATEST = "latest"
@@ -31,16 +42,6 @@ def _check_snapshot(_: str, snapshot: str) -> None:
         )
 
 
-def _check_state_dir(_: str, path: str) -> None:
-    if not path:
-        raise Invalid(
-            "No state directory is given.",
-            code="option-missing",
-            action="Give Kafka Streams' state.dir.",
-            option="state_dir",
-        )
-
-
 @dataclass(frozen=True, kw_only=True)
 class DiffRequest(Budgeted, Reading):
     """A request to compare a state directory with another one, a snapshot, or its changelogs."""
@@ -50,14 +51,12 @@ class DiffRequest(Budgeted, Reading):
             FilePath(where="on the machine where the driver runs"),
             title="State directory",
             help="the state.dir to compare",
-            check=_check_state_dir,
+            check=check_state_dir,
         ),
     )
     application_id: str | None = field(
         default=None,
-        metadata=declare(
-            Text("ID"), title="Application id", help="Kafka Streams' application.id", otherwise="that of the spec"
-        ),
+        metadata=optional_application_id("Kafka Streams' application.id", "that of the spec"),
     )
     spec_path: str | None = field(
         default=None,
@@ -83,7 +82,7 @@ class DiffRequest(Budgeted, Reading):
             title="Other state directory",
             help="another state.dir, of the same application",
             section=AGAINST,
-            check=_check_state_dir,
+            check=check_state_dir,
         ),
     )
     with_snapshot: str | None = field(
@@ -107,13 +106,7 @@ class DiffRequest(Budgeted, Reading):
     )
     repository: str | None = field(
         default=None,
-        metadata=declare(
-            Text("URL"),
-            title="Repository",
-            help="URL of the repository: s3://bucket/prefix, or file:///path",
-            section=AGAINST,
-            check=check_repository,
-        ),
+        metadata=repository_url(REPOSITORY_HELP, section=AGAINST),
     )
     stores: tuple[str, ...] = field(
         default=(),

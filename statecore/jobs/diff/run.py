@@ -32,12 +32,11 @@ from statecore.jobs.diff.reference import Reference, References
 from statecore.jobs.diff.report import DiffReport, StoreDiff, worst
 from statecore.jobs.diff.request import DiffRequest
 from statecore.jobs.diff.tasks import DiffSide, DiffTask, bytes_read, compare_batch
-from statecore.jobs.engine import Engine, Question, Started
+from statecore.jobs.engine import Engine, Question, RanOn, Started
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.pipeline.stages import Watch, batched, run_batches
 from statecore.jobs.processes import ProcessEngine
-from statecore.jobs.restore.report import RanOn
 from statecore.progress import NullProgress, Progress
 from statecore.spec.derived import retention_of, segment_interval_of
 from statecore.spec.model import ApplicationSpec

@@ -9,18 +9,20 @@ from statecore.errors import Invalid
 from statecore.jobs.field_types import Choice, Flag, Size, Text, Whole
 from statecore.jobs.fields import Request, declare
 from statecore.jobs.instance_share import INSTANCE, Instance
-from statecore.jobs.restore.request import (
+from statecore.jobs.request_fields import (
     APPLICATION_ID,
     DEFAULT_MEMORY_BUDGET,
     LIMITS,
     OWNER,
+    REPOSITORY_HELP,
     STATE_DIR,
     WHAT,
     WHERE,
+    brokers,
     check_memory_budget,
-    check_repository,
     check_request_id,
     optional_spec,
+    repository_url,
 )
 from statecore.jobs.task_names import check_instance, only_tasks
 from statecore.jobs.versioned_start import VersionedStart
@@ -43,12 +45,7 @@ class FetchRequest(Request):
     """A request to place stores of a repository into a state directory."""
 
     repository: str = field(
-        metadata=declare(
-            Text("URL"),
-            title="Repository",
-            help="URL of the repository: s3://bucket/prefix, or file:///path",
-            check=check_repository,
-        ),
+        metadata=repository_url(REPOSITORY_HELP),
     )
     application_id: str = field(
         metadata=APPLICATION_ID,
@@ -135,10 +132,8 @@ class FetchRequest(Request):
     )
     bootstrap_servers: str | None = field(
         default=None,
-        metadata=declare(
-            Text("HOST:PORT"),
-            title="Brokers",
-            help="brokers whose topics the offsets are compared with before anything is placed",
+        metadata=brokers(
+            "brokers whose topics the offsets are compared with before anything is placed",
             section=CHECKS,
             otherwise="those of the spec",
         ),

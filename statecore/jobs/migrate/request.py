@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 
 from statecore.jobs.field_types import Choice, Flag, Text
 from statecore.jobs.fields import Request, declare
-from statecore.jobs.restore.request import (
+from statecore.jobs.request_fields import (
     APPLICATION_ID,
     APPROVED,
     OWNER,
     STATE_DIR,
     WHAT,
+    TargetRelease,
     check_request_id,
     optional_spec,
 )
-from statecore.jobs.target_release import TargetRelease
 from statecore.jobs.task_names import only_tasks
 from statecore.spec.model import ProcessingGuarantee
 

@@ -24,7 +24,7 @@ from statecore.formats.releases import CHECKPOINT_FILE, RELEASES
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.attempt import Attempt, utc_now
 from statecore.jobs.directory_change import DirectoryChange, declared_in, directory_of, plan_id_of
-from statecore.jobs.engine import Engine, Question, Workers
+from statecore.jobs.engine import PROCESSES, Engine, Question, Workers
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.job import nobody
@@ -40,7 +40,6 @@ from statecore.jobs.migrate.request import MigrateRequest
 from statecore.jobs.migrate.tasks import ConvertTask, convert_tasks
 from statecore.jobs.pipeline.stages import Watch, run_batches
 from statecore.jobs.processes import ProcessEngine
-from statecore.jobs.restore.report import PROCESSES
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, undecided_note
 from statecore.statedir.file_trees import fingerprint

@@ -5,11 +5,9 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
-from statecore.formats.releases import GLOBAL
 from statecore.jobs.field_types import FilePath, Flag, Text
 from statecore.jobs.fields import Request, declare
-from statecore.jobs.repair.request import RepairRequest
-from statecore.jobs.restore.request import (
+from statecore.jobs.request_fields import (
     APPLY,
     APPROVED,
     OWNER,
@@ -72,9 +70,3 @@ class RecoverGlobalRequest(Request):
     )
     owner: str | None = field(default=None, metadata=OWNER)
     request_id: str = field(default_factory=lambda: uuid.uuid4().hex, metadata=REQUEST_ID)
-
-    def to_repair(self, application_id: str) -> RepairRequest:
-        """The equivalent repair request for the global stores of the directory."""
-        same = ("spec_path", "state_dir", "stores", "apply", "approved", "repository", "owner", "request_id")
-        fields = {name: getattr(self, name) for name in same}
-        return RepairRequest(application_id=application_id, tasks=(GLOBAL,), **fields)

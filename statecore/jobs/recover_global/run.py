@@ -32,6 +32,7 @@ from statecore.jobs.failures import translated_errors
 from statecore.jobs.job import nobody
 from statecore.jobs.recover_global.request import RecoverGlobalRequest
 from statecore.jobs.repair.report import Outcome, RepairReport
+from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import DirectoryRepair, PlannedRepair
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec, StoreSpec
@@ -78,6 +79,13 @@ def _selected_stores(spec: ApplicationSpec, request: RecoverGlobalRequest) -> tu
     return tuple(one for name, one in declared.items() if not request.stores or name in request.stores)
 
 
+def _as_repair(request: RecoverGlobalRequest, application_id: str) -> RepairRequest:
+    """The equivalent request to repair the global stores of the directory."""
+    same = ("spec_path", "state_dir", "stores", "apply", "approved", "repository", "owner", "request_id")
+    fields = {name: getattr(request, name) for name in same}
+    return RepairRequest(application_id=application_id, tasks=(GLOBAL,), **fields)
+
+
 class _Recovery(DirectoryRepair):
     """One attempt of a recovery."""
 
@@ -93,7 +101,7 @@ class _Recovery(DirectoryRepair):
         faults: FaultPoints,
         say: Callable[[str], None],
     ) -> None:
-        repair = request.to_repair(spec.application_id)
+        repair = _as_repair(request, spec.application_id)
         super().__init__(repair, engine, directory_of(repair), spec, progress, faults, say)
         self.recovery_request, self.spec, self.stores = request, spec, stores
 

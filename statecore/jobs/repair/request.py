@@ -6,14 +6,14 @@ import uuid
 from dataclasses import dataclass, field
 
 from statecore.errors import Invalid
-from statecore.jobs.diagnose.request import DiagnoseRequest
+from statecore.jobs.diagnosis_fields import OfDiagnosis
 from statecore.jobs.field_types import Text
 from statecore.jobs.fields import declare
-from statecore.jobs.restore.request import APPLICATION_ID, APPLY, APPROVED, OWNER, REQUEST_ID, WHAT, check_repository
+from statecore.jobs.request_fields import APPLICATION_ID, APPLY, APPROVED, OWNER, REQUEST_ID, WHAT, check_repository
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepairRequest(DiagnoseRequest):
+class RepairRequest(OfDiagnosis):
     """A request to diagnose and repair the directory of an application."""
 
     application_id: str = field(

@@ -16,8 +16,8 @@ from statecore.jobs.engine import Engine
 from statecore.jobs.job import nobody, spec_of
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.planning.selection import select_stores, unadvanceable_stores
-from statecore.jobs.restore.advance_request import AdvanceRequest
 from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.restore.request import AdvanceRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.progress import Progress
 from statecore.statedir.state_directory import StateDirectory, application_directory_given

@@ -20,8 +20,8 @@ from typing import Any
 
 from statecore.documents import DocumentType, Fields, plain
 from statecore.jobs.attempt import REPORT_VERSION
+from statecore.jobs.engine import RanOn
 from statecore.repository.publication import Published
-from statecore.words import number_of
 
 
 @dataclass(frozen=True)
@@ -89,31 +89,6 @@ class StoreReport:
     parent: str = ""
 
 
-PROCESSES = "processes"
-"""In place of a Spark master for tasks in processes of the driver's machine."""
-
-
-@dataclass(frozen=True)
-class RanOn:
-    """Where the tasks of a job ran.
-
-    Attributes:
-        master: the Spark master, or :data:`PROCESSES`; empty if a report lacks it.
-        executors: number of executors or processes when the work began.
-        hosts: their hosts, as the cluster manager names them.
-    """
-
-    master: str = ""
-    executors: int = 0
-    hosts: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        if self.master == PROCESSES:
-            return f"{self.executors} process{'' if self.executors == 1 else 'es'} on {', '.join(self.hosts)} work."
-        count = number_of(self.executors, "executor")
-        return f"Spark runs on {self.master} with {count} on {', '.join(self.hosts)}."
-
-
 @dataclass(frozen=True)
 class RestoreReport:
     """The result of one restore of one application.
@@ -157,7 +132,7 @@ class RestoreReport:
     release: str = ""
     started: str = ""
     finished: str = ""
-    ran_on: RanOn = RanOn()
+    ran_on: RanOn = field(default_factory=RanOn)
     repository: str = ""
     published: Published | None = None
 

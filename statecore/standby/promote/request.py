@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from statecore.jobs.field_types import FilePath, Flag, Text
 from statecore.jobs.fields import declare
-from statecore.jobs.restore.request import OWNER, PATIENCE, STATE_DIR, WHAT, OfSpec, check_request_id, check_state_dir
+from statecore.jobs.request_fields import OWNER, PATIENCE, STATE_DIR, WHAT, OfSpec, check_request_id, check_state_dir
 from statecore.jobs.task_names import only_tasks
 
 

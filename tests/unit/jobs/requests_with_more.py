@@ -7,7 +7,8 @@ from enum import StrEnum
 
 from statecore.jobs.field_types import Choice, Seconds, Several, Size, Text, Whole
 from statecore.jobs.fields import declare
-from statecore.jobs.restore.request import LIMITS, OfApplication, Planned, Reading, RestoreRequest
+from statecore.jobs.request_fields import LIMITS, OfApplication, Planned, Reading
+from statecore.jobs.restore.request import RestoreRequest
 
 
 @dataclass(frozen=True, kw_only=True)

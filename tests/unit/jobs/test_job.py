@@ -9,11 +9,10 @@ import pytest
 
 from statecore.errors import Capacity, Fenced, Invalid, StatecoreError
 from statecore.faults import NO_FAULTS
-from statecore.jobs.engine import Question
+from statecore.jobs.engine import Question, RanOn
 from statecore.jobs.job import Job, JobContext, spec_of
 from statecore.jobs.job_files import DirectoryHome, JobHome, RepositoryHome
 from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFIX
-from statecore.jobs.restore.report import RanOn
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.objectstore.base import Blobs
 from statecore.progress import NullProgress

@@ -19,7 +19,7 @@ from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.migrate.report import Outcome
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair
-from statecore.jobs.target_release import TargetRelease
+from statecore.jobs.request_fields import TargetRelease
 from statecore.statedir.state_directory import StateDirectory
 from tests.unit.jobs.migrate.test_run_obstacles import OLD, few, migrated, seen
 

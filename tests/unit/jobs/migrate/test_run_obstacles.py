@@ -19,7 +19,7 @@ from statecore.jobs.migrate import tasks as tasks_module
 from statecore.jobs.migrate.report import MigrateReport, Outcome
 from statecore.jobs.migrate.request import MigrateRequest
 from statecore.jobs.migrate.run import foreign_offsets, run_migrate
-from statecore.jobs.target_release import TargetRelease
+from statecore.jobs.request_fields import TargetRelease
 from statecore.spec.reader import parse_spec
 from statecore.statedir.file_trees import fingerprint
 from tests.golden.directories import golden_directories, unpacked

@@ -157,6 +157,7 @@ def test_reading_the_declaration_takes_neither_an_extra_nor_time() -> None:
         "statecore.jobs.restore",
         "statecore.jobs.restore.request",
         "statecore.jobs.field_types",
+        "statecore.jobs.request_fields",
         "statecore.jobs.versioned_start",
         "statecore.spec",
         "statecore.spec.duration",

@@ -15,7 +15,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.migrate.request import MigrateRequest
 from statecore.jobs.migrate.run import run_migrate
-from statecore.jobs.target_release import TargetRelease
+from statecore.jobs.request_fields import TargetRelease
 from statecore.standby.promote.report import Outcome, PromoteReport, Verdict
 from statecore.standby.promote.request import PromoteRequest
 from statecore.standby.promote.run import run_promote

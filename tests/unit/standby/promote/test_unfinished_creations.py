@@ -22,7 +22,7 @@ from statecore.jobs.bases.directory_bases import DirectoryBases
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.migrate.request import MigrateRequest
 from statecore.jobs.migrate.run import run_migrate
-from statecore.jobs.target_release import TargetRelease
+from statecore.jobs.request_fields import TargetRelease
 from statecore.spec.reader import parse_spec
 from statecore.standby.promote.report import Verdict
 from statecore.standby.promote.request import PromoteRequest
