@@ -29,11 +29,12 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from statecore.errors import Fenced, Invalid, StatecoreError
 from statecore.faults import FaultPoints
+from statecore.jobs.context import JobContext
 from statecore.jobs.history.directory_changes import UnfinishedChange, unfinished_changes
-from statecore.jobs.job import Job, JobContext
+from statecore.jobs.job import Job
 from statecore.jobs.job_files import DirectoryHome
 from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX
-from statecore.progress import NullProgress, Progress
+from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import load_spec
 from statecore.statedir.apply import recover
@@ -136,9 +137,8 @@ class DirectoryChange(Job, ABC, Generic[PlanT, ChangedT, ReportT]):
         doing: str,
     ) -> None:
         home = DirectoryHome(directory.work_path, directory.work_path, request.request_id)
-        spec = declared or ApplicationSpec.undeclared(directory.application_id)
-        context = JobContext(spec, home, progress or NullProgress(), faults, say)
-        super().__init__(context, request_id=request.request_id, state_dir=request.state_dir, doing=doing)
+        context = JobContext.open(request, progress, faults=faults, say=say, spec=declared)
+        super().__init__(context, home, doing)
         self.directory, self.declared, self._applies = directory, declared, request.apply
 
     def run(self) -> ReportT:

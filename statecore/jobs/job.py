@@ -10,38 +10,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from statecore.documents import encode_json
 from statecore.errors import Invalid, StatecoreError
-from statecore.faults import FaultInjected, FaultPoints
+from statecore.faults import FaultInjected
 from statecore.jobs.attempt import Attempt
+from statecore.jobs.context import JobContext
 from statecore.jobs.engine import Question, RanOn, Workers
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.job_files import JobHome
 from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFIX
-from statecore.jobs.request_fields import OfSpec
-from statecore.progress import Progress
-from statecore.spec.model import ApplicationSpec
-from statecore.spec.reader import load_spec, parse_spec
 from statecore.stopwatch import Stopwatch
-
-
-@dataclass(frozen=True)
-class JobContext:
-    """What a job gets besides its request.
-
-    Attributes:
-        home: the files and the staging of its request.
-    """
-
-    spec: ApplicationSpec
-    home: JobHome
-    progress: Progress
-    faults: FaultPoints
-    say: Callable[[str], None]
 
 
 class Job:
@@ -49,6 +30,7 @@ class Job:
 
     Attributes:
         report_suffix: of the report's file.
+        context: what it works on.
         home: where plan, report and attempt file are kept.
         phases: wall seconds of each finished phase, in order.
         cpu: CPU seconds of this process in each of them.
@@ -61,11 +43,10 @@ class Job:
 
     report_suffix: ClassVar[str] = REPORT_SUFFIX
 
-    def __init__(self, around: JobContext, *, request_id: str, state_dir: str, doing: str) -> None:
-        self.spec, self.home = around.spec, around.home
-        self.progress, self.faults, self.say = around.progress, around.faults, around.say
-        self.doing = doing
-        self.attempt = Attempt.begin(around.spec.application_id, state_dir, request_id)
+    def __init__(self, context: JobContext[Any], home: JobHome, doing: str) -> None:
+        self.context, self.home, self.doing = context, home, doing
+        self.spec, self.progress, self.faults, self.say = context.spec, context.progress, context.faults, context.say
+        self.attempt = Attempt.begin(context.application_id, context.state_dir, context.request.request_id)
         self.phases: dict[str, float] = {}
         self.cpu: dict[str, float] = {}
         self.brokers: list[str] = []
@@ -148,14 +129,3 @@ class Job:
         with suppress(OSError, StatecoreError):
             self.save(self.report_suffix, report)
         self.home.sweep()
-
-
-def nobody(line: str) -> None:
-    """Ignore a line."""
-
-
-def spec_of(request: OfSpec) -> ApplicationSpec:
-    """The spec that a request names or contains."""
-    if request.spec is not None:
-        return parse_spec(request.spec, request.spec_source)
-    return load_spec(Path(request.spec_path or ""))

@@ -10,9 +10,12 @@ import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from statecore.errors import NotFound, Retryable, StatecoreError
 from statecore.filesystem import discard_tree, make_directories, write_durably
+from statecore.jobs.context import JobContext
+from statecore.jobs.pipeline.staging import staging_base
 from statecore.jobs.pipeline.staging_place import DirectoryPlace, StagingPlace
 from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX, plan_path, request_name, sweep_plans
 from statecore.repository.application_repository import ApplicationRepository
@@ -24,6 +27,11 @@ _KEPT_REQUESTS_SECONDS = 7 * 86_400.0
 
 class JobHome(ABC):
     """The files of one request, by suffix (:mod:`statecore.jobs.planning.frozen_plan`), and the staging of plans."""
+
+    @property
+    @abstractmethod
+    def local_staging(self) -> str:
+        """Directory of this machine with the staging of plans; empty if it is elsewhere."""
 
     @abstractmethod
     def read(self, suffix: str) -> bytes | None:
@@ -56,6 +64,11 @@ class DirectoryHome(JobHome):
     def __init__(self, work_path: Path, staging: Path, request_id: str) -> None:
         self._work, self._plan = work_path, plan_path(work_path, request_id)
         self.staging = staging
+
+    @property
+    def local_staging(self) -> str:
+        """See :class:`JobHome`."""
+        return str(self.staging.absolute())
 
     def _file(self, suffix: str) -> Path:
         return self._plan.with_suffix(suffix)
@@ -94,6 +107,11 @@ class RepositoryHome(JobHome):
 
     def __init__(self, repository: ApplicationRepository, request_id: str) -> None:
         self._repository, self._request = repository, request_name(request_id)
+
+    @property
+    def local_staging(self) -> str:
+        """See :class:`JobHome`."""
+        return ""
 
     def _staging(self, plan_id: str) -> str:
         """Includes the request: two requests may have the same plan, and the first to end deletes its staging."""
@@ -141,6 +159,16 @@ class RepositoryHome(JobHome):
         """See :class:`JobHome`."""
         sweep_stagings(self._repository, time.time())
         sweep_requests(self._repository, time.time())
+
+
+def home_of(context: JobContext[Any]) -> JobHome:
+    """The files of a request: in the application's directory if it names one, else in the repository."""
+    request = context.request
+    if not context.state_dir:
+        return RepositoryHome(context.repository, request.request_id)
+    directory = context.directory
+    staging = staging_base(getattr(request, "staging_dir", None), directory)
+    return DirectoryHome(directory.work_path, staging, request.request_id)
 
 
 def discard_staging(repository: ApplicationRepository, plan_id: str) -> None:

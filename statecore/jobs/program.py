@@ -16,8 +16,8 @@ from statecore.errors import Invalid, StatecoreError
 from statecore.faults import FaultPoints, fault_points_from_environment
 from statecore.filesystem import NotRegularFile, write_durably
 from statecore.jobs.attempt import Attempt, utc_now
+from statecore.jobs.context import spec_of
 from statecore.jobs.fields import Request
-from statecore.jobs.job import spec_of
 from statecore.jobs.migrate.report import MigrateReport
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.repair.report import RepairReport

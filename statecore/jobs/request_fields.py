@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -272,11 +271,6 @@ class OfSpec(Request):
                 options=["spec", "spec_path"],
             )
         super().__post_init__()
-
-    @property
-    def spec_source(self) -> str:
-        """Source of the spec, for messages."""
-        return str(Path(self.spec_path)) if self.spec_path is not None else "<spec of the request>"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from threading import Event
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS, FaultPoints
-from statecore.jobs.job import nobody, spec_of
+from statecore.jobs.context import ignore, spec_of
 from statecore.metrics import NO_METRICS, STANDBY_FAILED, Metrics
 from statecore.objectstore.base import RetryPolicy
 from statecore.spec.model import ApplicationSpec
@@ -46,7 +46,7 @@ def run_standby(
     stop: Event,
     *,
     told: Callable[[StandbyReport], object] = lambda _: None,
-    say: Callable[[str], None] = nobody,
+    say: Callable[[str], None] = ignore,
     metrics: Metrics = NO_METRICS,
     faults: FaultPoints = NO_FAULTS,
     connect: Callable[..., Cluster] = Cluster,
@@ -94,7 +94,7 @@ def run_standby(
                 find_copy=None if bases is None else bases.find,
                 faults=faults,
             )
-            check = nobody if selection is None else selection.check
+            check = ignore if selection is None else selection.check
             kept = TaskManager(spec, cluster, tasks.take, say, bases=bases, check=check, metrics=metrics)
             job = _Standby(request, spec, directory, kept, told, metrics)
             if selection is not None:

@@ -114,6 +114,7 @@ def check_application(spec: ApplicationSpec | None, application_id: str) -> None
             code="spec-application-mismatch",
             action="Name the spec of this application.",
             application_id=application_id,
+            found=spec.application_id,
         )
 
 

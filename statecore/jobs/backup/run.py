@@ -27,7 +27,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from statecore.errors import Fenced, NotFound, Reason
-from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
+from statecore.faults import FaultPoints
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE, CURRENT, GLOBAL, LOCK_FILE
 from statecore.jobs.attempt import utc_now
@@ -55,18 +55,16 @@ from statecore.jobs.backup.task_manifests import (
     task_manifests_of,
     verified_of,
 )
-from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.job import Job, JobContext, nobody, spec_of
+from statecore.jobs.context import JobContext
+from statecore.jobs.failures import translated_errors
+from statecore.jobs.job import Job
 from statecore.jobs.job_files import RepositoryHome
-from statecore.progress import NullProgress, Progress
-from statecore.repository.application_repository import ApplicationRepository
+from statecore.progress import Progress
 from statecore.repository.manifest import StoredDatabase, extents_of
 from statecore.repository.publication import Publication
 from statecore.repository.upload import LocalFile, hash_files, put_bases
 from statecore.spec.model import ProcessingGuarantee
 from statecore.statedir.open_stores import refuse_open_stores
-from statecore.statedir.state_directory import StateDirectory
-from statecore.statedir.store_places import application_directory
 from statecore.stores.legacy_offsets import read_offsets
 from statecore.stores.lock_holder import lock_holder
 from statecore.stores.rocksdb.checkpoint import named_files
@@ -86,35 +84,17 @@ def run_backup(
     Returns:
         The report; with ``request.plan_only`` nothing was published.
     """
-    try:
-        spec = spec_of(request)
-        directory = application_directory(Path(request.state_dir), spec.application_id)
-        repository = ApplicationRepository.open(request.repository, spec.application_id)
-        home = RepositoryHome(repository, request.request_id)
-        around = JobContext(spec, home, progress or NullProgress(), faults or NO_FAULTS, say or nobody)
-        return _Snapshot(request, around, directory, repository, clock).run()
-    except FaultInjected:
-        raise
-    except Exception as error:
-        raise as_statecore_error(error, _activity(request.state_dir)) from error
+    with translated_errors(_activity(request.state_dir)):
+        return _Backup(JobContext.open(request, progress, faults=faults, say=say, clock=clock)).run()
 
 
-class _Snapshot(Job):
+class _Backup(Job):
     """One attempt of a backup."""
 
-    def __init__(
-        self,
-        request: BackupRequest,
-        around: JobContext,
-        directory: StateDirectory,
-        repository: ApplicationRepository,
-        clock: Callable[[], float],
-    ) -> None:
-        super().__init__(
-            around, request_id=request.request_id, state_dir=request.state_dir, doing=_activity(request.state_dir)
-        )
-        self.request, self.clock = request, clock
-        self.directory, self.repository = directory, repository
+    def __init__(self, context: JobContext[BackupRequest]) -> None:
+        request, self.directory, self.repository = context.request, context.existing_directory(), context.repository
+        super().__init__(context, RepositoryHome(self.repository, request.request_id), _activity(request.state_dir))
+        self.request, self.clock = request, context.clock
         self.running = False
         self.listed: dict[StoreKey, dict[int | None, list[LocalFile]]] = {}
         self.problems: list[Reason] = []

@@ -22,12 +22,12 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid, Reason
-from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
+from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.bases.base import DAMAGED, Key, grouped
 from statecore.jobs.bases.reconcile import Reconciled, rebased
@@ -37,23 +37,22 @@ from statecore.jobs.checkpoint.request import CheckpointRequest, WhenRefused
 from statecore.jobs.checkpoint.schedule import made_since
 from statecore.jobs.checkpoint.validate_tails import TailValidator
 from statecore.jobs.compact.after_checkpoint import CompactedAfter, compact_after
+from statecore.jobs.context import JobContext, ignore
 from statecore.jobs.engine import Engine, Workers
-from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.failures import translated_errors
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.in_progress_marker import InProgressMarker, marked_in_progress
-from statecore.jobs.job import Job, JobContext, nobody, spec_of
-from statecore.jobs.job_files import RepositoryHome
-from statecore.jobs.pipeline.publish import Made, task_manifests
-from statecore.jobs.pipeline.range_tasks import ClusterSettings
-from statecore.jobs.pipeline.run_sink import ApplicationAddress
-from statecore.jobs.pipeline.stages import publish_rows, read_runs
+from statecore.jobs.job import Job
+from statecore.jobs.job_files import home_of
+from statecore.jobs.pipeline.read_stage import NOTHING_READ, ReadResult, cluster_settings, read_changelogs
 from statecore.jobs.pipeline.staging_place import DirectoryPlace, PassingPlace, StagingPlace
+from statecore.jobs.pipeline.task_manifests import task_manifests
 from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX, request_name
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.processes import local_engine
 from statecore.jobs.restore.report import RestoreReport
-from statecore.jobs.restore.report_stores import cpu_of, store_report, work_of
-from statecore.progress import NullProgress, Progress
+from statecore.jobs.restore.report_stores import job_report
+from statecore.progress import Progress
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import TaskManifest
 from statecore.repository.publication import Publication, Published
@@ -91,7 +90,7 @@ def run_checkpoint(
     progress: Progress | None = None,
     *,
     faults: FaultPoints = NO_FAULTS,
-    say: Callable[[str], None] = nobody,
+    say: Callable[[str], None] = ignore,
     warm: OpenConnections | None = None,
     little: int = LITTLE,
 ) -> RestoreReport | RestorePlan:
@@ -100,18 +99,16 @@ def run_checkpoint(
     Returns:
         The report; with ``request.plan_only`` the plan, and nothing was changed.
     """
-    try:
-        spec = spec_of(request)
-        repository = (
-            ApplicationRepository.open(request.repository, spec.application_id) if warm is None else warm.repository
+    with translated_errors(_doing(request)):
+        context = JobContext.open(
+            request,
+            progress,
+            faults=faults,
+            say=say,
+            shared_repository=None if warm is None else warm.repository,
+            shared_cluster=None if warm is None else warm.cluster,
         )
-        home = RepositoryHome(repository, request.request_id)
-        around = JobContext(spec, home, progress or NullProgress(), faults, say)
-        return _Checkpoint(request, around, repository, engine, None if warm is None else warm.cluster, little).run()
-    except FaultInjected:
-        raise
-    except Exception as error:
-        raise as_statecore_error(error, _doing(request)) from error
+        return _Checkpoint(context, engine, little).run()
 
 
 def _day(made: str) -> str:
@@ -125,18 +122,10 @@ def _doing(request: CheckpointRequest) -> str:
 class _Checkpoint(Job):
     """One attempt of a checkpoint."""
 
-    def __init__(
-        self,
-        request: CheckpointRequest,
-        around: JobContext,
-        repository: ApplicationRepository,
-        engine: Engine,
-        cluster: Cluster | None,
-        little: int,
-    ) -> None:
-        super().__init__(around, request_id=request.request_id, state_dir="", doing=_doing(request))
-        self.request, self.repository, self.engine, self.cluster = request, repository, engine, cluster
-        self.little = little
+    def __init__(self, context: JobContext[CheckpointRequest], engine: Engine, little: int) -> None:
+        request, self.repository = context.request, context.repository
+        super().__init__(context, home_of(context), _doing(request))
+        self.request, self.engine, self.little = request, engine, little
         self.refused: dict[tuple[Key, str], Reason] = {}
         self.made: list[TaskManifest] = []
         self.reconciled: Mapping[Key, Reconciled] = {}
@@ -162,13 +151,13 @@ class _Checkpoint(Job):
                 marker.delete_at_end()  # left by the killed attempt
                 self.home.forget(PLAN_SUFFIX)  # the killed attempt did not get there
                 self.progress.done("already published")
-                return self._report(None, Made({}, {}), (), earlier)
+                return self._report(None, NOTHING_READ, (), earlier)
             if (faster := made_since(publication.entries, self.request.decided_upon)) is not None:
                 if self.home.read(PLAN_SUFFIX) is not None:
                     marker.delete_at_end()
                     self.home.forget(PLAN_SUFFIX)
                 self.progress.done("made by another job")
-                return self._report(None, Made({}, {}), (faster,), None)
+                return self._report(None, NOTHING_READ, (faster,), None)
             planned = self._plan(publication)
             if planned.is_resumed:
                 marker.delete_at_end()
@@ -196,13 +185,13 @@ class _Checkpoint(Job):
         report = self._report(planned, made, notes, published)
         return self._rebuild_damaged(report, compacted.damaged) if compacted.damaged else report
 
-    def _validated(self, planned: CheckpointPlan, read: Made) -> Made | None:
+    def _validated(self, planned: CheckpointPlan, read: ReadResult) -> ReadResult | None:
         """Validate the tails; ``None`` if some of their bases turned out unsound."""
         validation = TailValidator(
             spec=self.spec,
             repository=self.repository,
-            settings=self._settings(),
-            connect=self._cluster,
+            settings=cluster_settings(self.context),
+            connect=self.context.cluster,
             when_refused=self.request.when_refused,
             engine=self.engine,
             engine_of_little=InProcessEngine(_READERS),
@@ -216,9 +205,6 @@ class _Checkpoint(Job):
         self._say(grouped(validation.unsound.refused))
         self.refused |= validation.unsound.permanent
         return None if validation.unsound.refused else validation.made
-
-    def _settings(self) -> ClusterSettings:
-        return ClusterSettings(self.spec.bootstrap_servers, self.spec.kafka, self.request.timeout)
 
     def _say(self, lines: Iterable[str]) -> None:
         """Tell the operator lines, each once."""
@@ -238,7 +224,7 @@ class _Checkpoint(Job):
         )
 
     def _plan(self, publication: Publication) -> CheckpointPlan:
-        with self._cluster() as cluster:
+        with self.context.cluster() as cluster:
             planned = plan_checkpoint(
                 cluster, self.spec, self.request, self.repository, publication, self.home, self.refused, self._expected
             )
@@ -265,30 +251,17 @@ class _Checkpoint(Job):
     def _expected(self) -> int:
         return self.engine.expected(self.spec)
 
-    @contextmanager
-    def _cluster(self) -> Iterator[Cluster]:
-        if self.cluster is not None:
-            yield self.cluster
-            return
-        with Cluster(self.spec.bootstrap_servers, self.spec.kafka, timeout=self.request.timeout) as cluster:
-            yield cluster
-
-    def _read(self, planned: CheckpointPlan) -> Made:
+    def _read(self, planned: CheckpointPlan) -> ReadResult:
         plan = planned.plan
         if not plan.offsets:
-            return Made({}, {})
+            return NOTHING_READ
         engine = InProcessEngine(_READERS) if plan.offsets < self.little else self.engine
-        cluster = self._settings()
-        address = ApplicationAddress(self.repository.url, self.repository.application_id)
-        budget = self.request.memory_budget
         with engine.start(ORIGIN, self.spec) as workers, self._place(workers, plan) as place:
             shared = Path(place.directory) if isinstance(place, DirectoryPlace) else None
             if engine is self.engine:
                 self.wait_for(workers, plan.plan_id, lambda: shared, self.spec.kafka)
             with self.phase("read"):
-                runs = read_runs(workers, plan, cluster, place, budget, self.progress, address, planned.bases)
-                versions = publish_rows(workers, plan, runs, place, address, budget, self.progress)
-        return Made(runs, versions)
+                return read_changelogs(self.context, workers, plan, planned.bases, place, uploads=True)
 
     @contextmanager
     def _place(self, workers: Workers, plan: RestorePlan) -> Iterator[StagingPlace]:
@@ -302,7 +275,7 @@ class _Checkpoint(Job):
             self.home.discard(plan.plan_id)
             self.home.sweep()
 
-    def _publish(self, publication: Publication, planned: CheckpointPlan, made: Made) -> Published | None:
+    def _publish(self, publication: Publication, planned: CheckpointPlan, made: ReadResult) -> Published | None:
         """Publish what is new; ``None`` if nothing is."""
         is_whole = not self.request.stores and not self.request.partitions
         news = changed_tasks(
@@ -347,9 +320,7 @@ class _Checkpoint(Job):
         The policy for refused bases applies. It runs on this machine, because a submitted engine serves one request.
         """
         request = replace(self.request, request_id=f"{self.request.request_id}-healed", decided_upon=None)
-        home = RepositoryHome(self.repository, request.request_id)
-        around = JobContext(self.spec, home, self.progress, self.faults, self.say)
-        job = _Checkpoint(request, around, self.repository, local_engine(self.engine), self.cluster, self.little)
+        job = _Checkpoint(self.context.with_request(request), local_engine(self.engine), self.little)
         job.rebuilds_damaged = True
         snapshots = [entry.snapshot for entry in self.repository.head().snapshots]
         why = Reason(f"{DAMAGED}, found by a compaction", "base-damaged")
@@ -361,40 +332,22 @@ class _Checkpoint(Job):
     def _report(
         self,
         planned: CheckpointPlan | None,
-        made: Made,
+        made: ReadResult,
         notes: tuple[str, ...],
         published: Published | None,
     ) -> RestoreReport:
         plan = None if planned is None else planned.plan
-        stores = (
-            []
-            if plan is None
-            else [
-                store_report(
-                    self.reconciled[key].parts if key in self.reconciled else parts,
-                    made.runs.get(key, ()),
-                    None,
-                    made.versions.get(key),
-                )
-                for key, parts in sorted(plan.stores.items())
-            ]
-        )
         warnings = () if published is None else published.warnings
         for warning in warnings:
             self.say(f"warning: {warning}")
-        return RestoreReport(
-            **asdict(self.attempt),
-            plan_id="" if plan is None else plan.plan_id,
-            processing_guarantee=str(self.spec.processing_guarantee),
-            seconds=time.monotonic() - self.began,
-            phases=dict(self.phases),
-            stores=tuple(stores),
-            work=work_of(made.runs, {}),
-            cpu=cpu_of(made.runs, {}),
+        return job_report(
+            self,
+            plan,
+            made,
+            parts={key: one.parts for key, one in self.reconciled.items()},
             notes=(*notes, *warnings),
             placed=False,
             finished=utc_now(),
-            ran_on=self.ran_on,
             repository=self.repository.url,
             published=published,
         )

@@ -19,9 +19,9 @@ from statecore.errors import Capacity, Fenced, Retryable
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.checkpoint.run import OpenConnections, run_checkpoint
+from statecore.jobs.context import ignore, spec_of
 from statecore.jobs.engine import Engine
 from statecore.jobs.in_progress_marker import marker_age
-from statecore.jobs.job import nobody, spec_of
 from statecore.jobs.restore.report import RestoreReport
 from statecore.progress import NullProgress, Progress
 from statecore.repository.application_repository import ApplicationRepository
@@ -39,7 +39,7 @@ def run_service(
     made: Callable[[RestoreReport], None],
     *,
     progress: Progress | None = None,
-    say: Callable[[str], None] = nobody,
+    say: Callable[[str], None] = ignore,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
     run: Callable[..., object] = run_checkpoint,

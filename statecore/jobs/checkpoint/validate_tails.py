@@ -23,8 +23,8 @@ from statecore.jobs.bases.tail_check import Unsound, found_unsound
 from statecore.jobs.checkpoint.plan import CheckpointPlan
 from statecore.jobs.checkpoint.request import WhenRefused
 from statecore.jobs.engine import Engine
-from statecore.jobs.pipeline.publish import Made
 from statecore.jobs.pipeline.range_tasks import ClusterSettings
+from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.processes import local_engine
 from statecore.progress import Progress
 from statecore.repository.application_repository import ApplicationRepository
@@ -41,7 +41,7 @@ class TailValidation:
         reconciled: the stores that were compared with their whole changelogs and corrected.
     """
 
-    made: Made
+    made: ReadResult
     unsound: Unsound
     reconciled: Mapping[Key, Reconciled] = field(default_factory=dict)
 
@@ -74,7 +74,7 @@ class TailValidator:
     progress: Progress
     faults: FaultPoints
 
-    def validate(self, planned: CheckpointPlan, made: Made) -> TailValidation:
+    def validate(self, planned: CheckpointPlan, made: ReadResult) -> TailValidation:
         plan = planned.plan
         if not plan.offsets:
             return TailValidation(made, Unsound.of(()))
@@ -87,7 +87,7 @@ class TailValidator:
             return TailValidation(made, Unsound.of(wrong))
         outcome = self._reconciled(planned, right)
         runs = {**made.runs, **{key: one.results for key, one in outcome.stores.items()}}
-        return TailValidation(Made(runs, made.versions), Unsound.of(outcome.refused), outcome.stores)
+        return TailValidation(ReadResult(runs, made.versions), Unsound.of(outcome.refused), outcome.stores)
 
     def _reconciled(self, planned: CheckpointPlan, right: Sequence[Refused]) -> Reconciliation:
         """Compare stores with their whole changelogs, on this machine."""

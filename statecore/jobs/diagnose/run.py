@@ -9,19 +9,13 @@ from typing import TYPE_CHECKING, Any
 from statecore.doctor.diagnosis import Diagnosis, examine
 from statecore.errors import StatecoreError
 from statecore.formats.releases import RELEASES
+from statecore.jobs.context import JobContext
 from statecore.jobs.diagnose.request import DiagnoseRequest
 from statecore.jobs.diagnosis_fields import OfDiagnosis
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec
-from statecore.spec.reader import load_spec
 from statecore.statedir.state_directory import StateDirectory
-from statecore.statedir.store_places import (
-    application_directory,
-    applications,
-    check_application,
-    guarantee_of,
-    no_application_error,
-)
+from statecore.statedir.store_places import applications, guarantee_of, no_application_error
 
 if TYPE_CHECKING:
     from statecore.doctor.topic_inspection import Brokers
@@ -56,17 +50,14 @@ def run_diagnose(request: DiagnoseRequest, progress: Progress | None = None) -> 
     Returns:
         The findings. If the brokers cannot be asked, findings in the directories are still reported.
     """
-    spec = load_spec(Path(request.spec_path)) if request.spec_path is not None else None
-    wanted = request.application_id or (spec.application_id if spec else None)
-    if wanted is not None:
-        check_application(spec, wanted)
+    context = JobContext.open(request, progress)
+    spec = context.declared
     guarantee_of(spec, request.processing_guarantee)  # reports a contradiction before anything is read
-    state_dir = Path(request.state_dir)
-    names = [wanted] if wanted is not None else applications(state_dir)
+    names = [context.application_id] if context.application_id else applications(Path(request.state_dir))
     if not names:
-        raise no_application_error(state_dir)
+        raise no_application_error(Path(request.state_dir))
     brokers = brokers_of(request, spec, progress, patient=True)
-    found = tuple(diagnosis(request, application_directory(state_dir, name), spec, brokers, progress) for name in names)
+    found = tuple(diagnosis(request, context.existing_directory(name), spec, brokers, progress) for name in names)
     return Examination(found, None if brokers is None else brokers.failed)
 
 

@@ -28,24 +28,23 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Segmentation
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.bases.base import Key
+from statecore.jobs.context import JobContext
 from statecore.jobs.diff.reference import Reference, References
 from statecore.jobs.diff.report import DiffReport, StoreDiff, worst
 from statecore.jobs.diff.request import DiffRequest
 from statecore.jobs.diff.tasks import DiffSide, DiffTask, bytes_read, compare_batch
 from statecore.jobs.engine import Engine, Question, RanOn, Started
-from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.failures import translated_errors
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.pipeline.stages import Watch, batched, run_batches
 from statecore.jobs.processes import ProcessEngine
-from statecore.progress import NullProgress, Progress
+from statecore.progress import Progress
 from statecore.spec.derived import retention_of, segment_interval_of
 from statecore.spec.model import ApplicationSpec
-from statecore.spec.reader import load_spec, parse_spec
 from statecore.statedir.startup_offsets import StartupOffsets, read_startup_offsets
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_places import (
     StorePlace,
-    application_directory,
     changelog_at,
     declared_at,
     store_places,
@@ -73,23 +72,21 @@ def run_diff(
     Returns:
         The report; differences are no error.
     """
-    try:
-        return _Diff(request, engine, progress or NullProgress(), say).run()
-    except Exception as error:
-        raise as_statecore_error(error, f"{request.state_dir} was compared") from error
+    with translated_errors(f"{request.state_dir} was compared"):
+        return _Diff(JobContext.open(request, progress, say=say), engine).run()
 
 
 class _Diff:
     """One diff."""
 
-    def __init__(self, request: DiffRequest, engine: Engine, progress: Progress, say: Callable[[str], None]) -> None:
-        self._request, self._engine, self._progress, self._say = request, engine, progress, say
+    def __init__(self, context: JobContext[DiffRequest], engine: Engine) -> None:
+        self._context, self._request, self._engine = context, context.request, engine
+        self._progress, self._say = context.progress, context.say
         self._began = time.monotonic()
         self._phases: dict[str, float] = {}
         self._notes: list[str] = []
-        self._spec = _spec_of(request)
-        self._application = request.application_id or (self._spec.application_id if self._spec else "")
-        self._directory = application_directory(Path(request.state_dir), self._application)
+        self._spec, self._application = context.declared, context.application_id
+        self._directory = context.existing_directory()
 
     def run(self) -> DiffReport:
         """Run all phases in order."""
@@ -265,25 +262,6 @@ class _Diff:
         began = time.monotonic()
         yield
         self._phases[name] = round(time.monotonic() - began, 3)
-
-
-def _spec_of(request: DiffRequest) -> ApplicationSpec | None:
-    """The given spec, if any. Raises ``Invalid`` if it is of another application."""
-    if request.spec is not None:
-        spec = parse_spec(request.spec, "<spec of the request>")
-    elif request.spec_path is not None:
-        spec = load_spec(Path(request.spec_path))
-    else:
-        return None
-    if request.application_id not in (None, spec.application_id):
-        raise Invalid(
-            f"{spec.source} is the spec of {spec.application_id}, and the request is for {request.application_id}.",
-            code="spec-application-mismatch",
-            action="Use the spec of this application, or its application id.",
-            application_id=request.application_id,
-            found=spec.application_id,
-        )
-    return spec
 
 
 def _of_store(places: Mapping[Key, StorePlace], name: str) -> list[StorePlace]:

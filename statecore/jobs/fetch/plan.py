@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from statecore.errors import Invalid, NotFound
+from statecore.errors import Invalid
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.select import FoundSnapshot
 from statecore.jobs.fetch.store_to_fetch import StoreToFetch, stores_to_fetch
@@ -15,7 +15,6 @@ from statecore.repository.compatibility import GUARANTEE, Difference, difference
 from statecore.spec.derived import retention_of
 from statecore.spec.duration import format_duration
 from statecore.spec.model import ApplicationSpec
-from statecore.spec.reader import load_spec
 from statecore.statedir.state_directory import StateDirectory
 
 _SHOWN = 5
@@ -95,26 +94,6 @@ def _digest(stores: Sequence[StoreToFetch]) -> str:
 def _exists(store: StoreToFetch, directory: StateDirectory) -> bool:
     path = directory.store_path(store.task, store.snapshot.store, store.snapshot.kind)
     return any(path.iterdir()) if path.is_dir() else path.exists()
-
-
-def declared_spec(request: FetchRequest) -> ApplicationSpec | None:
-    """The spec given by the request, if any."""
-    if request.spec_path is None:
-        return None
-    try:
-        spec = load_spec(request.spec_path)
-    except NotFound as error:  # NotFound would mean that there is no snapshot
-        raise Invalid(error.what, code="spec-missing", action="Name an existing file.", **error.context) from error
-    if spec.application_id != request.application_id:
-        raise Invalid(
-            f"{request.spec_path} is the spec of {spec.application_id}, and the request is for "
-            f"{request.application_id}.",
-            code="spec-application-mismatch",
-            action="Use the spec of this application, or its application id.",
-            application_id=request.application_id,
-            found=spec.application_id,
-        )
-    return spec
 
 
 def _refuse_redeclared(

@@ -28,35 +28,34 @@ from pathlib import Path
 from statecore.changelog.cluster import Cluster
 from statecore.discover.contradicted_kinds import contradicted
 from statecore.errors import Corrupted, Invalid, NotFound, Retryable, StatecoreError
-from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
+from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.attempt import moment, utc, utc_now
+from statecore.jobs.context import JobContext
 from statecore.jobs.engine import Engine, Workers
-from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.failures import translated_errors
 from statecore.jobs.fetch.digests import FetchedContents
 from statecore.jobs.fetch.files import FetchedFiles
-from statecore.jobs.fetch.plan import FetchPlan, declared_spec, plan_fetch
+from statecore.jobs.fetch.plan import FetchPlan, plan_fetch
 from statecore.jobs.fetch.report import FETCH_REPORT, FETCH_SUFFIX, FetchedStore, FetchReport
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.select import FoundSnapshot, Snapshots
 from statecore.jobs.fetch.store_to_fetch import StoreToFetch
 from statecore.jobs.fetch.topic_check import check_topics
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.job import Job, JobContext
-from statecore.jobs.job_files import DirectoryHome
+from statecore.jobs.job import Job
+from statecore.jobs.job_files import home_of
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.image_tasks import ImageResult
 from statecore.jobs.pipeline.stages import build_images
 from statecore.jobs.pipeline.staging_place import DirectoryPlace
 from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.restore.placement_request import siblings_of
-from statecore.progress import NullProgress, Progress
+from statecore.progress import Progress
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.download import DownloadResult
 from statecore.spec.model import ApplicationSpec
 from statecore.statedir.apply import PlacementPlan, StoreImage, apply_placement, plan_placement, recover
-from statecore.statedir.file_ownership import parse_owner
 from statecore.statedir.placement_plan import unopenable_stores_error
-from statecore.statedir.state_directory import StateDirectory
 
 _SMALL = 64 << 20
 """Bytes below which this process builds the stores itself, because worker processes take longer to start."""
@@ -79,44 +78,28 @@ def run_fetch(
     Returns:
         The report; with ``request.plan_only`` the plan, and nothing was changed.
     """
-    try:
-        return _run_fetch(request, progress or NullProgress(), faults, say, repository, cluster)
-    except FaultInjected:
-        raise
-    except Exception as error:
-        raise as_statecore_error(error, _activity(request)) from error
+    with translated_errors(_activity(request)):
+        try:
+            context = JobContext.open(
+                request, progress, faults=faults, say=say, connect=cluster, shared_repository=repository
+            )
+        except NotFound as error:  # it would mean that there is no snapshot
+            raise Invalid(error.what, code="spec-missing", action="Name an existing file.", **error.context) from error
+        return _run_fetch(context)
 
 
-def _run_fetch(
-    request: FetchRequest,
-    progress: Progress,
-    faults: FaultPoints,
-    say: Callable[[str], None],
-    repository: ApplicationRepository | None,
-    cluster: Callable[..., Cluster],
-) -> FetchReport:
-    declared = declared_spec(request)
-    directory = StateDirectory(Path(request.state_dir), request.application_id, request.owner)
-    if request.owner is not None:
-        parse_owner(request.owner)  # a plan refuses an unknown owner too
-    progress.phase("look")
-    repository = repository or ApplicationRepository.open(request.repository, request.application_id)
-    snapshots = Snapshots(repository, request, say)
+def _run_fetch(context: JobContext[FetchRequest]) -> FetchReport:
+    context.progress.phase("look")
+    snapshots = Snapshots(context.repository, context.request, context.say)
     with _snapshots_exist():
         found = snapshots.first()
-        progress.done()
-        home = DirectoryHome(directory.work_path, directory.work_path, request.request_id)
-        around = JobContext(found.spec, home, progress, faults, say)
-        job = _Fetch(request, declared, snapshots, directory, around, cluster)
-        if request.plan_only:
-            say(directory.owner_note())
-            directory.check_usable()
+        context.progress.done()
+        job = _Fetch(context, snapshots, found.spec)
+        if context.request.plan_only:
+            context.say(context.directory.owner_note())
+            context.directory.check_usable()
             return job.plan(found)
-        # Before the lock, which creates the directory whose owner the note depends on.
-        owner_note = directory.owner_note()
-        with directory.lock():
-            faults.reach("fetch.after-lock")
-            say(owner_note)
+        with context.locked("fetch.after-lock"):
             return job.run(found)
 
 
@@ -139,19 +122,11 @@ class _Fetch(Job):
 
     report_suffix = FETCH_SUFFIX
 
-    def __init__(
-        self,
-        request: FetchRequest,
-        declared: ApplicationSpec | None,
-        snapshots: Snapshots,
-        directory: StateDirectory,
-        around: JobContext,
-        cluster: Callable[..., Cluster],
-    ) -> None:
-        super().__init__(around, request_id=request.request_id, state_dir=request.state_dir, doing=_activity(request))
-        self.cluster = cluster
-        self.request, self.declared, self.snapshots, self.directory = request, declared, snapshots, directory
-        self.repository = snapshots.repository
+    def __init__(self, context: JobContext[FetchRequest], snapshots: Snapshots, newest: ApplicationSpec) -> None:
+        request, directory = context.request, context.directory
+        super().__init__(context, home_of(context), _activity(request))
+        self.request, self.declared, self.snapshots, self.directory = request, context.declared, snapshots, directory
+        self.repository, self.spec = context.repository, newest
         self.files = FetchedFiles(directory)
         self.contents = FetchedContents(self.repository)
 
@@ -289,11 +264,10 @@ class _Fetch(Job):
 
     def _check_topics(self, todo: FetchPlan) -> tuple[str, ...]:
         """Compare the offsets with the live topics if brokers are given; returns notes."""
-        servers = self.request.bootstrap_servers or (self.declared.bootstrap_servers if self.declared else "")
-        if not servers or not todo.stores:
+        if not self.context.bootstrap_servers or not todo.stores:
             return ()
         seen = self.snapshots.horizons_since(todo.found)
-        with self.cluster(servers, self.declared.kafka if self.declared else {}) as cluster:
+        with self.context.cluster() as cluster:
             return tuple(check_topics(cluster, todo.stores, seen, no_doubts=self.snapshots.has_unfit))
 
     def _download_and_build(
@@ -305,7 +279,7 @@ class _Fetch(Job):
             try:
                 return came, self._build(workers, todo, work)
             except Corrupted as error:
-                self.say(f"Downloaded again, because it was damaged on this machine: {error.what}")
+                self.say(f"DownloadResult again, because it was damaged on this machine: {error.what}")
             again = self._download(todo, {})
             came = DownloadResult(came.bytes + again.bytes, came.files + again.files, came.kept_bytes, came.kept)
             return came, self._build(workers, todo, work)

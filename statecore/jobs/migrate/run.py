@@ -23,11 +23,11 @@ from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.releases import CHECKPOINT_FILE, RELEASES
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.attempt import Attempt, utc_now
+from statecore.jobs.context import ignore
 from statecore.jobs.directory_change import DirectoryChange, declared_in, directory_of, plan_id_of
 from statecore.jobs.engine import PROCESSES, Engine, Question, Workers
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.job import nobody
 from statecore.jobs.migrate.report import (
     MIGRATION_SUFFIX,
     MigratedStep,
@@ -61,7 +61,7 @@ def run_migrate(
     progress: Progress | None = None,
     *,
     faults: FaultPoints = NO_FAULTS,
-    say: Callable[[str], None] = nobody,
+    say: Callable[[str], None] = ignore,
 ) -> MigrateReport:
     """Convert a state directory for another release; or plan it.
 

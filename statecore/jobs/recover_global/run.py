@@ -26,10 +26,10 @@ from statecore.doctor.repair_plan import RepairPlan, plan_repairs
 from statecore.errors import Invalid, NotFound
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.releases import CURRENT, GLOBAL, PLAIN_PARENT
+from statecore.jobs.context import ignore
 from statecore.jobs.directory_change import directory_of
 from statecore.jobs.engine import Engine
 from statecore.jobs.failures import translated_errors
-from statecore.jobs.job import nobody
 from statecore.jobs.recover_global.request import RecoverGlobalRequest
 from statecore.jobs.repair.report import Outcome, RepairReport
 from statecore.jobs.repair.request import RepairRequest
@@ -49,7 +49,7 @@ def run_recover_global(
     progress: Progress | None = None,
     *,
     faults: FaultPoints = NO_FAULTS,
-    say: Callable[[str], None] = nobody,
+    say: Callable[[str], None] = ignore,
 ) -> RepairReport:
     """Rebuild the invalid global stores of a directory; or plan it.
 

@@ -27,11 +27,11 @@ from statecore.doctor.repair_plan import Rebuild, RepairPlan, plan_repairs, with
 from statecore.errors import Corrupted, Invalid, Retryable
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.attempt import utc_now
+from statecore.jobs.context import ignore
 from statecore.jobs.diagnose.run import brokers_of, diagnosis
 from statecore.jobs.directory_change import DirectoryChange, declared_in, directory_of, plan_id_of, refuse_in_use
 from statecore.jobs.engine import Engine
 from statecore.jobs.failures import translated_errors
-from statecore.jobs.job import nobody
 from statecore.jobs.repair.report import (
     REPAIR_SUFFIX,
     Outcome,
@@ -61,7 +61,7 @@ def run_repair(
     progress: Progress | None = None,
     *,
     faults: FaultPoints = NO_FAULTS,
-    say: Callable[[str], None] = nobody,
+    say: Callable[[str], None] = ignore,
 ) -> RepairReport:
     """Repair a state directory; or plan it.
 
@@ -170,7 +170,7 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
         return PlannedRepair(found, actions, fingerprints, repaired, self._planned_rebuilds(actions, found))
 
     def refuse(self, plan: PlannedRepair) -> None:
-        """Refuse doubtful rebuilds that nobody has approved, and repairs that this user may not do."""
+        """Refuse doubtful rebuilds that ignore has approved, and repairs that this user may not do."""
         if plan.doubts and not self.approved:
             raise Invalid(
                 f"Stores in {self.directory.path} may have been made from other logs than they would be rebuilt from. "

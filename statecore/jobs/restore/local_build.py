@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 
+from statecore.jobs.bases.base import Key
+from statecore.jobs.context import JobContext
 from statecore.jobs.fetch.files import FetchedFiles
 from statecore.jobs.fetch.store_to_fetch import stores_to_fetch
 from statecore.jobs.pipeline.image_tasks import ImageResult
@@ -18,40 +19,38 @@ from statecore.jobs.pipeline.stages import build_images
 from statecore.jobs.pipeline.staging_place import DirectoryPlace
 from statecore.jobs.pipeline.store_to_build import BaseDirectory
 from statecore.jobs.processes import ProcessEngine
+from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.versioned_start import VersionedStart
-from statecore.progress import Progress
-from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import TaskManifest
-from statecore.spec.model import ApplicationSpec
-from statecore.statedir.state_directory import StateDirectory
 
 
 def build_locally(
-    repository: ApplicationRepository,
+    context: JobContext[RestoreRequest],
     parts: Sequence[TaskManifest],
-    directory: StateDirectory,
     staging: Path,
-    spec: ApplicationSpec,
-    memory_budget: int,
-    progress: Progress,
-    bases: Mapping[tuple[str, str], tuple[BaseDirectory, ...]] = MappingProxyType({}),
-) -> dict[tuple[str, str], ImageResult]:
+    bases: Mapping[Key, tuple[BaseDirectory, ...]],
+) -> dict[Key, ImageResult]:
     """Download the runs of stores, and build their images with processes of this machine.
 
-    Returns:
-        (task, store) → result.
+    Args:
+        context: of the restore.
+        parts: task manifests with the stores.
+        staging: of the plan.
+        bases: base directories of stores that have some.
     """
+    progress, spec = context.progress, context.spec
     stores = stores_to_fetch(parts, VersionedStart.LATEST)
-    files = FetchedFiles(directory)
+    files = FetchedFiles(context.directory)
     files.ensure_free_space(stores)
     progress.phase("download", sum(store.snapshot.file_bytes for store in stores), "bytes")
-    files.bring(repository, stores, {}, progress.advance)
+    files.bring(context.repository, stores, {}, progress.advance)
     progress.done()
     place = DirectoryPlace(str(files.path.absolute()))
     place.prepare()
     with ProcessEngine().start("restore", spec) as here:
         built = [store.built(files.hashed, store.snapshot.content) for store in stores]
         built = [replace(one, bases=bases.get((one.task, one.store), one.bases)) for one in built]
-        images = build_images(here, spec.application_id, built, place, staging, memory_budget, progress)
+        budget = context.request.memory_budget
+        images = build_images(here, spec.application_id, built, place, staging, budget, progress)
     files.drop()
     return images

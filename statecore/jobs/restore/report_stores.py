@@ -2,13 +2,57 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from types import MappingProxyType
+from typing import Any
 
+from statecore.jobs.bases.base import Key
+from statecore.jobs.job import Job
 from statecore.jobs.pipeline.image_tasks import ImageResult
 from statecore.jobs.pipeline.range_tasks import RangeResult
+from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.pipeline.version_tasks import VersionResult
-from statecore.jobs.planning.plan import PartitionPlan
-from statecore.jobs.restore.report import StoreReport
+from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.jobs.restore.report import RestoreReport, StoreReport
+
+
+def job_report(
+    job: Job,
+    plan: RestorePlan | None,
+    read: ReadResult,
+    images: Mapping[Key, ImageResult] = MappingProxyType({}),
+    *,
+    parts: Mapping[Key, Sequence[PartitionPlan]] = MappingProxyType({}),
+    **fields: Any,
+) -> RestoreReport:
+    """Report of a job that has read changelogs so far.
+
+    Args:
+        job: the attempt.
+        plan: what it has read; ``None`` if nothing.
+        read: results of reading.
+        images: of building.
+        parts: partitions of stores that differ from the plan's.
+        fields: the other fields of the report.
+    """
+    stores = {} if plan is None else plan.stores
+    return RestoreReport(
+        **asdict(job.attempt),
+        plan_id="" if plan is None else plan.plan_id,
+        processing_guarantee=str(job.spec.processing_guarantee),
+        seconds=time.monotonic() - job.began,
+        phases=dict(job.phases),
+        stores=tuple(
+            store_report(parts.get(key, of), read.runs.get(key, ()), images.get(key), read.versions.get(key))
+            for key, of in sorted(stores.items())
+        ),
+        work=work_of(read.runs, images),
+        cpu=cpu_of(read.runs, images) | {name: round(job.cpu[name], 3) for name in job.cpu.keys() & {"place"}},
+        ran_on=job.ran_on,
+        **fields,
+    )
 
 
 def store_report(

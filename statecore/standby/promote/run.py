@@ -24,9 +24,9 @@ from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.filesystem import tree_bytes
 from statecore.jobs.attempt import utc_now
+from statecore.jobs.context import ignore, spec_of
 from statecore.jobs.directory_change import DirectoryChange, refuse_in_use
 from statecore.jobs.failures import translated_errors
-from statecore.jobs.job import nobody, spec_of
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec
 from statecore.standby.promote.changelog_check import Ask, ask_brokers
@@ -55,7 +55,7 @@ def run_promote(
     progress: Progress | None = None,
     *,
     faults: FaultPoints = NO_FAULTS,
-    say: Callable[[str], None] = nobody,
+    say: Callable[[str], None] = ignore,
     ask: Ask | None = None,
 ) -> PromoteReport:
     """Promote standby tasks; or plan it.

@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import Capacity, Fenced, Invalid, StatecoreError
-from statecore.faults import NO_FAULTS
+from statecore.jobs.context import JobContext
 from statecore.jobs.engine import Question, RanOn
-from statecore.jobs.job import Job, JobContext, spec_of
+from statecore.jobs.job import Job
 from statecore.jobs.job_files import DirectoryHome, JobHome, RepositoryHome
 from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFIX
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.objectstore.base import Blobs
-from statecore.progress import NullProgress
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.repository import create_repository
 
@@ -69,9 +68,9 @@ HOMES = {"directory": in_directory, "repository": in_repository}
 
 @pytest.fixture(params=sorted(HOMES))
 def job(tmp_path: Path, said: list[str], request: pytest.FixtureRequest) -> Job:
-    spec = spec_of(RestoreRequest(spec=SPEC, state_dir=str(tmp_path)))
-    around = JobContext(spec, HOMES[request.param](tmp_path), NullProgress(), NO_FAULTS, said.append)
-    return Job(around, request_id="r", state_dir=str(tmp_path), doing="nothing was done")
+    asked = RestoreRequest(spec=SPEC, state_dir=str(tmp_path), request_id="r")
+    context = JobContext.open(asked, say=said.append)
+    return Job(context, HOMES[request.param](tmp_path), "nothing was done")
 
 
 PLAN = "a1"

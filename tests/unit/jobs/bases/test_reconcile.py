@@ -25,8 +25,9 @@ from statecore.jobs.bases.reconcile import Reconciler, Reconciliation, divided, 
 from statecore.jobs.checkpoint.plan import CheckpointPlan
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.pipeline import staging
-from statecore.jobs.pipeline.publish import Made, task_manifests
 from statecore.jobs.pipeline.range_tasks import ClusterSettings, RangeResult
+from statecore.jobs.pipeline.read_stage import ReadResult
+from statecore.jobs.pipeline.task_manifests import task_manifests
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
 from statecore.progress import NullProgress
 from statecore.repository.download import FILES, RemoteFile, download
@@ -165,7 +166,7 @@ class World:
         """The part with a store that was made right."""
         planned = self.planned(key)
         (part,) = task_manifests(
-            planned.frozen.plan, Made({key: made.stores[key].results}, {}), {}, bases=planned.bases
+            planned.frozen.plan, ReadResult({key: made.stores[key].results}, {}), {}, bases=planned.bases
         )
         return part
 

@@ -1,28 +1,21 @@
-"""Build the task manifests of a snapshot from the results of a restore's tasks."""
+"""Build the task manifests of a snapshot from the results of the tasks that read its changelogs."""
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
 
 from statecore import __version__
-from statecore.errors import Fenced
-from statecore.faults import FaultPoints
 from statecore.formats.kinds import StoreKind
 from statecore.formats.segments import first_live_segment
 from statecore.images.model import Image, StoreDigest, segment_order
 from statecore.jobs.bases.base import Base, Key
 from statecore.jobs.pipeline.range_tasks import RangeResult
-from statecore.jobs.pipeline.run_sink import ApplicationAddress
+from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.pipeline.version_tasks import VersionResult
-from statecore.jobs.planning.frozen_plan import request_name
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
-from statecore.jobs.restore.request import RestoreRequest
-from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.identity import store_identity
 from statecore.repository.manifest import (
     ChangelogEnd,
@@ -32,86 +25,11 @@ from statecore.repository.manifest import (
     TaskManifest,
     min_known,
 )
-from statecore.repository.publication import Publication, Published
-from statecore.spec.model import ApplicationSpec
-from statecore.spec.writer import spec_hash
-
-if TYPE_CHECKING:  # a checkpoint does without
-    from statecore.jobs.restore.plan_with_bases import PlannedRestoreOf
-
-
-class Made(NamedTuple):
-    """Results of the tasks of a restore.
-
-    Attributes:
-        runs: (task, store) → results of its ranges, in the order they are applied.
-        versions: (task, store) → the rows of versioned stores, if published.
-    """
-
-    runs: dict[Key, tuple[RangeResult, ...]]
-    versions: dict[Key, VersionResult]
-
-
-class SnapshotOf:
-    """The snapshot that a restore will publish; created before anything is read.
-
-    Attributes:
-        address: where the workers put the runs.
-    """
-
-    def __init__(
-        self,
-        repository: ApplicationRepository,
-        spec: ApplicationSpec,
-        request: RestoreRequest,
-        plan: RestorePlan,
-        faults: FaultPoints,
-    ) -> None:
-        self.address = ApplicationAddress(repository.url, repository.application_id)
-        self._spec, self._request = spec, request
-        repository.check_writable()
-        # Includes the request, because another request with the same plan has read the ends at another time.
-        name = f"{request_name(request.request_id)}-{plan.plan_id}"
-        self._publication = Publication(
-            repository, spec, request=name, origin="restore", clock=time.time, faults=faults
-        )
-
-    def earlier(self) -> Published | None:
-        """The snapshot that an earlier attempt of this request has published, while it is valid."""
-        return self._publication.earlier()
-
-    def publish(self, planned: PlannedRestoreOf, made: Made, images: Mapping[Key, Image]) -> Published:
-        """Publish the snapshot, unless an earlier attempt has."""
-        frozen, plan = planned.frozen, planned.published
-        parts = task_manifests(
-            plan,
-            made,
-            images,
-            bases=planned.bases,
-            cut_ms=frozen.cut_ms,
-            spec_digest=spec_hash(self._spec),
-        )
-        whole = not self._request.stores and not self._request.partitions and plan == frozen.plan
-        published = self._publication.publish(
-            parts,
-            whole=whole,
-            rebase=planned.rebase if planned.bases else None,
-            refused=planned.not_newest,
-        )
-        if published is None:  # other jobs have published the same, or more
-            raise Fenced(
-                f"Nothing was published for {self._spec.application_id}: another job has published as much.",
-                code="publication-conflict",
-                action="Start a new restore (under a new request id); it starts from the newest snapshot. To publish "
-                "one that reads everything (--from none), pause the checkpoints while it runs.",
-                application_id=self._spec.application_id,
-            )
-        return published
 
 
 def task_manifests(
     plan: RestorePlan,
-    made: Made,
+    made: ReadResult,
     images: Mapping[Key, Image],
     *,
     bases: Mapping[Key, Base] = MappingProxyType({}),

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.pipeline.publish import Made, task_manifests
+from statecore.jobs.pipeline.read_stage import ReadResult
+from statecore.jobs.pipeline.task_manifests import task_manifests
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
 from statecore.repository.task_manifest_validation import contradictions_in
 from statecore.spec.model import ProcessingGuarantee
@@ -57,6 +58,6 @@ def test_what_a_restore_publishes_of_empty_changelogs_fits_together(
     names = replace(one, store="names", kind=StoreKind.KEY_VALUE, task="global", topic="names", left_to_restore=False)
     globals_ = tuple(replace(names, partition=number, end=start + number) for number in range(of_global))
     plan = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, (one, *globals_))
-    parts = task_manifests(plan, Made({}, {}), {})
+    parts = task_manifests(plan, ReadResult({}, {}), {})
     assert [part.task for part in parts] == ["0_0", *(["global"] if of_global else [])]
     assert [contradictions_in(part) for part in parts] == [[]] * len(parts)

@@ -1,0 +1,133 @@
+"""The sink of a restore that places stores into a state directory."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from statecore.discover.contradicted_kinds import contradicted
+from statecore.jobs.engine import Workers
+from statecore.jobs.job import Job
+from statecore.jobs.pipeline.read_stage import ReadResult
+from statecore.jobs.pipeline.stages import build_images, stores_to_build
+from statecore.jobs.pipeline.staging import staged_names, staging_base
+from statecore.jobs.pipeline.task_manifests import task_manifests
+from statecore.jobs.planning.disk_estimate import disk_warnings, ensured_room
+from statecore.jobs.planning.frozen_plan import REPORT_SUFFIX, FrozenPlan
+from statecore.jobs.restore.local_build import build_locally
+from statecore.jobs.restore.placement_request import placement_notes_of, placement_of
+from statecore.jobs.restore.plan_with_bases import PlannedRestoreOf, check_plan
+from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.restore.resume import placed_report, report_of
+from statecore.jobs.restore.sinks import Images, are_apart
+from statecore.statedir.apply import PlacementPlan, apply_placement, recover
+
+
+class PlaceSink:
+    """Places the stores into the application's directory, by its journal.
+
+    Args:
+        keeps: whether the caller replaces stores of another kind on purpose, and keeps what was there.
+    """
+
+    already_done = "already in place"
+
+    def __init__(self, job: Job, *, keeps: bool) -> None:
+        self._job, self._keeps = job, keeps
+        self._directory = job.context.directory
+        self._id = uuid.uuid4().hex
+        self._resumes = False
+
+    def preview(self, planned: PlannedRestoreOf) -> Iterator[str]:
+        """See :class:`Sink`."""
+        request = self._job.context.request
+        yield from placement_notes_of(planned.plan, self._job.spec, self._directory, planned.here)
+        if planned.disk is not None:
+            yield from disk_warnings(self._directory, request.staging_dir, planned.disk)
+        yield self._directory.owner_note()
+        yield from check_plan(planned, request, self._directory, self._job.spec)
+
+    def recover(self) -> None:
+        """See :class:`Sink`."""
+        if recovered := str(recover(self._directory, self._job.faults)):
+            self._job.say(recovered)
+
+    def earlier(self, report: RestoreReport, frozen: FrozenPlan) -> RestoreReport | None:  # noqa: ARG002
+        """See :class:`Sink`."""
+        found = placed_report(self._job.home, self._directory, frozen, self._job.attempt)
+        if found is None:
+            return None
+        placed, corrected = found
+        if corrected is not None:
+            self._job.save(REPORT_SUFFIX, corrected)
+        self._directory.apply_ownership()  # the killed attempt may not have got there
+        return placed
+
+    def check(self, planned: PlannedRestoreOf) -> list[str]:
+        """See :class:`Sink`."""
+        self._resumes |= planned.is_resumed and report_of(self._job.home, planned.plan) is not None
+        decided = planned.plan.stores if self._keeps else ()
+        if (refusal := contradicted(self._directory, self._job.spec, planned.plan.tasks, decided)) is not None:
+            raise refusal
+        notes = self._placement(planned, None).notes
+        if planned.disk is not None:
+            notes += ensured_room(self._directory, self._job.context.request.staging_dir, planned.disk)
+        return notes
+
+    def _placement(self, planned: PlannedRestoreOf, staged: Path | None) -> PlacementPlan:
+        spec, request = self._job.spec, self._job.context.request
+        return placement_of(planned.plan, staged, spec, self._directory, request, planned.here, resumes=self._resumes)
+
+    def begin(self, planned: PlannedRestoreOf) -> bool:  # noqa: ARG002
+        """See :class:`Sink`."""
+        return False
+
+    def shared_path(self, plan_id: str) -> Path:
+        """See :class:`Sink`."""
+        return staging_base(self._job.context.request.staging_dir, self._directory) / plan_id
+
+    def build(self, workers: Workers, planned: PlannedRestoreOf, read: ReadResult) -> Images:
+        """See :class:`Sink`."""
+        job, plan, context = self._job, planned.plan, self._job.context
+        staging = self.shared_path(plan.plan_id)
+        downloaded = set(plan.stores) if are_apart(context, workers) else planned.bases.keys() - planned.here
+        images: dict[tuple[str, str], Any] = {}
+        with job.phase("build"):
+            if downloaded:
+                manifests = task_manifests(plan.of(downloaded), read, {}, bases=planned.bases)
+                directories = {key: planned.bases[key].bases for key in planned.here & downloaded}
+                images |= build_locally(context, manifests, staging, directories)
+            stores = stores_to_build(plan.of(plan.stores.keys() - downloaded), read.runs, planned.bases)
+            if stores:
+                place, budget = job.home.place(plan.plan_id), context.request.memory_budget
+                images |= build_images(workers, context.application_id, stores, place, staging, budget, job.progress)
+        return images
+
+    def deliver(
+        self,
+        planned: PlannedRestoreOf,
+        read: ReadResult,  # noqa: ARG002
+        images: Images,  # noqa: ARG002
+        report: Callable[[], RestoreReport],
+    ) -> None:
+        """See :class:`Sink`."""
+        job = self._job
+        with job.phase("place"):
+            # Saved before the placement: a retry after a kill finds the stores in place and needs their report.
+            job.save(REPORT_SUFFIX, report().to_json())
+            staging = self.shared_path(planned.plan.plan_id)
+            placement = self._placement(planned, staging)
+            for line in placement.lines:
+                job.say(line)
+            apply_placement(placement, job.faults, job.progress, staged=staged_names(staging), keeps=self._keeps)
+        job.faults.reach("restore.after-placement")
+
+    def report_fields(self) -> Mapping[str, Any]:
+        """See :class:`Sink`."""
+        return {"placement": self._id}
+
+    def notes(self) -> tuple[str, ...]:
+        """See :class:`Sink`."""
+        return ()

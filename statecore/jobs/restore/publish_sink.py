@@ -1,0 +1,155 @@
+"""The sink of a restore that publishes a snapshot."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from statecore.errors import Fenced
+from statecore.jobs.engine import Workers
+from statecore.jobs.job import Job
+from statecore.jobs.pipeline.read_stage import ReadResult
+from statecore.jobs.pipeline.task_manifests import task_manifests
+from statecore.jobs.planning.frozen_plan import FrozenPlan, request_name
+from statecore.jobs.restore.plan_with_bases import PlannedRestoreOf
+from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.restore.resume import NOT_PUBLISHED, is_published
+from statecore.jobs.restore.sinks import Images
+from statecore.repository.publication import Publication, Published
+from statecore.spec.writer import spec_hash
+
+
+class PublishSink:
+    """Publishes the stores as a snapshot.
+
+    Args:
+        is_only: whether the stores go nowhere else; otherwise a conflict with another publication is only reported.
+    """
+
+    already_done = "already published"
+
+    def __init__(self, job: Job, *, is_only: bool) -> None:
+        self._job, self._is_only = job, is_only
+        self._repository = job.context.repository
+        self._publication: Publication | None = None
+        self._published: Published | None = None
+        self._not_published = ""
+
+    def preview(self, planned: PlannedRestoreOf) -> Iterator[str]:  # noqa: ARG002
+        """See :class:`Sink`."""
+        return iter(())
+
+    def recover(self) -> None:
+        """See :class:`Sink`."""
+
+    def earlier(self, report: RestoreReport, frozen: FrozenPlan) -> RestoreReport | None:
+        """See :class:`Sink`."""
+        if not self._is_only:
+            return report if is_published(report, frozen.plan) else None
+        found = self._publication_of(frozen.plan.plan_id).earlier()
+        return None if found is None else replace(report, published=found)
+
+    def check(self, planned: PlannedRestoreOf) -> list[str]:  # noqa: ARG002
+        """See :class:`Sink`."""
+        return []
+
+    def begin(self, planned: PlannedRestoreOf) -> bool:
+        """See :class:`Sink`. Conflicts and missing permissions are noticed here."""
+        self._publication = None
+        if planned.published.partitions:
+            self._repository.check_writable()
+            self._publication = self._publication_of(planned.plan.plan_id)
+        return self._publication is not None
+
+    def _publication_of(self, plan_id: str) -> Publication:
+        # Includes the request, because another request with the same plan has read the ends at another time.
+        name = f"{request_name(self._job.context.request.request_id)}-{plan_id}"
+        return Publication(
+            self._repository,
+            self._job.spec,
+            request=name,
+            origin="restore",
+            clock=time.time,
+            faults=self._job.faults,
+        )
+
+    def shared_path(self, plan_id: str) -> Path | None:  # noqa: ARG002
+        """See :class:`Sink`."""
+        return None
+
+    def build(self, workers: Workers, planned: PlannedRestoreOf, read: ReadResult) -> Images:  # noqa: ARG002
+        """See :class:`Sink`."""
+        return {}
+
+    def deliver(
+        self,
+        planned: PlannedRestoreOf,
+        read: ReadResult,
+        images: Images,
+        report: Callable[[], RestoreReport],  # noqa: ARG002
+    ) -> None:
+        """See :class:`Sink`."""
+        if self._publication is not None:
+            with self._job.phase("publish"):
+                self._publish(self._publication, planned, read, images)
+        self._job.faults.reach("restore.after-publication")
+
+    def _publish(self, publication: Publication, planned: PlannedRestoreOf, read: ReadResult, images: Images) -> None:
+        job, application_id = self._job, self._job.context.application_id
+        job.progress.phase("publish")
+        try:
+            found = self._snapshot(publication, planned, read, images)
+        except Fenced as error:
+            if self._is_only:
+                raise
+            # A checkpoint published first; the stores that were built are still good.
+            job.progress.done("nothing")
+            self._not_published = f"{NOT_PUBLISHED}: {error.what}"
+            job.say(f"warning: {self._not_published}")
+            return
+        job.progress.done(found.snapshot)
+        job.say(f"Published snapshot {found.snapshot} of {application_id} in {self._repository.url}.")
+        for warning in found.warnings:
+            job.say(f"warning: {warning}")
+        self._published = found
+
+    def _snapshot(
+        self, publication: Publication, planned: PlannedRestoreOf, read: ReadResult, images: Images
+    ) -> Published:
+        frozen, plan, request, spec = planned.frozen, planned.published, self._job.context.request, self._job.spec
+        manifests = task_manifests(
+            plan,
+            read,
+            {key: built.image for key, built in images.items()},
+            bases=planned.bases,
+            cut_ms=frozen.cut_ms,
+            spec_digest=spec_hash(spec),
+        )
+        published = publication.publish(
+            manifests,
+            whole=not request.stores and not request.partitions and plan == frozen.plan,
+            rebase=planned.rebase if planned.bases else None,
+            refused=planned.not_newest,
+        )
+        if published is None:  # other jobs have published the same, or more
+            raise Fenced(
+                f"Nothing was published for {spec.application_id}: another job has published as much.",
+                code="publication-conflict",
+                action="Start a new restore (under a new request id); it starts from the newest snapshot. To publish "
+                "one that reads everything (--from none), pause the checkpoints while it runs.",
+                application_id=spec.application_id,
+            )
+        return published
+
+    def report_fields(self) -> Mapping[str, Any]:
+        """See :class:`Sink`."""
+        return {"repository": self._repository.url, "published": self._published}
+
+    def notes(self) -> tuple[str, ...]:
+        """See :class:`Sink`."""
+        if self._published is not None:
+            return self._published.warnings
+        return (self._not_published,) if self._not_published else ()
