@@ -70,7 +70,7 @@ class StatecoreCheckpointOperator(StatecoreWorkerOperator):
             delete_old_reports(file, f"{context['ti'].dag_id}_", KEPT_REPORTS)
 
     def _work(self, context: Context, settings: Settings, report_file: Path, argument: str) -> None:
-        threshold = [] if settings.spark_from is None else ["--little", str(settings.spark_from)]
+        threshold = [] if settings.spark_from is None else ["--small-tail", str(settings.spark_from)]
         if self._ran_on_worker(context, report_file, ["--request", argument, *threshold]):
             return
         self.log.info("%s: the tails are long; Spark resumes the plan of this task", self.application_id)

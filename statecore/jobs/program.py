@@ -15,13 +15,10 @@ from statecore.documents import encode_json, parse_json
 from statecore.errors import Invalid, StatecoreError
 from statecore.faults import FaultPoints, fault_points_from_environment
 from statecore.filesystem import NotRegularFile, write_durably
-from statecore.jobs.attempt import Attempt, utc_now
+from statecore.jobs.attempt import Attempt
 from statecore.jobs.context import spec_of
 from statecore.jobs.fields import Request
-from statecore.jobs.migrate.report import MigrateReport
-from statecore.jobs.planning.plan import RestorePlan
-from statecore.jobs.repair.report import RepairReport
-from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.report import Body, JobReport
 from statecore.progress import MachineProgress, Progress
 from statecore.system_errors import write_error
 from statecore.telemetry import metered
@@ -32,9 +29,7 @@ RequestT = TypeVar("RequestT", bound=Request)
 class Run(Protocol):
     """Runs the job of a request."""
 
-    def __call__(
-        self, request: Any, progress: Progress, faults: FaultPoints, /
-    ) -> RestoreReport | RestorePlan | MigrateReport | RepairReport:
+    def __call__(self, request: Any, progress: Progress, faults: FaultPoints, /) -> Body:
         """Run it."""
 
 
@@ -92,26 +87,24 @@ def run_command(options: argparse.Namespace, kind: type[Request], run: Run) -> i
 
 
 def _run(options: argparse.Namespace, kind: type[Request], run: Run) -> int:
-    attempt = Attempt.begin("", "", "")
+    name = kind.__name__
+    begun: JobReport[Body] = JobReport(name, Attempt.begin("", "", ""))
     try:
         request: Any = request_in(options, kind)
-        attempt = Attempt.begin("", getattr(request, "state_dir", ""), request.request_id)
+        begun = JobReport(name, Attempt.begin("", getattr(request, "state_dir", ""), request.request_id))
         # The request of a migration names it, and may have no spec.
         application_id = getattr(request, "application_id", None) or spec_of(request).application_id
-        attempt = replace(attempt, application_id=application_id)
+        begun = JobReport(name, replace(begun.attempt, application_id=application_id))
         # Written first, so that a killed job leaves a report.
-        write_report(options.report, attempt.begun())
+        write_report(options.report, begun.to_json())
         faults = fault_points_from_environment()
         with metered(MachineProgress(), {"application-id": application_id}, say) as progress:
             result = run(request, progress, faults)
     except StatecoreError as error:
-        write_report(options.report, attempt.failed(error.to_json()))
+        write_report(options.report, begun.failed(error).to_json())
         sys.stderr.write(f"{error}\n{error.context.get('trace', '')}")
         return error.exit_code
-    if isinstance(result, RestorePlan):
-        write_report(options.report, {**attempt.begun(), **result.to_json(), "finished": utc_now()})
-    else:
-        write_report(options.report, result.to_json())
+    write_report(options.report, JobReport.of(name, result, begun.attempt).to_json())
     return 0
 
 

@@ -21,8 +21,9 @@ from typing import Any
 
 from statecore.faults import FaultPoints
 from statecore.jobs.bases.planned_tails import TAKEN_UP
+from statecore.jobs.checkpoint.read_tails import SMALL_TAIL
 from statecore.jobs.checkpoint.request import CheckpointRequest
-from statecore.jobs.checkpoint.run import LITTLE, run_checkpoint
+from statecore.jobs.checkpoint.run import run_checkpoint
 from statecore.jobs.engine import Engine, HandedOver, Workers
 from statecore.jobs.orphan_guard import exit_with_parent_process
 from statecore.jobs.planning.plan import RestorePlan
@@ -68,7 +69,10 @@ def main(arguments: Sequence[str] | None = None, *, checkpoint: Callable[..., An
     """
     parser = parser_of("checkpoint.py", "Advance the newest snapshot of one application.", "CheckpointRequest")
     parser.add_argument(
-        "--little", type=int, default=LITTLE, help="number of offsets in all tails below which no engine is started"
+        "--small-tail",
+        type=int,
+        default=SMALL_TAIL,
+        help="number of offsets in all tails below which no engine is started",
     )
     parser.add_argument("--here", action="store_true", help="start no engine; if one is needed, exit with 64")
     parser.add_argument("--go-on", action="store_true", help="resume the plan of --here, without a note about it")
@@ -79,7 +83,7 @@ def main(arguments: Sequence[str] | None = None, *, checkpoint: Callable[..., An
         exit_with_parent_process()
 
     def run(request: CheckpointRequest, progress: Progress, faults: FaultPoints) -> RestoreReport | RestorePlan:
-        result = checkpoint(request, engine, progress, faults=faults, say=say, little=options.little)
+        result = checkpoint(request, engine, progress, faults=faults, say=say, small_tail=options.small_tail)
         if options.go_on and isinstance(result, RestoreReport):
             # The resumed plan belongs to this attempt: no earlier one has failed.
             return replace(result, notes=tuple(note for note in result.notes if note != TAKEN_UP))

@@ -12,8 +12,9 @@ from statecore.errors import Invalid
 from statecore.faults import CHECKPOINT_POINTS, NO_FAULTS, PUBLISH_POINTS, FaultInjected, InjectedFault
 from statecore.formats.kinds import StoreKind
 from statecore.images.compaction_policy import CompactionSettings
+from statecore.jobs.checkpoint.read_tails import SMALL_TAIL
 from statecore.jobs.checkpoint.request import CheckpointRequest
-from statecore.jobs.checkpoint.run import LITTLE, run_checkpoint
+from statecore.jobs.checkpoint.run import run_checkpoint
 from statecore.jobs.compact.run import run_compact
 from statecore.jobs.engine import Engine
 from statecore.jobs.fetch.request import FetchRequest
@@ -177,15 +178,15 @@ def _made(campaign: Campaign, request: CheckpointRequest, engine: Engine) -> Res
         point = chance.choice((*CHECKPOINT_POINTS, *PUBLISH_POINTS))
         campaign.tell(f"which dies at {point}")
         faults = InjectedFault(point)
-    little = 0 if isinstance(engine, ProcessEngine) else LITTLE
+    small_tail = 0 if isinstance(engine, ProcessEngine) else SMALL_TAIL
     with (
         campaign.packing(),
         patch("statecore.jobs.planning.plan.plan_ranges", cut_at_random(ways, ways.choice((1, 2, 5)))),
     ):
         try:
-            report = run_checkpoint(request, engine, faults=faults, say=campaign.tell, little=little)
+            report = run_checkpoint(request, engine, faults=faults, say=campaign.tell, small_tail=small_tail)
         except FaultInjected:
-            report = run_checkpoint(request, engine, say=campaign.tell, little=little)
+            report = run_checkpoint(request, engine, say=campaign.tell, small_tail=small_tail)
     assert isinstance(report, RestoreReport)
     return report
 

@@ -97,14 +97,14 @@ def identities(shop: Shop) -> dict[tuple[str, str], str]:
 def test_a_long_tail_is_planned_here_and_read_by_spark_and_what_is_published_is_the_same(shop: Shop) -> None:
     before = shop.shelf.head()
     shop.write(300)
-    code, said = Job.here(shop, "long", "--little", "1").ends()
+    code, said = Job.here(shop, "long", "--small-tail", "1").ends()
     assert (code, said.get("stores"), said.get("error")) == (SPARK_WANTED, None, None)
     assert shop.shelf.head() == before
-    twin = Job.here(shop, "twin", "--little", "1")  # freezes the same offsets
+    twin = Job.here(shop, "twin", "--small-tail", "1")  # freezes the same offsets
     assert twin.ends()[0] == SPARK_WANTED
     assert marker_age(shop.shelf, time.time()) is not None, "a schedule waits"
     shop.write(50)  # what comes later is not read: the plan is frozen
-    program = [str(ROOT / "spark_jobs" / "checkpoint.py"), "--little", "1", "--go-on", "--master", "local[1]"]
+    program = [str(ROOT / "spark_jobs" / "checkpoint.py"), "--small-tail", "1", "--go-on", "--master", "local[1]"]
     spark = Job(shop, "long", program)
     code, report = spark.ends()
     assert code == 0, spark.said

@@ -75,7 +75,7 @@ class Compacted(Shop):
             assert time.monotonic() < deadline, "the broker kept the deletes"
 
     def reconcile(self, engine: Engine | None = None, **asked: Any) -> RestoreReport:
-        more = {name: asked.pop(name) for name in ("faults", "little") if name in asked}
+        more = {name: asked.pop(name) for name in ("faults", "small_tail") if name in asked}
         request = self.request(when_refused=WhenRefused.RECONCILE, fold=False, **asked)
         report = run_checkpoint(request, engine or InProcessEngine(), say=self.said.append, **more)
         assert isinstance(report, RestoreReport)
@@ -314,7 +314,7 @@ def test_long_logs_are_compared_on_this_machine_whoever_has_read_the_tails(shop:
     before = shop.stores_there()
     shop.write(60)
     shop.compact(shop.changelog("plain"))
-    report = shop.reconcile(engine, little=0)
+    report = shop.reconcile(engine, small_tail=0)
     assert report.published is not None
     assert all(put_above(before[key], shop.stores_there()[key])[1] > 0 for key in PLAIN)
     assert shop.fetched() == shop.restored()

@@ -198,3 +198,67 @@ RIDDLES = {
 def test_modules_are_called_by_words_that_a_reader_would_search_for() -> None:
     named = {module: set(re.split(r"[._]", module)) for module in MODULES if not module.startswith("statecore.cli.")}
     assert {module: words & RIDDLES for module, words in named.items() if words & RIDDLES} == {}
+
+
+VERBS = {path.parent.name for path in (PACKAGE / "jobs").glob("*/run.py")} | {"recover_global"}
+JOBS = sorted(module for module in MODULES if module.startswith("statecore.jobs."))
+
+
+def verb_of(module: str) -> str | None:
+    """The verb of ``statecore jobs`` that a module belongs to; ``None`` for the core, and for other packages."""
+    parts = module.split(".")
+    return parts[2] if parts[:2] == ["statecore", "jobs"] and len(parts) > 2 and parts[2] in VERBS else None
+
+
+def test_the_core_of_jobs_imports_no_verb() -> None:
+    """The history reads the reports of all verbs, and nothing else of them."""
+    found = {
+        module: sorted(other for other in imported(module) if verb_of(other) is not None)
+        for module in JOBS
+        if verb_of(module) is None
+    }
+    reports = {f"statecore.jobs.{verb}.report" for verb in VERBS}
+    history = {module for module in found if module.startswith("statecore.jobs.history.")}
+    assert {module for module in history if not reports.issuperset(found[module])} == set()
+    assert {module: verbs for module, verbs in found.items() if verbs and module not in history} == {}
+
+
+def test_no_request_of_a_job_imports_that_of_another() -> None:
+    requests = {module for module in JOBS if module.endswith(".request")}
+    assert {
+        module: requests & imported(module).keys() for module in requests if requests & imported(module).keys()
+    } == {}
+
+
+MOST_IMPORTS = 15
+"""How many modules of the package one of ``jobs`` imports at most."""
+
+MORE_IMPORTS: Mapping[str, int] = {
+    "statecore.jobs.backup.copies": 16,
+    "statecore.jobs.backup.run": 28,
+    "statecore.jobs.backup.task_manifests": 17,
+    "statecore.jobs.checkpoint.plan": 16,
+    "statecore.jobs.checkpoint.reconcile": 28,
+    "statecore.jobs.checkpoint.run": 29,
+    "statecore.jobs.checkpoint.schedule": 22,
+    "statecore.jobs.compact.run": 16,
+    "statecore.jobs.diff.reference": 25,
+    "statecore.jobs.diff.run": 23,
+    "statecore.jobs.fetch.run": 31,
+    "statecore.jobs.history.restores": 19,
+    "statecore.jobs.migrate.run": 27,
+    "statecore.jobs.pipeline.image_tasks": 18,
+    "statecore.jobs.pipeline.range_tasks": 18,
+    "statecore.jobs.pipeline.stages": 17,
+    "statecore.jobs.planning.planner": 20,
+    "statecore.jobs.recover_global.run": 22,
+    "statecore.jobs.repair.run": 31,
+    "statecore.jobs.restore.plan_with_bases": 21,
+    "statecore.jobs.restore.restore_job": 19,
+}
+"""Modules that still import more; these numbers may only shrink."""
+
+
+def test_a_module_of_jobs_imports_few_others() -> None:
+    counts = {module: len(imported(module)) for module in JOBS}
+    assert {module: count for module, count in counts.items() if count > MORE_IMPORTS.get(module, MOST_IMPORTS)} == {}

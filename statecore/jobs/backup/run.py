@@ -37,7 +37,6 @@ from statecore.jobs.backup.copies import Copier, StoreCopy
 from statecore.jobs.backup.problems import refused
 from statecore.jobs.backup.report import BackupReport, Outcome, StoreTaken
 from statecore.jobs.backup.request import BackupRequest
-from statecore.jobs.backup.scratch_dir import scratch
 from statecore.jobs.backup.stores import Selection, select_taken
 from statecore.jobs.backup.task_manifests import (
     Files,
@@ -64,6 +63,7 @@ from statecore.repository.manifest import StoredDatabase, extents_of
 from statecore.repository.publication import Publication
 from statecore.repository.upload import LocalFile, hash_files, put_bases
 from statecore.spec.model import ProcessingGuarantee
+from statecore.statedir.link_scratch import scratch
 from statecore.statedir.open_stores import refuse_open_stores
 from statecore.stores.legacy_offsets import read_offsets
 from statecore.stores.lock_holder import lock_holder

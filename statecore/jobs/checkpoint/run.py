@@ -18,36 +18,30 @@ A small tail is read by this process itself, which is faster than starting an en
 
 from __future__ import annotations
 
-import tempfile
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid, Reason
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.bases.base import DAMAGED, Key, grouped
-from statecore.jobs.bases.reconcile import Reconciled, rebased
-from statecore.jobs.checkpoint.changed_tasks import changed_tasks
 from statecore.jobs.checkpoint.plan import CheckpointPlan, plan_checkpoint
+from statecore.jobs.checkpoint.publish import publication_of, publish_tails
+from statecore.jobs.checkpoint.read_tails import SMALL_TAIL, TailReader
+from statecore.jobs.checkpoint.reconcile import Reconciled
 from statecore.jobs.checkpoint.request import CheckpointRequest, WhenRefused
 from statecore.jobs.checkpoint.schedule import made_since
-from statecore.jobs.checkpoint.validate_tails import TailValidator
+from statecore.jobs.checkpoint.validate_tails import validate_tails
 from statecore.jobs.compact.after_checkpoint import CompactedAfter, compact_after
 from statecore.jobs.context import JobContext, ignore
-from statecore.jobs.engine import Engine, Workers
+from statecore.jobs.engine import Engine
 from statecore.jobs.failures import translated_errors
-from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.in_progress_marker import InProgressMarker, marked_in_progress
 from statecore.jobs.job import Job
 from statecore.jobs.job_files import home_of
-from statecore.jobs.pipeline.read_stage import NOTHING_READ, ReadResult, cluster_settings, read_changelogs
-from statecore.jobs.pipeline.staging_place import DirectoryPlace, PassingPlace, StagingPlace
-from statecore.jobs.pipeline.task_manifests import task_manifests
-from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX, request_name
+from statecore.jobs.pipeline.read_stage import NOTHING_READ, ReadResult
+from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.processes import local_engine
 from statecore.jobs.restore.report import RestoreReport
@@ -56,19 +50,6 @@ from statecore.progress import Progress
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import TaskManifest
 from statecore.repository.publication import Publication, Published
-from statecore.spec.writer import spec_hash
-
-ORIGIN = "checkpoint"
-
-LITTLE = 2_000_000
-"""Total offsets of all tails below which this process reads them itself: about as long as an engine takes to start."""
-
-_READERS = (
-    "statecore.jobs.pipeline.range_tasks",
-    "statecore.images.runs",
-    "statecore.images.kernels.kernel",
-    "statecore.changelog.reader",
-)
 
 
 @dataclass(frozen=True)
@@ -92,7 +73,7 @@ def run_checkpoint(
     faults: FaultPoints = NO_FAULTS,
     say: Callable[[str], None] = ignore,
     warm: OpenConnections | None = None,
-    little: int = LITTLE,
+    small_tail: int = SMALL_TAIL,
 ) -> RestoreReport | RestorePlan:
     """Advance the newest snapshot of an application.
 
@@ -108,7 +89,7 @@ def run_checkpoint(
             shared_repository=None if warm is None else warm.repository,
             shared_cluster=None if warm is None else warm.cluster,
         )
-        return _Checkpoint(context, engine, little).run()
+        return _Checkpoint(context, engine, small_tail).run()
 
 
 def _day(made: str) -> str:
@@ -122,12 +103,13 @@ def _doing(request: CheckpointRequest) -> str:
 class _Checkpoint(Job):
     """One attempt of a checkpoint."""
 
-    def __init__(self, context: JobContext[CheckpointRequest], engine: Engine, little: int) -> None:
+    def __init__(self, context: JobContext[CheckpointRequest], engine: Engine, small_tail: int) -> None:
         request, self.repository = context.request, context.repository
         super().__init__(context, home_of(context), _doing(request))
-        self.request, self.engine, self.little = request, engine, little
+        self.request, self.engine, self.small_tail = request, engine, small_tail
+        self.reader = TailReader(self, engine, small_tail)
         self.refused: dict[tuple[Key, str], Reason] = {}
-        self.made: list[TaskManifest] = []
+        self.made: Sequence[TaskManifest] = ()
         self.reconciled: Mapping[Key, Reconciled] = {}
         self.rebuilds_damaged = False
         self._said: set[str] = set()
@@ -135,7 +117,7 @@ class _Checkpoint(Job):
     def run(self) -> RestoreReport | RestorePlan:
         """Make the checkpoint, or its plan."""
         if self.request.plan_only:
-            planned = self._plan(self._publication())
+            planned = self._plan(publication_of(self))
             for note in planned.notes:
                 if note not in self._said:
                     self.say(f"note: {note}")
@@ -146,7 +128,7 @@ class _Checkpoint(Job):
     def _run(self, marker: InProgressMarker) -> RestoreReport:
         with self.phase("plan"):
             self.progress.phase("plan")
-            publication = self._publication()
+            publication = publication_of(self)
             if (earlier := publication.earlier()) is not None:
                 marker.delete_at_end()  # left by the killed attempt
                 self.home.forget(PLAN_SUFFIX)  # the killed attempt did not get there
@@ -164,14 +146,14 @@ class _Checkpoint(Job):
             self.progress.done()
         self.faults.reach("checkpoint.after-plan")
         while True:  # each round refuses at least one more base; without a base the whole changelog is read
-            read = self._read(planned)
+            read = self.reader.read(planned)
             self.faults.reach("checkpoint.after-runs")
             if (made := self._validated(planned, read)) is not None:
                 break
             self.home.forget(PLAN_SUFFIX)  # else it would be resumed
             with self.phase("plan again"):
                 planned = self._plan(publication)
-        published = self._publish(publication, planned, made)
+        self.made, published = publish_tails(self, publication, planned, made, self.reconciled)
         self.home.forget(PLAN_SUFFIX)
         self.faults.reach("checkpoint.after-publication")
         compacted = CompactedAfter() if published is None else self._compact(publication)
@@ -187,24 +169,11 @@ class _Checkpoint(Job):
 
     def _validated(self, planned: CheckpointPlan, read: ReadResult) -> ReadResult | None:
         """Validate the tails; ``None`` if some of their bases turned out unsound."""
-        validation = TailValidator(
-            spec=self.spec,
-            repository=self.repository,
-            settings=cluster_settings(self.context),
-            connect=self.context.cluster,
-            when_refused=self.request.when_refused,
-            engine=self.engine,
-            engine_of_little=InProcessEngine(_READERS),
-            little=self.little,
-            memory_budget=self.request.memory_budget,
-            phase=self.phase,
-            progress=self.progress,
-            faults=self.faults,
-        ).validate(planned, read)
+        validation = validate_tails(self, planned, read, self.reader.local_engine)
         self.reconciled = validation.reconciled
         self._say(grouped(validation.unsound.refused))
         self.refused |= validation.unsound.permanent
-        return None if validation.unsound.refused else validation.made
+        return None if validation.unsound.refused else validation.read
 
     def _say(self, lines: Iterable[str]) -> None:
         """Tell the operator lines, each once."""
@@ -213,23 +182,13 @@ class _Checkpoint(Job):
                 self._said.add(line)
                 self.say(line)
 
-    def _publication(self) -> Publication:
-        return Publication(
-            self.repository,
-            self.spec,
-            request=request_name(self.request.request_id),
-            origin=ORIGIN,
-            clock=time.time,
-            faults=self.faults,
-        )
-
     def _plan(self, publication: Publication) -> CheckpointPlan:
         with self.context.cluster() as cluster:
             planned = plan_checkpoint(
                 cluster, self.spec, self.request, self.repository, publication, self.home, self.refused, self._expected
             )
             self.is_resumed = planned.is_resumed
-            if planned.plan.offsets >= self.little:
+            if planned.plan.offsets >= self.small_tail:
                 self.brokers = cluster.brokers()
         self._refuse_what_must_not_be_rebuilt(planned)
         self._say(planned.urgent_notes)
@@ -251,61 +210,6 @@ class _Checkpoint(Job):
     def _expected(self) -> int:
         return self.engine.expected(self.spec)
 
-    def _read(self, planned: CheckpointPlan) -> ReadResult:
-        plan = planned.plan
-        if not plan.offsets:
-            return NOTHING_READ
-        engine = InProcessEngine(_READERS) if plan.offsets < self.little else self.engine
-        with engine.start(ORIGIN, self.spec) as workers, self._place(workers, plan) as place:
-            shared = Path(place.directory) if isinstance(place, DirectoryPlace) else None
-            if engine is self.engine:
-                self.wait_for(workers, plan.plan_id, lambda: shared, self.spec.kafka)
-            with self.phase("read"):
-                return read_changelogs(self.context, workers, plan, planned.bases, place, uploads=True)
-
-    @contextmanager
-    def _place(self, workers: Workers, plan: RestorePlan) -> Iterator[StagingPlace]:
-        """Staging of the workers: a temporary directory if all of them are on this machine."""
-        with ExitStack() as stack:
-            if workers.are_here():
-                made = tempfile.TemporaryDirectory(prefix="statecore-checkpoint-", ignore_cleanup_errors=True)
-                yield PassingPlace(stack.enter_context(made))
-                return
-            yield self.home.place(plan.plan_id)
-            self.home.discard(plan.plan_id)
-            self.home.sweep()
-
-    def _publish(self, publication: Publication, planned: CheckpointPlan, made: ReadResult) -> Published | None:
-        """Publish what is new; ``None`` if nothing is."""
-        is_whole = not self.request.stores and not self.request.partitions
-        news = changed_tasks(
-            planned, publication, self.reconciled.keys(), lambda store: is_whole and self.spec.store(store) is None
-        )
-        read_positions = news.read_positions if news.tasks or news.is_aged(planned.horizon_ms) else {}
-        if not news.tasks and not read_positions:
-            return None
-        with self.phase("publish"):
-            self.progress.phase("publish")
-            self.made = task_manifests(
-                planned.plan.of_tasks(news.tasks),
-                made,
-                {},
-                bases=planned.bases,
-                cut_ms=planned.made_ms,
-                spec_digest=spec_hash(self.spec),
-            )
-            published = publication.publish(
-                self.made,
-                whole=False,
-                tasks=planned.plan.tasks if is_whole else None,
-                rebase=lambda mine, theirs: rebased(mine, theirs, planned.below(mine.task), self.reconciled),
-                refused=planned.not_newest,
-                read_positions=read_positions,
-                hourly=True,
-            )
-            self.progress.done("" if published is None else published.snapshot)
-        return published
-
     def _compact(self, publication: Publication) -> CompactedAfter:
         """Compact databases that have many runs."""
         if not self.request.fold or self.rebuilds_damaged:
@@ -320,7 +224,7 @@ class _Checkpoint(Job):
         The policy for refused bases applies. It runs on this machine, because a submitted engine serves one request.
         """
         request = replace(self.request, request_id=f"{self.request.request_id}-healed", decided_upon=None)
-        job = _Checkpoint(self.context.with_request(request), local_engine(self.engine), self.little)
+        job = _Checkpoint(self.context.with_request(request), local_engine(self.engine), self.small_tail)
         job.rebuilds_damaged = True
         snapshots = [entry.snapshot for entry in self.repository.head().snapshots]
         why = Reason(f"{DAMAGED}, found by a compaction", "base-damaged")

@@ -13,10 +13,11 @@ from dataclasses import replace
 
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.diagnose.request import DiagnoseRequest
-from statecore.jobs.diagnose.run import run_diagnose
+from statecore.jobs.diagnose.run import Examination, run_diagnose
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.orphan_guard import exit_with_parent_process
 from statecore.jobs.program import parser_of, reporting, request_in, write_report
+from statecore.jobs.report import JobReport
 from statecore.progress import MachineProgress
 
 
@@ -35,14 +36,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    attempt = Attempt.begin("", "", "")
+    begun: JobReport[Examination] = JobReport("diagnose", Attempt.begin("", "", ""))
     try:
         request = request_in(options, DiagnoseRequest)
-        attempt = replace(attempt, application_id=request.application_id or "", state_dir=request.state_dir)
+        attempt = replace(begun.attempt, application_id=request.application_id or "", state_dir=request.state_dir)
+        begun = replace(begun, attempt=attempt)
         found = run_diagnose(request, MachineProgress())
     except Exception as cause:
-        error = as_statecore_error(cause, f"{attempt.state_dir} was examined")
-        write_report(options.report, attempt.failed(error.to_json()))
+        error = as_statecore_error(cause, f"{begun.attempt.state_dir} was examined")
+        write_report(options.report, begun.failed(error).to_json())
         sys.stderr.write(f"{error}\n{error.context.get('trace', '')}")
         return error.exit_code
     write_report(options.report, found.to_json())

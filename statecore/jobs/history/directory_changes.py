@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from statecore.errors import Invalid
 from statecore.jobs.attempt import Attempt
+from statecore.jobs.history.job_reports import read_reports
 from statecore.jobs.history.report_head import ReportError, read_report
-from statecore.jobs.migrate.report import MIGRATE_REPORT, MIGRATION_SUFFIX, MigrateReport
+from statecore.jobs.migrate.report import MIGRATION_SUFFIX, MigrateReport
 from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX
-from statecore.jobs.repair.report import REPAIR_REPORT, REPAIR_SUFFIX, RepairReport
+from statecore.jobs.repair.report import REPAIR_SUFFIX, RepairReport
 from statecore.statedir.work_directory import PLANS
 from statecore.stores.lock_holder import Holder
 
@@ -69,18 +69,16 @@ class Changes:
 
 def read_changes(work: Path, files: Iterable[Path], holder: Holder | None, here: str, trouble: list[str]) -> Changes:
     """Read the migrations and repairs of a directory."""
+    missing = {MIGRATION_SUFFIX, REPAIR_SUFFIX}
     migration: MigrateReport | None = None
     repair: RepairReport | None = None
-    for file in files:
-        try:
-            if file.suffix == MIGRATION_SUFFIX and migration is None:
-                migration = MIGRATE_REPORT.decode(file.read_bytes())
-            elif file.suffix == REPAIR_SUFFIX and repair is None:
-                repair = REPAIR_REPORT.decode(file.read_bytes())
-        except FileNotFoundError:  # a running job removed it
-            continue
-        except Invalid as error:
-            trouble.append(f"{file}: {error}")
+    for report in read_reports((file for file in files if file.suffix in missing), trouble):
+        if isinstance(report.body, MigrateReport):
+            migration = report.body
+            missing.remove(MIGRATION_SUFFIX)
+        elif isinstance(report.body, RepairReport):
+            repair = report.body
+            missing.remove(REPAIR_SUFFIX)
     return Changes(migration, repair, tuple(unfinished_changes(work, holder, here)))
 
 

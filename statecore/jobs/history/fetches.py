@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from statecore.errors import Invalid
-from statecore.jobs.fetch.report import FETCH_REPORT, FetchReport
+from statecore.jobs.fetch.report import FetchReport
+from statecore.jobs.history.job_reports import read_reports
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,7 @@ class Fetches:
 
 def fetches_of(files: Iterable[Path], trouble: list[str]) -> Fetches:
     """Read the fetch reports; ``trouble`` receives what could not be read."""
-    reports: list[FetchReport] = []
-    for file in files:
-        try:
-            reports.append(FETCH_REPORT.decode(file.read_bytes()))
-        except FileNotFoundError:  # a running job removed it
-            continue
-        except Invalid as error:
-            trouble.append(f"{file}: {error}")
+    reports = [report.body for report in read_reports(files, trouble) if isinstance(report.body, FetchReport)]
     ended = _latest([report for report in reports if report.finished])
     begun = _latest([report for report in reports if not report.finished])
     if begun is not None and ended is not None and begun.started <= ended.started:

@@ -22,7 +22,6 @@ from statecore.errors import Invalid
 from statecore.filesystem import tree_bytes
 from statecore.formats.releases import LOCK_FILE
 from statecore.jobs.attempt import Instance, utc
-from statecore.jobs.backup.scratch_dir import is_in_use
 from statecore.jobs.fetch.report import FETCH_SUFFIX
 from statecore.jobs.history.directory_changes import Changes, read_changes
 from statecore.jobs.history.fetches import Fetches, fetches_of
@@ -48,6 +47,7 @@ from statecore.jobs.planning.frozen_plan import (
     plan_path,
 )
 from statecore.statedir.journal import Journal, read_journal
+from statecore.statedir.link_scratch import is_in_use
 from statecore.statedir.open_stores import find_writer
 from statecore.statedir.state_directory import WORK_DIRECTORY, StateDirectory
 from statecore.statedir.store_places import store_places

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from statecore.discover.contradicted_kinds import contradicted
 from statecore.jobs.engine import Workers
 from statecore.jobs.job import Job
 from statecore.jobs.pipeline.read_stage import ReadResult
@@ -17,7 +16,7 @@ from statecore.jobs.pipeline.task_manifests import task_manifests
 from statecore.jobs.planning.disk_estimate import disk_warnings, ensured_room
 from statecore.jobs.planning.frozen_plan import REPORT_SUFFIX, FrozenPlan
 from statecore.jobs.restore.local_build import build_locally
-from statecore.jobs.restore.placement_request import placement_notes_of, placement_of
+from statecore.jobs.restore.placement_request import check_kinds, placement_notes_of, placement_of
 from statecore.jobs.restore.plan_with_bases import PlannedRestoreOf, check_plan
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.resume import placed_report, report_of
@@ -68,9 +67,7 @@ class PlaceSink:
     def check(self, planned: PlannedRestoreOf) -> list[str]:
         """See :class:`Sink`."""
         self._resumes |= planned.is_resumed and report_of(self._job.home, planned.plan) is not None
-        decided = planned.plan.stores if self._keeps else ()
-        if (refusal := contradicted(self._directory, self._job.spec, planned.plan.tasks, decided)) is not None:
-            raise refusal
+        check_kinds(self._directory, self._job.spec, planned.plan, decided=planned.plan.stores if self._keeps else ())
         notes = self._placement(planned, None).notes
         if planned.disk is not None:
             notes += ensured_room(self._directory, self._job.context.request.staging_dir, planned.disk)

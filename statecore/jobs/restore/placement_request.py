@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from statecore.discover.contradicted_kinds import contradicted
 from statecore.formats.kinds import StoreKind
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
@@ -17,6 +18,14 @@ from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
 from statecore.statedir.apply import PlacementPlan, SiblingStore, StoreImage, plan_placement
 from statecore.statedir.placement_plan import placement_notes
 from statecore.statedir.state_directory import StateDirectory
+
+
+def check_kinds(
+    directory: StateDirectory, spec: ApplicationSpec, plan: RestorePlan, decided: Collection[Key] = ()
+) -> None:
+    """Refuse stores whose directories contradict their declared kinds, except those decided on by the caller."""
+    if (refusal := contradicted(directory, spec, plan.tasks, decided)) is not None:
+        raise refusal
 
 
 def placement_of(

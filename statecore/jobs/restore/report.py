@@ -1,12 +1,8 @@
 """Report of a restore, one entry per store partition: the job's result for people, Airflow and tests.
 
 A report is one JSON document. It is written to the path given to the job and, after a successful restore, beside the
-plan in the application's directory (``statecore/jobs/planning/frozen_plan.py``). Every report names its attempt
-(``statecore/jobs/attempt.py``); the rest depends on how the attempt ended::
-
-    {"version": 2, <the attempt>}                                        it began; its end is unknown
-    {"version": 2, <the attempt>, "finished": ..., "error": ..., ...}    it failed: the error of statecore/errors.py
-    {"version": 2, <the attempt>, "finished": ..., "stores": [...], ...} it succeeded: a RestoreReport
+plan in the application's directory (``statecore/jobs/planning/frozen_plan.py``). Its envelope is that of every job
+(``statecore/jobs/report.py``).
 
 Version 1 had no version, no attempt and no times; ``statecore/jobs/history/report_head.py`` reads what it has. A report
 of a version later than 2 is refused by name. Unknown fields are kept (:data:`REPORT`).

@@ -91,7 +91,7 @@ def test_a_long_tail_goes_to_spark_as_the_same_request_and_report(
     (first,), (second,) = here(spark), spark.calls
     second["argv"].remove("--go-on")
     given = arguments_of(second)
-    assert given["--little"] == "70000" == first["argv"][first["argv"].index("--little") + 1]
+    assert given["--small-tail"] == "70000" == first["argv"][first["argv"].index("--small-tail") + 1]
     assert given["--request"] == first["argv"][first["argv"].index("--request") + 1]
     assert given["--report"] == first["argv"][first["argv"].index("--report") + 1]
     assert len(running["outlet_events"][SNAPSHOTS].added) == 1

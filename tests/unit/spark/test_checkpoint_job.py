@@ -10,7 +10,7 @@ import pytest
 
 from statecore.errors import KINDS
 from statecore.jobs.bases.planned_tails import TAKEN_UP
-from statecore.jobs.checkpoint.run import LITTLE
+from statecore.jobs.checkpoint.read_tails import SMALL_TAIL
 from statecore.jobs.engine import Engine
 from statecore.jobs.restore.report import RestoreReport
 from statecore.spark import checkpoint_job
@@ -44,12 +44,12 @@ def test_no_kind_of_error_ends_with_the_exit_code_that_wants_spark() -> None:
     assert SPARK_WANTED not in {kind.exit_code for kind in KINDS.values()}
 
 
-@pytest.mark.parametrize(("arguments", "little"), [((), LITTLE), (("--little", "7"), 7)])
+@pytest.mark.parametrize(("arguments", "small_tail"), [((), SMALL_TAIL), (("--small-tail", "7"), 7)])
 def test_long_tails_want_spark_and_leave_no_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], little: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], small_tail: int
 ) -> None:
-    def starts(request: Any, engine: Engine, *_: Any, little: int, **__: Any) -> None:
-        seen.append(little)
+    def starts(request: Any, engine: Engine, *_: Any, small_tail: int, **__: Any) -> None:
+        seen.append(small_tail)
         with engine.start("checkpoint", parse_spec(SPEC, "test")):
             pytest.fail("an engine was started")
 
@@ -57,7 +57,7 @@ def test_long_tails_want_spark_and_leave_no_error(
     monkeypatch.setattr(checkpoint_job, "exit_with_parent_process", lambda: None)
     code, said = run(tmp_path, {"spec": SPEC, "repository": "file:///r"}, "--here", *arguments, checkpoint=starts)
     assert (code, "error" in said, "finished" in said) == (SPARK_WANTED, False, False)
-    assert (said["application_id"], seen) == ("app", [little])
+    assert (said["application_id"], seen) == ("app", [small_tail])
 
 
 def test_a_plan_that_is_made_here_is_cut_for_the_engine_that_may_take_it_up() -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from statecore.faults import FaultInjected, InjectedFault
-from statecore.jobs.backup.scratch_dir import scratch
 from statecore.jobs.fetch.report import FETCH_SUFFIX
 from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.history.restores import Restores, read_history
+from statecore.statedir.link_scratch import scratch
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.work_directory import JOURNAL, SCRATCH_PREFIX
 from tests.unit.jobs.fetch.fetching import fetch, request_for

@@ -20,39 +20,36 @@ import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from statecore.changelog.cluster import Cluster
 from statecore.changelog.horizon import is_purely_compacted
 from statecore.changelog.model import OffsetRange, TopicDescription
 from statecore.changelog.ranges import plan_ranges
 from statecore.changelog.size_estimate import SizeEstimate, estimate_sizes
 from statecore.changelog.soundness import start_moved
 from statecore.errors import Capacity, Corrupted, Invalid
-from statecore.faults import FaultPoints
 from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import RunFile, segment_order
 from statecore.jobs.bases.base import Base, Key, Refused
 from statecore.jobs.bases.tail_check import truncations
 from statecore.jobs.checkpoint.plan import CheckpointPlan
+from statecore.jobs.checkpoint.request import CheckpointRequest
+from statecore.jobs.context import JobContext
 from statecore.jobs.engine import Engine, Workers
 from statecore.jobs.pipeline import staging
-from statecore.jobs.pipeline.range_tasks import ClusterSettings, RangeResult
+from statecore.jobs.pipeline.range_tasks import RangeResult
+from statecore.jobs.pipeline.read_stage import cluster_settings
 from statecore.jobs.pipeline.run_sink import ApplicationAddress, Publisher
 from statecore.jobs.pipeline.stages import read_runs
 from statecore.jobs.pipeline.staging_place import PassingPlace
 from statecore.jobs.planning.plan import PartitionPlan
 from statecore.objectstore.base import Blobs
-from statecore.progress import Progress
-from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.download import FILES, RemoteFile, download
 from statecore.repository.manifest import Extent, StoredDatabase, TaskManifest
 from statecore.repository.rebase import rebase_advance
-from statecore.spec.model import ApplicationSpec
 from statecore.statedir.state_directory import ensure_free_space
 
 BATCH_BYTES = 1 << 30
@@ -157,25 +154,19 @@ class Reconciler:
 
     def __init__(
         self,
+        context: JobContext[CheckpointRequest],
         planned: CheckpointPlan,
-        *,
-        spec: ApplicationSpec,
-        repository: ApplicationRepository,
-        settings: ClusterSettings,
-        connect: Callable[[], AbstractContextManager[Cluster]],
         engine: Callable[[int], Engine],
-        memory_budget: int,
-        progress: Progress,
-        faults: FaultPoints,
+        *,
         batch_bytes: int = BATCH_BYTES,
         read: Callable[..., Mapping[Key, Sequence[RangeResult]]] = read_runs,
         weigh: Callable[..., SizeEstimate] = estimate_sizes,
     ) -> None:
         self._batch_bytes, self._read, self._weigh = batch_bytes, read, weigh
-        self._planned, self._spec, self._repository = planned, spec, repository
-        self._settings, self._connect, self._engine = settings, connect, engine
-        self._budget, self._progress, self._faults = memory_budget, progress, faults
-        self._publisher = Publisher(ApplicationAddress(repository.url, repository.application_id))
+        self._context, self._planned, self._engine = context, planned, engine
+        self._spec, self._progress, self._faults = context.spec, context.progress, context.faults
+        self._repository, self._budget = context.repository, context.request.memory_budget
+        self._publisher = Publisher(ApplicationAddress(self._repository.url, self._repository.application_id))
         self._made = Reconciliation()
         self._count = 0
 
@@ -192,7 +183,7 @@ class Reconciler:
                 self._reconcile_batch(workers, batch, [sized[one.key].part for one in batch], Path(scratch))
             self._publisher.flush()
         self._faults.reach("reconcile.after-files")
-        with self._connect() as cluster:
+        with self._context.cluster() as cluster:
             truncated = truncations(plan, list(self._made.stores), cluster.epoch_ends)
         for key, why in truncated.items():
             self._made.refused.append(
@@ -203,7 +194,7 @@ class Reconciler:
     def _whole(self, parts: Sequence[PartitionPlan], workers: int) -> dict[Key, _Sized]:
         """The plan of the whole log of each partition, and the disk space it needs with its base."""
         spans = {part: OffsetRange(part.topic, part.partition, part.log_start, part.end) for part in parts}
-        with self._connect() as cluster:
+        with self._context.cluster() as cluster:
             shapes = self._weigh(cluster, set(spans.values()), workers, self._budget).shapes
         ranges: dict[TopicPartition, list[tuple[int, int]]] = defaultdict(list)
         for one in plan_ranges(set(spans.values()), workers, shapes, memory_budget=self._budget):
@@ -234,7 +225,7 @@ class Reconciler:
             try:
                 # The runs of the log are about as large as the base; more is not known before it is read.
                 ensure_free_space(scratch, 2 * sum(self._parent_bytes(one.key) for one in batch))
-                logs = self._read(workers, plan, self._settings, place, self._budget, self._progress)
+                logs = self._read(workers, plan, cluster_settings(self._context), place, self._budget, self._progress)
             except Capacity as error:
                 self._made.refused += [_not_reconcilable(one, _reason_text(error)) for one in batch]
                 return

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,21 +14,21 @@ from statecore.changelog.model import ReadStatistics, TopicDescription
 from statecore.changelog.record_density import PartitionShape
 from statecore.changelog.size_estimate import SizeEstimate
 from statecore.errors import Capacity, Fenced
-from statecore.faults import NO_FAULTS
 from statecore.images.digest import EMPTY, combined, digest_of
 from statecore.images.model import BaseDatabases, RunFile, StoreDigest
 from statecore.images.runs import RunBuilder
 from statecore.images.runs_digest import merged_digest
 from statecore.jobs.bases.base import Base, Refused
-from statecore.jobs.bases.reconcile import Reconciler, Reconciliation, divided, rebased
 from statecore.jobs.checkpoint.plan import CheckpointPlan
+from statecore.jobs.checkpoint.reconcile import Reconciler, Reconciliation, divided, rebased
+from statecore.jobs.checkpoint.request import CheckpointRequest
+from statecore.jobs.context import JobContext
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.pipeline import staging
-from statecore.jobs.pipeline.range_tasks import ClusterSettings, RangeResult
+from statecore.jobs.pipeline.range_tasks import RangeResult
 from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.pipeline.task_manifests import task_manifests
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
-from statecore.progress import NullProgress
 from statecore.repository.download import FILES, RemoteFile, download
 from statecore.repository.manifest import BaseFile, Extent, StoreSnapshot, TaskManifest
 from statecore.spec.model import ProcessingGuarantee
@@ -112,20 +111,17 @@ class World:
         planned = self.planned(*keys)
         ends = {part.topic_partition: self.epoch_end for part in planned.frozen.plan.partitions}
 
-        @contextmanager
-        def connect() -> Iterator[Any]:
-            yield SimpleNamespace(epoch_ends=lambda wanted: {part: ends[part] for part in wanted})
-
-        return Reconciler(
-            planned,
+        brokers: Any = SimpleNamespace(epoch_ends=lambda wanted: {part: ends[part] for part in wanted})
+        context = JobContext.open(
+            CheckpointRequest(spec_path="-", repository=self.shop.url, memory_budget=1 << 20),
             spec=self.shop.declared,
-            repository=self.shop.shelf,
-            settings=ClusterSettings("nowhere:1", {}, 1.0),
-            connect=connect,
-            engine=lambda _: InProcessEngine(),
-            memory_budget=1 << 20,
-            progress=NullProgress(),
-            faults=NO_FAULTS,
+            shared_repository=self.shop.shelf,
+            shared_cluster=brokers,
+        )
+        return Reconciler(
+            context,
+            planned,
+            lambda _: InProcessEngine(),
             read=self.read,
             weigh=lambda _, spans, *__: SizeEstimate(
                 {span.topic_partition: PartitionShape.of_offsets(span) for span in spans}, None
