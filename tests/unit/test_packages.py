@@ -244,7 +244,7 @@ MORE_IMPORTS: Mapping[str, int] = {
     "statecore.jobs.compact.run": 16,
     "statecore.jobs.diff.reference": 25,
     "statecore.jobs.diff.run": 23,
-    "statecore.jobs.fetch.run": 31,
+    "statecore.jobs.fetch.run": 26,
     "statecore.jobs.history.restores": 19,
     "statecore.jobs.migrate.run": 27,
     "statecore.jobs.pipeline.image_tasks": 18,
