@@ -23,7 +23,7 @@ from statecore.airflow.settings import Settings
 from statecore.airflow.ui import failing_applications
 from statecore.errors import Invalid, Reason, StatecoreError
 from statecore.jobs.checkpoint.request import CheckpointRequest
-from statecore.jobs.checkpoint.schedule import DEFAULT_TICK_MS, Verdict, check_all, look
+from statecore.jobs.checkpoint.schedule import DEFAULT_TICK_MS, Verdict, check_all, check_due
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.repository import Repository, open_repository
 from statecore.spec.model import ApplicationSpec
@@ -103,7 +103,7 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog) -> list[dict[str, 
             continue
         log.info("%s: %s: %s", one.name, "due" if verdict.is_due else "not due", verdict.why)
         if verdict.is_due:
-            base = {} if verdict.upon is None else {"decided_upon": verdict.upon}
+            base = {} if verdict.last_snapshot is None else {"decided_upon": verdict.last_snapshot}
             entries.append({**one.entry, "request": {**one.entry["request"], **base}})
     failing_applications.delete(settings.reports, recovered)
     failed = sum("refusal" in entry for entry in entries)
@@ -178,7 +178,7 @@ def _check(repository: Repository, one: _Application, settings: Settings) -> Cal
     spec, tick_ms = one.spec, settings.checkpoint_tick_ms or DEFAULT_TICK_MS
     request = CheckpointRequest.from_json(one.entry["request"])
     assert spec is not None
-    return lambda: look(
+    return lambda: check_due(
         ApplicationRepository(repository, spec.application_id),
         spec,
         tick_ms=tick_ms,

@@ -43,7 +43,7 @@ def object_schema(request: type[Request], names: Collection[str], needed: Collec
     """The JSON schema of an object that has some fields of a request."""
     declared = declared_fields(request)
     fields = {
-        name: {**declared[name].said.value.schema(), "description": _description(declared[name], needed=True)}
+        name: {**declared[name].declaration.value.schema(), "description": _description(declared[name], needed=True)}
         for name in names
     }
     return {"type": "object", "properties": fields, "required": list(needed), "additionalProperties": False}
@@ -120,7 +120,7 @@ def fields_of(request: type[Request], params: Mapping[str, Any]) -> dict[str, An
     """
     fields = {}
     for declared in _fields(request):
-        value, kind = params.get(declared.name), declared.said.value
+        value, kind = params.get(declared.name), declared.declaration.value
         if isinstance(kind, Several):
             value = value or []
         if value is None or value is False or value == "":
@@ -131,19 +131,19 @@ def fields_of(request: type[Request], params: Mapping[str, Any]) -> dict[str, An
             raise Invalid(
                 f"The parameter {declared.name} is not well-formed: {error}.",
                 code="parameter-invalid",
-                action=f"Correct it. {kind.hint() or declared.said.title}.",
+                action=f"Correct it. {kind.hint() or declared.declaration.title}.",
                 parameter=declared.name,
             ) from error
     return fields
 
 
 def _fields(request: type[Request], without: Collection[str] = ()) -> Iterator[DeclaredField]:
-    shown = (declared for declared in declared_fields(request).values() if declared.said.in_form)
+    shown = (declared for declared in declared_fields(request).values() if declared.declaration.in_form)
     return (declared for declared in shown if declared.name not in without)
 
 
 def _param(declared: DeclaredField, site: Any, *, needed: bool) -> Param:
-    field, kind = declared.said, declared.said.value
+    field, kind = declared.declaration, declared.declaration.value
     schema: dict[str, Any] = {
         **kind.schema(),
         "title": field.title,
@@ -162,7 +162,7 @@ def _param(declared: DeclaredField, site: Any, *, needed: bool) -> Param:
 
 
 def _description(declared: DeclaredField, *, needed: bool) -> str:
-    field = declared.said
+    field = declared.declaration
     otherwise = declared.otherwise.removeprefix("none: ")
     empty = f"Empty: {otherwise}" if _may_be_empty(declared) and declared.otherwise and not needed else ""
     sentences = (field.help[:1].upper() + field.help[1:], field.value.hint(), empty)
@@ -170,4 +170,4 @@ def _description(declared: DeclaredField, *, needed: bool) -> str:
 
 
 def _may_be_empty(declared: DeclaredField) -> bool:
-    return declared.said.value.may_be_empty or (declared.default is None and not declared.required)
+    return declared.declaration.value.may_be_empty or (declared.default is None and not declared.required)

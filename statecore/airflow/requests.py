@@ -136,10 +136,11 @@ def check_names(
 def check_paths(request: Mapping[str, Any]) -> None:
     """Refuse relative paths: a worker would resolve them against its own directory, mostly Airflow's home."""
     for name, declared in declared_fields(RestoreRequest).items():
-        path, hint = request.get(name), declared.said.value.hint()
-        if isinstance(declared.said.value, FilePath) and path and not Path(path).is_absolute():
+        path, hint = request.get(name), declared.declaration.value.hint()
+        if isinstance(declared.declaration.value, FilePath) and path and not Path(path).is_absolute():
             raise Invalid(
-                f"The {declared.said.title.lower()} {path!r} is relative; the worker has another working directory.",
+                f"The {declared.declaration.title.lower()} {path!r} is relative; the worker has another working "
+                "directory.",
                 code="path-relative",
                 action=f"Give {hint[:1].lower()}{hint[1:]}.",
                 **{name: path},

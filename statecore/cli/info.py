@@ -154,7 +154,7 @@ def _reported(wanted: str | None, index: ReportIndex) -> list[Restores]:
         try:
             found.append(read_history(directory, [one]) if mine else from_reports(one))
         except Invalid as error:  # another user's directory: its reports and the others are still shown
-            found.append(replace(from_reports(one), trouble=(str(error),)))
+            found.append(replace(from_reports(one), problems=(str(error),)))
     if not found:
         what = f" of the application {wanted}" if wanted else ""
         raise NotFound(
@@ -198,9 +198,9 @@ def show(found: Iterable[Restores], console: Console | None = None) -> None:
         _show_last(console, one)
         _show_fetches(console, one.fetches)
         _show_changes(console, one.changes)
-        for left in one.left:
+        for left in one.leftovers:
             print_line(console, f"in .statecore: {left.name}, {left.bytes:,} bytes: {left.meaning}")
-        for trouble in one.trouble:
+        for trouble in one.problems:
             print_line(console, f"problem: {trouble}", "red")
         console.print()
 
@@ -215,7 +215,7 @@ def _show_later(console: Console, later: ReportHead) -> None:
 
 
 def _holder(one: Restores) -> list[str]:
-    if not one.looked:
+    if not one.was_read:
         return ["known from reports only; the directory was not inspected"]
     if one.writer is not None:
         return [f"in use by {one.writer}, which has stores open and does not hold the lock"]

@@ -25,16 +25,16 @@ def add_request_options(
     """
     headings: dict[str | None, Any] = {None: parser}
     for declared in fields_beyond(request, beyond):
-        section = declared.said.section
+        section = declared.declaration.section
         if section not in headings and heading is None:
             headings[section] = parser.add_argument_group((section or "").lower())
         (heading or headings[section]).add_argument(
             declared.option,
             dest=declared.name,
-            required=declared.required or declared.said.option_required,
+            required=declared.required or declared.declaration.option_required,
             default=None,
             help=_help(declared).replace("%", "%%"),
-            **_taken(declared.said.value),
+            **_taken(declared.declaration.value),
         )
 
 
@@ -43,7 +43,7 @@ def request_of(request: type[RequestT], arguments: argparse.Namespace) -> Reques
     given = {declared.name: (declared, getattr(arguments, declared.name)) for declared in _fields(request)}
     return request(
         **{
-            name: declared.said.value.from_words(value)
+            name: declared.declaration.value.from_words(value)
             for name, (declared, value) in given.items()
             if value is not None
         }
@@ -57,7 +57,7 @@ def fields_beyond(request: type[Request], other: type[Request] | None) -> list[D
 
 
 def _fields(request: type[Request]) -> Iterator[DeclaredField]:
-    return (declared for declared in declared_fields(request).values() if declared.said.on_command_line)
+    return (declared for declared in declared_fields(request).values() if declared.declaration.on_command_line)
 
 
 def _taken(value: Value) -> dict[str, Any]:
@@ -81,6 +81,6 @@ def _word(value: Value) -> Callable[[str], Any]:
 
 
 def _help(declared: DeclaredField) -> str:
-    repeated = "; repeat the option for each" if isinstance(declared.said.value, Several) else ""
+    repeated = "; repeat the option for each" if isinstance(declared.declaration.value, Several) else ""
     otherwise = f" (default: {declared.otherwise})" if declared.otherwise else ""
-    return f"{declared.said.help}{repeated}{otherwise}"
+    return f"{declared.declaration.help}{repeated}{otherwise}"

@@ -98,7 +98,7 @@ class Workers(Protocol):
     """The workers of one job, from the start of the engine to the end of the job."""
 
     @property
-    def called(self) -> str:
+    def name(self) -> str:
         """Name for messages: one waits for ``Spark``."""
 
     def are_here(self) -> bool:

@@ -86,29 +86,29 @@ class DeclaredField:
 
     Attributes:
         name: its name, in Python, in JSON and in a form.
-        said: its declaration.
+        declaration: how it is declared.
         required: whether a request must have it.
         default: its default; ``None`` if it is required, or made for each request.
     """
 
     name: str
-    said: Declaration
+    declaration: Declaration
     required: bool
     default: Any
 
     @property
     def option(self) -> str:
         """Its option on a command line."""
-        return self.said.option or f"--{self.name.replace('_', '-')}"
+        return self.declaration.option or f"--{self.name.replace('_', '-')}"
 
     @property
     def otherwise(self) -> str:
         """What holds if it is left out, for a reader; empty if that is obvious."""
-        if self.said.otherwise is not None:
-            return self.said.otherwise
-        if self.default in (None, ()) or isinstance(self.said.value, Flag):
+        if self.declaration.otherwise is not None:
+            return self.declaration.otherwise
+        if self.default in (None, ()) or isinstance(self.declaration.value, Flag):
             return ""
-        return str(self.said.value.to_form(self.default))
+        return str(self.declaration.value.to_form(self.default))
 
 
 def declared_fields(request: type) -> Mapping[str, DeclaredField]:
@@ -141,8 +141,8 @@ class Request:
         """Validate every value. Raises ``Invalid``."""
         for name, declared in declared_fields(type(self)).items():
             value = getattr(self, name)
-            if declared.said.check is not None and value is not None:
-                declared.said.check(name, value)
+            if declared.declaration.check is not None and value is not None:
+                declared.declaration.check(name, value)
 
     @classmethod
     def from_json(cls, document: Any) -> Self:
@@ -154,7 +154,7 @@ class Request:
         """
         declared = declared_fields(cls)
         if not isinstance(document, dict):
-            needed = [name for name, one in declared.items() if one.required or one.said.option_required]
+            needed = [name for name, one in declared.items() if one.required or one.declaration.option_required]
             raise Invalid(
                 "The request is not a JSON object.",
                 code="request-not-json",
@@ -182,7 +182,7 @@ class Request:
     def to_json(self) -> dict[str, Any]:
         """The request as JSON; ``from_json`` is its inverse."""
         return {
-            name: None if (value := getattr(self, name)) is None else declared.said.value.to_json(value)
+            name: None if (value := getattr(self, name)) is None else declared.declaration.value.to_json(value)
             for name, declared in declared_fields(type(self)).items()
         }
 
@@ -191,10 +191,15 @@ class Request:
         words: list[str] = []
         for name, declared in declared_fields(type(self)).items():
             value = getattr(self, name)
-            if name in without or not declared.said.on_command_line or value is None or value == declared.default:
+            if (
+                name in without
+                or not declared.declaration.on_command_line
+                or value is None
+                or value == declared.default
+            ):
                 continue
-            said = declared.said.value.to_form(value)
-            if isinstance(declared.said.value, Flag):
+            said = declared.declaration.value.to_form(value)
+            if isinstance(declared.declaration.value, Flag):
                 words.append(declared.option)
                 continue
             for one in said if isinstance(said, list) else [said]:
@@ -204,9 +209,9 @@ class Request:
 
 def _read(declared: DeclaredField, value: Any) -> Any:
     try:
-        return declared.said.value.from_json(value)
+        return declared.declaration.value.from_json(value)
     except ValueError as error:
-        unit = f" ({declared.said.value.unit})" if declared.said.value.unit else ""
+        unit = f" ({declared.declaration.value.unit})" if declared.declaration.value.unit else ""
         raise Invalid(
             f"The request is not well-formed: {declared.name}{unit}: {error}.",
             code="field-invalid",

@@ -50,7 +50,7 @@ class InProcessWorkers:
         self._loading = loading
 
     @property
-    def called(self) -> str:
+    def name(self) -> str:
         """See :class:`statecore.jobs.engine.Workers`."""
         return "nobody"
 

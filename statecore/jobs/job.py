@@ -99,7 +99,7 @@ class Job:
         """
         with nullcontext() if self.is_resumed else self.discarding_invalid(plan_id):
             with self.phase("start"):
-                self.progress.phase(f"wait for {workers.called}")
+                self.progress.phase(f"wait for {workers.name}")
                 workers.parallelism()
                 self.progress.done()
             with self.phase("check"):

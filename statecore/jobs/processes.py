@@ -94,7 +94,7 @@ class ProcessWorkers:
             raise
 
     @property
-    def called(self) -> str:
+    def name(self) -> str:
         """See :class:`statecore.jobs.engine.Workers`."""
         return "processes"
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from statecore.faults import FaultPoints
-from statecore.jobs.bases.planned_tails import TAKEN_UP
+from statecore.jobs.bases.planned_tails import RESUMED_NOTE
 from statecore.jobs.checkpoint.read_tails import SMALL_TAIL
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.checkpoint.run import run_checkpoint
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None, *, checkpoint: Callable[..., An
         result = checkpoint(request, engine, progress, faults=faults, say=say, small_tail=options.small_tail)
         if options.go_on and isinstance(result, RestoreReport):
             # The resumed plan belongs to this attempt: no earlier one has failed.
-            return replace(result, notes=tuple(note for note in result.notes if note != TAKEN_UP))
+            return replace(result, notes=tuple(note for note in result.notes if note != RESUMED_NOTE))
         return result
 
     try:

@@ -59,7 +59,7 @@ class SparkWorkers:
         self._starting = starting
 
     @property
-    def called(self) -> str:
+    def name(self) -> str:
         """See :class:`statecore.jobs.engine.Workers`."""
         return "Spark"
 

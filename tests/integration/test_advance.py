@@ -20,7 +20,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import verify_image
 from statecore.jobs.bases.base import DIRECTORY
-from statecore.jobs.bases.planned_tails import TAKEN_UP
+from statecore.jobs.bases.planned_tails import RESUMED_NOTE
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.restore.advance import run_advance
@@ -209,7 +209,7 @@ def test_a_retry_goes_on_with_the_plan_whatever_of_the_application_is_not_there(
     shop.write(20)
     report = run_advance(request, InProcessEngine())
     assert isinstance(report, RestoreReport)
-    assert [note for note in report.notes if "earlier attempt" in note] == [TAKEN_UP]
+    assert [note for note in report.notes if "earlier attempt" in note] == [RESUMED_NOTE]
     assert {store.task for store in report.stores} == {"0_0"}
 
 

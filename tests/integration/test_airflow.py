@@ -236,11 +236,14 @@ def test_the_form_shows_what_a_request_declares(server: AirflowServer) -> None:
     """As the page of the Dag gets it: what Airflow has kept of the Params."""
     shown = server.api("GET", f"/dags/{DAG}/details")["params"]
     for name, declared in declared_fields(RestoreRequest).items():
-        assert (name in shown) is declared.said.in_form
+        assert (name in shown) is declared.declaration.in_form
         if name in shown:
             schema = shown[name]["schema"]
-            assert (schema["title"], schema.get("section")) == (declared.said.title, declared.said.section)
-            assert shown[name]["description"].lower().startswith(declared.said.help.lower())
+            assert (schema["title"], schema.get("section")) == (
+                declared.declaration.title,
+                declared.declaration.section,
+            )
+            assert shown[name]["description"].lower().startswith(declared.declaration.help.lower())
     values = {name: one["value"] for name, one in shown.items()}
     assert (values["memory_budget"], values["transaction_wait"], values["versioned"]) == ("512m", 30, "history")
     assert shown["versioned"]["schema"]["enum"] == ["history", "latest"]

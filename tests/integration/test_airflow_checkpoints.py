@@ -18,7 +18,7 @@ import pytest
 
 from demo.airflow_client import call
 from demo.airflow_server import AirflowServer
-from statecore.jobs.bases.planned_tails import TAKEN_UP
+from statecore.jobs.bases.planned_tails import RESUMED_NOTE
 from statecore.jobs.checkpoint.schedule import made_ms
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import SnapshotEntry
@@ -212,7 +212,7 @@ def test_a_long_tail_is_read_by_spark_and_the_report_says_so(server: AirflowServ
     log = server.task_log(DAG, run, task)
     assert f"Spark runs on {LOCAL}" in log
     assert not summary["notes"], "nothing has failed before"
-    assert TAKEN_UP not in log
+    assert RESUMED_NOTE not in log
     assert summary["published"]["snapshot"] == site.snapshots("often")[0].snapshot
 
 

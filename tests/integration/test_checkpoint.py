@@ -14,7 +14,7 @@ import pytest
 from statecore.errors import Invalid
 from statecore.faults import FaultPoints
 from statecore.jobs.checkpoint.request import WhenRefused
-from statecore.jobs.checkpoint.schedule import look
+from statecore.jobs.checkpoint.schedule import check_due
 from statecore.jobs.engine import HandedOver
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.in_progress_marker import marked_in_progress, marker_age
@@ -248,7 +248,7 @@ def test_versioned_stores_are_left_to_kafka_streams_or_made_anew_now_and_then(br
     assert shop.fetched() == {PLAIN_0: shop.restored()[PLAIN_0], past: there[past]}
     later = time.time() + 600
     for versioned_ms, due in ((86_400_000, False), (0, True)):
-        verdict = look(
+        verdict = check_due(
             shop.shelf,
             parse_spec(shop.spec),
             versioned=VersionedStart.LATEST,
@@ -287,7 +287,7 @@ def test_while_a_checkpoint_takes_long_no_other_is_due(
         while marker_age(shop.shelf, time.time()) is None:
             assert time.monotonic() < deadline, "it says nothing"
             time.sleep(0.05)
-        verdict = look(shop.shelf, parse_spec(shop.spec, "test"))
+        verdict = check_due(shop.shelf, parse_spec(shop.spec, "test"))
         slow.may_go_on.set()
         assert made.result(300).published is not None
     assert (verdict.is_due, verdict.why[:18]) == (False, "one is in progress")
@@ -299,17 +299,17 @@ def test_what_was_found_to_be_due_is_not_done_when_somebody_else_has_done_it_sin
 ) -> None:
     shop = Shop.small(broker.bootstrap_servers, tmp_path)
     shop.write(10)
-    first = look(shop.shelf, parse_spec(shop.spec, "test"))
+    first = check_due(shop.shelf, parse_spec(shop.spec, "test"))
     assert first.is_due
-    assert shop.checkpoint(decided_upon=first.upon).published is not None
+    assert shop.checkpoint(decided_upon=first.last_snapshot).published is not None
     shop.write(10)
-    late = shop.checkpoint(decided_upon=first.upon)
+    late = shop.checkpoint(decided_upon=first.last_snapshot)
     assert (late.published, len(shop.snapshots())) == (None, 1)
     assert any("was made at" in note for note in late.notes)
     with suppress(HandedOver), marked_in_progress(shop.shelf):  # an attempt that somebody else was faster than
         RepositoryHome(shop.shelf, "handed-over").save(PLAN_SUFFIX, b"{}")
         raise HandedOver
-    assert shop.checkpoint(decided_upon=first.upon, request_id="handed-over").published is None
+    assert shop.checkpoint(decided_upon=first.last_snapshot, request_id="handed-over").published is None
     assert marker_age(shop.shelf, time.time()) is None
     again = shop.checkpoint(decided_upon=shop.snapshots()[0])
     assert again.published is not None

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from statecore.jobs.bases.planned_tails import TAKEN_UP
-from statecore.jobs.checkpoint.schedule import look
+from statecore.jobs.bases.planned_tails import RESUMED_NOTE
+from statecore.jobs.checkpoint.schedule import check_due
 from statecore.jobs.in_progress_marker import marker_age
 from statecore.progress import MACHINE_PREFIX
 from statecore.repository.repository import create_repository
@@ -110,7 +110,7 @@ def test_a_long_tail_is_planned_here_and_read_by_spark_and_what_is_published_is_
     assert code == 0, spark.said
     assert report["master"] == "local[1]"
     assert marker_age(shop.shelf, time.time()) is None, "the next one is due at its interval"
-    assert TAKEN_UP not in report["notes"]
+    assert RESUMED_NOTE not in report["notes"]
     assert report["totals"]["records"] == 900
     by_spark = identities(shop)
     # The twin finds all of it published by then, and has nothing to add: its runs are the very same.
@@ -139,7 +139,7 @@ def test_two_at_once_do_no_harm(shop: Shop) -> None:
     ended = [one.ends() for one in both]
     assert [code for code, _ in ended] == [0, 0], [one.said for one in both]
     assert sum(one["published"] is not None for _, one in ended) >= 1
-    verdict = look(shop.shelf, parse_spec(shop.spec, "test"), clock=lambda: time.time() + 300)
+    verdict = check_due(shop.shelf, parse_spec(shop.spec, "test"), clock=lambda: time.time() + 300)
     assert (verdict.is_due, verdict.why.split(";")[0]) == (False, "nothing is new")
     assert shop.fetched() == shop.restored()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import Capacity
-from statecore.jobs.bases.planned_tails import TAKEN_UP
+from statecore.jobs.bases.planned_tails import RESUMED_NOTE
 from statecore.spark.session import spark_context
 from statecore.statedir.file_trees import fingerprint
 from tests.harness import mounts
@@ -70,7 +70,7 @@ def test_a_full_disk_replaces_nothing_and_a_retry_after_making_room_goes_on(
             faults.filler.unlink()
             report = world.restore(replace=True, request_id=point)
             assert report.placed
-            assert TAKEN_UP in report.notes
+            assert RESUMED_NOTE in report.notes
             assert {(one.store, one.partition): one.digest for one in report.stores} == reference, point
         # Once the journal is written no room is needed any more, not even for the report.
         for point in ("placement.after-journal", "restore.after-placement"):

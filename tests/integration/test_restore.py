@@ -324,7 +324,7 @@ def test_the_plan_is_shown_with_what_it_takes_and_nothing_is_changed(
     lost: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = lost
-    monkeypatch.setattr("statecore.jobs.planning.estimate.free_room", lambda path: (path, 1000))
+    monkeypatch.setattr("statecore.jobs.planning.estimate.free_space", lambda path: (path, 1000))
     said: list[str] = []
     plan = run_restore(world.request(plan_only=True), say=said.append)
     assert isinstance(plan, RestorePlan)

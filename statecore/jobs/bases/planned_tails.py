@@ -13,7 +13,7 @@ from statecore.jobs.planning.frozen_plan import FrozenPlan
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.planning.planner import why_stale
 
-TAKEN_UP = "The plan of an earlier attempt of this request was resumed."
+RESUMED_NOTE = "The plan of an earlier attempt of this request was resumed."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.horizon import shortest_horizon_ms
 from statecore.errors import Invalid, Reason
 from statecore.jobs.bases.base import Key, Refused, grouped
-from statecore.jobs.bases.planned_tails import TAKEN_UP, PlannedTails, topics_of, valid_bases
+from statecore.jobs.bases.planned_tails import RESUMED_NOTE, PlannedTails, topics_of, valid_bases
 from statecore.jobs.bases.snapshot_bases import SnapshotBases
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.job_files import JobHome
@@ -144,7 +144,7 @@ def _resumed(
     bases = valid_bases(cluster, frozen, topics, candidates)
     if isinstance(bases, str):
         return bases
-    notes = (TAKEN_UP, *grouped(frozen.refused), *_rebuilt(_whole(frozen.plan), frozen.newest))
+    notes = (RESUMED_NOTE, *grouped(frozen.refused), *_rebuilt(_whole(frozen.plan), frozen.newest))
     return CheckpointPlan(
         frozen=frozen,
         bases=bases,

@@ -72,14 +72,14 @@ class Verdict:
         is_due: also true if the application could not be checked.
         why: the reason, with its code and values.
         error: why the check failed; ``None`` if it did not.
-        upon: the last snapshot that is no compaction, or :data:`NO_SNAPSHOT`, at the time of the check; a checkpoint
-            that begins much later finds out by it that another job was faster. ``None`` if the check failed.
+        last_snapshot: the last snapshot that is no compaction, or :data:`NO_SNAPSHOT`, at the time of the check; by it
+            a checkpoint that begins much later finds out that another job was faster. ``None`` if the check failed.
     """
 
     is_due: bool
     why: Reason
     error: StatecoreError | None = None
-    upon: str | None = None
+    last_snapshot: str | None = None
 
 
 def is_due(made_ms: int, now_ms: int, interval_ms: int, tick_ms: int) -> bool:
@@ -95,10 +95,10 @@ def last_made(entries: Sequence[SnapshotEntry]) -> SnapshotEntry | None:
     return next((one for one in entries if one.origin != FOLD), None)
 
 
-def made_since(entries: Sequence[SnapshotEntry], upon: str | None) -> Reason | None:
+def made_since(entries: Sequence[SnapshotEntry], last_snapshot: str | None) -> Reason | None:
     """Reason not to checkpoint if another job has made one since the check; ``None`` if none has."""
     last = last_made(entries)
-    if last is None or upon in (None, last.snapshot):
+    if last is None or last_snapshot in (None, last.snapshot):
         return None
     return Reason(
         f"Nothing was done: since this was found to be due, {last.snapshot} was made at {last.made}.",
@@ -125,7 +125,7 @@ def made_ms(entries: Sequence[SnapshotEntry], interval_ms: int = DEFAULT_CHECKPO
     return made if entry.cut_ms is None or not 0 <= made - entry.cut_ms <= interval_ms else entry.cut_ms
 
 
-def look(
+def check_due(
     repository: ApplicationRepository,
     spec: ApplicationSpec,
     *,
@@ -147,7 +147,7 @@ def look(
             _BrokerState.of(
                 brokers, spec, versioned
             )  # fails while brokers are away; else a checkpoint would start at every tick
-        return Verdict(True, Reason("it has no snapshot yet", "no-snapshot"), upon=NO_SNAPSHOT)
+        return Verdict(True, Reason("it has no snapshot yet", "no-snapshot"), last_snapshot=NO_SNAPSHOT)
     interval_ms = spec.checkpoint_interval_ms
     made = made_ms(found.head.snapshots, interval_ms)
     every = f"one every {format_duration(interval_ms)}"
@@ -171,7 +171,7 @@ def look(
     since = "no checkpoint yet" if made is None else f"the last one was {_ago(made, now_ms)}, {every}"
     news = brokers_state.news(there, now_ms - versioned_ms) or brokers_state.age(manifest, there, now_ms)
     last = last_made(found.head.snapshots)
-    upon = NO_SNAPSHOT if last is None else last.snapshot
+    last_snapshot = NO_SNAPSHOT if last is None else last.snapshot
     found_out = news or Reason("nothing is new", "nothing-new")
     why = Reason(
         f"{found_out}; {since}",
@@ -180,7 +180,7 @@ def look(
         age_ms=None if made is None else now_ms - made,
         interval_ms=interval_ms,
     )
-    return Verdict(news is not None, why, upon=upon)
+    return Verdict(news is not None, why, last_snapshot=last_snapshot)
 
 
 def _in_progress(repository: ApplicationRepository, now_ms: int) -> Verdict | None:

@@ -233,7 +233,7 @@ class _Diff:
             engine = InProcessEngine()
         with engine.start("diff", of) as workers:
             if not isinstance(engine, InProcessEngine):
-                self._progress.phase(f"wait for {workers.called}")
+                self._progress.phase(f"wait for {workers.name}")
             parallelism = workers.parallelism()
             self._progress.done()
             ran_on = workers.check(Question(None, (), ()))

@@ -71,7 +71,7 @@ class FetchBuilder:
                 self.job.progress.advance(amount)
                 self.job.faults.reach("fetch.during-download")
 
-            came = self.files.bring(self.job.context.repository, todo.stores, at_hand, advance)
+            came = self.files.download(self.job.context.repository, todo.stores, at_hand, advance)
             self.job.progress.done()
         self.job.faults.reach("fetch.after-download")
         return came

@@ -20,7 +20,7 @@ class FetchedContents:
         self._repository = repository
         self._digests: dict[str, StoreDigest] = {}
 
-    def look_for(self, stores: Iterable[StoreToFetch]) -> None:
+    def look_up(self, stores: Iterable[StoreToFetch]) -> None:
         """Look up digests that the snapshot does not have; errors are ignored."""
         asked = {store.snapshot.identity for store in stores if not store.left and store.snapshot.content is None}
         with suppress(StatecoreError):
@@ -48,7 +48,7 @@ class FetchedContents:
             found=built.digest,
         )
 
-    def keep(self, built: Iterable[tuple[StoreToFetch, StoreDigest | None]]) -> None:
+    def save(self, built: Iterable[tuple[StoreToFetch, StoreDigest | None]]) -> None:
         """Record computed digests in the repository for later fetches; errors (read-only access) are ignored."""
         for store, content in built:
             if content is not None and not store.left and self.of(store) is None:

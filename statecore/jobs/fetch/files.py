@@ -99,7 +99,7 @@ class FetchedFiles:
         hashes = {sha256 for of_size in wanted.values() for sha256 in of_size}
         return {sha256: path for sha256, path in found.items() if sha256 in hashes}
 
-    def bring(
+    def download(
         self,
         repository: ApplicationRepository,
         stores: Sequence[StoreToFetch],

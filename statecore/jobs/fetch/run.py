@@ -126,7 +126,7 @@ class _Fetch(Job):
                 found = self.snapshots.after(found, error)
                 continue
             notes = (*notes, *refuse_like_a_run(self, todo))
-            self.contents.look_for(todo.stores)
+            self.contents.look_up(todo.stores)
             at_hand = self.files.at_hand(todo.stores)
             came = self.files.to_come(todo.stores, at_hand.keys())
             return self._report(todo, DownloadResult(came, 0, todo.file_bytes - came, 0), {}, notes)
@@ -169,7 +169,7 @@ class _Fetch(Job):
                 self.home.discard(todo.plan_id)  # its images
                 self._finish_earlier_report()
                 return self._report(remaining, NOTHING_DOWNLOADED, {}, ())
-            self.contents.look_for(remaining.stores)
+            self.contents.look_up(remaining.stores)
             at_hand = self.files.at_hand(remaining.stores)
             self.files.ensure_free_space(remaining.stores, at_hand)
         self.faults.reach("fetch.after-plan")
@@ -191,7 +191,7 @@ class _Fetch(Job):
                 self.say(line)
             apply_placement(final, self.faults, self.progress, staged=staging.staged_names(self.files.path, work))
         self.faults.reach("fetch.after-placement")
-        self.contents.keep((store, images[store.key].image.content) for store in remaining.stores)
+        self.contents.save((store, images[store.key].image.content) for store in remaining.stores)
         report = replace(self._report(remaining, came, images, notes), finished=utc_now())
         self.files.drop()
         self.finish(todo.plan_id, report.to_json())

@@ -112,13 +112,13 @@ class Restores:
 
     Attributes:
         instance: application, host and state directory.
-        looked: whether the directory was read; otherwise all comes from reports.
+        was_read: whether the directory was read; otherwise all comes from reports.
         holder: holder of the application's lock; ``None`` if there is none, or the directory was not read.
         attempts: known attempts, newest first.
         partitions: the latest restore of each store partition.
         unfinished: unfinished restores since the last finished one, newest first.
-        left: other contents of ``.statecore``.
-        trouble: what could not be read.
+        leftovers: other contents of ``.statecore``.
+        problems: what could not be read.
         writer: process that has stores open without that lock, such as a processor on this library's stores; ``None``
             if there is none, the lock is held, or the directory was not read.
         fetches: its fetches; none if the directory was not read.
@@ -126,13 +126,13 @@ class Restores:
     """
 
     instance: Instance
-    looked: bool
+    was_read: bool
     holder: Holder | None
     attempts: tuple[ReportHead, ...]
     partitions: tuple[RestoredPartition, ...]
     unfinished: tuple[UnfinishedRestore, ...] = ()
-    left: tuple[Leftover, ...] = ()
-    trouble: tuple[str, ...] = ()
+    leftovers: tuple[Leftover, ...] = ()
+    problems: tuple[str, ...] = ()
     writer: Holder | None = None
     fetches: Fetches = field(default_factory=Fetches)
     changes: Changes = field(default_factory=Changes)
@@ -173,7 +173,7 @@ class Restores:
         """The history as a JSON document."""
         return {
             **self.instance._asdict(),
-            "looked": self.looked,
+            "looked": self.was_read,
             "holder": self.holder._asdict() if self.holder else None,
             "writer": self.writer._asdict() if self.writer else None,
             "last_restore": self.last.to_json() if self.last else None,
@@ -185,8 +185,8 @@ class Restores:
             "unfinished": [one.to_json() for one in self.unfinished],
             **self.fetches.to_json(),
             **self.changes.to_json(),
-            "left": [vars(one) for one in self.left],
-            "trouble": list(self.trouble),
+            "left": [vars(one) for one in self.leftovers],
+            "trouble": list(self.problems),
         }
 
 

@@ -43,7 +43,7 @@ def build_locally(
     files = FetchedFiles(context.directory)
     files.ensure_free_space(stores)
     progress.phase("download", sum(store.snapshot.file_bytes for store in stores), "bytes")
-    files.bring(context.repository, stores, {}, progress.advance)
+    files.download(context.repository, stores, {}, progress.advance)
     progress.done()
     place = DirectoryPlace(str(files.path.absolute()))
     place.prepare()

@@ -13,7 +13,7 @@ from statecore.discover.contradicted_kinds import contradicted
 from statecore.errors import Invalid
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import DIRECTORY, SHOWN, Key, grouped
-from statecore.jobs.bases.planned_tails import TAKEN_UP, PlannedTails, topics_of, valid_bases
+from statecore.jobs.bases.planned_tails import RESUMED_NOTE, PlannedTails, topics_of, valid_bases
 from statecore.jobs.job_files import JobHome
 from statecore.jobs.planning.estimate import DiskNeed
 from statecore.jobs.planning.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
@@ -226,7 +226,7 @@ def resumed_plan(
         bases=bases,
         refused=frozen.refused,
         topics=topics,
-        notes=(TAKEN_UP, *notes_of(cluster, spec, frozen.plan, request)),
+        notes=(RESUMED_NOTE, *notes_of(cluster, spec, frozen.plan, request)),
         candidates=candidates,
         is_resumed=True,
     )

@@ -17,7 +17,7 @@ from statecore.cli.main import main
 from statecore.cli.restore import show_plan, show_report
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.bases.planned_tails import TAKEN_UP
+from statecore.jobs.bases.planned_tails import RESUMED_NOTE
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
 from statecore.jobs.restore.plan_with_bases import RefusedPlan
@@ -236,7 +236,7 @@ def test_where_nothing_is_new_the_newest_snapshot_is_complete_until_somebody_loo
     [
         ({"published": Published("s", "", "", 1, 5000, 1234)}, {}),
         ({"plan_id": ""}, {}),
-        ({"notes": (TAKEN_UP,)}, {}),
+        ({"notes": (RESUMED_NOTE,)}, {}),
         ({"stores": (SimpleNamespace(tail_left=3),)}, {}),
         ({}, {"stores": ["counts"]}),
         ({}, {"partitions": [0]}),

@@ -192,8 +192,8 @@ def test_the_help_says_what_is_declared_of_both_requests(capsys, monkeypatch):
     said = " ".join(capsys.readouterr().out.split())
     for one in declared_fields(RepairRequest).values():
         assert one.option in said
-        assert one.said.help in said or one.name == "application_id"
-    assert declared_fields(DiagnoseRequest)["application_id"].said.help in said
+        assert one.declaration.help in said or one.name == "application_id"
+    assert declared_fields(DiagnoseRequest)["application_id"].declaration.help in said
 
 
 def test_a_repair_is_spoken_of_where_there_is_one_and_of_a_running_application_when_it_is_closed(run, tmp_path):

@@ -33,7 +33,7 @@ def shown(request: type[Request]) -> str:
 
 def test_a_new_field_is_an_option() -> None:
     text = shown(RequestWithOneMore)
-    assert f"--pause SECONDS {declared_fields(RequestWithOneMore)['pause'].said.help.replace('%%', '%')}" in text
+    assert f"--pause SECONDS {declared_fields(RequestWithOneMore)['pause'].declaration.help.replace('%%', '%')}" in text
     assert "(default: 1.5)" in text
     assert "--pause" not in shown(RestoreRequest)
     request = read(RequestWithOneMore, "--pause", "3")

@@ -60,8 +60,8 @@ def repository(tmp_path: Path) -> str:
 @pytest.fixture
 def due(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every application that can be looked at is due, and no broker is asked."""
-    verdict = Verdict(True, "there is no snapshot", upon=NO_SNAPSHOT)
-    monkeypatch.setattr(deciding, "look", lambda *_, **__: verdict)
+    verdict = Verdict(True, "there is no snapshot", last_snapshot=NO_SNAPSHOT)
+    monkeypatch.setattr(deciding, "check_due", lambda *_, **__: verdict)
 
 
 def load() -> DAG:

@@ -51,7 +51,7 @@ def test_fields_are_in_the_order_in_which_they_read() -> None:
 
 def test_every_field_says_what_a_reader_has_to_know() -> None:
     for declared in declared_fields(RestoreRequest).values():
-        said = declared.said
+        said = declared.declaration
         assert said.title[0].isupper()
         assert said.help
         assert said.help[0].islower(), "it goes on after its name"

@@ -29,7 +29,7 @@ SPEC = {
 class Workers:
     """Workers that only answer whether they could take part."""
 
-    called = "nobody"
+    name = "nobody"
 
     def __init__(self, refusal: StatecoreError | None = None) -> None:
         self.refusal = refusal

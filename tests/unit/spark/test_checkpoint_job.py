@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from statecore.errors import KINDS
-from statecore.jobs.bases.planned_tails import TAKEN_UP
+from statecore.jobs.bases.planned_tails import RESUMED_NOTE
 from statecore.jobs.checkpoint.read_tails import SMALL_TAIL
 from statecore.jobs.engine import Engine
 from statecore.jobs.restore.report import RestoreReport
@@ -65,11 +65,11 @@ def test_a_plan_that_is_made_here_is_cut_for_the_engine_that_may_take_it_up() ->
     assert PlanOnlyEngine(SparkEngine("local[3]")).expected(spec) == SparkEngine("local[3]").expected(spec) == 3
 
 
-@pytest.mark.parametrize(("arguments", "notes"), [((), [TAKEN_UP, "A fact."]), (("--go-on",), ["A fact."])])
+@pytest.mark.parametrize(("arguments", "notes"), [((), [RESUMED_NOTE, "A fact."]), (("--go-on",), ["A fact."])])
 def test_whoever_goes_on_with_what_was_planned_for_it_does_not_speak_of_an_earlier_attempt(
     tmp_path: Path, arguments: tuple[str, ...], notes: list[str]
 ) -> None:
-    report = RestoreReport("app", "p", "at_least_once", "", 1.25, {}, (), notes=(TAKEN_UP, "A fact."))
+    report = RestoreReport("app", "p", "at_least_once", "", 1.25, {}, (), notes=(RESUMED_NOTE, "A fact."))
     code, said = run(
         tmp_path, {"spec": SPEC, "repository": "file:///r"}, *arguments, checkpoint=lambda *_, **__: report
     )

@@ -131,7 +131,7 @@ def test_global_stores_are_not_kept_warm_and_the_help_does_not_offer_them(reques
     more = {"warm_dir": "/w"} if request_type is PromoteRequest else {}
     with raises(Invalid, "global-task-unsupported"):
         request_type(spec_path="s", state_dir="d", tasks=("0_0", "global"), **more)
-    assert "global" not in declared_fields(request_type)["tasks"].said.help
+    assert "global" not in declared_fields(request_type)["tasks"].declaration.help
 
 
 @pytest.mark.parametrize("name", ["group", "instance_id", "host"])

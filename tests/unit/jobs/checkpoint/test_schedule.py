@@ -23,8 +23,8 @@ from statecore.jobs.checkpoint.schedule import (
     NO_SNAPSHOT,
     Verdict,
     check_all,
+    check_due,
     is_due,
-    look,
     made_ms,
     made_since,
 )
@@ -175,7 +175,7 @@ class AtTheBrokers:
         assert made is not None
         application = parse_spec({**self.world.spec, **spec}, "test")
         now = (made + after_ms) / 1000
-        return look(self.world.shelf, application, clock=lambda: now, cluster=brokers)  # type: ignore[arg-type]
+        return check_due(self.world.shelf, application, clock=lambda: now, cluster=brokers)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ def test_what_is_new_in_the_changelog_makes_an_application_due(application: AtTh
     assert verdict.is_due
     times = {"age_ms": 5 * MINUTE, "interval_ms": 5 * MINUTE}
     assert (verdict.why.code, verdict.why.context) == ("offsets-new", {"offsets": 15, "partitions": 1, **times})
-    assert verdict.upon == application.entry.snapshot
+    assert verdict.last_snapshot == application.entry.snapshot
 
 
 @pytest.mark.parametrize(("retention_ms", "is_due"), [(DAY - 1, True), (DAY, False), (2 * DAY, False)])
@@ -231,8 +231,8 @@ def test_an_idle_application_is_left_alone_as_long_as_nothing_can_be_missing(app
 
 def test_an_application_without_a_snapshot_is_due(tmp_path: Path) -> None:
     world = World(tmp_path)
-    verdict = look(world.shelf, parse_spec(world.spec, "test"), cluster=Brokers(0))  # type: ignore[arg-type]
-    assert (verdict.is_due, verdict.why.code, verdict.upon) == (True, "no-snapshot", NO_SNAPSHOT)
+    verdict = check_due(world.shelf, parse_spec(world.spec, "test"), cluster=Brokers(0))  # type: ignore[arg-type]
+    assert (verdict.is_due, verdict.why.code, verdict.last_snapshot) == (True, "no-snapshot", NO_SNAPSHOT)
 
 
 def test_nobody_can_look_at_an_application_without_a_snapshot_whose_brokers_are_away(
@@ -244,7 +244,7 @@ def test_nobody_can_look_at_an_application_without_a_snapshot_whose_brokers_are_
     world, brokers = World(tmp_path), Brokers(0)
     monkeypatch.setattr(brokers, "describe_topics", away)
     with pytest.raises(Retryable):
-        look(world.shelf, parse_spec(world.spec, "test"), cluster=brokers)  # type: ignore[arg-type]
+        check_due(world.shelf, parse_spec(world.spec, "test"), cluster=brokers)  # type: ignore[arg-type]
 
 
 def test_while_a_long_checkpoint_is_under_way_no_other_is_due_and_the_brokers_are_not_asked(
@@ -256,7 +256,7 @@ def test_while_a_long_checkpoint_is_under_way_no_other_is_due_and_the_brokers_ar
     verdict = application.look(brokers, after_ms=MINUTE, **{"statestore.checkpoint.interval.ms": MINUTE})
     assert (verdict.is_due, brokers.asked) == (False, 0)
     assert verdict.why.code == "in-progress"
-    first = look(young.shelf, parse_spec(young.spec, "test"), cluster=brokers)  # type: ignore[arg-type]
+    first = check_due(young.shelf, parse_spec(young.spec, "test"), cluster=brokers)  # type: ignore[arg-type]
     assert not first.is_due, "its first snapshot takes longest"
 
 

@@ -30,10 +30,10 @@ def test_what_the_snapshot_does_not_say_is_asked_for_and_what_is_found_out_is_ke
     save_digest(shop.shelf, known.snapshot.identity, ONE, "tests")
     contents = FetchedContents(shop.shelf)
     assert contents.of(known) is None
-    contents.look_for([known, unknown])
+    contents.look_up([known, unknown])
     assert (contents.of(known), contents.of(unknown)) == (ONE, None)
     assert contents.of(replace(known, left=True)) is None
-    contents.keep([(known, OTHER), (unknown, OTHER), (replace(unknown, left=True), ONE)])
+    contents.save([(known, OTHER), (unknown, OTHER), (replace(unknown, left=True), ONE)])
     assert saved_digest(shop.shelf, known.snapshot.identity) == ONE, "what was known stays"
     assert saved_digest(shop.shelf, unknown.snapshot.identity) == OTHER
 

@@ -36,7 +36,7 @@ def test_the_last_fetch_is_told_with_its_snapshot(shop: Shop, state_dir: Path) -
     found = seen(state_dir)
     assert found.fetches.last == report
     assert found.fetches.unfinished is None
-    assert (found.last, found.unfinished, found.trouble) == (None, (), ())
+    assert (found.last, found.unfinished, found.problems) == (None, (), ())
     document = found.to_json()
     assert document["last_fetch"]["snapshot"] == report.snapshot
     assert document["unfinished_fetch"] is None
@@ -75,7 +75,7 @@ def test_a_report_that_is_torn_is_trouble_and_hides_no_other(shop: Shop, state_d
     torn.write_text("{")
     found = seen(state_dir)
     assert found.fetches.last is not None
-    (trouble,) = found.trouble
+    (trouble,) = found.problems
     assert str(torn) in trouble
 
 
@@ -87,6 +87,6 @@ def test_the_scratch_directory_of_a_snapshot_is_told_from_staging_and_a_killed_o
     dead.mkdir(parents=True)
     (dead / "held").touch()
     with scratch(directory) as path:
-        meanings = {left.name: left.meaning for left in seen(tmp_path).left}
+        meanings = {left.name: left.meaning for left in seen(tmp_path).leftovers}
     assert "running backup" in meanings[path.name]
     assert "killed" in meanings[dead.name]

@@ -82,7 +82,7 @@ def orders(tmp_path: Path) -> Directory:
 
 def test_a_directory_without_a_restore_has_nothing_to_say(orders: Directory) -> None:
     found = orders.info()
-    assert (found.last, found.unfinished, found.left, found.trouble, found.holder) == (None, (), (), (), None)
+    assert (found.last, found.unfinished, found.leftovers, found.problems, found.holder) == (None, (), (), (), None)
     assert directories(orders.directory.state_dir) == ["orders"]
 
 
@@ -144,7 +144,7 @@ def test_an_unfinished_restore_says_how_far_it_came(
     assert found.last is not None
     assert found.last.attempt.request_id == orders.attempt(1).request_id
     if runs is not None:
-        assert [(left.name, one.request_id in left.meaning) for left in found.left] == [(PLAN.plan_id, True)]
+        assert [(left.name, one.request_id in left.meaning) for left in found.leftovers] == [(PLAN.plan_id, True)]
 
 
 def test_a_failed_try_is_told_with_its_error(orders: Directory) -> None:
@@ -187,7 +187,7 @@ def test_leftovers_are_named_with_their_size(orders: Directory) -> None:
     for name, size in (("placement-1", 10), ("set-aside", 20), ("replaced", 25), ("0123456789abcdef", 30)):
         (orders.work / name / "deep").mkdir(parents=True)
         (orders.work / name / "deep" / "file").write_bytes(b"x" * size)
-    assert [(left.name, left.bytes, left.meaning.split()[0]) for left in orders.info().left] == [
+    assert [(left.name, left.bytes, left.meaning.split()[0]) for left in orders.info().leftovers] == [
         ("0123456789abcdef", 30, "staging"),
         ("placement-1", 10, "staging"),
         ("replaced", 25, "task"),
@@ -201,8 +201,8 @@ def test_what_cannot_be_read_is_said_and_hides_nothing(orders: Directory) -> Non
     (orders.work / "journal.json").write_text("{")
     found = orders.info()
     assert found.last is not None
-    assert len(found.trouble) == 2
-    assert "journal.json" in found.trouble[1]
+    assert len(found.problems) == 2
+    assert "journal.json" in found.problems[1]
 
 
 def test_reports_elsewhere_add_the_tries_that_touched_nothing(orders: Directory, tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_files_that_vanish_while_a_restore_is_at_work_hide_nothing(tmp_path: Pat
         path.symlink_to(tmp_path / "nowhere")
     found = read_history(one.directory)
     assert found.last is not None
-    assert found.trouble == ()
+    assert found.problems == ()
 
 
 def test_a_plan_of_an_older_release_hides_nothing(tmp_path: Path) -> None:

@@ -302,7 +302,7 @@ class Workers:
         self.count = count
         self.ran: list[str] = []
 
-    called = "nobody"
+    name = "nobody"
 
     def parallelism(self) -> int:
         return self.count
