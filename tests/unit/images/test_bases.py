@@ -36,9 +36,9 @@ RECORDS: list[Record] = [
 ]
 
 
-def runs_of(path: Path, start: int, end: int, *, below: BaseDatabases, rows: int = 6000) -> list[RunFile]:
+def runs_of(path: Path, start: int, end: int, *, base: BaseDatabases, rows: int = 6000) -> list[RunFile]:
     path.mkdir(parents=True)
-    builder = RunBuilder(KIND, path, memory_budget=1, overflow=Overflow.CUT, base=below, start=start)
+    builder = RunBuilder(KIND, path, memory_budget=1, overflow=Overflow.CUT, base=base, start=start)
     for part in batches(RECORDS, rows):
         whole = part.filter(pc_between(part, start, end))
         if whole.num_rows:
@@ -55,7 +55,7 @@ def on(path: Path, start: int, image: str | None = None) -> ImageBases:
 
 
 def base_until(path: Path, end: int, **options: int) -> Image:
-    runs = runs_of(path.with_name(f"{path.name}-runs"), 0, end, below=BaseDatabases.NONE, **options)
+    runs = runs_of(path.with_name(f"{path.name}-runs"), 0, end, base=BaseDatabases.NONE, **options)
     return build_image(path, KIND, runs, {CHANGELOG: end - 1})
 
 
@@ -78,7 +78,7 @@ def test_the_base_is_linked_and_stays_as_it_is_and_the_image_has_what_the_whole_
     for file in (tmp_path / "base").iterdir():
         file.chmod(mode)  # Kafka Streams' files have the modes of its umask
     before = states(tmp_path / "base")
-    runs = runs_of(tmp_path / "runs", 4000, 6000, below=BaseDatabases.ALL, rows=rows)
+    runs = runs_of(tmp_path / "runs", 4000, 6000, base=BaseDatabases.ALL, rows=rows)
     image = build_image(tmp_path / "image", KIND, runs, {CHANGELOG: 5999}, bases=on(tmp_path / "base", 4000))
     assert states(tmp_path / "base") == before
     linked = {file.stat().st_ino for file in (tmp_path / "image").glob("*.sst")}
@@ -103,7 +103,7 @@ def data_files(path: Path) -> list[Path]:
 def test_only_what_moved_is_read(tmp_path: Path) -> None:
     """A damaged block of the base is not found by an image upon it, and by its verification it is."""
     base_until(tmp_path / "base", 4000)
-    runs = runs_of(tmp_path / "runs", 4000, 6000, below=BaseDatabases.ALL)
+    runs = runs_of(tmp_path / "runs", 4000, 6000, base=BaseDatabases.ALL)
     largest = max(data_files(tmp_path / "base"), key=lambda file: file.stat().st_size)
     flip(largest, largest.stat().st_size // 2)
     build_image(tmp_path / "image", KIND, runs, {CHANGELOG: 5999}, bases=on(tmp_path / "base", 4000))
@@ -115,7 +115,7 @@ def test_an_image_on_an_image_on_an_image(tmp_path: Path) -> None:
     base_until(tmp_path / "0", 1000)
     for number in range(1, 6):
         start, end = number * 1000, number * 1000 + 1000
-        runs = runs_of(tmp_path / f"runs-{number}", start, end, below=BaseDatabases.ALL)
+        runs = runs_of(tmp_path / f"runs-{number}", start, end, base=BaseDatabases.ALL)
         build_image(
             tmp_path / str(number), KIND, runs, {CHANGELOG: end - 1}, bases=on(tmp_path / str(number - 1), start)
         )
@@ -132,7 +132,7 @@ def test_without_runs_the_base_gets_the_new_offset(tmp_path: Path) -> None:
 
 def test_the_identity_is_of_what_an_image_was_made_of(tmp_path: Path) -> None:
     below = base_until(tmp_path / "base", 4000)
-    runs = runs_of(tmp_path / "runs", 4000, 6000, below=BaseDatabases.ALL)
+    runs = runs_of(tmp_path / "runs", 4000, 6000, base=BaseDatabases.ALL)
     made = 0
 
     def identity(runs: list[RunFile], offset: int = 5999, base: ImageBases | None = None) -> str:
@@ -194,7 +194,7 @@ def test_a_base_that_ends_elsewhere_than_the_runs_begin_is_refused(tmp_path: Pat
 
 def test_runs_of_what_the_base_has_are_refused(tmp_path: Path) -> None:
     base_until(tmp_path / "base", 4000)
-    runs = runs_of(tmp_path / "runs", 3999, 6000, below=BaseDatabases.ALL)
+    runs = runs_of(tmp_path / "runs", 3999, 6000, base=BaseDatabases.ALL)
     with pytest.raises(Invalid, match="3999"):
         build_image(tmp_path / "image", KIND, runs, {CHANGELOG: 5999}, bases=on(tmp_path / "base", 4000))
     assert not (tmp_path / "image").exists()
@@ -263,7 +263,7 @@ def test_versioned_stores_are_rebuilt_and_not_advanced(tmp_path: Path) -> None:
     assert "cannot be advanced" in refused(tmp_path, versioned).what
     with pytest.raises(Invalid, match="VersionRunBuilder"):
         RunBuilder(versioned, tmp_path, base=BaseDatabases.NONE)
-    (run,) = runs_of(tmp_path / "runs", 0, 4000, below=BaseDatabases.NONE)
+    (run,) = runs_of(tmp_path / "runs", 0, 4000, base=BaseDatabases.NONE)
     with pytest.raises(Invalid, match="not rows"):
         build_image(tmp_path / "image", versioned, [replace(run, format=RunFormat.RECORDS)], {CHANGELOG: 1})
 
@@ -281,10 +281,10 @@ def test_a_versioned_store_that_nothing_is_added_to_is_what_its_base_is(tmp_path
 
 def test_the_databases_of_global_stores_say_the_next_offset_of_each_partition(tmp_path: Path) -> None:
     first, second = CHANGELOG, TopicPartition(CHANGELOG.topic, 4)
-    runs = runs_of(tmp_path / "runs", 0, 4000, below=BaseDatabases.NONE)
+    runs = runs_of(tmp_path / "runs", 0, 4000, base=BaseDatabases.NONE)
     build_image(tmp_path / "base", KIND, runs, {first: 4000, second: 7})
     bases = ImageBases({None: ImageBase(tmp_path / "base")}, {first: 4000, second: 7}, global_store=True)
-    more = runs_of(tmp_path / "more", 4000, 6000, below=BaseDatabases.ALL)
+    more = runs_of(tmp_path / "more", 4000, 6000, base=BaseDatabases.ALL)
     build_image(tmp_path / "image", KIND, more, {first: 6000, second: 9}, bases=bases)
     assert stored_rows(tmp_path / "image", KIND) == sorted(expected_rows(KIND, RECORDS).items())
     with RocksDBStore(tmp_path / "image", KIND, read_only=True) as store:
@@ -295,10 +295,10 @@ def test_the_databases_of_global_stores_say_the_next_offset_of_each_partition(tm
 
 def test_runs_of_a_global_store_are_held_against_what_the_base_has_of_their_own_partition(tmp_path: Path) -> None:
     first, second = CHANGELOG, TopicPartition(CHANGELOG.topic, 4)
-    runs = runs_of(tmp_path / "runs", 0, 4000, below=BaseDatabases.NONE)
+    runs = runs_of(tmp_path / "runs", 0, 4000, base=BaseDatabases.NONE)
     build_image(tmp_path / "base", KIND, runs, {first: 4000, second: 7})
     bases = ImageBases({None: ImageBase(tmp_path / "base")}, {first: 4000, second: 7}, global_store=True)
-    [more] = runs_of(tmp_path / "more", 10, 40, below=BaseDatabases.ALL)
+    [more] = runs_of(tmp_path / "more", 10, 40, base=BaseDatabases.ALL)
     offsets = {first: 4001, second: 40}
 
     def of(partition: TopicPartition, run: RunFile = more) -> RunFile:

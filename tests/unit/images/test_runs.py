@@ -30,7 +30,7 @@ RECORDS = st.lists(st.tuples(KEYS, VALUES), max_size=120)
 
 def build(path: Path, kind: StoreKind, records: list[Record], rows: int, budget: int, **options: Any) -> RunBuilder:
     path.mkdir(parents=True)
-    builder = RunBuilder(kind, path, memory_budget=budget, **{"below": BaseDatabases.NONE, **options})
+    builder = RunBuilder(kind, path, memory_budget=budget, **{"base": BaseDatabases.NONE, **options})
     for part in batches(records, rows):
         builder.add(part)
     return builder
@@ -56,7 +56,7 @@ def test_any_records_in_any_batches_under_any_budget_give_the_rows_of_a_dict(
 ) -> None:
     path = tmp_path_factory.mktemp("runs")
     builder = build(
-        path / "runs", kind, records, rows, budget, below=BaseDatabases(all_databases=keep), overflow=overflow
+        path / "runs", kind, records, rows, budget, base=BaseDatabases(all_databases=keep), overflow=overflow
     )
     runs = builder.finish()
     image = build_image(path / "image", kind, runs, {CHANGELOG: len(records)})
@@ -156,7 +156,7 @@ def test_a_first_run_has_no_deletes_unless_they_are_asked_for(tmp_path: Path) ->
     records: list[Record] = [(b"a", b"1"), (b"b", None)]
     (run,) = build(tmp_path / "without", KINDS[0], records, 10, 1 << 20).finish()
     assert (run.rows, run.deletes, run.max_key) == (1, 0, b"a".hex())
-    (run,) = build(tmp_path / "with", KINDS[0], records, 10, 1 << 20, below=BaseDatabases.ALL).finish()
+    (run,) = build(tmp_path / "with", KINDS[0], records, 10, 1 << 20, base=BaseDatabases.ALL).finish()
     assert (run.rows, run.deletes, run.max_key) == (1, 1, b"b".hex())
 
 

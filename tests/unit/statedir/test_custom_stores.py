@@ -82,7 +82,7 @@ def test_where_nothing_of_it_is_there_it_is_left_to_kafka_streams_alone(director
 def test_at_least_once_nothing_has_to_be_there(directory):
     plan = placed(directory, custom(), guarantee=ALOS)
     assert said(directory) is None
-    assert [one.store for task in plan.tasks for one in task.custom if one.left] == ["c"]
+    assert [one.store for task in plan.tasks for one in task.custom if one.why_restored] == ["c"]
 
 
 @BOTH

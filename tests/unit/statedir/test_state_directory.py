@@ -271,9 +271,9 @@ def test_a_read_only_file_system_is_named_as_such(tmp_path, made):
 
 
 def test_too_little_room_is_refused_with_both_numbers(directory):
-    directory.ensure_room(1 << 20)
+    directory.ensure_free_space(1 << 20)
     with raises(Capacity, "no-space", needed=1 << 50):
-        directory.ensure_room(1 << 50)
+        directory.ensure_free_space(1 << 50)
     assert not directory.state_dir.exists()
 
 
