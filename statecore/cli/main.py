@@ -32,6 +32,7 @@ from statecore.system_errors import Cause, cause_of
 
 COMMANDS: dict[str, str] = {
     "advance": "bring the stores of a stopped application to the end of their changelogs",
+    "backup": "publish the stores of a state directory to a repository, also while the application runs",
     "checkpoint": "append new changelog records to the newest snapshot of an application, once or as a service",
     "diff": "compare a state directory with another one, a snapshot, or its changelogs, row by row",
     "discover": "write the spec of an application from its topics, topology and state directory",
@@ -39,7 +40,7 @@ COMMANDS: dict[str, str] = {
     "dump": "print the rows of a store, decoded",
     "fetch": "download stores from a repository into a state directory, so that the application starts from a snapshot",
     "fold": "compact the newest snapshot of an application: merge the runs of databases that have many",
-    "hand-over": "promote standby tasks into the state directory of a stopped application",
+    "promote": "promote standby tasks into the state directory of a stopped application",
     "info": "list restores with their state, age and user, the holder of the lock, and the snapshots of a repository",
     "init": "create a repository for snapshots in an object store, after a test of the object store",
     "inspect": "show the stores of a state directory: kinds, offsets, rows, sizes, and problems",
@@ -47,7 +48,6 @@ COMMANDS: dict[str, str] = {
     "recover-global": "rebuild global stores with which an application would end in ERROR, and keep the others",
     "repair": "rebuild a lost or damaged head of an application in a repository",
     "restore": "rebuild an application's stores from its changelogs, so that it opens them with nothing to restore",
-    "snapshot": "publish the stores of a state directory to a repository, also while the application runs",
     "snapshots": "list the snapshots of a repository with their age and damage, and pin them",
     "standby": "run standby tasks of an application in a state directory of their own, once or as a service",
 }

@@ -72,9 +72,9 @@ def test_nothing_is_done_to_an_application_that_has_lost_its_lock(
         where: list[Any] = ["--spec", spec_file, "--state-dir", state_dir]
         migrate = ["--application-id", application_id, "--state-dir", state_dir, "--to", "4.2", "--apply"]
         for command in (
-            ["snapshot", *where, "--repository", repository],
+            ["backup", *where, "--repository", repository],
             ["standby", *where, "--once"],
-            ["hand-over", *where, "--from", warm, "--apply"],
+            ["promote", *where, "--from", warm, "--apply"],
             ["recover-global", *where, "--apply"],
             ["migrate", *migrate, "--processing-guarantee", "exactly_once_v2"],
             ["restore", *where, "--replace", "--master", "local[1]"],

@@ -74,7 +74,7 @@ def test_cannot_publish_and_is_told_before_anything_is_read_or_moved(
     spec.write_text(json.dumps(spec_to_mapping(shop.declared)))
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
     there = ("--repository", shop.url, "--spec", str(spec), "--state-dir", str(tmp_path))
-    code, out, err = run("snapshot", *there, "--offline")
+    code, out, err = run("backup", *there, "--offline")
     assert (code, out) == (13, "")
     assert "link:" not in err
     assert code_said(err) == "object-store-access-denied"

@@ -266,16 +266,16 @@ def test_fold(transcript: Transcript, root: Path) -> None:
     transcript.check("fold")
 
 
-def test_hand_over(transcript: Transcript, root: Path) -> None:
+def test_promotion(transcript: Transcript, root: Path) -> None:
     world = World(root)
     world.store(world.live, "totals", 1_005)
     world.store(world.warm, "totals", 2_009)
     world.store(world.warm, "totals", 9, task="0_1")
     world.store(world.live, "totals", 11, task="0_1")
     where = ("--from", world.warm.state_dir, "--state-dir", world.live.state_dir)
-    words = ("hand-over", "--spec", world.spec, *where, "--offline")
+    words = ("promote", "--spec", world.spec, *where, "--offline")
     assert [transcript.run(*words, *more) for more in ([], ["--apply"], [])] == [0, 0, 0]
-    transcript.check("hand-over")
+    transcript.check("promote")
 
 
 def test_info(transcript: Transcript, root: Path) -> None:
@@ -352,7 +352,7 @@ def test_repair(transcript: Transcript, root: Path) -> None:
     transcript.check("repair")
 
 
-def test_snapshot(transcript: Transcript, root: Path) -> None:
+def test_backup(transcript: Transcript, root: Path) -> None:
     shop = Shop(root)
     shop.publish([150, 200])
     spec = root / "stores.yaml"
@@ -361,9 +361,9 @@ def test_snapshot(transcript: Transcript, root: Path) -> None:
     words = ("--repository", shop.url, "--application-id", "orders", *here)
     assert transcript.run("fetch", *words) == 0
     transcript.forget()
-    words = ("snapshot", "--repository", shop.url, "--spec", spec, *here, "--offline")
+    words = ("backup", "--repository", shop.url, "--spec", spec, *here, "--offline")
     assert [transcript.run(*words, *more) for more in (["--plan"], [], [])] == [0, 0, 0]
-    transcript.check("snapshot")
+    transcript.check("backup")
 
 
 def test_snapshots(transcript: Transcript, root: Path) -> None:

@@ -482,7 +482,7 @@ def test_a_task_that_is_taken_over_and_cannot_be_fetched_is_named_and_the_others
     (warning,) = done.warnings
     assert re.findall(r"\b\d_\d\b", warning)[0] == "0_1"
     assert extent.blob in warning
-    assert re.findall(r"statecore \w+", warning) == ["statecore snapshot", "statecore restore"]
+    assert re.findall(r"statecore \w+", warning) == ["statecore backup", "statecore restore"]
 
 
 def test_a_store_that_is_taken_over_and_cannot_be_fetched_is_named_by_its_task(

@@ -1,4 +1,4 @@
-"""What ``statecore hand-over`` prints, and its exit codes."""
+"""What ``statecore promote`` prints, and its exit codes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.standby.promote.test_run import World
 
 def words(world: World, *more: str) -> list[str]:
     where = ["--from", str(world.warm.state_dir), "--state-dir", str(world.live.state_dir)]
-    return ["hand-over", "--spec", str(world.spec), *where, "--offline", *more]
+    return ["promote", "--spec", str(world.spec), *where, "--offline", *more]
 
 
 def test_the_plan_says_of_each_task_what_becomes_of_it_and_why(

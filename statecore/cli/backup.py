@@ -1,4 +1,4 @@
-"""``statecore snapshot``: publish the stores of a state directory as a snapshot."""
+"""``statecore backup``: publish the stores of a state directory as a snapshot."""
 
 from __future__ import annotations
 

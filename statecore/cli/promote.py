@@ -1,4 +1,4 @@
-"""``statecore hand-over``: promote standby tasks into the state directory of a stopped application.
+"""``statecore promote``: promote standby tasks into the state directory of a stopped application.
 
 Without ``--apply`` it prints the plan and changes nothing. Exit code 0 if all tasks are promoted or need not be, 13
 (``Invalid``) if a task is refused; the others are promoted all the same. Before anything is changed the brokers are

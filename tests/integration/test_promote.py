@@ -81,10 +81,10 @@ class Handing:
                 service.communicate(timeout=240)
         assert service.returncode == 0
 
-    def hand_over(self, *more: str) -> tuple[int, dict[str, Any]]:
+    def promote(self, *more: str) -> tuple[int, dict[str, Any]]:
         """Exit code, and the report or the error."""
         words = ["--spec", self.spec, "--from", self.warm, "--state-dir", self.world.state_dir, "--json", *more]
-        done = statecore_here("hand-over", *words)
+        done = statecore_here("promote", *words)
         return done.returncode, json.loads(done.stdout)
 
     def offsets(self) -> dict[tuple[str, int], int]:
@@ -121,11 +121,11 @@ def test_kafka_streams_restores_only_what_lies_behind_the_copy_that_was_handed_o
     world.feed([*first, *second])
     handing.write_spec()
     with handing.followed():
-        code, error = handing.hand_over("--apply")
+        code, error = handing.promote("--apply")
         assert (code, str(handing.warm) in json.dumps(error)) == (Fenced.exit_code, True)
     copied = handing.offsets()
     world.feed(third)
-    code, error = handing.hand_over("--apply")
+    code, error = handing.promote("--apply")
     assert (code, str(world.directory) in json.dumps(error)) == (Fenced.exit_code, True)
     before = world.answers(running)
     if how == "killed":
@@ -138,7 +138,7 @@ def test_kafka_streams_restores_only_what_lies_behind_the_copy_that_was_handed_o
     assert all(0 < tail[store] < whole[store] for store in tail.keys() - VERSIONED)
     assert {store for store in tail if tail[store] == whole[store]} == VERSIONED  # the copy does not follow it
 
-    code, report = handing.hand_over("--apply")
+    code, report = handing.promote("--apply")
 
     assert (code, {one["verdict"] for one in report["tasks"]}) == (0, {"taken"})
     said = "is created empty" if how == "killed" else "restores versioned-key-value from the start"
@@ -166,18 +166,18 @@ def test_an_older_release_restores_what_lies_behind_a_copy_that_was_handed_over_
         before = world.answers(running)
     tail = handing.counts(copied)
     fingerprints = {path.name: fingerprint(path) for path in world.directory.glob("*_*")}
-    code, report = handing.hand_over("--apply")  # it is there, and further
+    code, report = handing.promote("--apply")  # it is there, and further
     assert (code, {one["verdict"] for one in report["tasks"]}) == (0, {"left"})
     assert {path.name: fingerprint(path) for path in world.directory.glob("*_*")} == fingerprints
 
     for checkpoint in world.directory.glob("*_*/.checkpoint"):
         checkpoint.unlink()  # as after a kill: Kafka Streams would wipe every task
-    code, report = handing.hand_over("--apply")
+    code, report = handing.promote("--apply")
     assert (code, {one["verdict"] for one in report["tasks"]}) == (Invalid.exit_code, {"refused"})
     assert {one["code"] for one in report["tasks"]} == {"release-too-old"}
 
     shutil.rmtree(world.directory)
-    assert handing.hand_over("--apply")[0] == 0
+    assert handing.promote("--apply")[0] == 0
     where = ["--application-id", world.application_id, "--state-dir", world.state_dir, "--spec", handing.spec]
     done = statecore_here("migrate", *where, "--to", "4.2", "--apply")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -199,14 +199,14 @@ def test_a_grace_buffer_is_handed_over_only_when_nothing_lies_behind_it(fleet: F
         before = world.answers(running)
     shutil.rmtree(world.directory)
 
-    code, report = handing.hand_over("--apply")
+    code, report = handing.promote("--apply")
     graced = [one for one in report["tasks"] if one["code"] == "grace-buffer-behind"]
     assert (code, len(graced)) == (Invalid.exit_code, world.partitions)
     assert {one["verdict"] for one in graced} == {"refused"}
     assert not any((world.directory / one["task"]).exists() for one in graced)
 
     handing.follow()
-    code, report = handing.hand_over("--apply")
+    code, report = handing.promote("--apply")
     assert code == 0
     with world.on(VERSION) as running:
         assert world.restored(running).keys() == {"grace-table"}
@@ -221,7 +221,7 @@ def test_a_copy_of_a_topic_that_was_created_again_is_refused_and_what_is_there_s
     spec.write_text(json.dumps(shop.spec))
     shop.write(100)
     assert statecore_here("standby", "--spec", spec, "--state-dir", warm, "--once").returncode == 0
-    words = ["hand-over", "--spec", spec, "--from", warm, "--state-dir", live, "--json"]
+    words = ["promote", "--spec", spec, "--from", warm, "--state-dir", live, "--json"]
     topics.delete(shop.servers, shop.changelog("clicks"))
     topics.create(shop.servers, shop.changelog("clicks"), 1)
     shop.write(200)
