@@ -42,7 +42,7 @@ def _command(kind: FindingKind) -> str:
     """How the repair is begun; empty where there is none. A rebuild needs a spec."""
     if not kind.repairs:
         return ""
-    words = ["statecore doctor --repair --state-dir DIR"]
+    words = ["statecore repair --state-dir DIR"]
     words.append("--spec stores.yaml" if kind.needs or Repair.REBUILD in kind.repairs else "--application-id ID")
     words += ["--scan"] if kind.needs == "scan" else []
     words += ["--cleanup-max-age TIME"] if Repair.TOUCH in kind.repairs else []

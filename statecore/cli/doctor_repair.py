@@ -1,4 +1,4 @@
-"""``statecore doctor --repair``: repair findings. Without ``--apply`` it prints the plan and changes nothing.
+"""``statecore repair``: repair findings. Without ``--apply`` it prints the plan and changes nothing.
 
 The exit code is that of the most severe finding that is left; of a plan, that it does not repair.
 """

@@ -37,7 +37,7 @@ class Severity(Enum):
 
 
 class Repair(Enum):
-    """What ``statecore doctor --repair`` does about a finding."""
+    """What ``statecore repair`` does about a finding."""
 
     LOWER_OFFSETS = "lower the offsets of all segments to the smallest"
     CREATE_SEGMENT = "create a segment that keeps the offset"

@@ -131,12 +131,12 @@ class ApplicationRepository:
     @property
     def repair_command(self) -> str:
         """The command that rebuilds the head."""
-        return self._command("repair", "head")
+        return self._command("repo", "repair-head")
 
     @property
     def list_command(self) -> str:
         """The command that lists the snapshots."""
-        return self._command("snapshots")
+        return self._command("repo", "snapshots")
 
     @property
     def fallback_advice(self) -> str:

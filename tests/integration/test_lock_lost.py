@@ -54,7 +54,7 @@ def test_nothing_is_done_to_an_application_that_has_lost_its_lock(
     with world.application() as running:
         world.feed(world.kinds.feed(world.base, PARTITIONS))
         spec_file.write_text(yaml.safe_dump(world.spec()))
-        assert statecore_here("init", "--repository", repository).returncode == 0
+        assert statecore_here("repo", "init", "--repository", repository).returncode == 0
         assert statecore_here("standby", "--spec", spec_file, "--state-dir", warm, "--once").returncode == 0
         before = world.answers(running)
         lose_the_lock(world)

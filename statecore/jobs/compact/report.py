@@ -82,7 +82,7 @@ class CompactionReport:
 
     def to_json(self) -> dict[str, Any]:
         """The report as a document."""
-        return FOLD_REPORT.to_json(self)
+        return COMPACTION_REPORT.to_json(self)
 
 
-FOLD_REPORT = DocumentType("report of a fold", 1, CompactionReport, "Compact again.", is_open=True)
+COMPACTION_REPORT = DocumentType("report of a fold", 1, CompactionReport, "Compact again.", is_open=True)

@@ -106,7 +106,7 @@ class References:
             raise NotFound(
                 f"{temporary.application_id} has no snapshot {named} in {repository.url}.",
                 code="snapshot-not-found",
-                action=f"Name an existing one (statecore snapshots), or {LATEST}.",
+                action=f"Name an existing one (statecore repo snapshots), or {LATEST}.",
                 snapshot=named,
             )
         manifest = repository.manifest(entry).value

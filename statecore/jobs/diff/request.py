@@ -26,7 +26,7 @@ def _check_snapshot(_: str, snapshot: str) -> None:
         raise Invalid(
             f"{snapshot!a} is no snapshot id.",
             code="snapshot-invalid",
-            action=f"Give {LATEST}, or the id of a snapshot (statecore snapshots).",
+            action=f"Give {LATEST}, or the id of a snapshot (statecore repo snapshots).",
             snapshot=snapshot,
         )
 

@@ -188,7 +188,8 @@ def _check_start(_: str, start: str) -> None:
         raise Invalid(
             f"A restore cannot start from {start!a}.",
             code="start-from-invalid",
-            action=f"Give {CHEAPEST}, {NOTHING}, {LATEST} or {HERE}, or the id of a snapshot (statecore snapshots).",
+            action=f"Give {CHEAPEST}, {NOTHING}, {LATEST} or {HERE}, or the id of a snapshot (statecore repo "
+            "snapshots).",
         )
 
 

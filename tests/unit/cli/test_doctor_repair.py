@@ -24,7 +24,7 @@ def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_
 
     def run_command(*words: str, width: int = 300) -> tuple[int, str, str]:
         monkeypatch.setenv("COLUMNS", str(width))
-        code = main(["doctor", "--repair", "--state-dir", str(tmp_path), *words])
+        code = main(["repair", "--state-dir", str(tmp_path), *words])
         captured = capfd.readouterr()
         return code, captured.out, captured.err
 

@@ -83,8 +83,8 @@ def store(root: Path, task: str, *, status: int = 0, offset: int = 41, name: str
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help(transcript: Transcript, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     monkeypatch.setenv("COLUMNS", "120")
-    assert transcript.run(command, "--help") == 0
-    transcript.check(f"help-{command}")
+    assert transcript.run(*command.split(), "--help") == 0
+    transcript.check(f"help-{command.replace(' ', '-')}")
 
 
 def restore_report(**fields: Any) -> RestoreReport:
@@ -221,18 +221,17 @@ def test_doctor(transcript: Transcript, spec: Path, root: Path) -> None:
     store(root, "0_4", offset=-4)
     words = ("doctor", "--state-dir", root / "state", "--spec", spec, "--offline")
     assert transcript.run(*words) == 22
-    assert transcript.run("doctor", "--state-dir", root / "state", "--apply") == 13
     transcript.check("doctor")
 
 
-def test_doctor_repair(transcript: Transcript, spec: Path, root: Path) -> None:
+def test_repair(transcript: Transcript, spec: Path, root: Path) -> None:
     store(root, "0_0", status=1)
     (root / "state/shop/0_0/something.txt").write_text("of another tool")
-    words = ("doctor", "--repair", "--state-dir", root / "state")
+    words = ("repair", "--state-dir", root / "state")
     assert transcript.run(*words, "--spec", spec, "--offline") == 0
     assert transcript.run(*words, "--application-id", "shop", "--processing-guarantee", "exactly_once_v2") == 21
     assert transcript.run(*words) == 13
-    transcript.check("doctor-repair")
+    transcript.check("repair")
 
 
 def test_dump(transcript: Transcript, root: Path) -> None:
@@ -256,14 +255,14 @@ def test_fetch(transcript: Transcript, root: Path) -> None:
     transcript.check("fetch")
 
 
-def test_fold(transcript: Transcript, root: Path) -> None:
+def test_repo_compact(transcript: Transcript, root: Path) -> None:
     farm = Farm(root / "farm", spec_of({"plain": StoreKind.KEY_VALUE}))
     farm.checkpoint(*({At("0_0", "plain"): some_rows(number)} for number in range(13)))
     spec = root / "stores.yaml"
     spec.write_text(SPEC.replace("shop", "orders").replace("{orders: {", "{plain: {"))
-    words = ("fold", "--spec", spec, "--repository", farm.url)
+    words = ("repo", "compact", "--spec", spec, "--repository", farm.url)
     assert [transcript.run(*words, *more) for more in (["--plan"], [], [])] == [0, 0, 0]
-    transcript.check("fold")
+    transcript.check("repo-compact")
 
 
 def test_promotion(transcript: Transcript, root: Path) -> None:
@@ -291,11 +290,11 @@ def test_info(transcript: Transcript, root: Path) -> None:
     transcript.check("info")
 
 
-def test_init(transcript: Transcript, root: Path) -> None:
-    words = ("init", "--repository", (root / "repository").as_uri())
+def test_repo_init(transcript: Transcript, root: Path) -> None:
+    words = ("repo", "init", "--repository", (root / "repository").as_uri())
     assert [transcript.run(*words) for _ in range(2)] == [0, 0]
-    assert transcript.run("init", "--repository", "/srv/repository") == 13
-    transcript.check("init")
+    assert transcript.run("repo", "init", "--repository", "/srv/repository") == 13
+    transcript.check("repo-init")
 
 
 def test_inspect(transcript: Transcript, root: Path) -> None:
@@ -339,17 +338,17 @@ def test_recover_global(transcript: Transcript, monkeypatch: pytest.MonkeyPatch,
     transcript.check("recover-global")
 
 
-def test_repair(transcript: Transcript, root: Path) -> None:
+def test_repo_repair_head(transcript: Transcript, root: Path) -> None:
     (root / "scratch").mkdir()
     orders = Publishing((root / "repository").as_uri(), root / "scratch")
     for end in (10, 20):
         orders.publish(end)
-    words = ("repair", "head", "--repository", orders.shelf.url, "--application-id")
+    words = ("repo", "repair-head", "--repository", orders.shelf.url, "--application-id")
     assert transcript.run(*words, "orders") == 0
     (root / "repository" / orders.shelf.names.head).unlink()
     assert [transcript.run(*words, "orders", *more) for more in ([], ["--apply"])] == [0, 0]
     assert transcript.run(*words, "order") == 14
-    transcript.check("repair")
+    transcript.check("repo-repair-head")
 
 
 def test_backup(transcript: Transcript, root: Path) -> None:
@@ -366,22 +365,29 @@ def test_backup(transcript: Transcript, root: Path) -> None:
     transcript.check("backup")
 
 
-def test_snapshots(transcript: Transcript, root: Path) -> None:
+def test_repo_snapshots(transcript: Transcript, root: Path) -> None:
     (root / "scratch").mkdir()
     orders = Publishing((root / "repository").as_uri(), root / "scratch")
     for end in (10, 20):
         orders.publish(end)
-    words = ("snapshots", "--repository", orders.shelf.url)
-    of = ("--application-id", "orders")
-    assert transcript.run(*words) == 0
-    assert transcript.run("snapshots", "pin", "newest", *words[1:], *of, "--note", "before the migration") == 0
-    for more in (of, (*of, "--held"), (*of, "--snapshot", "newest")):
-        assert transcript.run(*words, *more) == 0
-    for wrong in (("--snapshot", "newest"), ("--held",), ("--note", "x")):
-        assert transcript.run(*words, *wrong) == 13
-    assert transcript.run("snapshots", "pin", *words[1:]) == 13
-    assert transcript.run(*words, "--application-id", "order") == 14
-    transcript.check("snapshots")
+    where = ("--repository", orders.shelf.url)
+    of = (*where, "--application-id", "orders")
+    assert transcript.run("repo", "snapshots", *where) == 0
+    assert transcript.run("repo", "pin", "newest", *of, "--note", "before the migration") == 0
+    for more in ((), ("--held",)):
+        assert transcript.run("repo", "snapshots", *of, *more) == 0
+    assert transcript.run("repo", "snapshots", *where, "--held") == 13
+    assert transcript.run("repo", "snapshots", *where, "--application-id", "order") == 14
+    transcript.check("repo-snapshots")
+    transcript.forget()
+    assert transcript.run("repo", "show", "newest", *of) == 0
+    assert transcript.run("repo", "show", "20010101T000000Z-00000000", *of) == 14
+    assert transcript.run("repo", "show", "newest", *where) == 2
+    transcript.check("repo-show")
+    transcript.forget()
+    assert transcript.run("repo", "unpin", "newest", *of) == 0
+    assert transcript.run("repo", "unpin", "newest", *of) == 0
+    transcript.check("repo-unpin")
 
 
 def test_standby(transcript: Transcript, monkeypatch: pytest.MonkeyPatch, spec: Path, root: Path) -> None:

@@ -273,7 +273,7 @@ def test_who_publishes_into_a_place_that_became_another_repository_is_fenced_and
     del storage.blobs[DESCRIPTOR_NAME]
     with raises(Corrupted, "repository-descriptor-missing") as missing:
         job.publish(parts, whole=False)
-    assert "statecore init" in missing.value.action
+    assert "statecore repo init" in missing.value.action
     assert storage.pointers == before[0]
     for name in set(blobs_of(storage, "manifests")) - set(before[1]):
         del storage.blobs[name]

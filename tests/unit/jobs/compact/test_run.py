@@ -295,7 +295,7 @@ def test_a_database_that_was_folded_otherwise_in_between_stays_and_the_others_ar
         """Fold the one that is due, and not the one that has come near."""
         farm.fold(settings=replace(DEFAULT_SETTINGS, remaining=3, eligible=11, max_old=0))
 
-    done = farm.fold(settings=replace(DEFAULT_SETTINGS, max_old=0), faults=Between("fold.after-files", fold_one))
+    done = farm.fold(settings=replace(DEFAULT_SETTINGS, max_old=0), faults=Between("compact.after-files", fold_one))
     assert done.outcome is CompactionOutcome.PUBLISHED
     assert [entry.origin for entry in farm.shelf.head().snapshots] == ["fold", "fold", "tests", "tests"]
     assert (len(farm.runs(PLAIN)) <= 3, len(farm.runs(BESIDE)) <= 6) == (True, True)

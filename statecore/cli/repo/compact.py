@@ -1,4 +1,4 @@
-"""``statecore fold``: compact the newest snapshot: merge the runs of databases that have many."""
+"""``statecore repo compact``: merge the runs of databases that have many."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output, print_table, result_console
+from statecore.cli.repo.options import add_repository
 
 if TYPE_CHECKING:
     from statecore.jobs.compact.report import CompactionReport
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--spec", required=True, metavar="FILE", help="the application's stores.yaml")
-    parser.add_argument("--repository", required=True, metavar="URL", help="the repository, as for statecore init")
+    add_repository(parser)
     parser.add_argument("--plan", action="store_true", help="show what would be merged, and change nothing")
 
 

@@ -1,4 +1,4 @@
-"""``statecore init``, in a directory and on a real S3 server."""
+"""``statecore repo init``, in a directory and on a real S3 server."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_repository_is_made_and_found_again(url: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["init", "--repository", url]) == 0
+    assert main(["repo", "init", "--repository", url]) == 0
     said = capfd.readouterr().out
     assert said.startswith("created the repository ")
-    assert main(["init", "--repository", url]) == 0
+    assert main(["repo", "init", "--repository", url]) == 0
     assert "is a repository already" in capfd.readouterr().out
-    assert main(["init", "--repository", url, "--json"]) == 0
+    assert main(["repo", "init", "--repository", url, "--json"]) == 0
     document = json.loads(capfd.readouterr().out)
     assert document["made"] is False
     assert document["mark"]["id"] in said
@@ -58,18 +58,18 @@ def test_a_mark_that_was_lost_is_put_back_and_that_is_said(
     publishing.publish(10)
     identifier = publishing.shelf.repository.descriptor.id
     publishing.shelf.blobs.delete(DESCRIPTOR_NAME)
-    assert main(["snapshots", "--repository", url]) == 12
+    assert main(["repo", "snapshots", "--repository", url]) == 12
     err = capfd.readouterr().err
     assert code_said(err) == "repository-descriptor-missing"
-    assert f"statecore init --repository {url}" in err
-    assert main(["init", "--repository", url]) == 0
+    assert f"statecore repo init --repository {url}" in err
+    assert main(["repo", "init", "--repository", url]) == 0
     said = capfd.readouterr().out
     assert publishing.shelf.url in said
     assert identifier in said
-    assert main(["snapshots", "--repository", url]) == 0
+    assert main(["repo", "snapshots", "--repository", url]) == 0
     capfd.readouterr()
     publishing.shelf.blobs.replace(DESCRIPTOR_NAME, b"damaged")
-    assert main(["init", "--repository", url, "--json"]) == 0
+    assert main(["repo", "init", "--repository", url, "--json"]) == 0
     document = json.loads(capfd.readouterr().out)
     assert (document["made"], document["put_back"], document["mark"]["id"]) == (True, True, identifier)
 
@@ -77,15 +77,15 @@ def test_a_mark_that_was_lost_is_put_back_and_that_is_said(
 def test_what_cannot_be_one_is_refused_with_what_to_do(
     server: S3Server, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["init", "--repository", "/srv/repository"]) == 13
+    assert main(["repo", "init", "--repository", "/srv/repository"]) == 13
     assert code_said(capfd.readouterr().err) == "repository-url-invalid"
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
     of = f"?endpoint={server.endpoint}&region={REGION}"
-    assert main(["init", "--repository", f"s3://states/p{of}"]) == 13
+    assert main(["repo", "init", "--repository", f"s3://states/p{of}"]) == 13
     err = capfd.readouterr().err
     assert code_said(err) == "object-store-access-denied"
     assert "SignatureDoesNotMatch" in err
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    assert main(["init", "--repository", f"s3://absent/p{of}", "--json"]) == 13
+    assert main(["repo", "init", "--repository", f"s3://absent/p{of}", "--json"]) == 13
     assert json.loads(capfd.readouterr().out)["code"] == "bucket-unknown"

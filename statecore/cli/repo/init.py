@@ -1,4 +1,4 @@
-"""``statecore init``: create a repository, after a test of the object store."""
+"""``statecore repo init``: create a repository, after a test of the object store."""
 
 from __future__ import annotations
 

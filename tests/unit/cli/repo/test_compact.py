@@ -1,4 +1,4 @@
-"""``statecore fold``: planned with ``--plan``, done without, and loud about what is damaged."""
+"""``statecore repo compact``: planned with ``--plan``, done without, and loud about what is damaged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def fold(capfd: pytest.CaptureFixture[str], farm: Farm) -> Run:
     )
 
     def run_command(*words: str) -> tuple[int, str, str]:
-        code = main(["fold", "--spec", str(spec), "--repository", farm.url, *words])
+        code = main(["repo", "compact", "--spec", str(spec), "--repository", farm.url, *words])
         captured = capfd.readouterr()
         return code, captured.out, captured.err
 

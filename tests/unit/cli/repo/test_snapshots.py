@@ -1,4 +1,4 @@
-"""``statecore snapshots`` and ``info --repository``: what is there, of what age, and what is damaged."""
+"""``statecore repo snapshots`` and ``info --repository``: what is there, of what age, and what is damaged."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def cells(out: str, first: str) -> list[str]:
 
 
 def test_each_application_has_a_line(run: Run, repository: Repository) -> None:
-    code, out, err = run("snapshots", "--repository", repository.url)
+    code, out, err = run("repo", "snapshots", "--repository", repository.url)
     assert (code, err) == (0, "")
     newest = repository.orders.shelf.head().newest
     assert newest is not None
@@ -97,7 +97,7 @@ def test_each_application_has_a_line(run: Run, repository: Repository) -> None:
         "the age of a cut is no guess"
     )
     assert cells(out, "payments")[4:6] == ["1", "2"]
-    code, found = document(run, "snapshots", "--repository", repository.url)
+    code, found = document(run, "repo", "snapshots", "--repository", repository.url)
     assert (code, found["version"], found["exit_code"]) == (0, 1, 0)
     first, second = found["applications"]
     assert (first["application_id"], first["snapshots"], first["epoch"], first["generation"]) == ("orders", 3, 0, 3)
@@ -110,14 +110,14 @@ def test_a_newest_manifest_that_nobody_can_publish_upon_is_trouble_also_among_al
 ) -> None:
     manifest = repository.manifest(repository.snapshots[-1])
     manifest.write_bytes(manifest.read_bytes()[:-9])
-    for command in ("snapshots", "info"):
-        code, out, _ = run(command, "--repository", repository.url)
+    for command in (["repo", "snapshots"], ["info"]):
+        code, out, _ = run(*command, "--repository", repository.url)
         assert sum("problem: " in line for line in out.splitlines()) == 1
-        assert code == (12 if command == "snapshots" else 0)
+        assert code == (0 if command == ["info"] else 12)
 
 
 def test_the_snapshots_of_an_application_newest_first(run: Run, repository: Repository) -> None:
-    code, out, _ = run("snapshots", "--repository", repository.url, "--application-id", "orders")
+    code, out, _ = run("repo", "snapshots", "--repository", repository.url, "--application-id", "orders")
     assert code == 0
     lines = [line.split()[0] for line in out.splitlines() if line.strip().startswith("2023")]
     assert lines == repository.snapshots[::-1]
@@ -127,7 +127,7 @@ def test_the_snapshots_of_an_application_newest_first(run: Run, repository: Repo
     assert middle[5:] == ["52", "52", "request-1"], "all its files are new"
     newest = cells(out, repository.snapshots[2])
     assert (newest[2], newest[5:]) == ("unknown", ["52", "26", "request-2"]), "one of two"
-    _, found = document(run, "snapshots", "--repository", repository.url, "--application-id", "orders")
+    _, found = document(run, "repo", "snapshots", "--repository", repository.url, "--application-id", "orders")
     assert [one["snapshot"] for one in found["snapshots"]] == repository.snapshots[::-1]
     assert [one["new_bytes"] for one in found["snapshots"]] == [26, 52, 52]
     assert found["snapshots"][0]["cut_ms"] is None
@@ -137,7 +137,7 @@ def test_the_snapshots_of_an_application_newest_first(run: Run, repository: Repo
 @pytest.mark.parametrize("named", ["newest", "by its id"])
 def test_one_snapshot_in_detail(run: Run, repository: Repository, named: str) -> None:
     last = repository.snapshots[-1]
-    words = ("snapshots", "--repository", repository.url, "--application-id", "orders", "--snapshot")
+    words = ("repo", "show", "--repository", repository.url, "--application-id", "orders")
     code, out, _ = run(*words, last if named == "by its id" else named)
     assert code == 0
     assert f"snapshot {last}" in out
@@ -161,75 +161,61 @@ def test_one_snapshot_in_detail(run: Run, repository: Repository, named: str) ->
 def test_a_snapshot_is_pinned_shown_so_and_unpinned(run: Run, repository: Repository) -> None:
     of = ("--repository", repository.url, "--application-id", "orders")
     first, _, last = repository.snapshots
-    code, out, err = run("snapshots", "pin", first, *of, "--note", "before the migration")
+    code, out, err = run("repo", "pin", first, *of, "--note", "before the migration")
     assert (code, out, err) == (0, f"{first} is pinned\n", "")
-    assert document(run, "snapshots", "pin", first, *of)[1]["changed"] is False
-    code, found = document(run, "snapshots", *of, "pin", "newest")
+    assert document(run, "repo", "pin", first, *of)[1]["changed"] is False
+    code, found = document(run, "repo", "pin", *of, "newest")
     assert (code, found["changed"], found["snapshot"]["snapshot"], found["snapshot"]["pinned"]) == (0, True, last, True)
-    code, out, _ = run("snapshots", *of)
+    code, out, _ = run("repo", "snapshots", *of)
     assert code == 0
     assert [line.strip() for line in out.splitlines() if "pinned" in line] == [
         f"pinned: {last}",
         f"pinned: {first}: before the migration",
     ]
-    assert f"pinned: {first}: before the migration" in run("snapshots", *of, "--snapshot", first)[1]
-    _, found = document(run, "snapshots", *of)
+    assert f"pinned: {first}: before the migration" in run("repo", "show", first, *of)[1]
+    _, found = document(run, "repo", "snapshots", *of)
     assert [(one["pinned"], one["note"]) for one in found["snapshots"]] == [
         (True, ""),
         (False, ""),
         (True, "before the migration"),
     ]
-    assert run("snapshots", "unpin", first, *of)[:2] == (0, f"{first} is not pinned\n")
-    code, found = document(run, "snapshots", "unpin", first, *of)
+    assert run("repo", "unpin", first, *of)[:2] == (0, f"{first} is not pinned\n")
+    code, found = document(run, "repo", "unpin", first, *of)
     assert (code, found["changed"]) == (0, False)
-    assert [one["note"] for one in document(run, "snapshots", *of)[1]["snapshots"]] == ["", "", ""]
+    assert [one["note"] for one in document(run, "repo", "snapshots", *of)[1]["snapshots"]] == ["", "", ""]
 
 
 def test_a_pin_on_what_is_not_there_is_refused_and_a_question_that_is_none_says_why(
     run: Run, repository: Repository
 ) -> None:
     of = ("--repository", repository.url, "--application-id", "orders")
-    code, _, err = run("snapshots", "pin", "20010101T000000Z-00000000", *of)
+    code, _, err = run("repo", "pin", "20010101T000000Z-00000000", *of)
     assert (code, code_said(err), ", ".join(repository.snapshots[::-1]) in err) == (14, "snapshot-not-found", True)
-    for words, expected in (
-        (("pin", *of), ("pin-arguments-invalid", "the snapshot was not named")),
-        (("unpin", "newest", *of[:2]), ("pin-arguments-invalid", "--application-id was not given")),
-        (
-            ("pin", "newest", *of, "--snapshot", "newest"),
-            ("pin-arguments-invalid", "--snapshot cannot be combined with pin"),
-        ),
-        (("pin", "newest", *of, "--held"), ("pin-arguments-invalid", "--held cannot be combined with pin")),
-        (("unpin", "newest", *of, "--note", "x"), ("pin-arguments-invalid", "--note needs pin")),
-        ((*of, "--note", "x"), ("option-missing", "action")),
-        ((*of[:2], "--held"), ("option-missing", "application_id")),
-        ((*of[:2], "--snapshot", "newest"), ("option-missing", "application_id")),
-    ):
-        code, error = document(run, "snapshots", *words)
-        (said,) = error["context"].get("problems") or [error["context"]["option"]]
-        assert (code, (error["code"], said)) == (13, expected)
+    code, error = document(run, "repo", "snapshots", *of[:2], "--held")
+    assert (code, error["code"], error["context"]) == (13, "option-missing", {"option": "application_id"})
     assert not any(entry.pinned for entry in repository.orders.shelf.head().snapshots)
 
 
 def test_what_each_snapshot_holds_is_added_up_where_it_is_asked_for(run: Run, repository: Repository) -> None:
     of = ("--repository", repository.url, "--application-id", "orders")
     first, second, third = repository.snapshots
-    _, found = document(run, "snapshots", *of, "--held")
+    _, found = document(run, "repo", "snapshots", *of, "--held")
     held = {one["snapshot"]: one["held_bytes"] for one in found["snapshots"]}
     assert held == {third: 0, second: 26, first: 52}, "the third has a file of the second"
-    _, out, _ = run("snapshots", *of, "--held")
+    _, out, _ = run("repo", "snapshots", *of, "--held")
     assert [cells(out, one)[5:8] for one in (first, second, third)] == [
         ["52", "52", "52"],
         ["52", "52", "26"],
         ["52", "26", "0"],
     ]
-    assert {one["held_bytes"] for one in document(run, "snapshots", *of)[1]["snapshots"]} == {None}
-    detail = (*of, "--snapshot", second)
-    assert document(run, "snapshots", *detail, "--held")[1]["snapshot"]["held_bytes"] == 26
-    assert document(run, "snapshots", *detail)[1]["snapshot"]["held_bytes"] is None
-    assert "held by no newer snapshot" in run("snapshots", *detail, "--held")[1]
-    assert "held by no newer snapshot" not in run("snapshots", *detail)[1]
+    assert {one["held_bytes"] for one in document(run, "repo", "snapshots", *of)[1]["snapshots"]} == {None}
+    detail = (second, *of)
+    assert document(run, "repo", "show", *detail, "--held")[1]["snapshot"]["held_bytes"] == 26
+    assert document(run, "repo", "show", *detail)[1]["snapshot"]["held_bytes"] is None
+    assert "held by no newer snapshot" in run("repo", "show", *detail, "--held")[1]
+    assert "held by no newer snapshot" not in run("repo", "show", *detail)[1]
     repository.damage_part(second, "0_0")
-    code, out, _ = run("snapshots", *of, "--held")
+    code, out, _ = run("repo", "snapshots", *of, "--held")
     assert (code, cells(out, first)[7]) == (12, "unknown"), "nobody knows what the damaged part names"
 
 
@@ -245,9 +231,9 @@ def test_to_look_at_all_applications_reads_no_part(
         return real(path, *arguments, **options)
 
     monkeypatch.setattr(os, "open", noting)
-    for command in ("info", "snapshots"):
+    for command in (["info"], ["repo", "snapshots"]):
         read.clear()
-        assert run(command, "--repository", repository.url)[0] == 0
+        assert run(*command, "--repository", repository.url)[0] == 0
         assert sorted(read) == ["manifests", "manifests", "orders", "payments", "repository.json"]
 
 
@@ -256,7 +242,7 @@ def test_a_store_that_is_left_to_restore_says_so(run: Run, repository: Repositor
     repository.orders.publish(
         40, [1], whole=False, left_to_restore=True, databases=(), rows=None, changelogs=of_another_topic
     )
-    _, out, _ = run("snapshots", "--repository", repository.url, "--application-id", "orders", "--snapshot", "newest")
+    _, out, _ = run("repo", "show", "newest", "--repository", repository.url, "--application-id", "orders")
     assert cells(out, "0_1")[3:] == ["0", "0", "0", "none: to be restored", "45", "unknown", "0"]
 
 
@@ -264,7 +250,7 @@ def test_a_damaged_manifest_hides_no_other_snapshot(run: Run, repository: Reposi
     damaged = repository.snapshots[1]
     flip(repository.manifest(damaged), 50)
     of = ("--repository", repository.url, "--application-id", "orders")
-    code, out, _ = run("snapshots", *of)
+    code, out, _ = run("repo", "snapshots", *of)
     assert code == 12
     assert [line.split()[0] for line in out.splitlines() if line.strip().startswith("2023")] == [
         repository.snapshots[2],
@@ -272,16 +258,16 @@ def test_a_damaged_manifest_hides_no_other_snapshot(run: Run, repository: Reposi
     ]
     assert f"! {damaged}" in out
     assert f"damaged: {damaged}: " in out
-    code, out, _ = run("snapshots", *of, "--snapshot", damaged)
+    code, out, _ = run("repo", "show", damaged, *of)
     assert (code, "damaged: " in out, "2 tasks" in out) == (12, True, True)
-    _, found = document(run, "snapshots", *of)
+    _, found = document(run, "repo", "snapshots", *of)
     assert [[error["code"] for error in one["damage"]] for one in found["snapshots"]] == [[], ["manifest-damaged"], []]
     repository.manifest(damaged).unlink()
-    code, found = document(run, "snapshots", *of)
+    code, found = document(run, "repo", "snapshots", *of)
     assert (code, found["exit_code"]) == (12, 12)
     assert [[error["task"] for error in one["damage"]] for one in found["snapshots"]] == [[], [""], []]
     assert found["snapshots"][1]["damage"][0]["code"] == "blob-missing"
-    assert run("snapshots", *of, "--snapshot", "newest")[0] == 0, "of what was not looked at nothing is said"
+    assert run("repo", "show", "newest", *of)[0] == 0, "of what was not looked at nothing is said"
 
 
 def test_a_damaged_part_hides_no_other_task_and_is_said_of_every_snapshot_that_has_it(
@@ -290,11 +276,11 @@ def test_a_damaged_part_hides_no_other_task_and_is_said_of_every_snapshot_that_h
     first, second, third = repository.snapshots
     repository.damage_part(second, "0_0")
     of = ("--repository", repository.url, "--application-id", "orders")
-    code, found = document(run, "snapshots", *of)
+    code, found = document(run, "repo", "snapshots", *of)
     assert code == 12
     damage = {one["snapshot"]: [error["task"] for error in one["damage"]] for one in found["snapshots"]}
     assert damage == {third: ["0_0"], second: ["0_0"], first: []}, "the third has the part of the second"
-    code, out, _ = run("snapshots", *of, "--snapshot", "newest")
+    code, out, _ = run("repo", "show", "newest", *of)
     assert (code, cells(out, "0_1")[6]) == (12, "29")
     assert "damaged: task 0_0: " in out
 
@@ -302,19 +288,19 @@ def test_a_damaged_part_hides_no_other_task_and_is_said_of_every_snapshot_that_h
 def test_a_damaged_head_hides_no_other_application(run: Run, repository: Repository) -> None:
     head = repository.root / repository.orders.shelf.names.head
     flip(head, 40)
-    code, out, _ = run("snapshots", "--repository", repository.url)
+    code, out, _ = run("repo", "snapshots", "--repository", repository.url)
     assert (code, cells(out, "payments")[4]) == (12, "1")
-    trouble = document(run, "snapshots", "--repository", repository.url)[1]["applications"][0]["trouble"]
+    trouble = document(run, "repo", "snapshots", "--repository", repository.url)[1]["applications"][0]["trouble"]
     assert trouble["code"] == "head-damaged"
     head.unlink()
-    code, out, _ = run("snapshots", "--repository", repository.url)
+    code, out, _ = run("repo", "snapshots", "--repository", repository.url)
     assert (code, cells(out, "orders")) == (12, ["orders", "head not usable"])
-    trouble = document(run, "snapshots", "--repository", repository.url)[1]["applications"][0]["trouble"]
+    trouble = document(run, "repo", "snapshots", "--repository", repository.url)[1]["applications"][0]["trouble"]
     assert trouble["code"] == "head-missing"
-    assert "statecore repair head --repository" in " ".join(out.split())
+    assert "statecore repo repair-head --repository" in " ".join(out.split())
     good = repository.root / repository.payments.shelf.names.head
     head.write_bytes(encode_json(HEAD.sealed({**parse_json(good.read_bytes()), "version": 9})))
-    code, found = document(run, "snapshots", "--repository", repository.url)
+    code, found = document(run, "repo", "snapshots", "--repository", repository.url)
     assert (code, found["applications"][0]["trouble"]["code"]) == (13, "format-unsupported")
 
 
@@ -322,27 +308,28 @@ def test_what_does_not_fit_side_by_side_is_shown_one_below_the_other(
     run: Run, repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    for words in ([], ["--application-id", "orders"], ["--application-id", "orders", "--snapshot", "newest"]):
-        _, out, _ = run("snapshots", "--repository", repository.url, *words)
+    of = ("--application-id", "orders")
+    for words in (["snapshots"], ["snapshots", *of], ["show", "newest", *of]):
+        _, out, _ = run("repo", *words, "--repository", repository.url)
         assert repository.snapshots[-1] in out
         assert "tasks 2, bytes 52" in out or "log end 25, rows 20" in out
         assert max(len(line.rstrip()) for line in out.splitlines()) <= 80
 
 
 def test_none_there_says_what_there_is_instead(run: Run, repository: Repository, tmp_path: Path) -> None:
-    code, _, err = run("snapshots", "--repository", repository.url, "--application-id", "order")
+    code, _, err = run("repo", "snapshots", "--repository", repository.url, "--application-id", "order")
     assert (code, code_said(err), " orders, payments" in err) == (14, "snapshots-not-found", True)
     of = ("--repository", repository.url, "--application-id", "orders")
-    code, _, err = run("snapshots", *of, "--snapshot", "20010101T000000Z-00000000")
+    code, _, err = run("repo", "show", "20010101T000000Z-00000000", *of)
     assert (code, code_said(err), ", ".join(repository.snapshots[::-1]) in err) == (14, "snapshot-not-found", True)
-    code, _, err = run("snapshots", "--repository", (tmp_path / "nothing").as_uri())
+    code, _, err = run("repo", "snapshots", "--repository", (tmp_path / "nothing").as_uri())
     assert (code, code_said(err)) == (14, "repository-not-found")
     empty = (tmp_path / "empty").as_uri()
-    assert run("init", "--repository", empty)[0] == 0
-    code, _, err = run("snapshots", "--repository", empty)
+    assert run("repo", "init", "--repository", empty)[0] == 0
+    code, _, err = run("repo", "snapshots", "--repository", empty)
     assert (code, code_said(err), " orders " in err) == (14, "snapshots-not-found", False)
     Publishing(empty, tmp_path / "scratch").part(0, 1)
-    code, _, err = run("snapshots", "--repository", empty)
+    code, _, err = run("repo", "snapshots", "--repository", empty)
     assert (code, code_said(err), " orders " in err) == (14, "snapshots-not-found", True)
 
 
@@ -357,7 +344,7 @@ def test_that_nobody_could_look_is_not_that_there_is_none(
         return real(path, *arguments, **options)
 
     monkeypatch.setattr(os, "open", fail)
-    code, out, err = run("snapshots", "--repository", repository.url, "--application-id", "orders")
+    code, out, err = run("repo", "snapshots", "--repository", repository.url, "--application-id", "orders")
     assert (code, out, code_said(err)) == (10, "", "disk-failed")
 
 
@@ -401,24 +388,24 @@ def test_on_a_real_server(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         publishing = Publishing(location.url, tmp_path)
         snapshots = [publishing.publish(end).snapshot for end in (10, 20, 30)]
         publishing.shelf.blobs.delete(publishing.shelf.names.manifest(snapshots[1]))
-        assert cells(run("snapshots", "--repository", location.url)[1], "orders")[4] == "3"
-        code, found = document(run, "snapshots", "--repository", location.url, "--application-id", "orders")
+        assert cells(run("repo", "snapshots", "--repository", location.url)[1], "orders")[4] == "3"
+        code, found = document(run, "repo", "snapshots", "--repository", location.url, "--application-id", "orders")
         assert (code, [bool(one["damage"]) for one in found["snapshots"]]) == (12, [False, True, False])
         of = ("--repository", location.url, "--application-id", "orders")
-        assert cells(run("snapshots", *of, "--snapshot", snapshots[0])[1], "0_1")[6] == "9"
-        code, out, _ = run("repair", "head", *of)
+        assert cells(run("repo", "show", snapshots[0], *of)[1], "0_1")[6] == "9"
+        code, out, _ = run("repo", "repair-head", *of)
         assert (code, "--apply" in out) == (0, True)
-        assert run("repair", "head", *of, "--apply")[0] == 0
-        code, found = document(run, "snapshots", *of)
+        assert run("repo", "repair-head", *of, "--apply")[0] == 0
+        code, found = document(run, "repo", "snapshots", *of)
         assert (code, found["epoch"], len(found["snapshots"])) == (0, 1, 2)
-        assert run("snapshots", "pin", snapshots[0], *of, "--note", "why")[:2] == (0, f"{snapshots[0]} is pinned\n")
+        assert run("repo", "pin", snapshots[0], *of, "--note", "why")[:2] == (0, f"{snapshots[0]} is pinned\n")
         publishing.publish(40)
-        _, found = document(run, "snapshots", *of, "--held")
+        _, found = document(run, "repo", "snapshots", *of, "--held")
         assert [(one["pinned"], one["held_bytes"]) for one in found["snapshots"]] == [
             (False, 0),
             (False, 52),
             (True, 52),
         ]
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
-        code, _, err = run("snapshots", *of)
+        code, _, err = run("repo", "snapshots", *of)
         assert (code, code_said(err)) == (13, "object-store-access-denied")
