@@ -74,7 +74,7 @@ def test_nothing_is_done_to_an_application_that_has_lost_its_lock(
         for command in (
             ["backup", *where, "--repository", repository],
             ["standby", *where, "--once"],
-            ["promote", *where, "--from", warm, "--apply"],
+            ["promote", *where, "--standby-dir", warm, "--apply"],
             ["recover-global", *where, "--apply"],
             ["migrate", *migrate, "--processing-guarantee", "exactly_once_v2"],
             ["restore", *where, "--replace", "--master", "local[1]"],

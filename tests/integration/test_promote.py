@@ -83,7 +83,7 @@ class Handing:
 
     def promote(self, *more: str) -> tuple[int, dict[str, Any]]:
         """Exit code, and the report or the error."""
-        words = ["--spec", self.spec, "--from", self.warm, "--state-dir", self.world.state_dir, "--json", *more]
+        words = ["--spec", self.spec, "--standby-dir", self.warm, "--state-dir", self.world.state_dir, "--json", *more]
         done = statecore_here("promote", *words)
         return done.returncode, json.loads(done.stdout)
 
@@ -221,7 +221,7 @@ def test_a_copy_of_a_topic_that_was_created_again_is_refused_and_what_is_there_s
     spec.write_text(json.dumps(shop.spec))
     shop.write(100)
     assert statecore_here("standby", "--spec", spec, "--state-dir", warm, "--once").returncode == 0
-    words = ["promote", "--spec", spec, "--from", warm, "--state-dir", live, "--json"]
+    words = ["promote", "--spec", spec, "--standby-dir", warm, "--state-dir", live, "--json"]
     topics.delete(shop.servers, shop.changelog("clicks"))
     topics.create(shop.servers, shop.changelog("clicks"), 1)
     shop.write(200)

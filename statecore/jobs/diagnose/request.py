@@ -72,7 +72,7 @@ class DiagnoseRequest(Request):
             help="the release of Kafka Streams that will open the directory",
             section=WHAT,
             otherwise="the newest",
-            option="--for",
+            option="--to",
         ),
     )
     cleanup_max_age_ms: int | None = field(

@@ -12,13 +12,11 @@ from statecore.jobs.field_types import Document, FilePath, Flag, Text, Whole
 from statecore.jobs.fields import declare
 from statecore.jobs.restore.request import LIMITS, WHAT, Budgeted, Reading, check_repository, only_stores, optional_spec
 from statecore.jobs.task_names import only_tasks
-
-LATEST = "latest"
-"""Stands for the newest snapshot."""
+from statecore.repository.layout import NEWEST
 
 AGAINST = "What it is compared with (one of these)"
 
-_SNAPSHOT = re.compile(r"latest|[0-9]{8}T[0-9]{6}Z-[0-9a-f]+")
+_SNAPSHOT = re.compile(r"newest|[0-9]{8}T[0-9]{6}Z-[0-9a-f]+")
 
 
 def _check_snapshot(_: str, snapshot: str) -> None:
@@ -26,7 +24,7 @@ def _check_snapshot(_: str, snapshot: str) -> None:
         raise Invalid(
             f"{snapshot!a} is no snapshot id.",
             code="snapshot-invalid",
-            action=f"Give {LATEST}, or the id of a snapshot (statecore repo snapshots).",
+            action=f"Give {NEWEST}, or the id of a snapshot (statecore repo snapshots).",
             snapshot=snapshot,
         )
 
@@ -91,7 +89,7 @@ class DiffRequest(Budgeted, Reading):
         metadata=declare(
             Text("ID"),
             title="Snapshot",
-            help="a snapshot of the named repository: latest, or its id",
+            help="a snapshot of the named repository: newest, or its id",
             section=AGAINST,
             check=_check_snapshot,
         ),

@@ -124,11 +124,11 @@ def test_a_spec_gives_application_and_guarantee(run, tmp_path):
 
 def test_what_is_to_open_it_and_what_cleans_up_can_be_said(run, tmp_path):
     store(tmp_path, "0_0")
-    code, out, _ = run("--for", "4.2", "--json")
+    code, out, _ = run("--to", "4.2", "--json")
     (application,) = json.loads(out)["applications"]
     assert (code, [one["code"] for one in application["findings"]]) == (21, ["release-cannot-open"])
     assert run("--cleanup-max-age", "7d")[0] == 0
-    for words in (["--for", "2.8"], ["--cleanup-max-age", "soon"], ["--processing-guarantee", "maybe"]):
+    for words in (["--to", "2.8"], ["--cleanup-max-age", "soon"], ["--processing-guarantee", "maybe"]):
         with pytest.raises(SystemExit) as exit_:
             run(*words)
         assert exit_.value.code == 2
@@ -166,7 +166,7 @@ def test_a_repair_is_of_the_application_of_the_spec_and_for_no_other_release(run
     error = json.loads(out)
     assert (code, error["code"], error["context"]) == (13, "option-missing", {"option": "application_id"})
     with pytest.raises(SystemExit, match="2"):
-        run("--application-id", "shop", "--for", "4.2", command="repair")
+        run("--application-id", "shop", "--to", "4.2", command="repair")
 
 
 @pytest.mark.parametrize(("command", "request_type"), [("doctor", DiagnoseRequest), ("repair", RepairRequest)])
@@ -192,7 +192,7 @@ def test_a_repair_is_spoken_of_where_there_is_one_and_of_a_running_application_w
     *_, last = run("--spec", str(spec), "--offline", width=300)[1].splitlines()
     assert last.startswith("statecore repair --")
     assert "--spec" not in last
-    assert "statecore repair" not in run("--for", "4.2")[1]  # a repair is for the newest release
+    assert "statecore repair" not in run("--to", "4.2")[1]  # a repair is for the newest release
     write_database(tmp_path / "shop/0_0/rocksdb/more", {"default": [], "of-another-tool": []})
     with StateDirectory(tmp_path, "shop").lock():
         *_, running = run("--spec", str(spec), "--offline", width=300)[1].splitlines()
@@ -203,10 +203,10 @@ def test_a_repair_is_spoken_of_where_there_is_one_and_of_a_running_application_w
 @pytest.mark.parametrize("release", ["4.3", "4.2"])
 def test_what_was_not_judged_of_a_running_application_is_said(run, tmp_path, release):
     write_database(tmp_path / "shop/0_0/rocksdb/orders", {"default": [(b"a", b"1")]})
-    closed, _, _ = run("--for", release, "--json")
+    closed, _, _ = run("--to", release, "--json")
     assert closed != 0
     with StateDirectory(tmp_path, "shop").lock():
-        code, out, _ = run("--for", release, width=400)
+        code, out, _ = run("--to", release, width=400)
     assert code == 0
     *_, last = out.splitlines()
     assert f"Kafka Streams {release}" in last

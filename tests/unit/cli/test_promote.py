@@ -13,7 +13,7 @@ from tests.unit.standby.promote.test_run import World
 
 
 def words(world: World, *more: str) -> list[str]:
-    where = ["--from", str(world.warm.state_dir), "--state-dir", str(world.live.state_dir)]
+    where = ["--standby-dir", str(world.warm.state_dir), "--state-dir", str(world.live.state_dir)]
     return ["promote", "--spec", str(world.spec), *where, "--offline", *more]
 
 

@@ -215,7 +215,7 @@ def test_discover(transcript: Transcript, monkeypatch: pytest.MonkeyPatch, root:
 def test_doctor(transcript: Transcript, spec: Path, root: Path) -> None:
     store(root, "0_0")
     assert transcript.run("doctor", "--state-dir", root / "state") == 0
-    assert transcript.run("doctor", "--state-dir", root / "state", "--for", "4.2") == 21
+    assert transcript.run("doctor", "--state-dir", root / "state", "--to", "4.2") == 21
     for partition in range(1, 4):
         store(root, f"0_{partition}", status=1)
     store(root, "0_4", offset=-4)
@@ -271,7 +271,7 @@ def test_promotion(transcript: Transcript, root: Path) -> None:
     world.store(world.warm, "totals", 2_009)
     world.store(world.warm, "totals", 9, task="0_1")
     world.store(world.live, "totals", 11, task="0_1")
-    where = ("--from", world.warm.state_dir, "--state-dir", world.live.state_dir)
+    where = ("--standby-dir", world.warm.state_dir, "--state-dir", world.live.state_dir)
     words = ("promote", "--spec", world.spec, *where, "--offline")
     assert [transcript.run(*words, *more) for more in ([], ["--apply"], [])] == [0, 0, 0]
     transcript.check("promote")

@@ -127,7 +127,7 @@ def test_a_copy_that_is_not_there_is_called_by_its_option(world: World, tmp_path
     for warm_dir, (kind, code) in wrong.items():
         with raises(kind, code, state_dir=str(warm_dir)) as refused:
             world.promote(warm_dir=str(warm_dir))
-        assert "--from" in refused.value.action
+        assert "--standby-dir" in refused.value.action
 
 
 def test_a_state_dir_that_is_not_there_yet_is_told_of_because_it_may_be_misspelt(world: World, tmp_path: Path) -> None:

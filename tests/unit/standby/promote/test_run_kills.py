@@ -44,7 +44,7 @@ def world(tmp_path: Path) -> World:
 
 
 def command(world: World) -> list[str]:
-    where = ["--from", str(world.warm.state_dir), "--state-dir", str(world.live.state_dir)]
+    where = ["--standby-dir", str(world.warm.state_dir), "--state-dir", str(world.live.state_dir)]
     return [sys.executable, "-m", "statecore.cli.main", "promote", "--spec", str(world.spec), *where, "--offline"]
 
 
