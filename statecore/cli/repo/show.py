@@ -37,7 +37,9 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     if arguments.held:
         newer = head.snapshots[: head.snapshots.index(view.entry) + 1]
         output.progress.phase("look", len(newer), "snapshots")
-        *_, examined = list_snapshots(application, replace(head, snapshots=newer), output.progress.advance, space_usage=True)
+        *_, examined = list_snapshots(
+            application, replace(head, snapshots=newer), output.progress.advance, space_usage=True
+        )
         output.progress.done()
     troubles = [view.damage, *(task.damage for task in view.tasks)]
     code = exit_code(error for error in troubles if error is not None)
