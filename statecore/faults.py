@@ -97,7 +97,7 @@ COMPACTION_POINTS: tuple[str, ...] = (
     "compact.after-merge",
     "compact.after-files",
 )
-"""A fold, before the publication; the middle ones once a batch of runs."""
+"""A compaction, before the publication; the middle ones once a batch of runs."""
 
 CHANGE_POINTS: tuple[str, ...] = ("change.after-lock", "change.after-plan")
 """A migration, repair or promotion, before it copies something."""

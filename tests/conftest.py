@@ -67,7 +67,7 @@ LONGEST_FIRST = (
     "unit/jobs/backup/test_run.py",
     "unit/maintenance/test_doctor_golden.py",
     "unit/jobs/test_recover_global.py",
-    "unit/jobs/test_fold.py",
+    "unit/jobs/compact/test_run.py",
     "unit/jobs/test_fetched_files.py",
     "unit/blobs/test_s3.py",
     "unit/placement/test_placement_kills.py",

@@ -19,7 +19,7 @@ from statecore.jobs.compact.report import CompactionOutcome
 from tests.harness import s3_server
 from tests.harness.s3_server import S3Server
 from tests.harness.tiers import one_of
-from tests.unit.jobs.compact.folding import At, Farm, old_rows, some_rows, spec_of
+from tests.unit.jobs.compact.compacting import At, Farm, old_rows, some_rows, spec_of
 
 pytestmark = pytest.mark.integration
 
@@ -44,7 +44,7 @@ def farm(server: S3Server, tmp_path: Path) -> Farm:
 
 
 def process(farm: Farm, fault: str = "") -> subprocess.Popen[str]:
-    words = [sys.executable, "-m", "tests.unit.jobs.folding_process", str(farm.root), farm.url]
+    words = [sys.executable, "-m", "tests.unit.jobs.compacting_process", str(farm.root), farm.url]
     environment = {**os.environ, "TMPDIR": str(farm.root), **({VARIABLE: fault} if fault else {})}
     return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -53,7 +53,7 @@ def names(farm: Farm) -> list[list[str]]:
     return [[stored.run.sha256 for stored in farm.runs(at)] for at in ATS]
 
 
-def test_a_fold_of_small_runs_is_four_puts_and_a_read_of_each_pack(farm: Farm, server: S3Server) -> None:
+def test_a_compaction_of_small_runs_is_four_puts_and_a_read_of_each_pack(farm: Farm, server: S3Server) -> None:
     for number in range(10, 13):
         farm.checkpoint({at: some_rows(number, of=at.task) for at in ATS})
     shelf = farm.shelf
@@ -72,7 +72,7 @@ def test_a_fold_of_small_runs_is_four_puts_and_a_read_of_each_pack(farm: Farm, s
 
 @pytest.mark.full
 @pytest.mark.parametrize("point", one_of(["publish.after-parts", "compact.after-merge", "publish.after-head"]))
-def test_after_a_kill_the_next_fold_comes_to_the_same(farm: Farm, point: str) -> None:
+def test_after_a_kill_the_next_compaction_comes_to_the_same(farm: Farm, point: str) -> None:
     farm.checkpoint(*({at: some_rows(number, of=at.task) for at in ATS} for number in range(10, 13)))
     killed = process(farm, f"{point}:kill")
     _, said = killed.communicate(timeout=1200)
@@ -84,7 +84,7 @@ def test_after_a_kill_the_next_fold_comes_to_the_same(farm: Farm, point: str) ->
     assert all(len(runs) < 8 for runs in names(farm))
 
 
-def test_of_folds_at_once_one_counts_and_a_checkpoint_beside_them_stays(farm: Farm) -> None:
+def test_of_compactions_at_once_one_counts_and_a_checkpoint_beside_them_stays(farm: Farm) -> None:
     farm.checkpoint(*({at: some_rows(number, of=at.task) for at in ATS} for number in range(10, 13)))
     running = [process(farm) for _ in range(2)]
     farm.checkpoint({ATS[1]: some_rows(99)})

@@ -74,7 +74,7 @@ class Merger:
             brought = self._scratch / "inputs"
             usable = self._intact([(number, merges[number]) for number in batch], brought)
             self._faults.reach("compact.after-download")
-            with ThreadPoolExecutor(usable_cores(), "statecore-fold") as pool:
+            with ThreadPoolExecutor(usable_cores(), "statecore-compact") as pool:
                 work = [pool.submit(_merged, one, brought, outputs / str(number)) for number, one in usable]
                 for (number, one), done in zip(usable, work, strict=True):
                     try:

@@ -80,8 +80,8 @@ def run_compact(
         runs = tuple(_row(one, None) for one in merges)
         return replace(report, outcome=outcome, folded=runs, seconds=time.monotonic() - began)
     faults.reach("compact.after-plan")
-    progress.phase("fold", sum(one.bytes for one in merges), "bytes")
-    with tempfile.TemporaryDirectory(prefix="statecore-fold-", dir=scratch, ignore_cleanup_errors=True) as directory:
+    progress.phase("compact", sum(one.bytes for one in merges), "bytes")
+    with tempfile.TemporaryDirectory(prefix="statecore-compact-", dir=scratch, ignore_cleanup_errors=True) as directory:
         merged = Merger(repository, Path(directory), progress.advance, faults, batch_bytes).run(merges)
     progress.done()
     for finding in merged.findings:

@@ -30,7 +30,7 @@ from tests.golden.make import HERE
 from tests.harness.transcripts import Transcript, quiet
 from tests.unit.discover.test_discover import TOPICS, TOPOLOGY, FakeCluster, make_store
 from tests.unit.doctor.stored import offsets, write_database
-from tests.unit.jobs.compact.folding import At, Farm, some_rows, spec_of
+from tests.unit.jobs.compact.compacting import At, Farm, some_rows, spec_of
 from tests.unit.jobs.diff.test_run import OTHERS, ROWS, write
 from tests.unit.jobs.history.test_restores import Directory
 from tests.unit.jobs.published import Shop

@@ -12,7 +12,7 @@ from statecore.cli.main import main
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.compact.report import CompactionOutcome
 from tests.harness.raising import code_said
-from tests.unit.jobs.compact.folding import At, Farm, some_rows, spec_of
+from tests.unit.jobs.compact.compacting import At, Farm, some_rows, spec_of
 
 Run = Callable[..., tuple[int, str, str]]
 PLAIN = At("0_0", "plain")
@@ -53,7 +53,7 @@ def test_a_plan_says_what_would_be_merged(farm: Farm, fold: Run) -> None:
     assert [one["runs"] for one in document["folded"]] == [13]
 
 
-def test_a_fold_says_what_it_has_published_and_the_next_one_that_there_is_nothing(farm: Farm, fold: Run) -> None:
+def test_a_compaction_says_what_it_has_published_and_the_next_one_that_there_is_nothing(farm: Farm, fold: Run) -> None:
     code, out, _ = fold()
     assert code == 0
     assert f"published {farm.shelf.head().snapshots[0].snapshot}: " in out

@@ -1,4 +1,4 @@
-"""The goals of folds, held by the simulation on fixed seeds: bytes, runs, publications, and the way back."""
+"""The goals of compactions, held by the simulation on fixed seeds: bytes, runs, publications, and the way back."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from statistics import median
 
 import pytest
 
-from bench.folds import ANY, CASES, DAY, GB, MB, NEW, SAME, Case, equal, simulated, table
+from bench.compactions import ANY, CASES, DAY, GB, MB, NEW, SAME, Case, equal, simulated, table
 
 FEW = 4
-"""Databases of each application here: enough for some to be folded along with others."""
+"""Databases of each application here: enough for some to be compacted along with others."""
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -20,7 +20,7 @@ def test_a_day_of_checkpoints_holds_the_goals(case: Case, seed: int) -> None:
     assert course.checkpoints == DAY
     assert course.written <= 6
     assert course.runs <= 12, "besides those that a restore has left"
-    assert 0 < course.fold_share <= 0.25
+    assert 0 < course.compaction_share <= 0.25
     assert course.dollars * 50 * 30 * DAY < 20
     if not case.base:  # files of RocksDB are never written again: a snapshot made anew helps
         assert median(course.fetches) <= 1.3
@@ -33,10 +33,10 @@ def test_most_applications_write_a_byte_four_times_and_a_half_at_most() -> None:
 
 
 @pytest.mark.full
-def test_a_hundred_store_partitions_fold_together_however_their_changes_differ() -> None:
+def test_a_hundred_store_partitions_compaction_together_however_their_changes_differ() -> None:
     case = next(case for case in CASES if case.name == "bursts of new keys in some databases")
     course = simulated(replace(case, databases=100), DAY)
-    assert course.fold_share <= 1 / 3
+    assert course.compaction_share <= 1 / 3
     assert course.written <= 6
     assert course.runs <= 12
 

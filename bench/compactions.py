@@ -1,13 +1,13 @@
-"""Checkpoints every five minutes for days, and the folds that keep their runs few: a simulation.
+"""Checkpoints every five minutes for days, and the compactions that keep their runs few: a simulation.
 
 ::
 
-    python -m bench.folds                prints the table
-    python -m bench.folds --days 30      of another time
-    python -m bench.folds --write        puts it into bench/README.md
+    python -m bench.compactions                prints the table
+    python -m bench.compactions --days 30      of another time
+    python -m bench.compactions --write        puts it into bench/README.md
 
 Nothing is read or written: databases are the sizes of their runs, and what is merged is as large as its rows are
-different keys. Which runs are merged is decided by the code that decides it for folds and fetches
+different keys. Which runs are merged is decided by the code that decides it for compactions and fetches
 (``statecore.images.compaction_policy``, ``statecore.images.read_amplification``). The same seeds give the same table.
 """
 
@@ -25,12 +25,12 @@ from statecore.images.compaction_policy import DEFAULT_SETTINGS, CompactionSetti
 from statecore.images.read_amplification import slices_to_merge
 
 README = Path(__file__).with_name("README.md")
-BEGIN, END = "<!-- folds -->\n", "<!-- /folds -->"
+BEGIN, END = "<!-- compactions -->\n", "<!-- /compactions -->"
 DAY = 288
 """Checkpoints of a day, one every five minutes."""
 GB, MB, KB = 1e9, 1e6, 1e3
-CHECKPOINT_PUTS, FOLD_PUTS, FOLD_GETS, PUT, GET = 5, 4, 12, 5e-6, 4e-7
-"""Requests of a publication, and dollars of one. A fold reads head, manifest, parts, mark, and packs of small runs."""
+CHECKPOINT_PUTS, COMPACTION_PUTS, COMPACTION_GETS, PUT, GET = 5, 4, 12, 5e-6, 4e-7
+"""Requests of a publication, and dollars of one. A compaction reads head, manifest, parts, mark, and packs of runs."""
 BRING, MERGE = 2.4e-9, 1.5e-9
 """Seconds of a fetch for a byte that it brings (``bench.fetch``), and for one that it merges on two cores."""
 
@@ -128,34 +128,34 @@ class Course:
 
     Attributes:
         checkpoints: so many.
-        folds: so many of them were followed by a fold.
+        compactions: so many of them were followed by a compaction.
         changed: bytes of all changes.
-        folded: bytes that folds have written.
+        compacted: bytes that compactions have written.
         runs: of the database that had the most, without those that the restore had left.
         fetches: how much longer a fetch took than of a fresh snapshot, after each checkpoint.
     """
 
     checkpoints: int = 0
-    folds: int = 0
+    compactions: int = 0
     changed: float = 0.0
-    folded: float = 0.0
+    compacted: float = 0.0
     runs: int = 0
     fetches: list[float] = field(default_factory=list)
 
     @property
     def written(self) -> float:
-        """Bytes that checkpoints and folds have written for each byte of change."""
-        return (self.changed + self.folded) / self.changed
+        """Bytes that checkpoints and compactions have written for each byte of change."""
+        return (self.changed + self.compacted) / self.changed
 
     @property
-    def fold_share(self) -> float:
-        """Folds for each checkpoint."""
-        return self.folds / self.checkpoints
+    def compaction_share(self) -> float:
+        """Compactions for each checkpoint."""
+        return self.compactions / self.checkpoints
 
     @property
     def dollars(self) -> float:
         """Price of all requests for a checkpoint, at S3's list price."""
-        return CHECKPOINT_PUTS * PUT + self.fold_share * (FOLD_PUTS * PUT + FOLD_GETS * GET)
+        return CHECKPOINT_PUTS * PUT + self.compaction_share * (COMPACTION_PUTS * PUT + COMPACTION_GETS * GET)
 
 
 def simulated(
@@ -177,15 +177,15 @@ def simulated(
         course.checkpoints += 1
         course.runs = max(course.runs, *(len(runs) - (len(case.below) or 1) + 1 for runs in databases))
         if any(is_due(_sizes(runs), base=case.base_bytes, settings=settings) for runs in databases):
-            course.folds += 1
+            course.compactions += 1
             for runs in databases:
-                course.folded += _fold(runs, case, settings)
+                course.compacted += _compact(runs, case, settings)
         course.fetches.append(sum(_seconds(runs, case) for runs in databases) / sum(_fresh(databases, case)))
     return course
 
 
-def _fold(runs: list[float], case: Case, settings: CompactionSettings) -> float:
-    """Fold a database; bytes written."""
+def _compact(runs: list[float], case: Case, settings: CompactionSettings) -> float:
+    """Compact a database; bytes written."""
     written = 0.0
     for one in reversed(slices_to_compact(_sizes(runs), base=case.base_bytes, settings=settings)):
         merged = case.keys.merged(runs[one], case.state)
@@ -221,13 +221,13 @@ def table(courses: Sequence[tuple[Case, Course]]) -> str:
     """The figures of some applications."""
     lines = [
         "| changes of each checkpoint | written for a byte of change | runs at most, besides those restored "
-        "| folds for a checkpoint | fetch, middle | fetch, longest | 50 such applications, a month |",
+        "| compactions for a checkpoint | fetch, middle | fetch, longest | 50 such applications, a month |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for case, course in courses:
         middle, longest = sorted(course.fetches)[len(course.fetches) // 2], max(course.fetches)
         lines.append(
-            f"| {case.name} | {course.written:.1f} | {course.runs} | {course.fold_share:.2f} | {middle:.2f} × | "
+            f"| {case.name} | {course.written:.1f} | {course.runs} | {course.compaction_share:.2f} | {middle:.2f} × | "
             f"{longest:.2f} × | ${course.dollars * 50 * 30 * DAY:.2f} |"
         )
     return "\n".join(lines) + "\n"
@@ -235,7 +235,7 @@ def table(courses: Sequence[tuple[Case, Course]]) -> str:
 
 def main() -> int:
     """Simulate, and print."""
-    parser = argparse.ArgumentParser(prog="python -m bench.folds", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m bench.compactions", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--days", type=int, default=1, help="days of checkpoints every five minutes (default: 1)")
     parser.add_argument("--write", action="store_true", help=f"put the table into {README.name}")
     given = parser.parse_args()
