@@ -80,11 +80,11 @@ def store(root: Path, task: str, *, status: int = 0, offset: int = 41, name: str
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="argparse folds the usage elsewhere since 3.13")
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", ["", "repo", *COMMANDS])
 def test_help(transcript: Transcript, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     assert transcript.run(*command.split(), "--help") == 0
-    transcript.check(f"help-{command.replace(' ', '-')}")
+    transcript.check("-".join(["help", *command.split()]))
 
 
 def restore_report(**fields: Any) -> RestoreReport:
