@@ -130,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):  # escape characters that the locale's encoding does not have
         sys.stdout.reconfigure(errors="backslashreplace")
-    command, parsed = _parse(words)
+    command, parsed = parse(words)
     with _stoppable() as stopped, Output(json=parsed.json) as output:
         try:
             return command.run(parsed, output)
@@ -273,8 +273,8 @@ def _misused(words: Sequence[str], misused: _Misused, *, with_help: bool) -> NoR
     parser.exit(2, f"{parser.prog}: error: {misused.message}\n")
 
 
-def _parse(words: list[str]) -> tuple[Command, argparse.Namespace]:
-    """The command's module, and the parsed arguments."""
+def parse(words: list[str]) -> tuple[Command, argparse.Namespace]:
+    """The command's module, and the parsed arguments. A wrong command line raises ``SystemExit`` with code 2."""
     named = [word for word in words if not word.startswith("-")]
     chosen = " ".join(named[:2] if named[:1] == ["repo"] else named[:1])
     parser = _with_commands(_Parser(prog="statecore"), _PURPOSE, GROUPS, _EPILOG)
