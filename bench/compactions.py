@@ -161,7 +161,7 @@ class Course:
 def simulated(
     case: Case, checkpoints: int = DAY, seed: int = 1, settings: CompactionSettings = DEFAULT_SETTINGS
 ) -> Course:
-    """So many checkpoints of an application, each followed by a fold where one is due."""
+    """So many checkpoints of an application, each followed by a compaction where one is due."""
     random = Random(seed)
     course = Course()
     segments: list[list[list[float]]] = [[list(case.below) for _ in range(case.databases)]]

@@ -61,7 +61,7 @@ class CompactionSettings:
 
 
 DEFAULT_SETTINGS = CompactionSettings()
-"""Settings that meet the goals stated in the tests of ``bench/folds.py``."""
+"""Settings that meet the goals stated in the tests of ``bench/compactions.py``."""
 
 
 def is_due(sizes: Sequence[int], *, base: int = 0, settings: CompactionSettings = DEFAULT_SETTINGS) -> bool:

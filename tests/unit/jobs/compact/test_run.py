@@ -325,7 +325,7 @@ def stages(url: str, root: Path, name: str) -> Farm:
 
 
 @pytest.mark.parametrize("point", three_of([*COMPACTION_POINTS, *PUBLISH_POINTS]))
-def test_after_a_kill_the_next_fold_comes_to_the_same(tmp_path: Path, point: str) -> None:
+def test_after_a_kill_the_next_compaction_comes_to_the_same(tmp_path: Path, point: str) -> None:
     undisturbed = stages("", tmp_path, "undisturbed")
     undisturbed.fold()
     farm = stages("", tmp_path, "killed")
