@@ -73,7 +73,7 @@ def show(report: RepairReport) -> None:
     before = " before the repair" if done else ""
     print_line(console, f"{number_of(len(report.found), 'finding')}{before}{among}", indent=0)
     steps: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for task in report.mended:
+    for task in report.repaired:
         for step in task.steps:
             steps.setdefault((step, task.codes), []).append(task.task)
     for (step, codes), tasks in steps.items():
@@ -88,7 +88,7 @@ def show(report: RepairReport) -> None:
         print_line(console, f"{'rebuilt' if done else 'would rebuild'} {what}{rows} [{', '.join(one.codes)}]")
         for doubt in one.doubts if not done else ():
             print_line(console, doubt, indent=4)
-    for finding in report.left:
+    for finding in report.remaining:
         where = "/".join(str(finding[name]) for name in ("task", "store") if finding.get(name))
         words = f"{where}: " if where else ""
         print_line(console, f"{'left' if done else 'not repaired'}: {words}{finding['what']} [{finding['code']}]")
@@ -103,6 +103,6 @@ def show(report: RepairReport) -> None:
         Outcome.PLANNED: f"plan {report.plan_id}; nothing was changed. Apply it with --apply{approval}",
         Outcome.REPAIRED: f"repaired in {report.seconds:.1f} s{kept}",
         Outcome.UNCHANGED: "nothing to repair",
-        Outcome.NOT_MENDED: "not repaired: there is no repair for the findings that are left; see what to do above",
+        Outcome.NOT_REPAIRED: "not repaired: there is no repair for the findings that are left; see what to do above",
     }
     print_line(console, result[report.outcome], indent=0)

@@ -38,7 +38,7 @@ from statecore.standby.promote.directory_check import (
     state_dir_in_doubt,
 )
 from statecore.standby.promote.plan import CopiedStore, PromotionPlan, PromotionPlanner
-from statecore.standby.promote.report import HAND_OVER_SUFFIX, Outcome, PromoteReport, Verdict
+from statecore.standby.promote.report import PROMOTE_SUFFIX, Outcome, PromoteReport, Verdict
 from statecore.standby.promote.request import PromoteRequest
 from statecore.statedir.apply import PlacementPlan, apply_placement, plan_placement
 from statecore.statedir.database_state import create_database
@@ -71,8 +71,8 @@ def run_promote(
 class _Promotion(DirectoryChange[PromotionPlan, str, PromoteReport]):
     """One attempt of a promotion; a change is where the replaced tasks are kept."""
 
-    report_suffix = HAND_OVER_SUFFIX
-    name = "promote"
+    report_suffix = PROMOTE_SUFFIX
+    name = "promotion"
 
     def __init__(
         self,

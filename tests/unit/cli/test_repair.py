@@ -88,7 +88,7 @@ def test_where_all_lies_that_a_repair_has_replaced_is_said(
     rebuilt = (RebuiltStores(("table",), ("0_1",), ("file-missing",), 7, kept="/state/app/.statecore/replaced/two"),)
     kept = "/state/app/.statecore/replaced/one"
     report = RepairReport(**vars(attempt), finished="now", outcome=Outcome.REPAIRED, plan_id="p", exit_code=0)
-    show(replace(report, mended=mended, rebuilt=rebuilt, kept=kept))
+    show(replace(report, repaired=mended, rebuilt=rebuilt, kept=kept))
     said = " ".join(capsys.readouterr().out.split())
     assert said.endswith(f": {kept}, {rebuilt[0].kept}")
     assert REPAIR_REPORT.decode(REPAIR_REPORT.encode(replace(report, rebuilt=rebuilt))).rebuilt == rebuilt
