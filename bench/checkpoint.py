@@ -14,11 +14,11 @@ the server's own log.
 - ``rebuild``: a change of 1 % is checkpointed, by fresh processes and by a service that stays up, beside a restore of
   the whole changelog into the same repository.
 - ``costs``: tails of several lengths on one state, and one tail on states of several sizes.
-- ``day``: 288 checkpoints and their folds, five minutes apart by a clock that is moved (``bench.checkpoint_day``); then
+- ``day``: 288 checkpoints and their compactions, five minutes apart by a moved clock (``bench.checkpoint_day``); then
   fetches of what they left, beside fetches of a snapshot that was restored anew, and Kafka Streams on both.
 - ``price``: the requests of checkpoints of 100 small store partitions.
 
-``bench.folds`` simulates many more kinds of days, of sizes alone.
+``bench.compactions`` simulates many more kinds of days, of sizes alone.
 """
 
 from __future__ import annotations
@@ -188,19 +188,19 @@ def against_tail_and_state(ground: Ground, records: int, rounds: int, whole: Wor
 
 
 def over_a_day(ground: Ground, records: int, checkpoints: int, rounds: int) -> tuple[str, float]:
-    """A day, and fetches of what it leaves; the tables, and folds for each checkpoint."""
+    """A day, and fetches of what it leaves; the tables, and compactions for each checkpoint."""
     change = max(500, records // 1000 // 500 * 500)
     began = time.monotonic()
     app, url, steps = day(ground, records, change, checkpoints)
     say(f"{len(steps)} checkpoints of a day in {time.monotonic() - began:.0f} s")
     fetched = fetches(ground, app, url, rounds)
-    folds = sum(one.folded is not None for one in steps)
+    compactions = sum(one.compacted is not None for one in steps)
     text = (
         f"**{checkpoints} checkpoints, five minutes apart**: four store partitions of {megabytes(steps[0].state)} "
         f"together, {change:,} records of any keys each time\n\n{day_table(steps)}\n**A fetch after that day** beside "
         f"one of a snapshot restored anew (goal: within 1.3 times)\n\n{fetch_table(fetched)}"
     )
-    return text, folds / len(steps)
+    return text, compactions / len(steps)
 
 
 def _filled(ground: Ground, name: str, records: int) -> Application:

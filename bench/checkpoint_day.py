@@ -1,4 +1,4 @@
-"""Days of checkpoints every five minutes in minutes: real brokers, S3 server, checkpoints and folds, and a moved clock.
+"""Days of checkpoints every five minutes in minutes: real brokers, S3 server, jobs, and a moved clock.
 
 The clock that is moved is the one that snapshots are named by and that ages are told from; nobody else's. What it says
 decides two things that cost requests: whether a publication is the first of its hour, and so looks at what it takes
@@ -32,7 +32,7 @@ from statecore.formats.rocksdb_log import read_manifest
 from statecore.jobs.checkpoint import plan as checkpoint_plan
 from statecore.jobs.checkpoint import run as checkpoint
 from statecore.jobs.checkpoint.request import CheckpointRequest
-from statecore.jobs.compact import after_checkpoint as fold_after
+from statecore.jobs.compact import after_checkpoint
 from statecore.jobs.compact.run import ORIGIN, run_compact
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.restore.report import RestoreReport
@@ -66,13 +66,13 @@ class MovedTime:
 
 @contextmanager
 def moved_clock() -> Iterator[MovedTime]:
-    """The clock of checkpoints and their folds in this process, to be moved."""
+    """The clock of checkpoints and their compactions in this process, to be moved."""
     moved = MovedTime()
-    fold = partial(run_compact, clock=moved.time)
+    compaction = partial(run_compact, clock=moved.time)
     with (
         mock.patch.object(checkpoint, "time", moved),
         mock.patch.object(checkpoint_plan, "time", moved),
-        mock.patch.object(fold_after, "run_compact", fold),
+        mock.patch.object(after_checkpoint, "run_compact", compaction),
     ):
         yield moved
 
@@ -111,7 +111,7 @@ def steps(
                 got=moved.came,
                 seconds=seconds,
                 changed=sum(store.file_bytes for store in report.stores if store.records),
-                folded=newest.new_bytes if newest.origin == ORIGIN else None,
+                compacted=newest.new_bytes if newest.origin == ORIGIN else None,
                 is_idle=report.published is None,
                 is_first_of_hour=report.published is not None and before != hour,
                 runs=max(len(one.runs) for one in _databases(shelf, newest)),

@@ -50,7 +50,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Step:
-    """One checkpoint of many, and the fold after it, if one was due.
+    """One checkpoint of many, and the compaction after it, if one was due.
 
     Attributes:
         asked: requests to the object store, by kind.
@@ -58,7 +58,7 @@ class Step:
         got: bytes that came from there.
         seconds: it took.
         changed: bytes of the runs that it made.
-        folded: bytes of the runs that the fold made; ``None`` without one.
+        compacted: bytes of the runs that the compaction made; ``None`` without one.
         is_idle: whether nothing was new.
         is_first_of_hour: whether it published, and nothing had been in the hour of the clock.
         runs: of the database that has the most, afterwards.
@@ -70,7 +70,7 @@ class Step:
     got: int
     seconds: float
     changed: int
-    folded: int | None
+    compacted: int | None
     is_idle: bool
     is_first_of_hour: bool
     runs: int
@@ -154,23 +154,23 @@ def cost_table(first: str, rows: Mapping[str, Work]) -> str:
 
 def day_table(steps: Sequence[Step]) -> str:
     """What a day of checkpoints came to."""
-    changed, folded = sum(one.changed for one in steps), sum(one.folded or 0 for one in steps)
-    put, folds = sum(one.put for one in steps), sum(one.folded is not None for one in steps)
+    changed, compacted = sum(one.changed for one in steps), sum(one.compacted or 0 for one in steps)
+    put, compactions = sum(one.put for one in steps), sum(one.compacted is not None for one in steps)
     runs = sorted(one.runs for one in steps)
     rows = {
         "checkpoints": f"{len(steps)}",
-        "folds": f"{folds}, one for {len(steps) / folds:.1f} checkpoints" if folds else "none",
+        "compactions": f"{compactions}, one for {len(steps) / compactions:.1f} checkpoints" if compactions else "none",
         "bytes of change (runs of checkpoints)": megabytes(changed),
-        "runs of folds": f"{megabytes(folded)}, {folded / changed:.2f} for a byte of change",
-        "plans, parts, manifests, heads, and all that requests say": f"{megabytes(put - changed - folded)}, "
-        f"{(put - changed - folded) / changed:.2f} for a byte of change",
+        "runs of compactions": f"{megabytes(compacted)}, {compacted / changed:.2f} for a byte of change",
+        "plans, parts, manifests, heads, and all that requests say": f"{megabytes(put - changed - compacted)}, "
+        f"{(put - changed - compacted) / changed:.2f} for a byte of change",
         "put, in all": f"{megabytes(put)}, {put / changed:.2f} for a byte of change (goal: at most 6)",
         "got, in all": megabytes(sum(one.got for one in steps)),
         "runs of a database": f"{runs[len(runs) // 2]} in the middle, {runs[-1]} at most",
         "files of the newest snapshot": f"{megabytes(steps[0].state)} after the first, {megabytes(steps[-1].state)} "
         "after the last",
-        "a checkpoint, with its fold if there is one": f"{seconds(statistics.median(one.seconds for one in steps))} in "
-        f"the middle, {seconds(max(one.seconds for one in steps))} at most",
+        "a checkpoint, with its compaction if any": f"{seconds(statistics.median(one.seconds for one in steps))}"
+        f" in the middle, {seconds(max(one.seconds for one in steps))} at most",
         "requests": requests(total(steps)),
     }
     lines = [f"| {name} | {cell} |" for name, cell in rows.items()]
@@ -182,15 +182,15 @@ def price_table(small: Sequence[Step], share: float | None, partitions: int) -> 
 
     Args:
         small: some of them, of every kind.
-        share: folds for each checkpoint over a day; ``None``: as among these.
+        share: compactions for each checkpoint over a day; ``None``: as among these.
         partitions: store partitions of the application.
     """
     busy = [one for one in small if not one.is_idle]
     kinds = {
         "nothing is new": [one for one in small if one.is_idle],
-        "something is new in each": [one for one in busy if one.folded is None and not one.is_first_of_hour],
-        "the same, the first of its hour": [one for one in busy if one.folded is None and one.is_first_of_hour],
-        "the same, with a fold": [one for one in busy if one.folded is not None],
+        "something is new in each": [one for one in busy if one.compacted is None and not one.is_first_of_hour],
+        "the same, the first of its hour": [one for one in busy if one.compacted is None and one.is_first_of_hour],
+        "the same, with a compaction": [one for one in busy if one.compacted is not None],
     }
     lines = [f"| a checkpoint of {partitions} store partitions | requests | price of a thousand |", "|---|---:|---:|"]
     priced: dict[str, float] = {}
@@ -200,12 +200,12 @@ def price_table(small: Sequence[Step], share: float | None, partitions: int) -> 
             priced[name] = price(one.asked)
             lines.append(f"| {name} | {requests(one.asked)} | ${1000 * priced[name]:.3f} |")
     if len(priced) == len(kinds):
-        idle, plain, first, folding = priced.values()
+        idle, plain, first, compaction = priced.values()
         if share is None:
-            share = len(kinds["the same, with a fold"]) / len(busy)
-        day = CHECKPOINTS * plain + HOURS * (first - plain) + CHECKPOINTS * share * (folding - plain)
+            share = len(kinds["the same, with a compaction"]) / len(busy)
+        day = CHECKPOINTS * plain + HOURS * (first - plain) + CHECKPOINTS * share * (compaction - plain)
         lines.append(
-            f"| **{APPLICATIONS} applications, a month, always something new in each, a fold for "
+            f"| **{APPLICATIONS} applications, a month, always something new in each, a compaction for "
             f"{times(1, share)} checkpoints** (goal: under $20) | | **${APPLICATIONS * DAYS * day:.2f}** |"
         )
         quiet = APPLICATIONS * DAYS * CHECKPOINTS * idle

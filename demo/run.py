@@ -98,7 +98,7 @@ def demonstrate() -> int:
         create_topics(broker.bootstrap_servers)
         produced = flights.produce_flights(broker.bootstrap_servers, before=flights.DECEMBER)
     before = first_life(broker, produced)
-    with step("starting an S3 server, and making a repository in it: statecore init"):
+    with step("starting an S3 server, and making a repository in it: statecore repo init"):
         repository = make_repository()
     lose_the_machine()
     server = AirflowServer(DEMO / "airflow", environment=airflow_environment(repository))
@@ -121,7 +121,7 @@ def demonstrate() -> int:
         f"user {server.user}, password {server.password}\n"
         f"The snapshots are still there, too:\n"
         f"  export AWS_ACCESS_KEY_ID={shlex.quote(ACCESS)} AWS_SECRET_ACCESS_KEY={shlex.quote(SECRET)}\n"
-        f"  {shlex.quote(str(PROGRAM))} snapshots --repository {shlex.quote(repository)}\n"
+        f"  {shlex.quote(str(PROGRAM))} repo snapshots --repository {shlex.quote(repository)}\n"
         f"stop everything with: make stop"
     )
     return 1 if failed or not lines else 0
@@ -155,7 +155,7 @@ def make_repository() -> str:
     server = S3Server(DEMO / "s3", stays=True).start()
     os.environ.update(AWS_ACCESS_KEY_ID=ACCESS, AWS_SECRET_ACCESS_KEY=SECRET)
     url = server.bucket("states").below("demo").url
-    statecore(["init", "--repository", url])
+    statecore(["repo", "init", "--repository", url])
     return url
 
 

@@ -42,11 +42,11 @@ def _command(kind: FindingKind) -> str:
     """How the repair is begun; empty where there is none. A rebuild needs a spec."""
     if not kind.repairs:
         return ""
-    words = ["statecore doctor --repair --state-dir DIR"]
+    words = ["statecore repair --state-dir DIR"]
     words.append("--spec stores.yaml" if kind.needs or Repair.REBUILD in kind.repairs else "--application-id ID")
     words += ["--scan"] if kind.needs == "scan" else []
     words += ["--cleanup-max-age TIME"] if Repair.TOUCH in kind.repairs else []
-    return f"`{' '.join(words)}` shows what would mend it, and changes nothing; with `--apply` it is done.\n\n"
+    return f"`{' '.join(words)}` shows how it would be repaired, and changes nothing; `--apply` does it.\n\n"
 
 
 def index() -> str:

@@ -268,7 +268,6 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "path-invalid": (Invalid, "The value is not a path, is not UTF-8, or is relative to a deleted directory."),
     "path-relative": (Invalid, "A path is relative, where only an absolute one is the same on every worker."),
     "permission-denied": (Invalid, "The operating system does not let this user read or write there."),
-    "pin-arguments-invalid": (Invalid, "Arguments for pinning a snapshot are missing, or belong to another action."),
     "placement-refused": (Invalid, "Stores cannot be placed in the state directory; `problems` has the reasons."),
     "plan-changed": (Invalid, "The directory has changed since its plan was approved, so its plan is another one now."),
     "platform-unsupported": (Invalid, "The operation is not supported on this platform."),

@@ -83,21 +83,21 @@ FETCH_POINTS: tuple[str, ...] = (
 )
 """A fetch, around the placement; ``during-download`` whenever some bytes have come."""
 
-SNAPSHOT_POINTS: tuple[str, ...] = (
-    "snapshot.after-lock",
-    "snapshot.after-links",
-    "snapshot.after-hashes",
-    "snapshot.after-files",
+BACKUP_POINTS: tuple[str, ...] = (
+    "backup.after-lock",
+    "backup.after-links",
+    "backup.after-hashes",
+    "backup.after-files",
 )
 """A job that publishes a state directory, before the publication."""
 
 COMPACTION_POINTS: tuple[str, ...] = (
-    "fold.after-plan",
-    "fold.after-download",
-    "fold.after-merge",
-    "fold.after-files",
+    "compact.after-plan",
+    "compact.after-download",
+    "compact.after-merge",
+    "compact.after-files",
 )
-"""A fold, before the publication; the middle ones once a batch of runs."""
+"""A compaction, before the publication; the middle ones once a batch of runs."""
 
 CHANGE_POINTS: tuple[str, ...] = ("change.after-lock", "change.after-plan")
 """A migration, repair or promotion, before it copies something."""
@@ -123,11 +123,11 @@ REPAIR_POINTS: tuple[str, ...] = (
 """A repair; those of a placement lie before ``after-mending``, those of a restore before ``after-rebuild``."""
 
 PROMOTION_POINTS: tuple[str, ...] = (
-    "hand-over.during-copy",
-    "hand-over.after-copy",
-    "hand-over.after-placement",
+    "promote.during-copy",
+    "promote.after-copy",
+    "promote.after-placement",
 )
-"""Points of a hand-over, in the order in which they are reached; those of the placement come before the last."""
+"""Points of a promotion, in the order in which they are reached; those of the placement come before the last."""
 
 GLOBAL_POINTS: tuple[str, ...] = (
     "global.before-aside",
@@ -190,7 +190,7 @@ FAULT_POINTS: tuple[str, ...] = (
     *RECONCILE_POINTS,
     *COMPACTION_POINTS,
     *FETCH_POINTS,
-    *SNAPSHOT_POINTS,
+    *BACKUP_POINTS,
     *CHANGE_POINTS,
     *MIGRATE_POINTS,
     *REPAIR_POINTS,

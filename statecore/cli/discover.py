@@ -20,55 +20,63 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument(
+    parser.add_argument("--output", type=Path, metavar="FILE", help="output file (default: stdout)")
+    parser.add_argument("--force", action="store_true", help="overwrite the output file")
+    application = parser.add_argument_group("application")
+    application.add_argument(
         "--config",
         type=Path,
         metavar="FILE",
         help="the application's .properties file: cluster, application id, processing guarantee, client settings",
     )
-    parser.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="the cluster (default: as in --config)")
-    parser.add_argument(
-        "--application-id", metavar="ID", help="the application's application.id (default: as in --config)"
+    application.add_argument(
+        "--application-id", metavar="ID", help="Kafka Streams' application.id (default: as in --config)"
     )
-    parser.add_argument(
+    application.add_argument(
         "--topology",
         type=Path,
         metavar="FILE",
         help="the output of Topology.describe() (default: the topology of the streams group on the brokers)",
     )
-    parser.add_argument(
+    application.add_argument(
         "--state-dir", type=Path, metavar="DIR", help="the application's state.dir, to detect kinds and tasks"
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="where to write the spec; stdout without it")
-    parser.add_argument("--force", action="store_true", help="overwrite the output file")
-    parser.add_argument(
+    application.add_argument(
         "--processing-guarantee",
         choices=("at_least_once", "exactly_once_v2"),
         help="the application's processing.guarantee (default: as in --config, else guessed from the changelogs)",
     )
-    parser.add_argument(
+    brokers = parser.add_argument_group("brokers")
+    brokers.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="the cluster (default: as in --config)")
+    brokers.add_argument(
         "--kafka",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a client setting by kafka-python's name, such as security_protocol=SSL; secrets as '${NAME}'",
+        help="a client setting by kafka-python's name, such as security_protocol=SSL; secrets as '${NAME}'; repeat the "
+        "option for each",
     )
-    parser.add_argument(
+    brokers.add_argument(
+        "--timeout",
+        type=float,
+        default=30.0,
+        metavar="SECONDS",
+        help="how long a broker may make no progress before it counts as unreachable (default: 30)",
+    )
+    stores = parser.add_argument_group("what cannot be detected")
+    stores.add_argument(
         "--kind",
         action="append",
         default=[],
         metavar="STORE=KIND",
-        help="the kind of a store, if it cannot be detected; may be repeated. On a terminal there is a prompt for it",
+        help="the kind of a store; repeat the option for each. On a terminal there is a prompt for it",
     )
-    parser.add_argument(
+    stores.add_argument(
         "--changelog",
         action="append",
         default=[],
         metavar="STORE=TOPIC",
-        help="the topic from which a store is restored, or none if it is not logged; may be repeated",
-    )
-    parser.add_argument(
-        "--timeout", type=float, default=30.0, metavar="SECONDS", help="timeout of requests to brokers (default: 30)"
+        help="the topic from which a store is restored, or none if it is not logged; repeat the option for each",
     )
 
 

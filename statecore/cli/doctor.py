@@ -1,7 +1,7 @@
 """``statecore doctor``: findings in a state directory, their consequences, and what to do.
 
 Exit code 0 without findings besides notes, 20 for warnings, 21 for errors, 22 for data loss; 10 without findings if the
-brokers could not be asked. For ``--repair`` see :mod:`statecore.cli.doctor_repair`.
+brokers could not be asked. ``statecore repair`` repairs findings.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from statecore.cli.doctor_repair import add_repair_arguments, refuse_without_repair, run_repair
 from statecore.cli.output import Output, print_line
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.diagnose.request import DiagnoseRequest
@@ -36,14 +35,10 @@ _NOT_CHECKED = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_request_options(parser, DiagnoseRequest)
-    add_repair_arguments(parser)
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Inspect, and show the findings."""
-    if arguments.repair:
-        return run_repair(arguments, output)
-    refuse_without_repair(arguments)
     from statecore.jobs.diagnose.run import run_diagnose
 
     request = request_of(DiagnoseRequest, arguments)
@@ -108,7 +103,7 @@ def _how_to_repair(diagnosis: Diagnosis) -> str:
         return ""
     spec = "" if diagnosis.looked_at.declared else " and --spec, without which no store can be rebuilt"
     when = " Close the application first." if diagnosis.holder is not None else ""
-    command = f"statecore doctor --repair --application-id {diagnosis.application_id}"
+    command = f"statecore repair --application-id {diagnosis.application_id}"
     return f"{command}, with the same other arguments{spec}, shows a repair plan and changes nothing.{when}"
 
 

@@ -31,28 +31,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     kinds = [kind.value for kind in StoreKind if kind.can_be_built]
     parser.add_argument("--state-dir", required=True, type=Path, metavar="DIR", help="the application's state.dir")
-    parser.add_argument("--application-id", metavar="ID", help="the application (default: that of --spec)")
-    parser.add_argument("--store", required=True, metavar="NAME", help="the store")
-    parser.add_argument("--task", action="append", default=[], metavar="T", help="only this task: 0_1, global")
-    parser.add_argument("--spec", type=Path, metavar="FILE", help="the stores.yaml that declares the store's kind")
     parser.add_argument(
-        "--kind", choices=kinds, metavar="KIND", help="the store's kind, if it cannot be detected from its directory"
+        "--application-id", metavar="ID", help="Kafka Streams' application.id (default: that of the spec)"
     )
     parser.add_argument(
+        "--spec", type=Path, metavar="FILE", help="the application's stores.yaml, with the store's kind"
+    )
+    what = parser.add_argument_group("what to print")
+    what.add_argument("--store", required=True, metavar="NAME", help="the store")
+    what.add_argument(
+        "--task",
+        action="append",
+        default=[],
+        metavar="TASK",
+        help="only these tasks, such as 0_1, or global; repeat the option for each (default: every task)",
+    )
+    what.add_argument(
+        "--kind", choices=kinds, metavar="KIND", help="the store's kind, if it cannot be detected from its directory"
+    )
+    what.add_argument("--prefix", type=_bytes, default=b"", metavar="HEX", help="only keys that begin with these bytes")
+    what.add_argument("--limit", type=_count, metavar="N", help=f"at most N rows (default: {_TABLE_ROWS} in a table)")
+    how = parser.add_argument_group("how")
+    serdes = "hex, string, long, integer, short, double, float, boolean, uuid, bytes, or module:function"
+    how.add_argument("--key", metavar="SERDE", help=f"deserializer of keys: {serdes} (default: hex; parquet: bytes)")
+    how.add_argument("--value", metavar="SERDE", help="deserializer of values, as for --key")
+    how.add_argument(
         "--format",
         choices=("table", "jsonl", "parquet"),
         default="table",
         help="table for people, JSON lines or Parquet for programs (default: table)",
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="output file (default: stdout)")
-    parser.add_argument("--force", action="store_true", help="overwrite the output file")
-    parser.add_argument("--limit", type=_count, metavar="N", help=f"at most N rows (default: {_TABLE_ROWS} in a table)")
-    serdes = "hex, string, long, integer, short, double, float, boolean, uuid, bytes, or module:function"
-    parser.add_argument("--key", metavar="SERDE", help=f"deserializer of keys: {serdes} (default: hex; parquet: bytes)")
-    parser.add_argument("--value", metavar="SERDE", help="deserializer of values, as for --key")
-    parser.add_argument(
-        "--prefix", type=_bytes, default=b"", metavar="HEX", help="only keys that begin with these bytes"
-    )
+    how.add_argument("--output", type=Path, metavar="FILE", help="output file (default: stdout)")
+    how.add_argument("--force", action="store_true", help="overwrite the output file")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:

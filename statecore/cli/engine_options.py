@@ -34,12 +34,6 @@ def add_engine_options(parser: argparse.ArgumentParser, default: str = "spark", 
     parser.set_defaults(default_engine=default)
 
 
-def engine_options_given(arguments: argparse.Namespace) -> list[str]:
-    """The engine options on a command line, for commands that mostly run without an engine."""
-    names = ("engine", "processes", "master", "spark_conf")
-    return [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name) not in (None, [])]
-
-
 def engine_of(arguments: argparse.Namespace) -> Engine:
     """The chosen engine. A request with ``plan_only`` does not need the Spark packages."""
     conf = properties(arguments.spark_conf)

@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--repository",
         metavar="URL",
-        help="also show the snapshots of this repository, as for statecore init (default: none)",
+        help="also show the snapshots of this repository: s3://bucket/prefix, or file:///path (default: none)",
     )
 
 

@@ -29,10 +29,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state-dir", required=True, type=Path, metavar="DIR", help="the application's state.dir")
     parser.add_argument("--application-id", metavar="ID", help="only this application (default: all)")
     parser.add_argument(
-        "--task", action="append", default=[], metavar="T", help="only this task, such as 0_1 or global"
+        "--task",
+        action="append",
+        default=[],
+        metavar="TASK",
+        help="only these tasks, such as 0_1, or global; repeat the option for each (default: every task)",
     )
-    parser.add_argument("--store", action="append", default=[], metavar="NAME", help="only this store; may be repeated")
-    parser.add_argument("--spec", type=Path, metavar="FILE", help="a stores.yaml to compare the directory with")
+    parser.add_argument(
+        "--store",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only these stores; repeat the option for each (default: every store)",
+    )
+    parser.add_argument(
+        "--spec", type=Path, metavar="FILE", help="the application's stores.yaml, which the directory is compared with"
+    )
     parser.add_argument("--segments", action="store_true", help="show every segment")
     parser.add_argument(
         "--estimate", action="store_true", help="use RocksDB's estimate of the rows; counting reads every row"

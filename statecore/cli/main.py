@@ -20,9 +20,9 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from statecore import __version__
 from statecore.cli.output import Output
@@ -30,57 +30,83 @@ from statecore.errors import Capacity, Retryable, StatecoreError
 from statecore.extras import explained
 from statecore.system_errors import Cause, cause_of
 
-COMMANDS: dict[str, str] = {
-    "advance": "bring the stores of a stopped application to the end of their changelogs",
-    "checkpoint": "append new changelog records to the newest snapshot of an application, once or as a service",
-    "diff": "compare a state directory with another one, a snapshot, or its changelogs, row by row",
-    "discover": "write the spec of an application from its topics, topology and state directory",
-    "doctor": "find problems in a state directory, with their consequences and what to do",
-    "dump": "print the rows of a store, decoded",
-    "fetch": "download stores from a repository into a state directory, so that the application starts from a snapshot",
-    "fold": "compact the newest snapshot of an application: merge the runs of databases that have many",
-    "hand-over": "promote standby tasks into the state directory of a stopped application",
-    "info": "list restores with their state, age and user, the holder of the lock, and the snapshots of a repository",
-    "init": "create a repository for snapshots in an object store, after a test of the object store",
-    "inspect": "show the stores of a state directory: kinds, offsets, rows, sizes, and problems",
-    "migrate": "upgrade or downgrade a state directory for another release of Kafka Streams: 3.9, 4.2, 4.3 or 4.4",
-    "recover-global": "rebuild global stores with which an application would end in ERROR, and keep the others",
-    "repair": "rebuild a lost or damaged head of an application in a repository",
-    "restore": "rebuild an application's stores from its changelogs, so that it opens them with nothing to restore",
-    "snapshot": "publish the stores of a state directory to a repository, also while the application runs",
-    "snapshots": "list the snapshots of a repository with their age and damage, and pin them",
-    "standby": "run standby tasks of an application in a state directory of their own, once or as a service",
+GROUPS: dict[str, dict[str, str]] = {
+    "Start here": {
+        "discover": "write an application's spec from its topics and topology",
+        "restore": "rebuild an application's stores from its changelogs",
+        "checkpoint": "keep the newest snapshot up to date, once or as a service",
+        "fetch": "download stores from a snapshot into a state directory",
+        "doctor": "find problems in a state directory, and say what to do",
+    },
+    "Rebuild state": {
+        "advance": "bring a stopped application's stores to the log ends",
+        "migrate": "upgrade or downgrade state for another Kafka Streams release",
+        "recover-global": "rebuild global stores that would end an application in ERROR",
+    },
+    "Snapshots": {
+        "backup": "publish a state directory, closed or in use, as a snapshot",
+        "repo": "create a repository; show, pin and compact its snapshots",
+    },
+    "Standby": {
+        "standby": "run standby tasks in a directory of their own",
+        "promote": "put standby tasks into a stopped application's directory",
+    },
+    "Inspect and repair": {
+        "info": "list restores, the holder of the lock, and snapshots",
+        "inspect": "show stores: kinds, offsets, rows, sizes, problems",
+        "dump": "print the rows of a store, decoded",
+        "diff": "compare stores, row by row, with a copy, snapshot or changelog",
+        "repair": "repair or rebuild what doctor finds",
+    },
 }
-"""Command → its description. The module is ``statecore.cli.<command>``, with ``_`` for ``-``."""
+"""Heading → command → its description."""
+
+REPO: dict[str, str] = {
+    "init": "create a repository, after a test of the object store",
+    "snapshots": "list applications, or the snapshots of one: age, size, damage",
+    "show": "show one snapshot: its stores, offsets, sizes and damage",
+    "pin": "keep a snapshot, however old it becomes",
+    "unpin": "remove the pin of a snapshot",
+    "compact": "merge the runs of databases that have many",
+    "repair-head": "rebuild a lost or damaged head: the list of current snapshots",
+}
+"""Command of ``statecore repo`` → its description."""
+
+COMMANDS: dict[str, str] = {
+    **{name: purpose for group in GROUPS.values() for name, purpose in group.items() if name != "repo"},
+    **{f"repo {name}": purpose for name, purpose in REPO.items()},
+}
+"""Every command. Its module is ``statecore.cli.<command>``, with ``.`` for a space and ``_`` for ``-``."""
+
+_UNLISTED: dict[str, Any] = {"metavar": "COMMAND", "required": True, "help": argparse.SUPPRESS}
+"""Arguments of ``add_subparsers``: argparse lists commands in one group, so that help is made here."""
+
+_PURPOSE = "Rebuilds, publishes and checks the state of Kafka Streams applications."
+_REPO_PURPOSE = "Administers a repository of snapshots, in S3 or in a shared directory."
 
 _EPILOG = """\
+See 'statecore COMMAND --help' for the options of a command. Each takes --json.
+
 A first restore:
-  statecore discover --bootstrap-servers localhost:9092 --application-id orders \\
-      --topology describe.txt --output stores.yaml
+  statecore discover --bootstrap-servers localhost:9092 \\
+      --application-id orders --topology describe.txt --output stores.yaml
   statecore restore --spec stores.yaml --state-dir /var/lib/kafka-streams --plan
   statecore restore --spec stores.yaml --state-dir /var/lib/kafka-streams
 
 A start from a snapshot:
+  statecore repo init --repository s3://states/production
+  statecore checkpoint --spec stores.yaml --repository s3://states/production
   statecore fetch --repository s3://states/production --application-id orders \\
-      --state-dir /var/lib/kafka-streams --instance 0/3
+      --state-dir /var/lib/kafka-streams
 
-Up-to-date snapshots of a running application:
-  statecore checkpoint --spec stores.yaml --repository s3://states/production --follow
+migrate, promote, recover-global, repair and repo repair-head show a plan, and
+change nothing without --apply. restore, advance, fetch, checkpoint, backup and
+repo compact act at once; with --plan they show what they would do.
 
-Inspect state directories:
-  statecore doctor --state-dir /var/lib/kafka-streams
-  statecore info --state-dir /var/lib/kafka-streams
-  statecore inspect --state-dir /var/lib/kafka-streams
-  statecore dump --state-dir /var/lib/kafka-streams --application-id orders --store clicks --key string
-  statecore diff --state-dir /var/lib/kafka-streams --spec stores.yaml --with-changelog
-
-Inspect a repository:
-  statecore snapshots --repository s3://states/production
-  statecore snapshots --repository s3://states/production --application-id orders --snapshot newest
-
-Exit codes: 0 done, 2 wrong command line, 10 try again later, 11 in use by another, 12 corrupted, 13 invalid request,
-14 not found, 15 not enough room, 1 a defect, 130 interrupted, 143 terminated; doctor: 20 warnings, 21 errors, 22 loss
-of data. See also 'statecore COMMAND --help'.
+Exit codes: 0 done, 2 wrong command line, 10 try again later, 11 in use by
+another, 12 corrupted, 13 invalid request, 14 not found, 15 not enough room,
+1 a defect, 130 interrupted, 143 terminated; doctor and repair: 20 warnings,
+21 errors, 22 loss of data; diff: 30 to 32.
 """
 
 
@@ -104,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):  # escape characters that the locale's encoding does not have
         sys.stdout.reconfigure(errors="backslashreplace")
-    command, parsed = _parse(words)
+    command, parsed = parse(words)
     with _stoppable() as stopped, Output(json=parsed.json) as output:
         try:
             return command.run(parsed, output)
@@ -229,45 +255,62 @@ class _Parser(argparse.ArgumentParser):
         raise _Misused(self, message)
 
 
-def _misused(words: Sequence[str], parser: argparse.ArgumentParser, message: str) -> NoReturn:
+def _misused(words: Sequence[str], misused: _Misused, *, with_help: bool) -> NoReturn:
     """Report a wrong command line, as JSON too if requested, and exit with 2 as argparse does."""
+    parser = misused.parser
     if any(len(word) > 2 and "--json".startswith(word) for word in words):  # argparse accepts abbreviated options
         document = {
             "error": "Misused",
             "code": "arguments-invalid",
             "exit_code": 2,
-            "what": message,
+            "what": misused.message,
             "action": f"See {parser.prog} --help.",
             "context": {"command": parser.prog},
         }
         print(json.dumps(document), flush=True)
-    parser.print_usage(sys.stderr)
-    parser.exit(2, f"{parser.prog}: error: {message}\n")
+    show = parser.print_help if with_help else parser.print_usage
+    show(sys.stderr)
+    parser.exit(2, f"{parser.prog}: error: {misused.message}\n")
 
 
-def _parse(words: list[str]) -> tuple[Command, argparse.Namespace]:
-    """The command's module, and the parsed arguments."""
-    parser = _Parser(
-        prog="statecore",
-        description="Rebuilds the state of Kafka Streams applications from their changelogs.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def parse(words: list[str]) -> tuple[Command, argparse.Namespace]:
+    """The command's module, and the parsed arguments. A wrong command line raises ``SystemExit`` with code 2."""
+    named = [word for word in words if not word.startswith("-")]
+    chosen = " ".join(named[:2] if named[:1] == ["repo"] else named[:1])
+    parser = _with_commands(_Parser(prog="statecore"), _PURPOSE, GROUPS, _EPILOG)
     parser.add_argument("--version", action="version", version=f"statecore {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
-    chosen = next((word for word in words if not word.startswith("-")), None)
-    modules: dict[str, Command] = {}
+    subparsers = {"": parser.add_subparsers(prog="statecore", **_UNLISTED)}
+    repo = subparsers[""].add_parser("repo")
+    subparsers["repo"] = repo.add_subparsers(prog="statecore repo", **_UNLISTED)
+    _with_commands(repo, _REPO_PURPOSE, {"Commands": REPO}, "See 'statecore repo COMMAND --help'.")
+    command: Command | None = None
     for name, purpose in COMMANDS.items():
-        sub = commands.add_parser(name, help=purpose, description=purpose[0].upper() + purpose[1:] + ".")
+        group, _, last = name.rpartition(" ")
+        sub = subparsers[group].add_parser(last, description=f"{purpose[0].upper()}{purpose[1:]}.")
         sub.add_argument("--json", action="store_true", help="print one JSON document on stdout")
         if name == chosen:
-            modules[name] = importlib.import_module(f"statecore.cli.{name.replace('-', '_')}")
-            modules[name].add_arguments(sub)
+            command = importlib.import_module(f"statecore.cli.{name.replace(' ', '.').replace('-', '_')}")
+            command.add_arguments(sub)
     try:
-        parsed = parser.parse_args(words)
+        parsed = parser.parse_args(words, argparse.Namespace(command=chosen))
     except _Misused as misused:
-        _misused(words, misused.parser, misused.message)
-    return modules[parsed.command], parsed
+        _misused(words, misused, with_help=chosen in ("", "repo"))
+    assert command is not None  # argparse refuses the other names
+    return command, parsed
+
+
+def _with_commands(
+    parser: argparse.ArgumentParser, purpose: str, groups: Mapping[str, Mapping[str, str]], epilog: str
+) -> argparse.ArgumentParser:
+    """Give a parser a help that lists commands by group."""
+    listed = (
+        "\n".join([f"{heading}:", *(f"  {name:<15} {about}" for name, about in group.items())])
+        for heading, group in groups.items()
+    )
+    parser.usage = f"{parser.prog} COMMAND [OPTIONS]"
+    parser.description, parser.epilog = "\n\n".join([purpose, *listed]), epilog
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    return parser
 
 
 if __name__ == "__main__":

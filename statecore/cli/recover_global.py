@@ -9,9 +9,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from statecore.cli.doctor_repair import show as show_repair
 from statecore.cli.engine_options import add_engine_options, engine_of
 from statecore.cli.output import Output, print_line, result_console
+from statecore.cli.repair import show as show_repair
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.recover_global.request import RecoverGlobalRequest
 
@@ -61,4 +61,4 @@ def show(report: RepairReport) -> None:
         print_line(console, f"global store {one.store}{before}: {one.start}", indent=0)
         for why in one.why:
             print_line(console, why, indent=4)
-    show_repair(report, how="--apply")
+    show_repair(report)

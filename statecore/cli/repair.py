@@ -1,95 +1,108 @@
-"""``statecore repair head``: rebuild the head of an application from its manifests in the repository."""
+"""``statecore repair``: repair or rebuild what ``statecore doctor`` finds.
+
+Without ``--apply`` it prints the plan and changes nothing.
+The exit code is that of the most severe finding that is left; of a plan, that it does not repair.
+"""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from statecore.cli.output import Output
-from statecore.words import number_of
+from statecore.cli.engine_options import add_engine_options, engine_of
+from statecore.cli.output import Output, print_line, result_console
+from statecore.cli.request_options import add_request_options, request_of
+from statecore.jobs.repair.request import RepairRequest
+from statecore.words import number_of, shortened_list
 
 if TYPE_CHECKING:
-    from statecore.repository.head_repair import HeadRepairPlan
-
-DOCUMENT_VERSION = 1
-"""Version of the ``--json`` document."""
-
-_SHOWN = 20
+    from statecore.jobs.repair.report import RepairReport
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("what", choices=["head"], help="the head: the list of an application's current snapshots")
-    parser.add_argument("--repository", required=True, metavar="URL", help="the repository, as for statecore init")
-    parser.add_argument("--application-id", required=True, metavar="ID", help="the application")
-    parser.add_argument(
-        "--apply", action="store_true", help="apply the repair (default: print the plan, and change nothing)"
-    )
+    add_request_options(parser, RepairRequest)
+    add_engine_options(parser, "processes", "engine that rebuilds stores")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Plan the repair, and apply it if requested."""
-    from statecore.repository.application_repository import ApplicationRepository
-    from statecore.repository.head_repair import apply_repair, plan_repair
+    """Repair, or plan, and show the report."""
+    from statecore.errors import Invalid
+    from statecore.faults import fault_points_from_environment
+    from statecore.jobs.repair import run as repair
+    from statecore.spec.reader import load_spec
+    from statecore.telemetry import metered
 
-    application = ApplicationRepository.open(arguments.repository, arguments.application_id)
-    output.progress.phase("look", unit="snapshots")
-    plan = plan_repair(application, output.progress.advance)
-    output.progress.done()
-    if arguments.apply:
-        apply_repair(application, plan)
-    applied = bool(arguments.apply and plan.problem is not None)
-    output.document(
-        {
-            "version": DOCUMENT_VERSION,
-            "repository": application.url,
-            "application_id": application.application_id,
-            "wrong": plan.problem,
-            "applied": applied,
-            "head": asdict(plan.head),
-            "left_out": [one._asdict() for one in plan.excluded],
-        }
-    )
-    output.text("\n".join(_lines(application.application_id, plan, applied=applied)))
-    return 0
-
-
-def _lines(application_id: str, plan: HeadRepairPlan, *, applied: bool) -> list[str]:
-    head = plan.head
-    if plan.problem is None:
-        lines = [
-            f"the head of {application_id} is valid and is not changed: it names {_snapshots(len(head.snapshots))}, "
-            "all of them readable (manifests and task manifests; files were not checked)"
-        ]
-        return lines + _left_out("not named", plan)
-    lines = [
-        f"the head of {application_id}: {plan.problem}",
-        f"the new head{'' if applied else ' would name'} {'names ' if applied else ''}"
-        f"{_snapshots(len(head.snapshots))}, with epoch {head.epoch} and generation {head.generation}",
-    ]
-    lines += [
-        f"  {one.snapshot}, published {one.made} by {one.origin}: {number_of(one.tasks, 'task')}, "
-        f"{one.file_bytes:,} bytes"
-        for one in head.snapshots
-    ]
-    lines += _left_out("left out", plan)
-    if applied:
-        return [*lines, "the head was replaced; jobs that are publishing now are fenced, start them again"]
-    return [*lines, "nothing was changed. Apply the repair with --apply"]
+    if arguments.application_id is None and arguments.spec_path is None:
+        raise Invalid(
+            "A repair needs an application.",
+            code="option-missing",
+            action="Give --application-id or --spec.",
+            option="application_id",
+        )
+    if arguments.application_id is None:
+        arguments.application_id = load_spec(Path(arguments.spec_path)).application_id
+    request = request_of(RepairRequest, arguments)
+    arguments.plan_only = not request.apply
+    engine = engine_of(arguments)
+    output.when_stopped = "Nothing was changed."
+    if request.apply:
+        output.when_stopped = (
+            "Every task is complete, unchanged or repaired. Run the same command again to repair the rest."
+        )
+        output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
+    faults = fault_points_from_environment()
+    with metered(output.progress, {"application-id": request.application_id}, output.say) as progress:
+        report = repair.run_repair(request, engine, progress, faults=faults, say=output.say)
+    output.document(report.to_json())
+    if not output.json:
+        show(report)
+    return report.exit_code
 
 
-def _left_out(label: str, plan: HeadRepairPlan) -> list[str]:
-    """A line for each reason and snapshot, newest first, with a limit for each reason."""
-    lines, by_reason = [], dict[str, list[str]]()
-    for one in sorted(plan.excluded, reverse=True):
-        by_reason.setdefault(one.why, []).append(one.snapshot)
-    for why, snapshots in by_reason.items():
-        lines += [f"  {label}: {snapshot}: {why}" for snapshot in snapshots[:_SHOWN]]
-        if len(snapshots) > _SHOWN:
-            lines.append(f"  {label}: {len(snapshots) - _SHOWN} more: {why} (--json names them)")
-    return lines
+def show(report: RepairReport) -> None:
+    """Print what is repaired and rebuilt, then what is left."""
+    from statecore.jobs.repair.report import Outcome
 
-
-def _snapshots(number: int) -> str:
-    return f"{number} snapshot{'' if number == 1 else 's'}" if number else "no snapshot"
+    console = result_console()
+    done = report.outcome is Outcome.REPAIRED
+    console.print(f"{report.application_id} in {report.state_dir}", style="bold", markup=False)
+    notes = sum(one["severity"] == "note" for one in report.found)
+    among = f", including {number_of(notes, 'note')}" if notes else ""
+    before = " before the repair" if done else ""
+    print_line(console, f"{number_of(len(report.found), 'finding')}{before}{among}", indent=0)
+    steps: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for task in report.repaired:
+        for step in task.steps:
+            steps.setdefault((step, task.codes), []).append(task.task)
+    for (step, codes), tasks in steps.items():
+        print_line(
+            console, f"{'repaired' if done else 'would repair'} {shortened_list(tasks)}: {step} [{', '.join(codes)}]"
+        )
+    for one in report.rebuilt:
+        rows = f" from {one.sources}" if one.sources and one.rows is None else ""
+        rows += "" if one.rows is None else f": {one.rows:,} rows in {one.seconds:.1f} s"
+        rows += f", base {', '.join(one.parents)}" if one.parents else ""
+        what = f"{', '.join(one.stores)} in {shortened_list(one.tasks)}"
+        print_line(console, f"{'rebuilt' if done else 'would rebuild'} {what}{rows} [{', '.join(one.codes)}]")
+        for doubt in one.doubts if not done else ():
+            print_line(console, doubt, indent=4)
+    for finding in report.remaining:
+        where = "/".join(str(finding[name]) for name in ("task", "store") if finding.get(name))
+        words = f"{where}: " if where else ""
+        print_line(console, f"{'left' if done else 'not repaired'}: {words}{finding['what']} [{finding['code']}]")
+        print_line(console, f"Do: {finding['remedy']}", indent=4)
+    for note in report.notes:
+        print_line(console, f"note: {note}")
+    replaced = [path for path in (report.kept, *(one.kept for one in report.rebuilt)) if path]
+    kept = f"; replaced files are kept for a week, unless you delete them: {', '.join(replaced)}" if replaced else ""
+    doubtful = any(one.doubts for one in report.rebuilt)
+    approval = f" --approved {report.plan_id}, after a review of the warnings above" if doubtful else ""
+    result = {
+        Outcome.PLANNED: f"plan {report.plan_id}; nothing was changed. Apply it with --apply{approval}",
+        Outcome.REPAIRED: f"repaired in {report.seconds:.1f} s{kept}",
+        Outcome.UNCHANGED: "nothing to repair",
+        Outcome.NOT_REPAIRED: "not repaired: there is no repair for the findings that are left; see what to do above",
+    }
+    print_line(console, result[report.outcome], indent=0)

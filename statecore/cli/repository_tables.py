@@ -1,4 +1,4 @@
-"""Tables and JSON documents of repositories, for ``statecore snapshots`` and ``info``."""
+"""Tables and JSON documents of repositories, for ``statecore repo`` and ``info``."""
 
 from __future__ import annotations
 

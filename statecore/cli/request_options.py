@@ -8,30 +8,25 @@ from typing import Any, TypeVar
 
 from statecore.jobs.field_types import Choice, Flag, Several, Value
 from statecore.jobs.fields import DeclaredField, Request, declared_fields
+from statecore.jobs.request_fields import LIMITS
 
 RequestT = TypeVar("RequestT", bound=Request)
 
 
-def add_request_options(
-    parser: argparse.ArgumentParser,
-    request: type[Request],
-    *,
-    beyond: type[Request] | None = None,
-    heading: Any = None,
-) -> None:
-    """Declare an option for each field of a request, grouped by section.
+def add_request_options(parser: argparse.ArgumentParser, request: type[Request]) -> None:
+    """Declare an option for each field of a request, grouped by section; limits come last.
 
     In the parsed arguments each has the field's name; the value is ``None`` if the option was not given.
     """
     headings: dict[str | None, Any] = {None: parser}
-    for declared in fields_beyond(request, beyond):
-        section = declared.declaration.section
-        if section not in headings and heading is None:
+    for declared in sorted(_fields(request), key=lambda one: one.declaration.section == LIMITS):
+        section, required = declared.declaration.section, declared.declaration.option_required
+        if section not in headings:
             headings[section] = parser.add_argument_group((section or "").lower())
-        (heading or headings[section]).add_argument(
+        headings[section].add_argument(
             declared.option,
             dest=declared.name,
-            required=declared.required or declared.declaration.option_required,
+            required=declared.required if required is None else required,
             default=None,
             help=_help(declared).replace("%", "%%"),
             **_taken(declared.declaration.value),
@@ -48,12 +43,6 @@ def request_of(request: type[RequestT], arguments: argparse.Namespace) -> Reques
             if value is not None
         }
     )
-
-
-def fields_beyond(request: type[Request], other: type[Request] | None) -> list[DeclaredField]:
-    """The fields of a request that have an option, except those of another request."""
-    known = {} if other is None else declared_fields(other)
-    return [declared for declared in _fields(request) if declared.name not in known]
 
 
 def _fields(request: type[Request]) -> Iterator[DeclaredField]:

@@ -172,7 +172,7 @@ def _why_not_closed(store: StoreInspection, terms: Terms) -> Reason | None:
         return Reason(
             f"{unclosed[0]} was not closed: its process died. {under} its rows may be ahead of its offset. "
             f"Start the application once on the release that it ran on, and close it, or repair it "
-            f"(statecore doctor --repair){say}.",
+            f"(statecore repair){say}.",
             "not-closed-cleanly",
             database=unclosed[0],
         )
@@ -180,7 +180,7 @@ def _why_not_closed(store: StoreInspection, terms: Terms) -> Reason | None:
     if disagreeing and not store.transactional:  # those have each segment at a commit, and the smallest is used
         return Reason(
             f"its segments are at different offsets of {disagreeing[0]}. {under} that is damage: older segments may "
-            f"miss updates. Repair it (statecore doctor --repair){say}.",
+            f"miss updates. Repair it (statecore repair){say}.",
             "segment-offsets-differ",
             topic=disagreeing[0].topic,
             partition=disagreeing[0].partition,

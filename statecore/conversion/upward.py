@@ -361,7 +361,7 @@ def _notes(seen: TaskInspection, store: StoreInspection, taken: Offsets, inside:
     if disagreeing and not store.keeps_offset_outside:
         notes.append(
             "its segments are at different offsets, and stay so: Kafka Streams uses the newest one, and updates "
-            "that only older ones lack are lost. Before the start run statecore doctor, and repair it (--repair)"
+            "that only older ones lack are lost. Before the start run statecore doctor, and statecore repair"
         )
     silent = [one.directory for one in store.databases if one.has_offsets_family and not one.state.offsets]
     if inside and silent and not store.keeps_offset_outside:

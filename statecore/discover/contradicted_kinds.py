@@ -81,7 +81,7 @@ def contradicted(
         f"{spec.source} contradicts {directory.path}:\n  " + "\n  ".join([*lines, *more]) + "\n",
         code="kind-mismatch",
         action="Correct the kind in the spec, as the application declares the store. If the spec is right, and the "
-        "directory is a leftover, move it out of the task's directory, or let statecore doctor --repair rebuild it. "
+        "directory is a leftover, move it out of the task's directory, or let statecore repair rebuild it. "
         "Nothing was changed.",
         stores=sorted({one.store for one in found}),
         problems=[str(one) for one in found],

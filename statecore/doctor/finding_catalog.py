@@ -37,7 +37,7 @@ class Severity(Enum):
 
 
 class Repair(Enum):
-    """What ``statecore doctor --repair`` does about a finding."""
+    """What ``statecore repair`` does about a finding."""
 
     LOWER_OFFSETS = "lower the offsets of all segments to the smallest"
     CREATE_SEGMENT = "create a segment that keeps the offset"
@@ -362,7 +362,7 @@ def _kinds() -> tuple[FindingKind, ...]:
             "a store that has no changelog",
             "Kafka Streams needs no offset of it and restores nothing into it: its rows have no other copy. Under "
             "exactly-once they are lost if the next start deletes their task.",
-            "Keep copies of the directory (statecore snapshot); before a start that would delete the task, copy the "
+            "Keep copies of the directory (statecore backup); before a start that would delete the task, copy the "
             "store first.",
         ),
         FindingKind(
@@ -406,7 +406,7 @@ def _kinds() -> tuple[FindingKind, ...]:
             "transactional-undeclared",
             warning,
             "stores are transactional, and the spec does not say so",
-            "Doctor, snapshot and hand-over go by the spec: they report that an exactly-once start wipes a task, which "
+            "Doctor, backup and promote go by the spec: they report that an exactly-once start wipes a task, which "
             "it does not with transactional stores (4.4), or that it repairs what it does not.",
             "Write transactional_state_stores: true into the spec if the application sets "
             "enable.transactional.statestores, and run this again.",
@@ -481,7 +481,7 @@ def _kinds() -> tuple[FindingKind, ...]:
             "a store has a changelog that does not exist",
             "The rows of the store have no other copy. The application creates an empty changelog; under exactly-once "
             "it then deletes the rows, at-least-once it keeps them and no other instance will have them.",
-            "Keep a copy of the directory before the application starts (statecore snapshot --offline). Check the "
+            "Keep a copy of the directory before the application starts (statecore backup --offline). Check the "
             "application id and the cluster; find out who deleted the topic.",
             (),
             "brokers",

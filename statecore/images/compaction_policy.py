@@ -22,7 +22,7 @@ arbitrarily, because there are no size classes whose limits they could cross.
 A compaction is a publication, which has a fixed price. So there are two thresholds: a compaction is *due* for a
 database with eleven new runs, and for one with twelve runs all of which are to become one. Where it is due, databases
 with eight new runs are compacted too, and those all of whose runs are to become one. So at least three or four
-checkpoints are between two compactions (``bench/folds.py`` simulates days of them).
+checkpoints are between two compactions (``bench/compactions.py`` simulates days of them).
 
 Above RocksDB's own files, which are never rewritten, only the first run can be old, and all runs become one when the
 new ones have a third of the bytes of that run and the files.
@@ -61,7 +61,7 @@ class CompactionSettings:
 
 
 DEFAULT_SETTINGS = CompactionSettings()
-"""Settings that meet the goals stated in the tests of ``bench/folds.py``."""
+"""Settings that meet the goals stated in the tests of ``bench/compactions.py``."""
 
 
 def is_due(sizes: Sequence[int], *, base: int = 0, settings: CompactionSettings = DEFAULT_SETTINGS) -> bool:

@@ -77,7 +77,7 @@ class OfDiagnosis(Request):
             help="the release of Kafka Streams that will open the directory",
             section=WHAT,
             otherwise="the newest",
-            option="--for",
+            option="--to",
         ),
     )
     cleanup_max_age_ms: int | None = field(

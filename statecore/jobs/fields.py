@@ -50,7 +50,7 @@ class Declaration:
         otherwise: what holds if it is left out, in words; ``None`` if the default says it.
         option: the command line's option; ``""`` for the field's name with dashes.
         on_command_line: whether there is an option for it.
-        option_required: whether the command requires the option, although the field has a default.
+        option_required: whether the command requires the option; ``None`` if it does where the field has no default.
         in_form: whether a form shows it.
         check: given the field's name and a value of the right type, raises ``Invalid`` if the value makes no sense. Not
             called for ``None``.
@@ -64,7 +64,7 @@ class Declaration:
     otherwise: str | None = None
     option: str = ""
     on_command_line: bool = True
-    option_required: bool = False
+    option_required: bool | None = None
     in_form: bool = True
     check: Callable[[str, Any], None] | None = None
 

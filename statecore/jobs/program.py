@@ -33,8 +33,10 @@ class Run(Protocol):
         """Run it."""
 
 
-def parser_of(program: str, description: str, request: str) -> argparse.ArgumentParser:
-    """The arguments that all of these programs take."""
+def parser_of(description: str, request: str) -> argparse.ArgumentParser:
+    """The arguments that all of these programs take. One may be run by ``spark-submit`` and as a module."""
+    module = getattr(sys.modules["__main__"], "__spec__", None)
+    program = Path(sys.argv[0]).name if module is None else f"python -m {module.name}"
     parser = argparse.ArgumentParser(prog=program, description=description)
     parser.add_argument("--request", required=True, help=f"a {request} as JSON")
     parser.add_argument("--report", required=True, type=Path, help="file for the report, or for the error")

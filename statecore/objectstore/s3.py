@@ -1,7 +1,7 @@
 """Blobs in S3, or in any compatible server that honours conditional writes.
 
 A blob is an object, put with ``If-None-Match: *``: of several concurrent puts of one name exactly one wins, on AWS and
-on the servers that ``statecore init`` accepts. A small blob is one request. A large one is a multipart upload,
+on the servers that ``statecore repo init`` accepts. A small blob is one request. A large one is a multipart upload,
 with the condition on the request that completes it; until then it is invisible::
 
     PutObject                 up to 16 MiB

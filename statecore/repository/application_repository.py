@@ -117,7 +117,7 @@ class ApplicationRepository:
             f"plan: {self.repair_command} --apply"
             if is_unnamed
             else "Check the application id and the repository, or publish a snapshot first (statecore restore or "
-            "statecore snapshot with --repository)."
+            "statecore backup with --repository)."
         )
         return NotFound(
             f"There is no snapshot of {self.application_id} in {self.url}.{others}",
@@ -131,19 +131,19 @@ class ApplicationRepository:
     @property
     def repair_command(self) -> str:
         """The command that rebuilds the head."""
-        return self._command("repair", "head")
+        return self._command("repo", "repair-head")
 
     @property
     def list_command(self) -> str:
         """The command that lists the snapshots."""
-        return self._command("snapshots")
+        return self._command("repo", "snapshots")
 
     @property
     def fallback_advice(self) -> str:
         """What an operator can do about a snapshot that cannot be used."""
         return (
             f"List the snapshots ({self.list_command}) and take an older one; where none is intact, publish a new one "
-            "(statecore restore --from none, or statecore snapshot, with --repository). And check the object store."
+            "(statecore restore --from none, or statecore backup, with --repository). And check the object store."
         )
 
     def _command(self, *words: str) -> str:

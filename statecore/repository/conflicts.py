@@ -60,7 +60,7 @@ class Conflicts:
             )
         if current.epoch != self._begun.epoch:
             raise self._fenced(
-                "the head was rebuilt (statecore repair head) while this job was running", reason="head-recreated"
+                "the head was rebuilt (statecore repo repair-head) while this job was running", reason="head-recreated"
             )
         rebased = request.built & current.references.keys() if request.rebase is not None else set()
         theirs = sorted(

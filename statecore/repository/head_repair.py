@@ -212,7 +212,7 @@ def _plan_of_manifests(
 
 def _foreign_manifests(app_repository: ApplicationRepository, ids: Sequence[str]) -> Invalid:
     """The error where all manifests are of other repositories, so the new head would be empty."""
-    init = shlex.join(["statecore", "init", "--repository", app_repository.url])
+    init = shlex.join(["statecore", "repo", "init", "--repository", app_repository.url])
     return Invalid(
         f"All manifests of {app_repository.application_id} in {app_repository.url} that can be read are of the "
         f"repository {', '.join(ids[:5])}, and this one is {app_repository.repository.descriptor.id}. "

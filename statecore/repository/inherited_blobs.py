@@ -42,7 +42,7 @@ def missing_blob_warnings(
     named = ", ".join(tasks[:_MANY]) + (f" and {len(tasks) - _MANY} others" if len(tasks) > _MANY else "")
     return (
         f"Tasks {named} were inherited from the previous snapshot and cannot be fetched: {damage[tasks[0]]} What "
-        "this job built is published. Publish these tasks again: statecore snapshot on an instance that has them, "
+        "this job built is published. Publish these tasks again: statecore backup on an instance that has them, "
         "or statecore restore --from none of the whole application; and check which process deletes from the object "
         "store.",
     )

@@ -125,7 +125,7 @@ def require_snapshots(repository: Repository, views: Sequence[ApplicationView]) 
         f"There is no snapshot in {repository.place.url}. "
         + (f"Files of {begun} exist, and nothing was published." if begun else "It is empty."),
         code="snapshots-not-found",
-        action="Publish one first (statecore restore, statecore checkpoint or statecore snapshot with --repository).",
+        action="Publish one first (statecore restore, statecore checkpoint or statecore backup with --repository).",
         repository=repository.place.url,
     )
 

@@ -281,7 +281,7 @@ class Manifest:
         previous: the snapshot that was the newest before; ``None`` for the first.
         made: when it was published (ISO 8601, UTC).
         made_by: the release of statecore that made it.
-        origin: the command that made it: ``restore``, ``snapshot``, ``checkpoint``, ``fold``.
+        origin: the job that made it: ``restore``, ``snapshot`` (a backup), ``checkpoint``, ``fold`` (a compaction).
         request: request id, by which a retry recognises what an earlier attempt has published.
         processing_guarantee: the application's own.
         spec: the declared stores as in ``stores.yaml``, without how Kafka is reached.

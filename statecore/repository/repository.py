@@ -2,7 +2,7 @@
 
 ::
 
-    <url>/repository.json       the descriptor: format version, id, hash; made once by ``statecore init``, never changed
+    <url>/repository.json       the descriptor: format version, id, hash; made once by ``statecore repo init``
 
 URLs are ``s3://bucket/prefix`` (:mod:`statecore.objectstore.s3_location`) and ``file:///path``, a directory that all
 machines share; with ``?copy=1`` no blob of it is a hard link of a file elsewhere
@@ -183,8 +183,8 @@ def check_descriptor_unchanged(repository: Repository) -> None:
             f"The place {place.url} was the repository {before} when this job began, and is the repository {found.id} "
             "now.",
             code="repository-replaced",
-            action="Check which process made or copied a repository descriptor there (statecore init), and start a new "
-            "job (under a new request id).",
+            action="Check which process made or copied a repository descriptor there (statecore repo init), and start "
+            "a new job (under a new request id).",
             repository=place.url,
             repository_id=before,
             found_repository_id=found.id,
@@ -211,7 +211,7 @@ def _recorded_id(place: Place) -> str:
 
 
 def _init(place: Place) -> str:
-    return shlex.join(["statecore", "init", "--repository", place.url])
+    return shlex.join(["statecore", "repo", "init", "--repository", place.url])
 
 
 def _missing(place: Place, because: str) -> Corrupted:

@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None, *, checkpoint: Callable[..., An
         The exit code: 0, that of the error's kind, or :data:`SPARK_WANTED`. The report or the error is in the file of
         ``--report``.
     """
-    parser = parser_of("checkpoint.py", "Advance the newest snapshot of one application.", "CheckpointRequest")
+    parser = parser_of("Advance the newest snapshot of one application.", "CheckpointRequest")
     parser.add_argument(
         "--small-tail",
         type=int,

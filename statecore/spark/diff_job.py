@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: that of the verdict, or of the error's kind. The report or the error is in the file of
         ``--report``.
     """
-    options = parser_of("diff.py", "Compare a state directory.", "DiffRequest").parse_args(arguments)
+    options = parser_of("Compare a state directory.", "DiffRequest").parse_args(arguments)
     return reporting(options.report, lambda: _run(options))
 
 

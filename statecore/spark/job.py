@@ -28,7 +28,7 @@ def main(
     Returns:
         The exit code: 0, or that of the error's kind. The report or the error is in the file of ``--report``.
     """
-    options = parser_of("restore.py", "Rebuild stores of one application.", "RestoreRequest").parse_args(arguments)
+    options = parser_of("Rebuild stores of one application.", "RestoreRequest").parse_args(arguments)
 
     def run(request: RestoreRequest, progress: Progress, faults: FaultPoints) -> RestoreReport | RestorePlan:
         return restore(request, SparkEngine(options.master), progress, faults=faults, say=say)

@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None, *, migrate: Callable[..., Migra
         The exit code: 0, also if the plan is refused, or that of the error's kind. The report or the error is in the
         file of ``--report``.
     """
-    parser = parser_of("migrate_checkpoints.py", "Convert a state directory for another release.", "MigrateRequest")
+    parser = parser_of("Convert a state directory for another release.", "MigrateRequest")
     parser.add_argument("--here", action="store_true", help="convert with processes of this machine, without Spark")
     options = parser.parse_args(arguments)
     if options.here:

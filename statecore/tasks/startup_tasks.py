@@ -56,7 +56,7 @@ from statecore.tasks.unclean_stores import distrusted_of_task
 
 _LOG = logging.getLogger(__name__)
 _SAME_SPEC = "Let all members use the same spec, that of the application as it is now."
-_RESTORE_IT = "Restore the task from its changelogs or a snapshot, or repair it (statecore doctor --repair)."
+_RESTORE_IT = "Restore the task from its changelogs or a snapshot, or repair it (statecore repair)."
 
 OpenedTask = TypeVar("OpenedTask", bound=Task)
 FindCopy = Callable[[str], str | None]

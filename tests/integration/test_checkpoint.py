@@ -336,7 +336,9 @@ def checkpoints_until_said(shop: Shop, what: str, **asked: Any) -> RestoreReport
     raise AssertionError(f"nobody said {what}")
 
 
-def test_a_store_whose_runs_are_damaged_is_rebuilt_as_soon_as_a_fold_finds_it(broker: Broker, tmp_path: Path) -> None:
+def test_a_store_whose_runs_are_damaged_is_rebuilt_as_soon_as_a_compaction_finds_it(
+    broker: Broker, tmp_path: Path
+) -> None:
     shop = Shop.small(broker.bootstrap_servers, tmp_path)
     shop.write(100)
     shop.checkpoint()

@@ -249,10 +249,10 @@ def test_what_is_damaged_of_the_newest_snapshot_is_said_and_without_it_the_older
     shop.write(10)
     before = everything(shop)
     assert run(shop) == Corrupted.exit_code
-    assert "statecore repair head" in capsys.readouterr().err
+    assert "statecore repo repair-head" in capsys.readouterr().err
     assert everything(shop) == before
     words = ["--repository", shop.url, "--application-id", shop.application_id, "--apply"]
-    assert main(["repair", "head", *words]) == 0
+    assert main(["repo", "repair-head", *words]) == 0
     report = shop.checkpoint()
     assert [store.parent for store in report.stores] == [older]
     assert shop.fetched() == shop.restored()

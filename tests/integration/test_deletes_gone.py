@@ -26,7 +26,7 @@ from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.restore.report import RestoreReport
-from statecore.jobs.restore.request import LATEST, RestoreRequest
+from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.repository.layout import NEWEST
 from statecore.spec.reader import parse_spec
@@ -95,7 +95,7 @@ def restored_upon_newest(shop: Shop) -> tuple[Found, str]:
         spec=shop.spec,
         repository=shop.url,
         state_dir=str(shop.scratch / f"upon-{time.time_ns()}"),
-        start_from=LATEST,
+        start_from=NEWEST,
         transaction_wait=0.2,
     )
     report = run_restore(request, InProcessEngine())

@@ -140,7 +140,7 @@ def test_a_snapshot_is_what_was_taken_and_a_copy_that_has_changed_is_told_from_i
     taken = BackupRequest(spec=world.spec(), state_dir=str(copy), repository=repository, tasks=("0_1",))
     published = run_backup(taken)
     before = left(copy)
-    report = diff(world, copy, with_snapshot="latest", repository=repository, tasks=("0_1",))
+    report = diff(world, copy, with_snapshot="newest", repository=repository, tasks=("0_1",))
     assert (report.verdict, counts(report)) == (Verdict.EQUAL, {})
     assert published.snapshot in report.reference
     assert {store.verdict for store in report.stores} == {Verdict.EQUAL}

@@ -54,7 +54,7 @@ def test_nothing_is_done_to_an_application_that_has_lost_its_lock(
     with world.application() as running:
         world.feed(world.kinds.feed(world.base, PARTITIONS))
         spec_file.write_text(yaml.safe_dump(world.spec()))
-        assert statecore_here("init", "--repository", repository).returncode == 0
+        assert statecore_here("repo", "init", "--repository", repository).returncode == 0
         assert statecore_here("standby", "--spec", spec_file, "--state-dir", warm, "--once").returncode == 0
         before = world.answers(running)
         lose_the_lock(world)
@@ -72,9 +72,9 @@ def test_nothing_is_done_to_an_application_that_has_lost_its_lock(
         where: list[Any] = ["--spec", spec_file, "--state-dir", state_dir]
         migrate = ["--application-id", application_id, "--state-dir", state_dir, "--to", "4.2", "--apply"]
         for command in (
-            ["snapshot", *where, "--repository", repository],
+            ["backup", *where, "--repository", repository],
             ["standby", *where, "--once"],
-            ["hand-over", *where, "--from", warm, "--apply"],
+            ["promote", *where, "--standby-dir", warm, "--apply"],
             ["recover-global", *where, "--apply"],
             ["migrate", *migrate, "--processing-guarantee", "exactly_once_v2"],
             ["restore", *where, "--replace", "--master", "local[1]"],

@@ -52,7 +52,7 @@ def test_a_stray_entry_of_a_global_checkpoint_file_ends_every_start_of_4_2(
     assert file.exists(), "and so the next start fails as well"
 
     for release, code, severity in (("4.2", 21, "error"), (NEWEST, 20, "warning")):
-        returned, findings = examined(repaired, spec, "--for", release)
+        returned, findings = examined(repaired, spec, "--to", release)
         worse = [(one["code"], one["severity"]) for one in worse_than_notes(findings)]
         assert (returned, worse) == (code, [("checkpoint-stray", severity)])
     report = run_repair(
@@ -121,7 +121,7 @@ def test_what_is_gone_while_checkpoint_keeps_its_offset_is_missing_without_a_wor
         place for place in right if place[1] == 2 and (guarantee == "exactly_once_v2" or place in damaged)
     }
 
-    _, findings = examined(tmp_path / "repaired", spec, "--for", "4.2")
+    _, findings = examined(tmp_path / "repaired", spec, "--to", "4.2")
     losses = {(one["code"], one["task"], one["store"]) for one in findings if one["severity"] == "loss"}
     assert losses == {
         ("checkpoint-stray", "0_0", PLAIN),

@@ -165,9 +165,9 @@ def _request(world: World) -> RepairRequest:
 
 
 def _as_user(user: AnotherUser, world: World, *words: str) -> subprocess.CompletedProcess[str]:
-    """``statecore doctor --repair`` as the application's user."""
+    """``statecore repair`` as the application's user."""
     request = _request(world)
-    command = [sys.executable, "-m", "statecore.cli.main", "doctor", "--repair", *words]
+    command = [sys.executable, "-m", "statecore.cli.main", "repair", *words]
     command += ["--state-dir", request.state_dir, "--spec", str(request.spec_path)]
     environment = {**user.environment, "PYTHONPATH": str(ROOT), "COLUMNS": "500"}
     return subprocess.run(

@@ -102,8 +102,8 @@ def damaged(broker: Broker, streams_jvm: StreamsJvm, tmp_path_factory: pytest.Te
 
 
 def _killed(damaged: Damaged, state_dir: Path, point: str) -> int:
-    """``statecore doctor --repair --apply`` in a process that dies at a point; its exit code."""
-    words = ("doctor", "--repair", "--apply", "--state-dir", state_dir, "--spec", damaged.spec)
+    """``statecore repair --apply`` in a process that dies at a point; its exit code."""
+    words = ("repair", "--apply", "--state-dir", state_dir, "--spec", damaged.spec)
     process = subprocess.run(
         [sys.executable, "-m", "statecore.cli.main", *map(str, words)],
         env={**os.environ, VARIABLE: point},

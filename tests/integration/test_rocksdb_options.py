@@ -267,7 +267,7 @@ def test_what_cannot_be_read_here_is_neither_damaged_nor_changed(
     }
     world.repair()
     assert fingerprint(world.directory.task_path("0_0")) == before
-    world.refuses("snapshot")
+    world.refuses("backup")
     world.refuses("advance")
     if opens_ours:
         world.rebuild()

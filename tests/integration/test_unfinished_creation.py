@@ -18,7 +18,7 @@ from tests.harness.feeds import EVENTS
 from tests.harness.fleet import GUARANTEES, Fleet
 from tests.harness.fleet_kinds import SMALL
 from tests.harness.kinds import KindsApplication
-from tests.integration.test_hand_over import VERSION, Handing
+from tests.integration.test_promote import VERSION, Handing
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
 
@@ -73,7 +73,7 @@ def test_a_segment_that_a_kill_left_unfinished_stops_no_fail_over(fleet: Fleet, 
 
     shutil.rmtree(world.state_dir)
     shutil.copytree(saved, world.state_dir)
-    code, report = handing.hand_over("--apply")
+    code, report = handing.promote("--apply")
     assert (code, {one["verdict"] for one in report["tasks"]}) == (0, {"taken"})
     assert not any(one.exists() for one in unfinished)
     with world.on(VERSION) as running:

@@ -195,9 +195,7 @@ def test_an_instance_that_died_on_4_2_restores_what_its_checkpoint_cannot_vouch_
         if everything:
             repaired = died.with_name("repaired")
             shutil.copytree(died, repaired)
-            done = statecore_here(
-                "doctor", "--state-dir", repaired, "--spec", spec, "--repair", "--apply", "--json", "--offline"
-            )
+            done = statecore_here("repair", "--state-dir", repaired, "--spec", spec, "--apply", "--json", "--offline")
             assert done.returncode == 0, done.stdout + done.stderr
             mended = start(world, repaired, NEWEST)
             assert not mended.differs(before[guarantee])

@@ -26,7 +26,7 @@ def test_heads_and_index_are_those_of_the_catalogue():
 def test_a_page_says_how_a_repair_is_begun_where_there_is_one(code):
     head = (PAGES / f"{code}.md").read_text().partition("## ")[0]
     kind = CATALOGUE[code]
-    assert ("`statecore doctor --repair --" in head) == bool(kind.repairs)
+    assert ("`statecore repair --" in head) == bool(kind.repairs)
     assert "--spec stores.yaml" in head or Repair.REBUILD not in kind.repairs
 
 

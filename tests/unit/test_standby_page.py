@@ -53,7 +53,7 @@ def request_by(words: Sequence[str]) -> StandbyRequest:
     return request_of(StandbyRequest, parser_of("standby").parse_args(words[2:]))
 
 
-@pytest.mark.parametrize("command", ["standby", "hand-over", "recover-global"])
+@pytest.mark.parametrize("command", ["standby", "promote", "recover-global"])
 def test_every_option_of_a_command_stands_on_its_page(command: str) -> None:
     page = (DOCS / f"{command}.md").read_text()
     options = {word for action in parser_of(command)._actions for word in action.option_strings} - {"-h", "--help"}

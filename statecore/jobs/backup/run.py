@@ -120,7 +120,7 @@ class _Backup(Job):
         with ExitStack() as kept:
             with self.phase("link"):
                 where, selection, copies = self._link(kept)
-            self.faults.reach("snapshot.after-links")
+            self.faults.reach("backup.after-links")
             with self.phase("check"):
                 logs = self._check_changelogs(copies)
             newest = newest_of(self.repository, selection.tasks)
@@ -133,13 +133,13 @@ class _Backup(Job):
                 return self._report(Outcome.PLANNED, stores=planned)
             with self.phase("hash"):
                 files = self._hash(copies)
-            self.faults.reach("snapshot.after-hashes")
+            self.faults.reach("backup.after-hashes")
             return self._publish(publication, copies, files, logs, newest, where)
 
     def _link(self, kept: ExitStack) -> tuple[Path, Selection, list[StoreCopy]]:
         """Link a consistent state of all stores, then release the application's lock."""
         with self._locked(kept):
-            self.faults.reach("snapshot.after-lock")
+            self.faults.reach("backup.after-lock")
             selection = select_taken(self.directory, self.spec, self.request, self.problems.append)
             self.notes += selection.notes
             if not self.running:
@@ -288,7 +288,7 @@ class _Backup(Job):
             self.progress.phase("upload", sum(new.values()), "bytes")
             bases = put_bases(self.repository, list(to_put.values()), known, self._upload_progress(where))
             self.progress.done()
-        self.faults.reach("snapshot.after-files")
+        self.faults.reach("backup.after-files")
         put = dict(zip(to_put, bases, strict=True))
         snapshots = {}
         for copy in copies:

@@ -73,8 +73,8 @@ class Merger:
         for batch in _batches(merges, self._batch_bytes):
             brought = self._scratch / "inputs"
             usable = self._intact([(number, merges[number]) for number in batch], brought)
-            self._faults.reach("fold.after-download")
-            with ThreadPoolExecutor(usable_cores(), "statecore-fold") as pool:
+            self._faults.reach("compact.after-download")
+            with ThreadPoolExecutor(usable_cores(), "statecore-compact") as pool:
                 work = [pool.submit(_merged, one, brought, outputs / str(number)) for number, one in usable]
                 for (number, one), done in zip(usable, work, strict=True):
                     try:
@@ -83,7 +83,7 @@ class Merger:
                         self._skip(number, one, error)
                     self._advance(one.bytes)
             shutil.rmtree(brought)
-            self._faults.reach("fold.after-merge")
+            self._faults.reach("compact.after-merge")
         self._publisher.flush()
         return self._made
 

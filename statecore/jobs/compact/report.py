@@ -85,4 +85,4 @@ class CompactionReport:
         return COMPACTION_REPORT.to_json(self)
 
 
-COMPACTION_REPORT = DocumentType("report of a fold", 1, CompactionReport, "Compact again.", is_open=True)
+COMPACTION_REPORT = DocumentType("report of a compaction", 1, CompactionReport, "Compact again.", is_open=True)

@@ -79,14 +79,14 @@ def run_compact(
         outcome = CompactionOutcome.PLANNED if merges else CompactionOutcome.NOT_DUE
         runs = tuple(_row(one, None) for one in merges)
         return replace(report, outcome=outcome, folded=runs, seconds=time.monotonic() - began)
-    faults.reach("fold.after-plan")
-    progress.phase("fold", sum(one.bytes for one in merges), "bytes")
-    with tempfile.TemporaryDirectory(prefix="statecore-fold-", dir=scratch, ignore_cleanup_errors=True) as directory:
+    faults.reach("compact.after-plan")
+    progress.phase("compact", sum(one.bytes for one in merges), "bytes")
+    with tempfile.TemporaryDirectory(prefix="statecore-compact-", dir=scratch, ignore_cleanup_errors=True) as directory:
         merged = Merger(repository, Path(directory), progress.advance, faults, batch_bytes).run(merges)
     progress.done()
     for finding in merged.findings:
         say(finding)
-    faults.reach("fold.after-files")
+    faults.reach("compact.after-files")
     published = _published(repository, publication, parts, _by_task(merges, merged), asks_contents=asks_contents)
     for warning in () if published is None else published.warnings:
         say(warning)

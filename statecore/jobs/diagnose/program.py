@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 whatever was found, or that of the error.
     """
-    parser = parser_of("examine_job.py", "Examine state directories.", "DiagnoseRequest")
+    parser = parser_of("Examine state directories.", "DiagnoseRequest")
     parser.add_argument("--here", action="store_true", help="end with the process that started it")
     options = parser.parse_args(arguments)
     if options.here:

@@ -22,7 +22,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import Key
-from statecore.jobs.diff.request import LATEST, DiffRequest
+from statecore.jobs.diff.request import DiffRequest
 from statecore.jobs.diff.scratch_dir import scratch
 from statecore.jobs.engine import Engine
 from statecore.jobs.fetch.request import FetchRequest
@@ -33,6 +33,7 @@ from statecore.jobs.restore.run import run_restore
 from statecore.jobs.versioned_start import VersionedStart
 from statecore.progress import Progress
 from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.layout import NEWEST
 from statecore.repository.manifest import Manifest
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 from statecore.spec.reader import parse_spec
@@ -101,12 +102,12 @@ class References:
         repository = ApplicationRepository.open(request.repository or "", temporary.application_id)
         head = repository.head()
         named = request.with_snapshot
-        entry = head.snapshots[0] if named == LATEST else head.entry(named or "")
+        entry = head.snapshots[0] if named == NEWEST else head.entry(named or "")
         if entry is None:
             raise NotFound(
                 f"{temporary.application_id} has no snapshot {named} in {repository.url}.",
                 code="snapshot-not-found",
-                action=f"Name an existing one (statecore snapshots), or {LATEST}.",
+                action=f"Name an existing one (statecore repo snapshots), or {NEWEST}.",
                 snapshot=named,
             )
         manifest = repository.manifest(entry).value

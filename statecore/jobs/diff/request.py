@@ -23,13 +23,11 @@ from statecore.jobs.request_fields import (
     repository_url,
 )
 from statecore.jobs.task_names import only_tasks
-
-LATEST = "latest"
-"""Stands for the newest snapshot."""
+from statecore.repository.layout import NEWEST
 
 AGAINST = "What it is compared with (one of these)"
 
-_SNAPSHOT = re.compile(r"latest|[0-9]{8}T[0-9]{6}Z-[0-9a-f]+")
+_SNAPSHOT = re.compile(r"newest|[0-9]{8}T[0-9]{6}Z-[0-9a-f]+")
 
 
 def _check_snapshot(_: str, snapshot: str) -> None:
@@ -37,7 +35,7 @@ def _check_snapshot(_: str, snapshot: str) -> None:
         raise Invalid(
             f"{snapshot!a} is no snapshot id.",
             code="snapshot-invalid",
-            action=f"Give {LATEST}, or the id of a snapshot (statecore snapshots).",
+            action=f"Give {NEWEST}, or the id of a snapshot (statecore repo snapshots).",
             snapshot=snapshot,
         )
 
@@ -90,7 +88,7 @@ class DiffRequest(Budgeted, Reading):
         metadata=declare(
             Text("ID"),
             title="Snapshot",
-            help="a snapshot of the named repository: latest, or its id",
+            help="a snapshot of the named repository: newest, or its id",
             section=AGAINST,
             check=_check_snapshot,
         ),

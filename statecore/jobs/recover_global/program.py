@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 whatever remains to be done, or that of the error.
     """
-    parser = parser_of("recover_global_job.py", "Recover the global stores of a directory.", "RecoverGlobalRequest")
+    parser = parser_of("Recover the global stores of a directory.", "RecoverGlobalRequest")
     parser.add_argument("--here", action="store_true", help="end with the process that started it")
     options = parser.parse_args(arguments)
     if options.here:

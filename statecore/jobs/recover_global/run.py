@@ -165,7 +165,7 @@ class _Recovery(DirectoryRepair):
                 f"The topic of the global store {gone[0].store} does not exist: {topics}. The application does not "
                 "start without it, and nothing can be rebuilt.",
                 code="global-topic-not-found",
-                action="Keep a copy of the directory (statecore snapshot --offline); find out what deleted the topic, "
+                action="Keep a copy of the directory (statecore backup --offline); find out what deleted the topic, "
                 "have it recreated and filled, then run this again. Check that these are the application's brokers: "
                 f"{self.spec.bootstrap_servers}. Other global stores can be recovered by name (--store).",
                 stores=sorted({one.store for one in gone}),

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from statecore.errors import Invalid
 from statecore.jobs.diagnosis_fields import OfDiagnosis
-from statecore.jobs.field_types import Text
+from statecore.jobs.field_types import Choice, Text
 from statecore.jobs.fields import declare
-from statecore.jobs.request_fields import APPLICATION_ID, APPLY, APPROVED, OWNER, REQUEST_ID, WHAT, check_repository
+from statecore.jobs.request_fields import APPLY, APPROVED, OWNER, REQUEST_ID, WHAT, TargetRelease, check_repository
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +17,19 @@ class RepairRequest(OfDiagnosis):
     """A request to diagnose and repair the directory of an application."""
 
     application_id: str = field(
-        metadata=APPLICATION_ID,
+        metadata=declare(
+            Text("ID"),
+            title="Application id",
+            help="Kafka Streams' application.id",
+            otherwise="that of the spec",
+            option_required=False,
+        ),
+    )
+    release: TargetRelease | None = field(
+        default=None,
+        metadata=declare(
+            Choice(TargetRelease), title="Release", help="always the newest", on_command_line=False, in_form=False
+        ),
     )
     apply: bool = field(default=False, metadata=APPLY)
     approved: str = field(
@@ -45,5 +57,5 @@ class RepairRequest(OfDiagnosis):
             raise Invalid(
                 "A repair supports only the newest release.",
                 code="release-invalid",
-                action="Leave out release (--for); statecore migrate converts to other releases.",
+                action="Leave out release; statecore migrate converts to other releases.",
             )

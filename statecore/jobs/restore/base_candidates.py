@@ -4,7 +4,7 @@
 ``start_from``          stores of the directory    snapshots                    none
 ======================  =========================  ===========================  ===========================
 ``cheapest``            without ``replace``        stores not in the directory  stores not in the directory
-``latest``, an id                                  that one                     if that is refused
+``newest``, an id                                  that one                     if that is refused
 ``directory``           only these
 ``none``                                                                        always
 ======================  =========================  ===========================  ===========================
@@ -23,8 +23,9 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import DIRECTORY, Base, Key, Refused
 from statecore.jobs.bases.directory_bases import DirectoryBases
 from statecore.jobs.bases.snapshot_bases import SnapshotBases
-from statecore.jobs.restore.request import CHEAPEST, HERE, LATEST, NOTHING, RestoreRequest
+from statecore.jobs.restore.request import CHEAPEST, HERE, NOTHING, RestoreRequest
 from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.layout import NEWEST
 from statecore.repository.listing import entry_of
 from statecore.repository.manifest import TaskManifest
 from statecore.spec.model import ApplicationSpec
@@ -64,7 +65,7 @@ class RestoreCandidates:
                 option="repository",
             )
         head = None if repository is None or start in (NOTHING, HERE) else repository.read_head()
-        if repository is not None and head is None and start not in (NOTHING, HERE, CHEAPEST, LATEST):
+        if repository is not None and head is None and start not in (NOTHING, HERE, CHEAPEST, NEWEST):
             repository.head()  # raises the reason why there is none
         if repository is not None and head is not None:
             every = head.head.snapshots
@@ -72,7 +73,7 @@ class RestoreCandidates:
             if start == CHEAPEST:
                 entries = every
             else:
-                entries = every[:1] if start == LATEST else (entry_of(repository, head.head, start),)
+                entries = every[:1] if start == NEWEST else (entry_of(repository, head.head, start),)
             newer = every[: every.index(entries[0])] if entries else ()
             self._snapshots = SnapshotBases(repository, spec, entries, None, {}, refused, newer)
 

@@ -22,11 +22,12 @@ from statecore.jobs.request_fields import (
     Staged,
 )
 from statecore.jobs.versioned_start import VersionedStart
+from statecore.repository.layout import NEWEST
 
-CHEAPEST, NOTHING, LATEST, HERE = "cheapest", "none", "latest", "directory"
-"""Values of ``start_from``, besides the id of a snapshot."""
+CHEAPEST, NOTHING, HERE = "cheapest", "none", "directory"
+"""Values of ``start_from``, besides :data:`NEWEST` and the id of a snapshot."""
 
-_START = re.compile(r"cheapest|none|latest|directory|[0-9]{8}T[0-9]{6}Z-[0-9a-f]+")
+_START = re.compile(r"cheapest|none|newest|directory|[0-9]{8}T[0-9]{6}Z-[0-9a-f]+")
 
 
 def _check_start(_: str, start: str) -> None:
@@ -34,7 +35,8 @@ def _check_start(_: str, start: str) -> None:
         raise Invalid(
             f"A restore cannot start from {start!a}.",
             code="start-from-invalid",
-            action=f"Give {CHEAPEST}, {NOTHING}, {LATEST} or {HERE}, or the id of a snapshot (statecore snapshots).",
+            action=f"Give {CHEAPEST}, {NOTHING}, {NEWEST} or {HERE}, or the id of a snapshot (statecore repo "
+            "snapshots).",
         )
 
 
@@ -49,7 +51,7 @@ class RestoreRequest(OfApplication, Published, Staged, Budgeted, Reading, Planne
             title="Start from",
             help="the base of the stores. cheapest: the stores of the state directory, the newest snapshot of the "
             "repository, or none, whichever is sound and takes the least work. none: whole changelogs are read. "
-            "latest, or the id of a snapshot: that snapshot. directory: the stores of the state directory. Bases "
+            "newest, or the id of a snapshot: that snapshot. directory: the stores of the state directory. Bases "
             "that cannot be used are reported with the reason",
             section=WHAT,
             option="--from",

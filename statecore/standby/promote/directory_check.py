@@ -29,11 +29,11 @@ def copy_at(warm_dir: Path, application_id: str) -> StateDirectory:
     except NotFound as error:
         raise error.restated(
             error.what,
-            action="Name the state directory of statecore standby with --from: the parent of the directory named like "
-            "the application.",
+            action="Name the state directory of statecore standby with --standby-dir: the parent of the directory "
+            "named like the application.",
         ) from error
     except Invalid as error:
-        raise error.restated(error.what, action=f"For --from: {error.action}") from error
+        raise error.restated(error.what, action=f"For --standby-dir: {error.action}") from error
 
 
 @contextmanager
@@ -74,7 +74,8 @@ def refuse_one_directory(standby: StateDirectory, live: StateDirectory) -> None:
         raise Invalid(
             f"{standby.path} is the directory of the application itself, not a separate copy.",
             code="directories-identical",
-            action="Name the state directory of statecore standby with --from, and the application's with --state-dir.",
+            action="Name the state directory of statecore standby with --standby-dir, and the application's with "
+            "--state-dir.",
             state_dir=str(live.state_dir),
         )
     for inner, outer in ((standby, live), (live, standby)):
@@ -93,7 +94,7 @@ def refuse_swapped(standby: StateDirectory, live: StateDirectory) -> None:
         raise Invalid(
             f"{live.path} was used by statecore standby, and {standby.path} was not: the two are swapped.",
             code="directories-swapped",
-            action="Name the state directory of statecore standby with --from, and the application's with "
+            action="Name the state directory of statecore standby with --standby-dir, and the application's with "
             "--state-dir. If the application was started on an earlier copy, delete "
             f"{live.work_path / STANDBY} first.",
             state_dir=str(live.state_dir),

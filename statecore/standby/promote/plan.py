@@ -162,8 +162,8 @@ class PromotionPlanner:
                 f"The standby copy {self.standby.path} has no task{f' {missing[0]}' if missing else ''}; "
                 f"it has: {', '.join(there) or 'none'}.",
                 code="task-not-found",
-                action="Check --from, and the names of the tasks. Global stores have no standbys: Kafka Streams reads "
-                "them from their topics.",
+                action="Check --standby-dir, and the names of the tasks. Global stores have no standbys: Kafka Streams "
+                "reads them from their topics.",
                 state_dir=str(self.standby.state_dir),
                 tasks=missing,
             )

@@ -13,7 +13,7 @@ from typing import Any
 from statecore.documents import DocumentType
 from statecore.jobs.attempt import Attempt
 
-HAND_OVER_SUFFIX = ".hand-over"
+PROMOTE_SUFFIX = ".hand-over"
 """File suffix of the report."""
 
 
@@ -91,9 +91,9 @@ class PromoteReport(Attempt):
 
     def to_json(self) -> dict[str, Any]:
         """The report as a JSON document."""
-        return HAND_OVER_REPORT.to_json(self)
+        return PROMOTE_REPORT.to_json(self)
 
 
-HAND_OVER_REPORT = DocumentType(
+PROMOTE_REPORT = DocumentType(
     "report of a promotion", 1, PromoteReport, "Read it with the release that wrote it.", is_open=True
 )

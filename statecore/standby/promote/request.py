@@ -20,7 +20,7 @@ class PromoteRequest(OfSpec):
             FilePath(where="on the machine where the application runs"),
             title="Standby copy",
             help="the state directory of statecore standby; it is not changed",
-            option="--from",
+            option="--standby-dir",
             check=check_state_dir,
         ),
     )

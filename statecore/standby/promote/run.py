@@ -38,7 +38,7 @@ from statecore.standby.promote.directory_check import (
     state_dir_in_doubt,
 )
 from statecore.standby.promote.plan import CopiedStore, PromotionPlan, PromotionPlanner
-from statecore.standby.promote.report import HAND_OVER_SUFFIX, Outcome, PromoteReport, Verdict
+from statecore.standby.promote.report import PROMOTE_SUFFIX, Outcome, PromoteReport, Verdict
 from statecore.standby.promote.request import PromoteRequest
 from statecore.statedir.apply import PlacementPlan, apply_placement, plan_placement
 from statecore.statedir.database_state import create_database
@@ -71,8 +71,8 @@ def run_promote(
 class _Promotion(DirectoryChange[PromotionPlan, str, PromoteReport]):
     """One attempt of a promotion; a change is where the replaced tasks are kept."""
 
-    report_suffix = HAND_OVER_SUFFIX
-    name = "hand-over"
+    report_suffix = PROMOTE_SUFFIX
+    name = "promotion"
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class _Promotion(DirectoryChange[PromotionPlan, str, PromoteReport]):
         self.planner = PromotionPlanner(declared, self.standby, directory, ask, self.progress)
 
     def command(self) -> tuple[str, ...]:
-        return "hand-over", *self.request.to_words(without=("request_id",))
+        return "promote", *self.request.to_words(without=("request_id",))
 
     def refuse_in_use(self) -> None:
         refuse_in_use(self.standby, "statecore standby closes it when it is stopped.")
@@ -125,11 +125,11 @@ class _Promotion(DirectoryChange[PromotionPlan, str, PromoteReport]):
             stack.callback(remove_tree, staging)
             with self.phase("copy"):
                 self._copy(plan.stores, staging)
-            self.faults.reach("hand-over.after-copy")
+            self.faults.reach("promote.after-copy")
             with self.phase("place"):
                 placement = self._placement(plan.stores, staging)
                 apply_placement(placement, self.faults, self.progress, staged=(staging,), keeps=True)
-        self.faults.reach("hand-over.after-placement")
+        self.faults.reach("promote.after-placement")
         return ", ".join(str(path) for path in replaced_in(self.directory) if path not in before)
 
     def _needed(self, stores: Mapping[str, Sequence[CopiedStore]]) -> int:
@@ -144,7 +144,7 @@ class _Promotion(DirectoryChange[PromotionPlan, str, PromoteReport]):
         for task, some in stores.items():
             for one in some:
                 self._stage(one, one.staged(task, staging))
-                self.faults.reach("hand-over.during-copy")
+                self.faults.reach("promote.during-copy")
         self.progress.done()
 
     def _stage(self, one: CopiedStore, target: Path) -> None:

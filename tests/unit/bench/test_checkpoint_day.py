@@ -10,21 +10,21 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.checkpoint import plan as checkpoint_plan
 from statecore.jobs.checkpoint import run as checkpoint
-from statecore.jobs.compact import after_checkpoint as fold_after
+from statecore.jobs.compact import after_checkpoint
 from statecore.stores.rocksdb.store import RocksDBStore
 
 
-def test_only_the_clock_of_checkpoints_and_their_folds_is_moved_and_only_meanwhile() -> None:
-    fold, now = fold_after.run_compact, time.time()
+def test_only_the_clock_of_checkpoints_and_their_compactions_is_moved_and_only_meanwhile() -> None:
+    compaction, now = after_checkpoint.run_compact, time.time()
     with moved_clock() as clock:
         clock.ahead = 86_400.0
         assert checkpoint.time.time() - now >= 86_400
         assert checkpoint_plan.time.time() - now >= 86_400
-        assert fold_after.run_compact.keywords["clock"]() - now >= 86_400  # type: ignore[attr-defined]
+        assert after_checkpoint.run_compact.keywords["clock"]() - now >= 86_400  # type: ignore[attr-defined]
         assert time.time() - now < 3_600
         assert checkpoint.time.monotonic is time.monotonic
     assert checkpoint.time is checkpoint_plan.time is time
-    assert fold_after.run_compact is fold
+    assert after_checkpoint.run_compact is compaction
 
 
 def test_data_files_are_those_of_rows(tmp_path: Path) -> None:

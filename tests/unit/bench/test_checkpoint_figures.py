@@ -43,7 +43,7 @@ STEP = Step(
     got=20_000,
     seconds=0.25,
     changed=1_000_000,
-    folded=None,
+    compacted=None,
     is_idle=False,
     is_first_of_hour=False,
     runs=4,
@@ -97,10 +97,10 @@ def test_a_line_says_what_a_checkpoint_takes_at_least_and_for_a_record() -> None
 
 
 def test_a_day_adds_up_what_was_put_for_each_byte_of_change() -> None:
-    fold = replace(STEP, folded=3_000_000, put=4_300_000, runs=11, seconds=1.5)
-    table = day_table([STEP, STEP, STEP, fold])
-    assert cells(table, "folds") == ["1, one for 4.0 checkpoints"]
-    assert figures(table, "runs of folds") == ["3.0 MB", "0.75"]
+    compaction = replace(STEP, compacted=3_000_000, put=4_300_000, runs=11, seconds=1.5)
+    table = day_table([STEP, STEP, STEP, compaction])
+    assert cells(table, "compactions") == ["1, one for 4.0 checkpoints"]
+    assert figures(table, "runs of compactions") == ["3.0 MB", "0.75"]
     assert figures(table, "put, in all") == ["7.6 MB", "1.90", "6"]
     assert figures(table, "plans, ") == ["600.0 KB", "0.15"]
     assert figures(table, "runs of a database") == ["4", "11"]
@@ -113,15 +113,15 @@ def test_requests_have_their_list_price() -> None:
     assert price(asked(delete=1000)) == 0
 
 
-def test_a_month_is_made_of_plain_checkpoints_hours_and_folds() -> None:
+def test_a_month_is_made_of_plain_checkpoints_hours_and_compactions() -> None:
     idle = replace(STEP, is_idle=True, asked=asked(get=5))
     plain = replace(STEP, asked=asked(put=5))
     first = replace(STEP, asked=asked(put=5, list=1), is_first_of_hour=True)
-    fold = replace(STEP, asked=asked(put=9), folded=1000)
-    table = price_table([idle, plain, first, fold], 0.25, 100)
+    compaction = replace(STEP, asked=asked(put=9), compacted=1000)
+    table = price_table([idle, plain, first, compaction], 0.25, 100)
     month = 50 * 30 * (288 * 5 + 24 * 1 + 72 * 4) * 5e-6
     assert f"**${month:.2f}**" in table
-    assert "a fold for 4.0 checkpoints" in table
+    assert "a compaction for 4.0 checkpoints" in table
     assert f"${50 * 30 * 288 * 5 * 4e-7:.2f} |" in table
     assert cells(table, "something is new") == ["5 PUT", "$0.025"]
 

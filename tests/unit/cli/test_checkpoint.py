@@ -84,7 +84,7 @@ def test_a_repository_that_is_not_there_is_not_found(
     assert run("checkpoint", "--spec", spec, "--repository", (tmp_path / "none").as_uri()) == 14
     err = capsys.readouterr().err
     assert code_said(err) == "repository-not-found"
-    assert "statecore init" in err
+    assert "statecore repo init" in err
 
 
 def test_a_directory_without_tasks_has_nothing_to_advance(

@@ -23,9 +23,9 @@ from tests.unit.doctor.stored import offsets, write_database
 def run(capfd, monkeypatch, tmp_path):
     """A command line over a state directory; exit code, stdout and stderr."""
 
-    def run_command(*words, width=100):
+    def run_command(*words, width=100, command="doctor"):
         monkeypatch.setenv("COLUMNS", str(width))
-        code = main(["doctor", "--state-dir", str(tmp_path), *words])
+        code = main([command, "--state-dir", str(tmp_path), *words])
         captured = capfd.readouterr()
         return code, captured.out, captured.err
 
@@ -63,7 +63,7 @@ def test_one_finding_in_many_tasks_is_one_paragraph_and_the_worst_comes_first(ru
     assert "docs/findings/store-not-closed.md" in out
     *_, counts, repair = out.splitlines()
     assert counts.endswith("1 loss, 3 warnings")
-    assert repair.startswith("statecore doctor --repair --")
+    assert repair.startswith("statecore repair --")
     assert "--spec" in repair
 
 
@@ -124,11 +124,11 @@ def test_a_spec_gives_application_and_guarantee(run, tmp_path):
 
 def test_what_is_to_open_it_and_what_cleans_up_can_be_said(run, tmp_path):
     store(tmp_path, "0_0")
-    code, out, _ = run("--for", "4.2", "--json")
+    code, out, _ = run("--to", "4.2", "--json")
     (application,) = json.loads(out)["applications"]
     assert (code, [one["code"] for one in application["findings"]]) == (21, ["release-cannot-open"])
     assert run("--cleanup-max-age", "7d")[0] == 0
-    for words in (["--for", "2.8"], ["--cleanup-max-age", "soon"], ["--processing-guarantee", "maybe"]):
+    for words in (["--to", "2.8"], ["--cleanup-max-age", "soon"], ["--processing-guarantee", "maybe"]):
         with pytest.raises(SystemExit) as exit_:
             run(*words)
         assert exit_.value.code == 2
@@ -139,34 +139,18 @@ def test_a_directory_without_an_application_is_answered_so(run, tmp_path):
     assert (code, code_said(err)) == (14, "state-dir-not-found")
 
 
-def test_brokers_that_are_named_are_asked_with_and_without_repair(run, tmp_path):
+def test_brokers_that_are_named_are_asked_by_doctor_and_by_repair(run, tmp_path):
     store(tmp_path, "0_0")
     with ScriptedBrokers() as brokers:
         brokers.add("shop-orders-changelog").error = 29
         words = ["--application-id", "shop", "--bootstrap-servers", brokers.address]
-        for number, more in enumerate(([], ["--repair"])):
-            code, _, err = run(*words, *more)
-            assert (code, code_said(err)) == (13, "topic-authorization-failed" if more else "")
+        for number, command in enumerate(("doctor", "repair")):
+            code, _, err = run(*words, command=command)
+            assert (code, code_said(err)) == (13, "topic-authorization-failed" if number else "")
             asked = len(brokers.asked(MetadataRequest))
             assert asked > number
-            assert run(*words, *more, "--offline")[0] == 0
+            assert run(*words, "--offline", command=command)[0] == 0
             assert len(brokers.asked(MetadataRequest)) == asked
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        *(["--apply"], ["--approved", "a"], ["--repository", "file:///r"], ["--owner", "a"], ["--request-id", "a"]),
-        *(["--engine", "processes"], ["--processes", "1"], ["--master", "local[1]"], ["--spark-conf", "a=b"]),
-    ],
-    ids=lambda words: words[0],
-)
-def test_what_only_a_repair_takes_is_refused_without_one(run, tmp_path, words):
-    store(tmp_path, "0_0")
-    code, out, _ = run(*words, "--json")
-    error = json.loads(out)
-    assert (code, error["code"], error["context"]) == (13, "option-missing", {"option": "repair"})
-    assert words[0] in error["what"]
 
 
 def test_a_repair_is_of_the_application_of_the_spec_and_for_no_other_release(run, tmp_path):
@@ -176,30 +160,32 @@ def test_a_repair_is_of_the_application_of_the_spec_and_for_no_other_release(run
         "application_id: shop\nbootstrap_servers: localhost:1\nprocessing_guarantee: at_least_once\n"
         "subtopologies: {0: {stores: {orders: {kind: timestamped-key-value}}}}\n"
     )
-    code, out, _ = run("--repair", "--offline", "--spec", str(spec))
+    code, out, _ = run("--offline", "--spec", str(spec), command="repair")
     assert (code, out.startswith("shop in ")) == (0, True)
-    code, out, _ = run("--repair", "--json")
+    code, out, _ = run("--json", command="repair")
     error = json.loads(out)
     assert (code, error["code"], error["context"]) == (13, "option-missing", {"option": "application_id"})
-    code, _, err = run("--repair", "--application-id", "shop", "--for", "4.2")
-    assert (code, code_said(err)) == (13, "release-invalid")
+    with pytest.raises(SystemExit, match="2"):
+        run("--application-id", "shop", "--to", "4.2", command="repair")
 
 
-def test_the_help_says_what_is_declared_of_both_requests(capsys, monkeypatch):
+@pytest.mark.parametrize(("command", "request_type"), [("doctor", DiagnoseRequest), ("repair", RepairRequest)])
+def test_the_help_says_what_is_declared_of_the_request(capsys, monkeypatch, command, request_type):
     monkeypatch.setenv("COLUMNS", "100")
     with pytest.raises(SystemExit):
-        main(["doctor", "--help"])
+        main([command, "--help"])
     said = " ".join(capsys.readouterr().out.split())
-    for one in declared_fields(RepairRequest).values():
-        assert one.option in said
-        assert one.declaration.help in said or one.name == "application_id"
-    assert declared_fields(DiagnoseRequest)["application_id"].declaration.help in said
+    for one in declared_fields(request_type).values():
+        assert (one.option in said, one.declaration.help in said) == (
+            one.declaration.on_command_line,
+            one.declaration.on_command_line,
+        )
 
 
 def test_a_repair_is_spoken_of_where_there_is_one_and_of_a_running_application_when_it_is_closed(run, tmp_path):
     store(tmp_path, "0_0")
     (tmp_path / "shop/0_0/of-another-tool").touch()
-    assert "--repair" not in run()[1]
+    assert "statecore repair" not in run()[1]
     (tmp_path / "shop/0_0/.checkpoint").write_text("0\n1\nshop-orders-changelog 0 3\n")
     spec = tmp_path / "stores.yaml"
     spec.write_text(
@@ -207,9 +193,9 @@ def test_a_repair_is_spoken_of_where_there_is_one_and_of_a_running_application_w
         "subtopologies: {0: {stores: {orders: {kind: timestamped-key-value}}}}\n"
     )
     *_, last = run("--spec", str(spec), "--offline", width=300)[1].splitlines()
-    assert last.startswith("statecore doctor --repair --")
+    assert last.startswith("statecore repair --")
     assert "--spec" not in last
-    assert "--repair" not in run("--for", "4.2")[1]  # a repair is for the newest release
+    assert "statecore repair" not in run("--to", "4.2")[1]  # a repair is for the newest release
     write_database(tmp_path / "shop/0_0/rocksdb/more", {"default": [], "of-another-tool": []})
     with StateDirectory(tmp_path, "shop").lock():
         *_, running = run("--spec", str(spec), "--offline", width=300)[1].splitlines()
@@ -220,10 +206,10 @@ def test_a_repair_is_spoken_of_where_there_is_one_and_of_a_running_application_w
 @pytest.mark.parametrize("release", ["4.3", "4.2"])
 def test_what_was_not_judged_of_a_running_application_is_said(run, tmp_path, release):
     write_database(tmp_path / "shop/0_0/rocksdb/orders", {"default": [(b"a", b"1")]})
-    closed, _, _ = run("--for", release, "--json")
+    closed, _, _ = run("--to", release, "--json")
     assert closed != 0
     with StateDirectory(tmp_path, "shop").lock():
-        code, out, _ = run("--for", release, width=400)
+        code, out, _ = run("--to", release, width=400)
     assert code == 0
     *_, last = out.splitlines()
     assert f"Kafka Streams {release}" in last

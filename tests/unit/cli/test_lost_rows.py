@@ -1,4 +1,4 @@
-"""A database that has lost rows is damage to ``snapshot`` and ``dump``, as it is to ``doctor``."""
+"""A database that has lost rows is damage to ``backup`` and ``dump``, as it is to ``doctor``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def shorter_manifest(database: Path) -> None:
     cut_manifest(database)
 
 
-@pytest.mark.parametrize("command", ["snapshot", "dump"])
+@pytest.mark.parametrize("command", ["backup", "dump"])
 @pytest.mark.parametrize("place", ["rocksdb/key-value", "timestamped-window/timestamped-window.1357034400000"])
 @pytest.mark.parametrize(
     ("damage", "code"),
@@ -54,7 +54,7 @@ def test_damage_ends_with_its_code_and_names_task_and_store(
     create_repository((tmp_path / "repository").as_uri())
     store = Path(place).name.partition(".")[0]
     further = {
-        "snapshot": ["--offline", "--plan", "--repository", (tmp_path / "repository").as_uri()],
+        "backup": ["--offline", "--plan", "--repository", (tmp_path / "repository").as_uri()],
         "dump": ["--store", store],
     }[command]
     exit_code = main(

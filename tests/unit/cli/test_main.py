@@ -52,14 +52,27 @@ def test_help_names_every_command_and_loads_nothing_heavy():
     )
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=1200, check=False)
     assert process.returncode == 0, process.stderr
-    assert all(name in process.stdout for name in cli.COMMANDS)
+    assert all(f"  {name} " in process.stdout for name in cli.COMMANDS if not name.startswith("repo "))
 
 
 def test_every_command_explains_itself():
     for name in cli.COMMANDS:
-        process = run(name, "--help")
+        process = run(*name.split(), "--help")
         assert process.returncode == 0
         assert "--json" in process.stdout
+
+
+@pytest.mark.parametrize("group", ["", "repo"])
+def test_the_help_fits_a_terminal_and_is_what_a_missing_command_is_answered_with(group):
+    shown = run(*group.split(), "--help").stdout
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= 80
+    if not group:
+        first_day = ("discover", "restore", "checkpoint", "fetch", "doctor")
+        assert [line.split()[0] for line in lines[:24] if line.startswith("  ")][:5] == list(first_day)
+    missing = run(*group.split())
+    assert (missing.returncode, missing.stdout) == (2, "")
+    assert missing.stderr.startswith(shown)
 
 
 def test_version():
@@ -71,6 +84,9 @@ def test_version():
     [
         (),
         ("unknown",),
+        ("repo",),
+        ("repo", "unknown"),
+        ("repo", "pin", "newest"),
         ("restore",),
         ("restore", "--spec", "x", "--partition", "a"),
         ("restore", "--spec", "x", "--state-dir", "y", "--memory-budget", "lots"),

@@ -38,7 +38,7 @@ def test_a_title_is_longer_than_its_table(capsys: pytest.CaptureFixture[str], mo
     assert capsys.readouterr().out.splitlines()[0] == title
 
 
-def test_as_wide_as_columns_say_a_sentence_is_folded(
+def test_as_wide_as_columns_say_a_sentence_is_compacted(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")

@@ -58,7 +58,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 @pytest.mark.full
 def test_looks_and_fetches(run: Run, shop: RemoteShop, tmp_path: Path) -> None:
     of = ("--repository", shop.url, "--application-id", "orders")
-    assert run("snapshots", *of)[0] == 0
+    assert run("repo", "snapshots", *of)[0] == 0
     assert run("info", *of)[0] == 0
     code, out, err = run("fetch", *of, "--state-dir", str(tmp_path))
     assert (code, "fetched 5 stores of 3 tasks" in out) == (0, True), err
@@ -74,7 +74,7 @@ def test_cannot_publish_and_is_told_before_anything_is_read_or_moved(
     spec.write_text(json.dumps(spec_to_mapping(shop.declared)))
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
     there = ("--repository", shop.url, "--spec", str(spec), "--state-dir", str(tmp_path))
-    code, out, err = run("snapshot", *there, "--offline")
+    code, out, err = run("backup", *there, "--offline")
     assert (code, out) == (13, "")
     assert "link:" not in err
     assert code_said(err) == "object-store-access-denied"
@@ -83,8 +83,8 @@ def test_cannot_publish_and_is_told_before_anything_is_read_or_moved(
 
 
 def test_init_says_what_is_missing(run: Run, shop: RemoteShop) -> None:
-    assert run("init", "--repository", shop.url)[0] == 0, "there is a repository already"
-    code, out, err = run("init", "--repository", shop.url.replace("production", "elsewhere"))
+    assert run("repo", "init", "--repository", shop.url)[0] == 0, "there is a repository already"
+    code, out, err = run("repo", "init", "--repository", shop.url.replace("production", "elsewhere"))
     assert (code, out) == (13, "")
     assert code_said(err) == "object-store-access-denied"
     assert "AccessDenied" in err

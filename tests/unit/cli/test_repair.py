@@ -1,99 +1,126 @@
-"""``statecore repair head``: printed first, done with ``--apply``."""
+"""``repair`` as a person sees it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from statecore.cli.main import main
-from tests.harness.raising import code_said
-from tests.unit.repository.published import Publishing, flip
+from statecore.cli.repair import show
+from statecore.jobs.attempt import Attempt
+from statecore.jobs.repair.report import REPAIR_REPORT, Outcome, RebuiltStores, RepairedTask, RepairReport
+from tests.unit.doctor.stored import offsets, write_database
 
 Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def orders(tmp_path: Path) -> Publishing:
-    (tmp_path / "scratch").mkdir()
-    return Publishing((tmp_path / "repository").as_uri(), tmp_path / "scratch")
+def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """A repair of the application ``shop``; exit code, stdout and stderr."""
 
-
-@pytest.fixture
-def head(orders: Publishing, tmp_path: Path) -> Path:
-    return tmp_path / "repository" / orders.shelf.names.head
-
-
-@pytest.fixture
-def repair(capfd: pytest.CaptureFixture[str], orders: Publishing) -> Run:
-    def run_command(*words: str, application_id: str = "orders") -> tuple[int, str, str]:
-        code = main(["repair", "head", "--repository", orders.shelf.url, "--application-id", application_id, *words])
+    def run_command(*words: str, width: int = 300) -> tuple[int, str, str]:
+        monkeypatch.setenv("COLUMNS", str(width))
+        code = main(["repair", "--state-dir", str(tmp_path), *words])
         captured = capfd.readouterr()
         return code, captured.out, captured.err
 
     return run_command
 
 
-def test_a_healthy_head_is_said_to_be_well(orders: Publishing, head: Path, repair: Run) -> None:
-    orders.publish(10)
-    before = head.read_bytes()
-    for words in ([], ["--apply"]):
-        code, out, _ = repair(*words)
-        assert code == 0
-        assert "1 snapshot" in out
-    document = json.loads(repair("--apply", "--json")[1])
-    assert (document["wrong"], document["applied"], document["left_out"]) == (None, False, [])
-    assert head.read_bytes() == before
+@pytest.fixture
+def spec(tmp_path: Path) -> str:
+    path = tmp_path / "stores.yaml"
+    path.write_text(
+        "application_id: shop\nbootstrap_servers: nowhere:1\nprocessing_guarantee: exactly_once_v2\n"
+        "subtopologies: {0: {stores: {orders: {kind: key-value}}}}\n"
+    )
+    return str(path)
 
 
-def test_the_plan_is_printed_and_done_only_when_asked_for(
-    orders: Publishing, head: Path, repair: Run, tmp_path: Path
+def store(tmp_path: Path, task: str, status: int = 0) -> None:
+    said = offsets("shop-orders-changelog", int(task[-1]), 41, status)
+    write_database(tmp_path / f"shop/{task}/rocksdb/orders", {"default": [(b"a", b"1")], "offsets": said})
+
+
+def test_a_plan_without_a_spec_promises_no_rebuild(run: Run, tmp_path: Path) -> None:
+    store(tmp_path, "0_0", status=1)
+    for words in ((), ("--apply",)):
+        code, out, _ = run("--application-id", "shop", "--processing-guarantee", "exactly_once_v2", "--json", *words)
+        report = json.loads(out)
+        assert code == 21
+        assert (report["rebuilt"], report["outcome"]) == ([], Outcome.UNCHANGED)
+        (left,) = report["left"]
+        assert (left["task"], left["store"], left["code"]) == ("0_0", "orders", "store-not-closed")
+        assert "--spec" in left["remedy"]
+
+
+def test_a_plan_says_which_brokers_a_rebuild_needs(run: Run, spec: str, tmp_path: Path) -> None:
+    store(tmp_path, "0_0", status=1)
+    code, out, _ = run("--spec", spec, "--offline", "--json")
+    (rebuilt,) = json.loads(out)["rebuilt"]
+    assert (code, rebuilt["stores"], rebuilt["tasks"], rebuilt["codes"]) == (
+        0,
+        ["orders"],
+        ["0_0"],
+        ["store-not-closed"],
+    )
+    assert "nowhere:1" in rebuilt["sources"]
+    assert "nowhere:1" in run("--spec", spec, "--offline")[1]
+
+
+def test_notes_are_counted_where_there_are_any(run: Run, spec: str, tmp_path: Path) -> None:
+    store(tmp_path, "0_0", status=1)
+    assert run("--spec", spec, "--offline")[1].splitlines()[1] == "1 finding"
+    (tmp_path / "shop/0_0/something.txt").write_text("of another tool")
+    assert run("--spec", spec, "--offline")[1].splitlines()[1] == "2 findings, including 1 note"
+
+
+def test_where_all_lies_that_a_repair_has_replaced_is_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second, third = (orders.publish(end).snapshot for end in (10, 20, 30))
-    head.unlink()
-    flip(tmp_path / "repository" / orders.shelf.names.manifest(second), 60)
-    code, out, _ = repair()
-    assert code == 0
-    assert not head.exists()
-    lines = out.splitlines()
-    assert {"2", "1", "4"} <= set(lines[1].replace(",", "").split())
-    assert [line.split()[0].rstrip(",") for line in lines[2:4]] == [third, first]
-    assert lines[4].startswith(f"  left out: {second}: ")
-    assert "--apply" in lines[-1]
-    planned = json.loads(repair("--json")[1])
-    code, out, _ = repair("--apply")
-    assert code == 0
-    assert "--apply" not in out
-    head_now = orders.shelf.head()
-    assert (head_now.epoch, head_now.generation) == (1, 4)
-    assert [entry.snapshot for entry in orders.shelf.head().snapshots] == [third, first]
-    assert [one["snapshot"] for one in planned["head"]["snapshots"]] == [third, first]
-    assert (planned["version"], planned["applied"], planned["wrong"]) == (1, False, "it is missing")
-    assert [one["snapshot"] for one in planned["left_out"]] == [second]
+    monkeypatch.setenv("COLUMNS", "500")
+    attempt = Attempt.begin("app", "/state", "one")
+    mended = (RepairedTask("0_0", ("set the status to closed",), ("global-store-not-closed",)),)
+    rebuilt = (RebuiltStores(("table",), ("0_1",), ("file-missing",), 7, kept="/state/app/.statecore/replaced/two"),)
+    kept = "/state/app/.statecore/replaced/one"
+    report = RepairReport(**vars(attempt), finished="now", outcome=Outcome.REPAIRED, plan_id="p", exit_code=0)
+    show(replace(report, repaired=mended, rebuilt=rebuilt, kept=kept))
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.endswith(f": {kept}, {rebuilt[0].kept}")
+    assert REPAIR_REPORT.decode(REPAIR_REPORT.encode(replace(report, rebuilt=rebuilt))).rebuilt == rebuilt
+    show(report)
+    assert "kept" not in capsys.readouterr().out
 
 
-def test_of_many_checkpoints_that_a_head_has_let_go_some_are_named_and_the_rest_counted(
-    orders: Publishing, repair: Run
+def test_a_rebuild_of_which_a_person_has_to_judge_is_shown_with_its_doubts_and_how_it_is_approved(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    orders.origin = "checkpoint"
-    made = [orders.publish(end, [0]).snapshot for end in range(1, 36)]
-    said = [line.strip() for line in repair()[1].splitlines() if "not named" in line]
-    why = "the head that is there does not name it"
-    assert said[:20] == [f"not named: {one}: {why}" for one in made[22:2:-1]]
-    assert said[20:] == [f"not named: 3 more: {why} (--json names them)"]
-    assert len(json.loads(repair("--json")[1])["left_out"]) == 23
+    monkeypatch.setenv("COLUMNS", "500")
+    attempt = Attempt.begin("app", "/state", "one")
+    doubt = "Nothing would be left of table: it is rebuilt from app-table-changelog-1 of topic 7, which has no record."
+    rebuilt = (RebuiltStores(("table",), ("0_1",), ("file-missing",), doubts=(doubt,)),)
+    report = RepairReport(**vars(attempt), finished="now", outcome=Outcome.PLANNED, plan_id="p", exit_code=0)
+    show(replace(report, rebuilt=rebuilt))
+    said = capsys.readouterr().out
+    assert doubt in said
+    assert "--apply --approved p" in said
+    show(report)
+    assert "--approved" not in capsys.readouterr().out
 
 
-def test_an_application_that_is_not_there_is_answered_so(orders: Publishing, repair: Run) -> None:
-    orders.publish(10)
-    code, _, err = repair(application_id="order")
-    assert (code, code_said(err), " orders" in err) == (14, "application-not-found", True)
+@pytest.mark.parametrize(("words", "said"), [((), "Nothing was changed."), (("--apply",), "Every task is complete")])
+def test_who_stops_it_is_told_how_the_tasks_are_left(
+    run: Run, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str
+) -> None:
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
 
-
-def test_only_a_head_can_be_repaired(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        main(["repair", "manifest", "--repository", "file:///r", "--application-id", "orders"])
-    assert exit_.value.code == 2
-    assert "manifest" in capsys.readouterr().err
+    monkeypatch.setattr("statecore.jobs.repair.run.run_repair", stopped)
+    code, _, err = run("--application-id", "shop", *words)
+    assert code == 130
+    assert f"statecore: Interrupted. {said}" in err
+    assert ("command again" in err) == bool(words)

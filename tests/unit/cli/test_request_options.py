@@ -108,16 +108,3 @@ def test_a_word_that_says_nothing_is_refused(
 def test_what_makes_no_sense_is_refused_with_what_to_do() -> None:
     with pytest.raises(Invalid, match="too small"):
         read(RestoreRequest, "--memory-budget", "1k")
-
-
-def test_of_a_request_that_is_another_and_more_the_more_can_stand_under_a_heading_of_its_own() -> None:
-    parser = argparse.ArgumentParser(prog="p")
-    add_request_options(parser, RestoreRequest)
-    more = parser.add_argument_group("more")
-    add_request_options(parser, RequestWithOneMore, beyond=RestoreRequest, heading=more)
-    text = " ".join(parser.format_help().split())
-    assert text.count(" --pause SECONDS how long") == 1
-    assert text.index("limits:") < text.index("more:") < text.index("--pause SECONDS how long")
-    arguments = parser.parse_args([*SAID, "--pause", "3"])
-    assert request_of(RequestWithOneMore, arguments).pause == 3.0
-    assert request_of(RestoreRequest, arguments).state_dir == "/s"

@@ -30,7 +30,7 @@ from tests.golden.make import HERE
 from tests.harness.transcripts import Transcript, quiet
 from tests.unit.discover.test_discover import TOPICS, TOPOLOGY, FakeCluster, make_store
 from tests.unit.doctor.stored import offsets, write_database
-from tests.unit.jobs.compact.folding import At, Farm, some_rows, spec_of
+from tests.unit.jobs.compact.compacting import At, Farm, some_rows, spec_of
 from tests.unit.jobs.diff.test_run import OTHERS, ROWS, write
 from tests.unit.jobs.history.test_restores import Directory
 from tests.unit.jobs.published import Shop
@@ -80,11 +80,11 @@ def store(root: Path, task: str, *, status: int = 0, offset: int = 41, name: str
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="argparse folds the usage elsewhere since 3.13")
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", ["", "repo", *COMMANDS])
 def test_help(transcript: Transcript, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     monkeypatch.setenv("COLUMNS", "120")
-    assert transcript.run(command, "--help") == 0
-    transcript.check(f"help-{command}")
+    assert transcript.run(*command.split(), "--help") == 0
+    transcript.check("-".join(["help", *command.split()]))
 
 
 def restore_report(**fields: Any) -> RestoreReport:
@@ -215,24 +215,23 @@ def test_discover(transcript: Transcript, monkeypatch: pytest.MonkeyPatch, root:
 def test_doctor(transcript: Transcript, spec: Path, root: Path) -> None:
     store(root, "0_0")
     assert transcript.run("doctor", "--state-dir", root / "state") == 0
-    assert transcript.run("doctor", "--state-dir", root / "state", "--for", "4.2") == 21
+    assert transcript.run("doctor", "--state-dir", root / "state", "--to", "4.2") == 21
     for partition in range(1, 4):
         store(root, f"0_{partition}", status=1)
     store(root, "0_4", offset=-4)
     words = ("doctor", "--state-dir", root / "state", "--spec", spec, "--offline")
     assert transcript.run(*words) == 22
-    assert transcript.run("doctor", "--state-dir", root / "state", "--apply") == 13
     transcript.check("doctor")
 
 
-def test_doctor_repair(transcript: Transcript, spec: Path, root: Path) -> None:
+def test_repair(transcript: Transcript, spec: Path, root: Path) -> None:
     store(root, "0_0", status=1)
     (root / "state/shop/0_0/something.txt").write_text("of another tool")
-    words = ("doctor", "--repair", "--state-dir", root / "state")
+    words = ("repair", "--state-dir", root / "state")
     assert transcript.run(*words, "--spec", spec, "--offline") == 0
     assert transcript.run(*words, "--application-id", "shop", "--processing-guarantee", "exactly_once_v2") == 21
     assert transcript.run(*words) == 13
-    transcript.check("doctor-repair")
+    transcript.check("repair")
 
 
 def test_dump(transcript: Transcript, root: Path) -> None:
@@ -256,26 +255,26 @@ def test_fetch(transcript: Transcript, root: Path) -> None:
     transcript.check("fetch")
 
 
-def test_fold(transcript: Transcript, root: Path) -> None:
+def test_repo_compact(transcript: Transcript, root: Path) -> None:
     farm = Farm(root / "farm", spec_of({"plain": StoreKind.KEY_VALUE}))
     farm.checkpoint(*({At("0_0", "plain"): some_rows(number)} for number in range(13)))
     spec = root / "stores.yaml"
     spec.write_text(SPEC.replace("shop", "orders").replace("{orders: {", "{plain: {"))
-    words = ("fold", "--spec", spec, "--repository", farm.url)
+    words = ("repo", "compact", "--spec", spec, "--repository", farm.url)
     assert [transcript.run(*words, *more) for more in (["--plan"], [], [])] == [0, 0, 0]
-    transcript.check("fold")
+    transcript.check("repo-compact")
 
 
-def test_hand_over(transcript: Transcript, root: Path) -> None:
+def test_promotion(transcript: Transcript, root: Path) -> None:
     world = World(root)
     world.store(world.live, "totals", 1_005)
     world.store(world.warm, "totals", 2_009)
     world.store(world.warm, "totals", 9, task="0_1")
     world.store(world.live, "totals", 11, task="0_1")
-    where = ("--from", world.warm.state_dir, "--state-dir", world.live.state_dir)
-    words = ("hand-over", "--spec", world.spec, *where, "--offline")
+    where = ("--standby-dir", world.warm.state_dir, "--state-dir", world.live.state_dir)
+    words = ("promote", "--spec", world.spec, *where, "--offline")
     assert [transcript.run(*words, *more) for more in ([], ["--apply"], [])] == [0, 0, 0]
-    transcript.check("hand-over")
+    transcript.check("promote")
 
 
 def test_info(transcript: Transcript, root: Path) -> None:
@@ -291,11 +290,11 @@ def test_info(transcript: Transcript, root: Path) -> None:
     transcript.check("info")
 
 
-def test_init(transcript: Transcript, root: Path) -> None:
-    words = ("init", "--repository", (root / "repository").as_uri())
+def test_repo_init(transcript: Transcript, root: Path) -> None:
+    words = ("repo", "init", "--repository", (root / "repository").as_uri())
     assert [transcript.run(*words) for _ in range(2)] == [0, 0]
-    assert transcript.run("init", "--repository", "/srv/repository") == 13
-    transcript.check("init")
+    assert transcript.run("repo", "init", "--repository", "/srv/repository") == 13
+    transcript.check("repo-init")
 
 
 def test_inspect(transcript: Transcript, root: Path) -> None:
@@ -339,20 +338,20 @@ def test_recover_global(transcript: Transcript, monkeypatch: pytest.MonkeyPatch,
     transcript.check("recover-global")
 
 
-def test_repair(transcript: Transcript, root: Path) -> None:
+def test_repo_repair_head(transcript: Transcript, root: Path) -> None:
     (root / "scratch").mkdir()
     orders = Publishing((root / "repository").as_uri(), root / "scratch")
     for end in (10, 20):
         orders.publish(end)
-    words = ("repair", "head", "--repository", orders.shelf.url, "--application-id")
+    words = ("repo", "repair-head", "--repository", orders.shelf.url, "--application-id")
     assert transcript.run(*words, "orders") == 0
     (root / "repository" / orders.shelf.names.head).unlink()
     assert [transcript.run(*words, "orders", *more) for more in ([], ["--apply"])] == [0, 0]
     assert transcript.run(*words, "order") == 14
-    transcript.check("repair")
+    transcript.check("repo-repair-head")
 
 
-def test_snapshot(transcript: Transcript, root: Path) -> None:
+def test_backup(transcript: Transcript, root: Path) -> None:
     shop = Shop(root)
     shop.publish([150, 200])
     spec = root / "stores.yaml"
@@ -361,27 +360,34 @@ def test_snapshot(transcript: Transcript, root: Path) -> None:
     words = ("--repository", shop.url, "--application-id", "orders", *here)
     assert transcript.run("fetch", *words) == 0
     transcript.forget()
-    words = ("snapshot", "--repository", shop.url, "--spec", spec, *here, "--offline")
+    words = ("backup", "--repository", shop.url, "--spec", spec, *here, "--offline")
     assert [transcript.run(*words, *more) for more in (["--plan"], [], [])] == [0, 0, 0]
-    transcript.check("snapshot")
+    transcript.check("backup")
 
 
-def test_snapshots(transcript: Transcript, root: Path) -> None:
+def test_repo_snapshots(transcript: Transcript, root: Path) -> None:
     (root / "scratch").mkdir()
     orders = Publishing((root / "repository").as_uri(), root / "scratch")
     for end in (10, 20):
         orders.publish(end)
-    words = ("snapshots", "--repository", orders.shelf.url)
-    of = ("--application-id", "orders")
-    assert transcript.run(*words) == 0
-    assert transcript.run("snapshots", "pin", "newest", *words[1:], *of, "--note", "before the migration") == 0
-    for more in (of, (*of, "--held"), (*of, "--snapshot", "newest")):
-        assert transcript.run(*words, *more) == 0
-    for wrong in (("--snapshot", "newest"), ("--held",), ("--note", "x")):
-        assert transcript.run(*words, *wrong) == 13
-    assert transcript.run("snapshots", "pin", *words[1:]) == 13
-    assert transcript.run(*words, "--application-id", "order") == 14
-    transcript.check("snapshots")
+    where = ("--repository", orders.shelf.url)
+    of = (*where, "--application-id", "orders")
+    assert transcript.run("repo", "snapshots", *where) == 0
+    assert transcript.run("repo", "pin", "newest", *of, "--note", "before the migration") == 0
+    for more in ((), ("--held",)):
+        assert transcript.run("repo", "snapshots", *of, *more) == 0
+    assert transcript.run("repo", "snapshots", *where, "--held") == 13
+    assert transcript.run("repo", "snapshots", *where, "--application-id", "order") == 14
+    transcript.check("repo-snapshots")
+    transcript.forget()
+    assert transcript.run("repo", "show", "newest", *of) == 0
+    assert transcript.run("repo", "show", "20010101T000000Z-00000000", *of) == 14
+    assert transcript.run("repo", "show", "newest", *where) == 2
+    transcript.check("repo-show")
+    transcript.forget()
+    assert transcript.run("repo", "unpin", "newest", *of) == 0
+    assert transcript.run("repo", "unpin", "newest", *of) == 0
+    transcript.check("repo-unpin")
 
 
 def test_standby(transcript: Transcript, monkeypatch: pytest.MonkeyPatch, spec: Path, root: Path) -> None:

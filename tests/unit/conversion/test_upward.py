@@ -228,7 +228,7 @@ def test_segments_at_different_offsets_stay_and_the_doctor_is_named() -> None:
     assert made.is_nothing_to_do
     (note,) = made.notes
     assert "statecore doctor" in note
-    assert "--repair" in note
+    assert "statecore repair" in note
 
 
 def test_a_status_that_is_open_stays_and_is_told() -> None:

@@ -25,7 +25,7 @@ def folded(sizes: list[int], base: int = 0) -> list[int]:
 
 
 @pytest.mark.parametrize("below", [[GB], [GB // 8] * 8, [GB // 20] + [GB // 8] * 7])
-def test_a_fold_is_due_with_eleven_new_runs_and_what_a_restore_has_left_is_none_of_them(below: list[int]) -> None:
+def test_a_compaction_is_due_with_eleven_new_runs_and_what_a_restore_has_left_is_none_of_them(below: list[int]) -> None:
     assert not is_due([*below, *[MB] * 10])
     assert is_due([*below, *[MB] * 11])
 
@@ -35,7 +35,7 @@ def test_what_is_large_against_all_that_came_after_it_stays(below: list[int]) ->
     assert folded([*below, *[MB] * 11]) == [*below, 11 * MB]
 
 
-def test_along_with_others_a_database_is_folded_that_has_eight_new_runs() -> None:
+def test_along_with_others_a_database_is_compacted_that_has_eight_new_runs() -> None:
     assert folded([GB, *[MB] * 7]) == [GB, *[MB] * 7]
     assert folded([GB, *[MB] * 8]) == [GB, 8 * MB]
 
@@ -54,7 +54,7 @@ def test_when_a_third_of_the_old_ones_has_come_all_become_one() -> None:
     assert len(folded(after)) == 1
 
 
-def test_from_nothing_a_fold_is_due_with_twelve_runs_at_most() -> None:
+def test_from_nothing_a_compaction_is_due_with_twelve_runs_at_most() -> None:
     assert not is_due([MB] * 11)
     assert is_due([MB] * 12)
 
@@ -89,7 +89,7 @@ def test_slices_are_neighbours_in_order_and_leave_few(sizes: list[int], base: in
 
 @settings(deadline=None)
 @given(sizes=SIZES, base=st.one_of(st.just(0), st.integers(1, 1 << 40)))
-def test_after_a_fold_none_is_due(sizes: list[int], base: int) -> None:
+def test_after_a_compaction_none_is_due(sizes: list[int], base: int) -> None:
     assert not is_due(folded(sizes, base), base=base)
 
 

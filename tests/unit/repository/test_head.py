@@ -16,7 +16,7 @@ from statecore.repository.head import HEAD, Head, SnapshotEntry, decoded_head, e
 from tests.harness.raising import raises
 from tests.harness.simulated_store import all_flips
 
-REPAIR = "statecore repair head --repository file:///r --application-id orders"
+REPAIR = "statecore repo repair-head --repository file:///r --application-id orders"
 LONGS = st.integers(-(1 << 63), (1 << 63) - 1)
 TEXT = st.text(max_size=8)
 ENTRIES = st.builds(

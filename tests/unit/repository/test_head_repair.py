@@ -97,7 +97,7 @@ def test_a_lost_head_is_made_anew_as_it_was(lost: Lost) -> None:
     lost.head_file.unlink()
     with raises(Corrupted, "head-missing") as caught:
         lost.shelf.head()
-    assert "statecore repair head" in caught.value.action
+    assert "statecore repo repair-head" in caught.value.action
     plan = lost.repaired()
     assert plan.code == "head-missing"
     assert plan.excluded == ()
@@ -321,7 +321,7 @@ def test_nobody_publishes_over_a_head_that_is_lost(lost: Lost) -> None:
     lost.head_file.unlink()
     with raises(Corrupted, "head-missing") as refused:
         lost.publishing.begin()
-    assert "statecore repair head" in refused.value.action
+    assert "statecore repo repair-head" in refused.value.action
     assert not lost.head_file.exists()
 
 

@@ -273,7 +273,7 @@ def test_who_publishes_into_a_place_that_became_another_repository_is_fenced_and
     del storage.blobs[DESCRIPTOR_NAME]
     with raises(Corrupted, "repository-descriptor-missing") as missing:
         job.publish(parts, whole=False)
-    assert "statecore init" in missing.value.action
+    assert "statecore repo init" in missing.value.action
     assert storage.pointers == before[0]
     for name in set(blobs_of(storage, "manifests")) - set(before[1]):
         del storage.blobs[name]
@@ -482,7 +482,7 @@ def test_a_task_that_is_taken_over_and_cannot_be_fetched_is_named_and_the_others
     (warning,) = done.warnings
     assert re.findall(r"\b\d_\d\b", warning)[0] == "0_1"
     assert extent.blob in warning
-    assert re.findall(r"statecore \w+", warning) == ["statecore snapshot", "statecore restore"]
+    assert re.findall(r"statecore \w+", warning) == ["statecore backup", "statecore restore"]
 
 
 def test_a_store_that_is_taken_over_and_cannot_be_fetched_is_named_by_its_task(

@@ -200,7 +200,7 @@ def test_a_moment_counts_for_the_ends_that_the_job_has_seen(
     )
 
 
-def test_a_tail_is_published_above_a_fold_that_was_first(shelf: ApplicationRepository, directory: Path) -> None:
+def test_a_tail_is_published_above_a_compaction_that_was_first(shelf: ApplicationRepository, directory: Path) -> None:
     parts = uploaded(shelf, directory, {"0_0": {"left": 100, "right": 50}})
     publication(shelf, "first").publish(parts, whole=True)
     job, other = publication(shelf, "checkpoint"), publication(shelf, "fold")

@@ -103,7 +103,7 @@ def test_where_nobody_else_has_published_the_part_is_what_the_job_made() -> None
     assert rebase_advance(part(MINE), part(PARENT), part(PARENT)) == part(MINE)
 
 
-def test_a_tail_is_put_above_what_others_have_folded() -> None:
+def test_a_tail_is_put_above_what_others_have_compacted() -> None:
     done = rebase_advance(part(MINE), part(FOLDED), part(PARENT))
     assert spans_of(done) == [(0, 100), (100, 130)]
     assert done is not None
@@ -237,7 +237,7 @@ def test_nobody_knows_what_a_segment_holds_of_which_others_have_nothing() -> Non
     assert done.stores[0].content is None
 
 
-def test_a_tail_stays_where_a_fold_has_left_nothing_of_what_lay_below() -> None:
+def test_a_tail_stays_where_a_compaction_has_left_nothing_of_what_lay_below() -> None:
     parent, mine = store([(0, 50), (50, 100)], 100), store([(0, 50), (50, 100), (100, 130)], 130)
     assert spans_of(rebase_advance(part(mine), part(store({}, 100)), part(parent))) == [(100, 130)]
     kept: dict[str, Any] = {"retention_ms": 20, "segment_interval_ms": 10, "stream_time": 40}
@@ -287,7 +287,7 @@ def fold(spans: Sequence[Span], *, is_lowest: bool = False, segment: int | None 
     )
 
 
-def test_a_fold_takes_the_place_of_what_was_merged_whatever_came_above_and_below() -> None:
+def test_a_compaction_takes_the_place_of_what_was_merged_whatever_came_above_and_below() -> None:
     of = fold([(50, 100), (100, 130)])
     theirs = store([(0, 20), (20, 50), (50, 100), (100, 130), (130, 150)], 150)
     done = rebase_compaction([of], part(theirs))
@@ -297,7 +297,7 @@ def test_a_fold_takes_the_place_of_what_was_merged_whatever_came_above_and_below
 
 
 @pytest.mark.parametrize("theirs", [[(0, 50), (50, 130)], [(0, 100), (100, 130)], [(50, 100)], [(100, 130)]])
-def test_a_fold_whose_runs_do_not_stand_side_by_side_any_more_is_left(theirs: list[Span]) -> None:
+def test_a_compaction_whose_runs_do_not_stand_side_by_side_any_more_is_left(theirs: list[Span]) -> None:
     assert rebase_compaction([fold([(50, 100), (100, 130)])], part(store(theirs, 130))) is None
 
 
@@ -309,7 +309,7 @@ def test_deletes_that_were_left_out_must_have_nothing_below() -> None:
     assert spans_of(rebase_compaction([of], part(store([(50, 100), (100, 130)], 130)))) == [(50, 130)]
 
 
-def test_a_fold_of_which_nothing_was_left_leaves_nothing() -> None:
+def test_a_compaction_of_which_nothing_was_left_leaves_nothing() -> None:
     of = fold([(0, 50), (50, 100)], is_lowest=True)._replace(output=None)
     assert spans_of(rebase_compaction([of], part(store([(0, 50), (50, 100), (100, 130)], 130)))) == [(100, 130)]
     done = rebase_compaction([of], part(store([(0, 50), (50, 100)], 100)))
@@ -317,7 +317,7 @@ def test_a_fold_of_which_nothing_was_left_leaves_nothing() -> None:
     assert done.stores[0].databases == ()
 
 
-def test_folds_of_one_part_are_taken_database_by_database() -> None:
+def test_compactions_of_one_part_are_taken_database_by_database() -> None:
     there = store({1: [(0, 50), (50, 100)], 2: [(0, 100)]}, 100)
     other = replace(store([(0, 50), (50, 100)], 100), store="right")
     folds = [fold([(0, 50), (50, 100)], segment=1), fold([(0, 50), (50, 100)], segment=2)]
@@ -363,7 +363,7 @@ def test_whatever_others_have_done_each_offset_is_there_once_and_nothing_goes_ba
 
 @settings(deadline=None, max_examples=300)
 @given(CUTS, CUTS, st.data())
-def test_a_fold_changes_no_offset_of_what_others_have(
+def test_a_compaction_changes_no_offset_of_what_others_have(
     cuts: list[int], theirs_cuts: list[int], data: st.DataObject
 ) -> None:
     there = spans(theirs_cuts)

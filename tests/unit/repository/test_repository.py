@@ -69,7 +69,7 @@ def test_the_blobs_of_a_repository_are_found_by_its_url_while_somebody_has_it_op
 def test_a_place_without_a_repository_is_not_found_and_stays_as_it_is(tmp_path: Path) -> None:
     with raises(NotFound, "repository-not-found", repository=url(tmp_path / "r")) as caught:
         open_repository(url(tmp_path / "r"))
-    assert "statecore init --repository file://" in caught.value.action
+    assert "statecore repo init --repository file://" in caught.value.action
     assert list(tmp_path.iterdir()) == []
 
 
@@ -169,7 +169,7 @@ def test_a_torn_mark_is_no_empty_place(tmp_path: Path) -> None:
     (tmp_path / DESCRIPTOR_NAME).write_bytes(b'{"version": 0, "id')
     with raises(Corrupted, "repository-descriptor-damaged") as caught:
         open_repository(url(tmp_path))
-    assert caught.value.action.endswith(f": statecore init --repository {url(tmp_path)}")
+    assert caught.value.action.endswith(f": statecore repo init --repository {url(tmp_path)}")
     assert create_repository(url(tmp_path))[1:] == (True, False), "nothing there has carried the id"
     assert list(tmp_path.iterdir())
     open_repository(url(tmp_path))
@@ -269,7 +269,7 @@ def test_a_mark_is_put_back_with_the_id_that_was_lost(orders: Publishing, root: 
         open_repository(root.as_uri())
     assert caught.value.code == f"repository-descriptor-{'missing' if loss == 'gone' else 'damaged'}"
     words = shlex.split(caught.value.action.partition(": ")[2])
-    assert words == ["statecore", "init", "--repository", root.as_uri()]
+    assert words == ["statecore", "repo", "init", "--repository", root.as_uri()]
     made = create_repository(root.as_uri())
     assert (made.is_new, made.is_id_restored, made.repository.descriptor.id) == (True, True, before.id)
     for name in ("orders", "payments"):
@@ -320,7 +320,7 @@ def test_where_ids_disagree_no_mark_is_made(orders: Publishing, root: Path) -> N
     with raises(Invalid, "repository-ambiguous") as caught:
         create_repository(root.as_uri())
     assert f"{forged} of another" in caught.value.what
-    assert caught.value.action.endswith(f": statecore init --repository {root.as_uri()}")
+    assert caught.value.action.endswith(f": statecore repo init --repository {root.as_uri()}")
     assert not (root / DESCRIPTOR_NAME).exists()
     (root / forged).unlink()
     assert create_repository(root.as_uri()).is_id_restored
@@ -353,7 +353,7 @@ def test_a_head_is_not_emptied_because_the_mark_was_made_anew(orders: Publishing
         assert before.id in caught.value.what
         assert "Nothing was changed" in caught.value.what
         assert f"delete {DESCRIPTOR_NAME} there and run init" in caught.value.action
-        assert f"(statecore init --repository {root.as_uri()})" in caught.value.action
+        assert f"(statecore repo init --repository {root.as_uri()})" in caught.value.action
         assert caught.value.action.endswith(f": {shelf.repair_command} --apply")
         assert lost or head.read_bytes() == said
     head.write_bytes(said)

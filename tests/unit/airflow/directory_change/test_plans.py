@@ -112,7 +112,7 @@ def test_reasons_name_the_tasks_for_which_they_hold() -> None:
     ]
 
 
-def test_names_of_tasks_keep_their_underscores_where_a_list_of_them_is_folded() -> None:
+def test_names_of_tasks_keep_their_underscores_where_a_list_of_them_is_compacted() -> None:
     shown = page(
         MIGRATION,
         [(entry(), MIGRATION.short(report(*(task(f"0_{n}", "offsets are added") for n in range(20)))))],

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound
-from statecore.faults import PUBLISH_POINTS, SNAPSHOT_POINTS, VARIABLE, FaultInjected, InjectedFault
+from statecore.faults import BACKUP_POINTS, PUBLISH_POINTS, VARIABLE, FaultInjected, InjectedFault
 from statecore.filesystem import file_sha256
 from statecore.formats.checkpoint import encode_checkpoint
 from statecore.formats.kinds import StoreKind
@@ -245,7 +245,7 @@ def test_a_retry_finds_what_an_earlier_try_has_published(world: World) -> None:
     assert (again.outcome, again.snapshot, again.identity) == (Outcome.EARLIER, first.snapshot, first.identity)
 
 
-@pytest.mark.parametrize("point", three_of(SNAPSHOT_POINTS))
+@pytest.mark.parametrize("point", three_of(BACKUP_POINTS))
 def test_a_try_that_dies_leaves_nothing_that_counts_and_the_next_one_finishes(world: World, point: str) -> None:
     world.write(ROWS, 7)
     before = tree(world.path / "0_0")
@@ -256,12 +256,12 @@ def test_a_try_that_dies_leaves_nothing_that_counts_and_the_next_one_finishes(wo
     assert world.snapshot(request_id="one").outcome is Outcome.PUBLISHED
 
 
-@pytest.mark.parametrize("point", three_of([*SNAPSHOT_POINTS, *PUBLISH_POINTS]))
+@pytest.mark.parametrize("point", three_of([*BACKUP_POINTS, *PUBLISH_POINTS]))
 def test_a_command_that_is_killed_anywhere_is_finished_by_its_retry(world: World, tmp_path: Path, point: str) -> None:
     world.write(ROWS, 7)
     before = tree(world.path / "0_0")
     (tmp_path / "stores.yaml").write_text(json.dumps(world.spec))
-    words = [sys.executable, "-m", "statecore.cli.main", "snapshot", "--json", "--offline", "--request-id", "one"]
+    words = [sys.executable, "-m", "statecore.cli.main", "backup", "--json", "--offline", "--request-id", "one"]
     words += ["--spec", str(tmp_path / "stores.yaml"), "--state-dir", str(world.state_dir), "--repository", world.url]
     killed = subprocess.run(words, env={**os.environ, VARIABLE: f"{point}:kill"}, capture_output=True, check=False)
     assert killed.returncode == -signal.SIGKILL
@@ -1032,7 +1032,7 @@ def test_a_file_that_changes_after_it_was_hashed_replaces_nothing_on_a_server(
 
         class Damage:
             def reach(self, point: str) -> None:
-                if point == "snapshot.after-hashes":
+                if point == "backup.after-hashes":
                     written_in_place(changed)
 
         with raises(Corrupted, "upload-file-changed") as caught:
@@ -1131,7 +1131,7 @@ def test_the_command_says_what_it_published_and_then_that_nothing_is_new(
 
     world.write(ROWS, 7)
     (tmp_path / "stores.yaml").write_text(json.dumps(world.spec))
-    words = ["snapshot", "--spec", str(tmp_path / "stores.yaml"), "--state-dir", str(world.state_dir)]
+    words = ["backup", "--spec", str(tmp_path / "stores.yaml"), "--state-dir", str(world.state_dir)]
     words += ["--repository", world.url, "--offline", "--task", "0_0"]
     assert main(words) == 0
     out = capsys.readouterr()

@@ -97,14 +97,14 @@ def test_a_snapshot_of_a_clock_that_was_a_day_ahead_keeps_nobody_waiting_for_a_d
     assert is_due(NOW + DAY, NOW, 5 * MINUTE, MINUTE)
 
 
-def test_a_fold_is_no_checkpoint() -> None:
+def test_a_compaction_is_no_checkpoint() -> None:
     assert FOLD == fold.ORIGIN
     assert made_ms([entry("fold", NOW), entry(cut_ms=NOW - MINUTE)]) == NOW - MINUTE
     assert made_ms([entry("fold")]) is None
     assert made_ms([]) is None
 
 
-def test_a_checkpoint_that_somebody_was_faster_to_make_is_named_and_a_fold_is_none() -> None:
+def test_a_checkpoint_that_somebody_was_faster_to_make_is_named_and_a_compaction_is_none() -> None:
     fold_of_it, last = replace(entry("fold"), snapshot="f"), replace(entry(), snapshot="b", made="eight")
     earlier = replace(entry(), snapshot="a")
     assert made_since([fold_of_it, last, earlier], "b") is None
@@ -336,6 +336,8 @@ def test_one_after_the_other_where_only_one_is_let_in() -> None:
     assert [one.error for one in found.values()] == [None] * 5
 
 
-def test_a_fold_between_two_checkpoints_changes_nothing_of_when_the_next_is_due(application: AtTheBrokers) -> None:
+def test_a_compaction_between_two_checkpoints_changes_nothing_of_when_the_next_is_due(
+    application: AtTheBrokers,
+) -> None:
     later = replace(application.entry, origin="fold", made="2099-01-01T00:00:00.000Z")
     assert made_ms([later, application.entry]) == made_ms([application.entry])

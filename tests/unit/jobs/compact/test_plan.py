@@ -20,7 +20,7 @@ from statecore.repository.manifest import (
     TaskManifest,
 )
 from statecore.spec.model import ProcessingGuarantee
-from tests.unit.jobs.compact.folding import spec_of
+from tests.unit.jobs.compact.compacting import spec_of
 
 KB = 1000
 SPEC = spec_of({"plain": StoreKind.KEY_VALUE, "clicks": StoreKind.WINDOW}, globals_={"names": StoreKind.KEY_VALUE})

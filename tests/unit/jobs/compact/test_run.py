@@ -26,7 +26,7 @@ from statecore.repository.content_digests import save_digest, saved_digest
 from statecore.repository.manifest import StoredRun
 from tests.harness.tiers import three_of
 from tests.unit.images.sst_files import Rows
-from tests.unit.jobs.compact.folding import APPLICATION, STEP, At, Farm, old_rows, segments, some_rows, spec_of
+from tests.unit.jobs.compact.compacting import APPLICATION, STEP, At, Farm, old_rows, segments, some_rows, spec_of
 
 PLAIN = At("0_0", "plain")
 BESIDE = At("0_1", "plain")
@@ -68,7 +68,7 @@ def test_runs_that_are_many_become_few_and_hold_the_same(farm: Farm) -> None:
     assert not list(farm.root.glob("statecore-fold-*"))
 
 
-def test_where_no_fold_is_due_nothing_is_published(farm: Farm) -> None:
+def test_where_no_compaction_is_due_nothing_is_published(farm: Farm) -> None:
     farm.checkpoint(*many(PLAIN, 6))
     before = farm.shelf.head()
     assert farm.fold().outcome is CompactionOutcome.NOT_DUE
@@ -85,12 +85,12 @@ def test_a_plan_says_what_would_be_merged_and_changes_nothing(farm: Farm) -> Non
     assert farm.shelf.head() == before
 
 
-def test_an_application_without_a_snapshot_has_nothing_to_fold(farm: Farm) -> None:
+def test_an_application_without_a_snapshot_has_nothing_to_compaction(farm: Farm) -> None:
     with pytest.raises(NotFound, match="no snapshot"):
         farm.fold()
 
 
-def test_databases_that_have_come_near_are_folded_along_and_others_are_not(farm: Farm) -> None:
+def test_databases_that_have_come_near_are_compacted_along_and_others_are_not(farm: Farm) -> None:
     farm.checkpoint({At("0_2", "plain"): some_rows(0)}, *many(PLAIN, 14), *many(BESIDE, 3))
     others = [At("0_2", "plain"), BESIDE]
     before = {at: run_names(farm.runs(at)) for at in others}
@@ -100,7 +100,7 @@ def test_databases_that_have_come_near_are_folded_along_and_others_are_not(farm:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_stores_of_every_kind_are_folded_and_hold_the_same(tmp_path: Path, kind: StoreKind) -> None:
+def test_stores_of_every_kind_are_compacted_and_hold_the_same(tmp_path: Path, kind: StoreKind) -> None:
     farm = Farm(tmp_path / "farm", spec_of({"plain": kind}))
     ats = [At("0_0", "plain", segment) for segment in segments(kind)]
     farm.checkpoint(*({at: some_rows(number) for at in ats} for number in range(13)))
@@ -214,7 +214,7 @@ def test_more_than_a_batch_is_merged_batch_by_batch(farm: Farm) -> None:
 
 
 @pytest.mark.parametrize("damage", ["missing", "flipped"])
-def test_a_database_whose_run_is_damaged_is_left_out_and_said_and_others_are_folded(farm: Farm, damage: str) -> None:
+def test_a_database_whose_run_is_damaged_is_left_out_and_said_and_others_are_compacted(farm: Farm, damage: str) -> None:
     farm.checkpoint(*many(PLAIN, 13))
     farm.checkpoint(*({BESIDE: some_rows(number, of="beside")} for number in range(13)))
     names = run_names(farm.runs(PLAIN))
@@ -266,7 +266,7 @@ POINTS = [*COMPACTION_POINTS, *(point for point in PUBLISH_POINTS if point != "p
 
 
 @pytest.mark.parametrize("point", three_of(POINTS))
-def test_a_checkpoint_that_lands_in_between_stays_above_the_fold(farm: Farm, point: str) -> None:
+def test_a_checkpoint_that_lands_in_between_stays_above_the_compaction(farm: Farm, point: str) -> None:
     farm.checkpoint(*({PLAIN: some_rows(number), BESIDE: some_rows(number + 1)} for number in range(13)))
     done = farm.fold(faults=Between(point, lambda: farm.checkpoint({PLAIN: some_rows(99)})))
     assert done.outcome is CompactionOutcome.PUBLISHED
@@ -279,7 +279,7 @@ def test_a_checkpoint_that_lands_in_between_stays_above_the_fold(farm: Farm, poi
 
 
 @pytest.mark.parametrize("point", three_of(POINTS))
-def test_of_two_folds_at_once_one_counts(farm: Farm, point: str) -> None:
+def test_of_two_compactions_at_once_one_counts(farm: Farm, point: str) -> None:
     farm.checkpoint(*({PLAIN: some_rows(number), BESIDE: some_rows(number + 1)} for number in range(13)))
     done = farm.fold(faults=Between(point, farm.fold))
     assert done.outcome is CompactionOutcome.NOTHING_LEFT
@@ -287,7 +287,7 @@ def test_of_two_folds_at_once_one_counts(farm: Farm, point: str) -> None:
     farm.check()
 
 
-def test_a_database_that_was_folded_otherwise_in_between_stays_and_the_others_are_folded(farm: Farm) -> None:
+def test_a_database_that_was_compacted_otherwise_in_between_stays_and_the_others_are_compacted(farm: Farm) -> None:
     farm.checkpoint(*many(PLAIN, 13))
     farm.checkpoint(*({BESIDE: some_rows(number, of="beside")} for number in range(9)))
 
@@ -295,7 +295,7 @@ def test_a_database_that_was_folded_otherwise_in_between_stays_and_the_others_ar
         """Fold the one that is due, and not the one that has come near."""
         farm.fold(settings=replace(DEFAULT_SETTINGS, remaining=3, eligible=11, max_old=0))
 
-    done = farm.fold(settings=replace(DEFAULT_SETTINGS, max_old=0), faults=Between("fold.after-files", fold_one))
+    done = farm.fold(settings=replace(DEFAULT_SETTINGS, max_old=0), faults=Between("compact.after-files", fold_one))
     assert done.outcome is CompactionOutcome.PUBLISHED
     assert [entry.origin for entry in farm.shelf.head().snapshots] == ["fold", "fold", "tests", "tests"]
     assert (len(farm.runs(PLAIN)) <= 3, len(farm.runs(BESIDE)) <= 6) == (True, True)
@@ -308,7 +308,7 @@ def test_a_database_that_was_folded_otherwise_in_between_stays_and_the_others_ar
 def kill(farm: Farm, point: str) -> None:
     """Have a process fold that dies at a point."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.unit.jobs.folding_process", str(farm.root), farm.url],
+        [sys.executable, "-m", "tests.unit.jobs.compacting_process", str(farm.root), farm.url],
         env={**os.environ, VARIABLE: f"{point}:kill", "TMPDIR": str(farm.root)},
         capture_output=True,
         text=True,
@@ -325,7 +325,7 @@ def stages(url: str, root: Path, name: str) -> Farm:
 
 
 @pytest.mark.parametrize("point", three_of([*COMPACTION_POINTS, *PUBLISH_POINTS]))
-def test_after_a_kill_the_next_fold_comes_to_the_same(tmp_path: Path, point: str) -> None:
+def test_after_a_kill_the_next_compaction_comes_to_the_same(tmp_path: Path, point: str) -> None:
     undisturbed = stages("", tmp_path, "undisturbed")
     undisturbed.fold()
     farm = stages("", tmp_path, "killed")
@@ -364,7 +364,7 @@ ROWS = st.dictionaries(
     history=st.lists(st.lists(st.tuples(st.integers(0, 1), ROWS), min_size=1, max_size=10), min_size=1, max_size=4),
     seed=st.integers(0, 1 << 30),
 )
-def test_any_history_of_checkpoints_and_folds_holds_what_it_would_without_folds(
+def test_any_history_of_checkpoints_and_compactions_holds_what_it_would_without_compactions(
     tmp_path_factory: pytest.TempPathFactory, kind: StoreKind, history: list[list[tuple[int, Rows]]], seed: int
 ) -> None:
     farm = Farm(tmp_path_factory.mktemp("farm"), spec_of({"plain": kind}))

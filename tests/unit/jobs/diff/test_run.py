@@ -203,7 +203,7 @@ def test_directories_of_older_releases_compare_by_their_rows_and_the_offsets_in_
     [
         ({}, "option-missing"),
         ({"with_changelog": True, "with_state_dir": "/b"}, "options-conflict"),
-        ({"with_snapshot": "latest"}, "option-missing"),
+        ({"with_snapshot": "newest"}, "option-missing"),
         ({"with_snapshot": "newer", "repository": "file:///r"}, "snapshot-invalid"),
         ({"with_changelog": True}, "option-missing"),
         ({"with_state_dir": "/b", "ignore_expired": True}, "option-missing"),

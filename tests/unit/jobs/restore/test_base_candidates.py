@@ -54,14 +54,14 @@ def test_snapshots_that_end_elsewhere_are_tried_one_after_the_other(tmp_path: Pa
     older, newer = shop.publish([40]).snapshot, shop.publish([40, 90]).snapshot
     assert [one.name for one in candidates(shop).of(KEY) if isinstance(one, Base)] == [newer, older]
     assert [one.name for one in candidates(shop, start_from=older).of(KEY) if isinstance(one, Base)] == [older]
-    assert [one.name for one in candidates(shop, start_from="latest").of(KEY) if isinstance(one, Base)] == [newer]
+    assert [one.name for one in candidates(shop, start_from="newest").of(KEY) if isinstance(one, Base)] == [newer]
 
 
 def test_a_snapshot_that_does_not_count_is_not_passed_over_in_silence(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     with pytest.raises(NotFound, match="has no snapshot"):
         candidates(shop, start_from="20261101T000000Z-0badcafe")
-    assert not list(candidates(shop, start_from="latest").of(KEY)), "there is none: all is read"
+    assert not list(candidates(shop, start_from="newest").of(KEY)), "there is none: all is read"
     there = shop.publish([40]).snapshot
     with pytest.raises(NotFound, match=f"0badcafe.*It has {there}"):
         candidates(shop, start_from="20261101T000000Z-0badcafe")
@@ -83,7 +83,7 @@ def test_a_snapshot_that_does_not_count_is_not_silently_nothing(tmp_path: Path) 
         candidates(shop, start_from="20261123T010203Z-5f3a9c21")
 
 
-@pytest.mark.parametrize("start", ["latest", "20261123T010203Z-5f3a9c21"])
+@pytest.mark.parametrize("start", ["newest", "20261123T010203Z-5f3a9c21"])
 def test_a_snapshot_of_no_repository_is_refused(tmp_path: Path, start: str) -> None:
     request = RestoreRequest(spec_path="stores.yaml", state_dir="/s", start_from=start)
     with pytest.raises(Invalid, match="The repository of snapshot"):
@@ -111,7 +111,7 @@ def test_a_snapshot_of_a_store_that_is_declared_otherwise_is_refused_with_the_re
     assert "timestamped-key-value" in found.why
 
 
-@pytest.mark.parametrize("start", ["yesterday", "", "LATEST", "20261123T010203Z", "../x"])
+@pytest.mark.parametrize("start", ["yesterday", "", "NEWEST", "20261123T010203Z", "../x"])
 def test_what_nothing_can_be_put_upon_is_refused(start: str) -> None:
     with raises(Invalid, "start-from-invalid"):
         RestoreRequest(spec_path="stores.yaml", state_dir="/s", start_from=start)

@@ -162,4 +162,6 @@ def test_reading_the_declaration_takes_neither_an_extra_nor_time() -> None:
         "statecore.spec",
         "statecore.spec.duration",
         "statecore.spec.size",
+        "statecore.repository",
+        "statecore.repository.layout",
     }

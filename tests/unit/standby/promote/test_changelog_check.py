@@ -205,7 +205,7 @@ def test_a_task_whose_partition_has_no_leader_is_refused_and_the_others_are_judg
     assert set(judged.ends) == {"0_0"}
 
 
-def test_brokers_that_do_not_answer_end_the_hand_over_and_offline_is_named(tmp_path: Path) -> None:
+def test_brokers_that_do_not_answer_end_the_promotion_and_offline_is_named(tmp_path: Path) -> None:
     def ask(stores: Collection[StandbyStoreSpec], epochs: Mapping[TopicPartition, int]) -> Any:
         raise Retryable("None answers.", code="broker-unreachable", action="Start one.")
 

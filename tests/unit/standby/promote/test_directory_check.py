@@ -1,4 +1,4 @@
-"""The two directories of a hand-over are two, and which of them is the copy."""
+"""The two directories of a promotion are two, and which of them is the copy."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ def test_a_directory_is_not_handed_over_to_itself_through_dots_or_links(world: W
         if not state_dir.exists():
             state_dir.symlink_to(world.warm.state_dir)
         with raises(Invalid, "directories-identical"):
-            world.hand_over(state_dir=str(state_dir))
+            world.promote(state_dir=str(state_dir))
     world.live.path.rmdir()
     world.live.path.symlink_to(world.warm.path)
     with raises(Invalid, "directories-identical"):
-        world.hand_over()
+        world.promote()
 
 
 def test_a_directory_is_not_handed_over_to_itself_through_a_mount(world: World) -> None:
     with bound_at(world.warm.state_dir, world.live.state_dir), raises(Invalid, "directories-identical"):
-        world.hand_over()
+        world.promote()
 
 
 @pytest.mark.parametrize("inside", ["", ".statecore", "0_0/rocksdb"])
 def test_a_directory_inside_the_other_is_refused(world: World, inside: str) -> None:
     before = fingerprint(world.warm.path)
     with raises(Invalid, "directories-nested"):
-        world.hand_over(state_dir=str(world.warm.path / inside))
+        world.promote(state_dir=str(world.warm.path / inside))
     assert fingerprint(world.warm.path) == before
 
 
@@ -55,13 +55,13 @@ def test_a_copy_inside_the_directory_of_the_application_is_refused(world: World)
     inside.mkdir()
     world.warm.path.rename(inside / world.warm.path.name)
     with raises(Invalid, "directories-nested"):
-        world.hand_over(warm_dir=str(inside))
+        world.promote(warm_dir=str(inside))
 
 
 def test_a_copy_beside_the_application_below_the_same_state_dir_is_fine(world: World) -> None:
     inside = world.live.state_dir / "warm"
     world.warm.state_dir.rename(inside)
-    assert set(verdicts(world.hand_over(warm_dir=str(inside))).values()) == {Verdict.PROMOTED}
+    assert set(verdicts(world.promote(warm_dir=str(inside))).values()) == {Verdict.PROMOTED}
 
 
 @pytest.mark.parametrize("what", one_of(["0_0", "0_0/rocksdb", "0_0/rocksdb/totals"]))
@@ -76,7 +76,7 @@ def test_a_task_that_leads_into_the_other_directory_is_refused_alone(world: Worl
         link.rename(there.path / what)
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(there.path / what)
-    report = world.hand_over()
+    report = world.promote()
     assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
     assert report.tasks[0].code == "task-directory-shared"
     assert link.is_symlink()
@@ -86,14 +86,14 @@ def test_a_task_that_is_mounted_from_the_other_directory_is_refused_alone(world:
     task = world.live.task_path("0_0")
     task.mkdir()
     with bound_at(world.warm.task_path("0_0"), task):
-        assert verdicts(world.hand_over(apply=False)) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
+        assert verdicts(world.promote(apply=False)) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
 
 
 def test_a_task_of_the_copy_on_another_disk_by_a_link_is_handed_over(world: World, tmp_path: Path) -> None:
     task = world.warm.task_path("0_0")
     task.rename(tmp_path / "elsewhere")
     task.symlink_to(tmp_path / "elsewhere")
-    assert set(verdicts(world.hand_over()).values()) == {Verdict.PROMOTED}
+    assert set(verdicts(world.promote()).values()) == {Verdict.PROMOTED}
     assert not [path for path in world.live.path.rglob("*") if path.is_symlink()]
 
 
@@ -101,19 +101,19 @@ def test_a_file_of_a_copy_that_is_a_link_is_refused(world: World, tmp_path: Path
     file = next((world.warm.task_path("0_0") / "rocksdb" / "totals").glob("*.sst"))
     file.rename(tmp_path / file.name)
     file.symlink_to(tmp_path / file.name)
-    report = world.hand_over()
+    report = world.promote()
     assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
     assert report.tasks[0].code == "symlink-in-store"
 
 
-def test_files_that_both_have_since_an_earlier_hand_over_are_fine(world: World) -> None:
-    world.hand_over()
+def test_files_that_both_have_since_an_earlier_promotion_are_fine(world: World) -> None:
+    world.promote()
     path = world.warm.task_path("0_0") / "rocksdb" / "totals"
     assert {file.stat().st_nlink for file in path.glob("*.sst")} == {2}
     with RocksDBStore(path, KINDS["totals"]) as store:
         store.put(b"key", b"later")
         store.commit({world.changelog("totals"): 12})
-    assert verdicts(world.hand_over()) == {"0_0": Verdict.PROMOTED, "0_1": Verdict.KEPT}
+    assert verdicts(world.promote()) == {"0_0": Verdict.PROMOTED, "0_1": Verdict.KEPT}
     assert (world.row("totals"), world.row("totals", task="0_1")) == ("later", "warm at 9")
 
 
@@ -126,8 +126,8 @@ def test_a_copy_that_is_not_there_is_called_by_its_option(world: World, tmp_path
     }
     for warm_dir, (kind, code) in wrong.items():
         with raises(kind, code, state_dir=str(warm_dir)) as refused:
-            world.hand_over(warm_dir=str(warm_dir))
-        assert "--from" in refused.value.action
+            world.promote(warm_dir=str(warm_dir))
+        assert "--standby-dir" in refused.value.action
 
 
 def test_a_state_dir_that_is_not_there_yet_is_told_of_because_it_may_be_misspelt(world: World, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_the_directory_of_the_application_is_not_taken_for_its_state_dir(world: 
     """Else the tasks would lie one directory below where the application looks for them."""
     world.store(world.live, "totals", 5)
     with raises(Invalid, "application-directory-given") as refused:
-        world.hand_over(state_dir=str(world.live.path))
+        world.promote(state_dir=str(world.live.path))
     assert str(world.live.state_dir) in refused.value.action
     assert not (world.live.path / world.live.path.name).exists()
 
@@ -163,7 +163,7 @@ def test_a_state_dir_that_is_called_like_the_application_is_told_of(world: World
 @pytest.mark.parametrize("apply", [False, True])
 def test_while_the_standby_runs_it_is_what_is_to_be_stopped(world: World, apply: bool) -> None:
     with world.warm.lock(), raises(Fenced, "state-directory-in-use") as refused:
-        world.hand_over(apply=apply)
+        world.promote(apply=apply)
     assert "statecore standby" in refused.value.action
     assert str(world.warm.path) in refused.value.what
 
@@ -181,14 +181,14 @@ def test_directories_that_were_given_the_wrong_way_round_are_told(world: World, 
     world.store(world.live, "totals", 5)
     before = fingerprint(world.warm.path)
     with raises(Invalid, "directories-swapped"):
-        world.hand_over(apply=apply, warm_dir=str(world.live.state_dir), state_dir=str(world.warm.state_dir))
+        world.promote(apply=apply, warm_dir=str(world.live.state_dir), state_dir=str(world.warm.state_dir))
     assert fingerprint(world.warm.path) == before
 
 
 def test_directories_of_which_nobody_can_tell_are_taken_as_they_are_given(world: World) -> None:
     followed(world, "warm")
     followed(world, "live")  # the application was started with an earlier copy
-    assert set(verdicts(world.hand_over()).values()) == {Verdict.PROMOTED}
+    assert set(verdicts(world.promote()).values()) == {Verdict.PROMOTED}
 
 
 @pytest.mark.parametrize("whose", ["warm", "live"])
@@ -201,6 +201,6 @@ def test_a_task_that_leads_anywhere_into_the_other_directory_is_refused(world: W
     else:
         place.mkdir()
     here.task_path("0_0").symlink_to(place)
-    report = world.hand_over()
+    report = world.promote()
     assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
     assert report.tasks[0].code == "task-directory-shared"

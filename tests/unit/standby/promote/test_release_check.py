@@ -58,7 +58,7 @@ class Older:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 create_database(path, kind, {TopicPartition(f"{name}-{store}-changelog", int(task[-1])): 500})
 
-    def hand_over(self) -> PromoteReport:
+    def promote(self) -> PromoteReport:
         return run_promote(
             PromoteRequest(
                 spec_path=str(self.spec),
@@ -91,7 +91,7 @@ class Older:
 def test_what_an_older_release_has_left_gets_no_databases_of_this_one(tmp_path: Path, name: str) -> None:
     world = Older(tmp_path, name)
     before = {task: fingerprint(world.live.task_path(task)) for task in ("0_0", "0_1")}
-    report = world.hand_over()
+    report = world.promote()
     assert (report.outcome, set(verdicts(report).values())) == (Outcome.UNCHANGED, {Verdict.REFUSED})
     assert {task.code for task in report.tasks} == {"release-too-old"}
     assert all(f"statecore migrate --to {CURRENT.name}" in task.why for task in report.tasks)
@@ -101,14 +101,14 @@ def test_what_an_older_release_has_left_gets_no_databases_of_this_one(tmp_path: 
 def test_a_task_that_is_not_there_is_refused_where_all_others_are_of_an_older_release(tmp_path: Path) -> None:
     world = Older(tmp_path, OLDER[0])
     shutil.rmtree(world.live.task_path("0_1"))
-    assert verdicts(world.hand_over()) == {"0_0": Verdict.REFUSED, "0_1": Verdict.REFUSED}
+    assert verdicts(world.promote()) == {"0_0": Verdict.REFUSED, "0_1": Verdict.REFUSED}
     assert not world.live.task_path("0_1").exists()
 
 
 def test_migrated_up_handed_over_and_migrated_down_an_older_release_has_the_copy(tmp_path: Path) -> None:
     world = Older(tmp_path, OLDER[0], has_versioned=True)
     world.migrate("4.3")
-    assert set(verdicts(world.hand_over()).values()) == {Verdict.PROMOTED}
+    assert set(verdicts(world.promote()).values()) == {Verdict.PROMOTED}
     assert world.has_offsets() == {True}
     world.migrate("4.2")
     assert world.has_offsets() == {False}
@@ -120,7 +120,7 @@ def test_one_task_that_this_release_has_opened_tells_of_those_that_are_not_there
     world = World(tmp_path)
     world.store(world.live, "totals", 9)
     world.store(world.warm, "totals", 9, task="0_1")
-    assert verdicts(world.hand_over()) == {"0_1": Verdict.PROMOTED}
+    assert verdicts(world.promote()) == {"0_1": Verdict.PROMOTED}
 
 
 def test_a_grace_buffer_that_was_killed_is_no_reason_to_call_a_task_older(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_grace_buffer_that_was_killed_is_no_reason_to_call_a_task_older(tmp_pa
     killed(path, "GRACE_BUFFER")
     world.store(world.warm, "late", 9)
     (world.live.task_path("0_0") / ".checkpoint_late").write_bytes(encode_checkpoint({world.changelog("late"): 4}))
-    assert verdicts(world.hand_over()) == {"0_0": Verdict.PROMOTED}
+    assert verdicts(world.promote()) == {"0_0": Verdict.PROMOTED}
 
 
 def test_a_damaged_store_of_another_task_tells_nothing_and_ends_nothing(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_damaged_store_of_another_task_tells_nothing_and_ends_nothing(tmp_path
     path = world.store(world.live, "totals", 9)
     next(path.glob("MANIFEST-*")).write_bytes(b"nonsense")
     world.store(world.warm, "totals", 9, task="0_1")
-    assert verdicts(world.hand_over()) == {"0_1": Verdict.PROMOTED}
+    assert verdicts(world.promote()) == {"0_1": Verdict.PROMOTED}
 
 
 def test_an_application_of_which_this_release_has_opened_one_task_gets_those_that_are_not_there(tmp_path: Path) -> None:
@@ -151,5 +151,5 @@ def test_an_application_of_which_this_release_has_opened_one_task_gets_those_tha
         shutil.rmtree(path)
         changelog = TopicPartition(f"{world.live.application_id}-{store}-changelog", 2)
         create_database(path, kind, {changelog: 500})
-    found = verdicts(world.hand_over())
+    found = verdicts(world.promote())
     assert (found["0_0"], found["0_2"]) == (Verdict.REFUSED, Verdict.PROMOTED)

@@ -19,7 +19,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.standby.promote.changelog_check import Ask
-from statecore.standby.promote.report import HAND_OVER_REPORT, Outcome, PromoteReport, Verdict
+from statecore.standby.promote.report import PROMOTE_REPORT, Outcome, PromoteReport, Verdict
 from statecore.standby.promote.request import PromoteRequest
 from statecore.standby.promote.run import run_promote
 from statecore.statedir import file_trees as trees
@@ -98,7 +98,7 @@ class World:
             }
         )
 
-    def hand_over(self, ask: Ask | None = None, **asked: Any) -> PromoteReport:
+    def promote(self, ask: Ask | None = None, **asked: Any) -> PromoteReport:
         return run_promote(self.request(**asked), ask=ask)
 
 
@@ -132,7 +132,7 @@ def test_what_is_missing_is_brought_and_the_copy_stays_as_it_is(world: World) ->
         world.store(world.warm, "late", 3, task=task)
     before = {task: fingerprint(world.warm.task_path(task)) for task in ("0_0", "0_1")}
 
-    report = world.hand_over()
+    report = world.promote()
 
     assert report.outcome is Outcome.DONE
     assert verdicts(report) == {"0_0": Verdict.PROMOTED, "0_1": Verdict.PROMOTED}
@@ -146,7 +146,7 @@ def test_what_is_missing_is_brought_and_the_copy_stays_as_it_is(world: World) ->
 
 def test_without_apply_the_plan_is_said_and_nothing_is_changed(world: World) -> None:
     world.store(world.warm, "totals", 9)
-    report = world.hand_over(apply=False)
+    report = world.promote(apply=False)
     assert (report.outcome, verdicts(report)) == (Outcome.PLANNED, {"0_0": Verdict.PROMOTED})
     assert list(world.live.path.iterdir()) == []
 
@@ -154,9 +154,9 @@ def test_without_apply_the_plan_is_said_and_nothing_is_changed(world: World) -> 
 def test_a_report_of_an_older_release_is_read(world: World) -> None:
     world.store(world.live, "totals", 11)
     world.store(world.warm, "totals", 9)
-    document = world.hand_over().to_json()
+    document = world.promote().to_json()
     del document["tasks"][0]["context"]
-    (task,) = HAND_OVER_REPORT.from_json(document).tasks
+    (task,) = PROMOTE_REPORT.from_json(document).tasks
     assert (task.code, task.context) == ("application-ahead", {})
 
 
@@ -168,12 +168,12 @@ def test_each_task_is_taken_only_where_the_copy_is_further(world: World) -> None
     for task, live, warm in (("0_0", 5, 9), ("0_1", 9, 9), ("0_2", 11, 9)):
         world.store(world.live, "totals", live, task=task)
         world.store(world.warm, "totals", warm, task=task)
-    report = world.hand_over()
+    report = world.promote()
     assert verdicts(report) == {"0_0": Verdict.PROMOTED, "0_1": Verdict.KEPT, "0_2": Verdict.KEPT}
     assert [one.code for one in report.tasks] == ["standby-ahead", "same-offsets", "application-ahead"]
     left = {"store": "totals", "offset": 11, "standby_offset": 9}
     assert report.tasks[2].context == {**left, **where(world.changelog("totals", "0_2"))}
-    assert HAND_OVER_REPORT.decode(HAND_OVER_REPORT.encode(report)) == report
+    assert PROMOTE_REPORT.decode(PROMOTE_REPORT.encode(report)) == report
     assert report.tasks[0].ahead == 4
     assert [world.row("totals", task=f"0_{task}") for task in range(3)] == ["warm at 9", "live at 9", "live at 11"]
     (kept,) = Path(report.kept).iterdir()
@@ -185,7 +185,7 @@ def test_a_task_whose_store_is_further_is_left_whole(world: World) -> None:
     world.store(world.live, "clicks", 8)
     world.store(world.warm, "totals", 9)
     world.store(world.warm, "clicks", 7)
-    assert verdicts(world.hand_over()) == {"0_0": Verdict.KEPT}
+    assert verdicts(world.promote()) == {"0_0": Verdict.KEPT}
     assert world.row("totals") == "live at 5"
 
 
@@ -196,7 +196,7 @@ def test_what_was_killed_is_replaced_only_where_the_application_would_wipe_it(tm
     path = world.store(world.live, "totals", 11)
     killed(path)
     wiped = guarantee == "exactly_once_v2"
-    report = world.hand_over()
+    report = world.promote()
     assert verdicts(report) == {"0_0": Verdict.PROMOTED if wiped else Verdict.KEPT}
     assert world.row("totals") == ("warm at 9" if wiped else "live at 11")
 
@@ -212,7 +212,7 @@ def killed(path: Path, kind: str = "KEY_VALUE") -> None:
 def test_a_copy_that_was_killed_is_refused_and_the_others_are_handed_over(world: World) -> None:
     killed(world.store(world.warm, "totals", 9))
     world.store(world.warm, "totals", 9, task="0_1")
-    report = world.hand_over()
+    report = world.promote()
     assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
     assert (report.exit_code, report.tasks[0].code) == (Invalid.exit_code, "standby-store-not-closed")
     assert not world.live.task_path("0_0").exists()
@@ -221,7 +221,7 @@ def test_a_copy_that_was_killed_is_refused_and_the_others_are_handed_over(world:
 def test_segments_that_do_not_agree_are_refused(world: World) -> None:
     world.store(world.warm, "clicks", 7, start=0)
     world.store(world.warm, "clicks", 8, start=60_000)
-    report = world.hand_over()
+    report = world.promote()
     assert (report.outcome, verdicts(report)) == (Outcome.UNCHANGED, {"0_0": Verdict.REFUSED})
     (task,) = report.tasks
     assert (task.code, task.context["store"], task.context["offsets"]) == ("segment-offsets-differ", "clicks", [7, 8])
@@ -232,7 +232,7 @@ def test_what_is_no_segment_among_those_of_a_copy_refuses_that_task_alone(world:
     world.store(world.warm, "clicks", 7)
     (world.warm.task_path("0_0") / "clicks" / "notes").mkdir()
     world.store(world.warm, "clicks", 7, task="0_1")
-    report = world.hand_over()
+    report = world.promote()
     assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
     assert (report.tasks[0].code, "notes" in report.tasks[0].why) == ("stray-segment", True)
 
@@ -242,7 +242,7 @@ def test_a_copy_that_has_followed_another_changelog_refuses_that_task_alone(worl
     with RocksDBStore(path, StoreKind.KEY_VALUE) as store:
         store.commit({world.changelog("totals"): 9, TopicPartition("elsewhere", 0): 4})
     world.store(world.warm, "totals", 9, task="0_1")
-    report = world.hand_over()
+    report = world.promote()
     assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
     assert (report.tasks[0].code, "elsewhere-0" in report.tasks[0].why) == ("changelog-mismatch", True)
 
@@ -251,7 +251,7 @@ def test_a_store_that_is_a_link_is_refused(world: World, tmp_path: Path) -> None
     path = world.store(world.warm, "totals", 9)
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
-    report = world.hand_over()
+    report = world.promote()
     assert verdicts(report) == {"0_0": Verdict.REFUSED}
     assert report.tasks[0].code == "symlink-in-store"
 
@@ -260,12 +260,12 @@ def test_a_damaged_copy_is_refused_and_the_others_are_handed_over(world: World) 
     path = world.store(world.warm, "totals", 9)
     (path / "CURRENT").write_text("MANIFEST-999999\n")
     world.store(world.warm, "totals", 9, task="0_1")
-    assert verdicts(world.hand_over()) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
+    assert verdicts(world.promote()) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
 
 
 def test_stores_that_the_copy_does_not_follow_get_the_unknown_offset_so_that_nothing_is_wiped(world: World) -> None:
     world.store(world.warm, "totals", 9)
-    world.hand_over()
+    world.promote()
     state = read_database_state(world.live.task_path("0_0") / "clicks" / "clicks.0")
     assert state.offsets == {world.changelog("clicks"): OFFSET_UNKNOWN}
 
@@ -276,7 +276,7 @@ def test_a_store_that_nobody_logs_is_kept(world: World) -> None:
         notes.put(b"key", b"nowhere else")
         notes.commit({})
     world.store(world.warm, "totals", 9)
-    world.hand_over()
+    world.promote()
     with RocksDBStore(world.live.task_path("0_0") / "rocksdb" / "notes", StoreKind.KEY_VALUE, read_only=True) as notes:
         assert notes.get(b"key") == b"nowhere else"
     assert world.row("totals") == "warm at 9"
@@ -285,13 +285,13 @@ def test_a_store_that_nobody_logs_is_kept(world: World) -> None:
 def test_only_the_tasks_that_are_named_are_handed_over(world: World) -> None:
     for task in ("0_0", "0_1"):
         world.store(world.warm, "totals", 9, task=task)
-    assert verdicts(world.hand_over(tasks=("0_1",))) == {"0_1": Verdict.PROMOTED}
+    assert verdicts(world.promote(tasks=("0_1",))) == {"0_1": Verdict.PROMOTED}
     assert not world.live.task_path("0_0").exists()
 
 
 def test_a_task_of_an_undeclared_subtopology_is_refused(world: World) -> None:
     world.store(world.warm, "totals", 9, task="7_0")
-    report = world.hand_over()
+    report = world.promote()
     assert verdicts(report) == {"7_0": Verdict.REFUSED}
     assert report.tasks[0].code == "task-not-declared"
 
@@ -309,7 +309,7 @@ def test_nothing_is_done_while_somebody_works_in_either_directory(world: World, 
     assert holder.stdout.readline() == b"locked\n"
     try:
         with pytest.raises(Fenced):
-            world.hand_over(apply=apply)
+            world.promote(apply=apply)
     finally:
         holder.communicate()
     assert not world.live.task_path("0_0").exists()
@@ -319,17 +319,17 @@ def test_a_directory_is_not_handed_over_to_itself_also_by_another_path(world: Wo
     world.store(world.warm, "totals", 9)
     (tmp_path / "link").symlink_to(world.warm.state_dir)
     with raises(Invalid, "directories-identical"):
-        world.hand_over(state_dir=str(tmp_path / "link"))
+        world.promote(state_dir=str(tmp_path / "link"))
 
 
 def test_a_copy_or_a_task_that_is_not_there_is_named(world: World, tmp_path: Path) -> None:
     with raises(NotFound, "task-not-found", tasks=[]):
-        world.hand_over()
+        world.promote()
     world.store(world.warm, "totals", 9)
     with raises(NotFound, "task-not-found", tasks=["0_5"]):
-        world.hand_over(tasks=("0_5",))
+        world.promote(tasks=("0_5",))
     with raises(NotFound, "state-dir-not-found"):
-        world.hand_over(warm_dir=str(tmp_path / "nowhere"))
+        world.promote(warm_dir=str(tmp_path / "nowhere"))
 
 
 def test_files_that_cannot_be_linked_are_copied(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,7 +339,7 @@ def test_files_that_cannot_be_linked_are_copied(world: World, monkeypatch: pytes
         raise OSError(18, "Invalid cross-device link")
 
     monkeypatch.setattr(trees.os, "link", refuse)
-    world.hand_over()
+    world.promote()
     assert world.row("totals") == "warm at 9"
 
 
@@ -404,7 +404,7 @@ def test_a_versioned_store_that_is_sound_is_kept_beside_the_warm_ones(tmp_path: 
     world.store(world.live, "totals", 5)
     path = prices(world, 7)
     rows = price_rows(world)
-    report = world.hand_over()
+    report = world.promote()
     assert verdicts(report) == {"0_0": Verdict.PROMOTED, "0_1": Verdict.PROMOTED}
     assert world.row("totals") == "warm at 9"
     assert rows == price_rows(world)
@@ -417,7 +417,7 @@ def test_a_versioned_store_of_the_copy_is_passed_over_because_nobody_knows_its_c
     with RocksDBStore(path, StoreKind.VERSIONED_KEY_VALUE) as store:
         store.put(bytes(7) + b"key", b"versions")
         store.commit({PRICES: 50})
-    report = world.hand_over()
+    report = world.promote()
     assert verdicts(report)["0_0"] is Verdict.PROMOTED
     assert "prices from the start" in " ".join(report.tasks[0].notes)
     assert read_database_state(world.live.task_path("0_0") / "rocksdb" / "prices").offsets == {PRICES: OFFSET_UNKNOWN}
@@ -433,9 +433,9 @@ def test_a_versioned_store_for_which_the_task_would_be_wiped_is_made_empty_and_t
     path = prices(world, 7 if how == "killed" else None)
     if how == "killed":
         killed(path, "VERSIONED_KEY_VALUE")
-    plan = world.hand_over(apply=False)
+    plan = world.promote(apply=False)
     assert any("prices" in note and "is created empty" in note for note in plan.tasks[0].notes)
-    report = world.hand_over()
+    report = world.promote()
     assert verdicts(report) == {"0_0": Verdict.PROMOTED, "0_1": Verdict.PROMOTED}
     assert world.row("totals") == "warm at 9"
     assert (read_database_state(path).offsets, price_rows(world)) == ({PRICES: OFFSET_UNKNOWN}, [])
@@ -448,7 +448,7 @@ def test_at_least_once_keeps_a_versioned_store_that_was_killed(tmp_path: Path) -
     world.store(world.live, "totals", 5)
     killed(prices(world, 7), "VERSIONED_KEY_VALUE")
     rows = price_rows(world)
-    assert verdicts(world.hand_over()) == {"0_0": Verdict.PROMOTED, "0_1": Verdict.PROMOTED}
+    assert verdicts(world.promote()) == {"0_0": Verdict.PROMOTED, "0_1": Verdict.PROMOTED}
     assert price_rows(world) == rows
 
 
@@ -462,7 +462,7 @@ def test_a_task_that_cannot_be_placed_is_refused_and_the_others_are_handed_over(
         old.commit({})
     killed(undeclared)
     before = fingerprint(world.live.task_path("0_0"))
-    report = world.hand_over(apply=apply)
+    report = world.promote(apply=apply)
     assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
     assert (report.tasks[0].code, " old," in report.tasks[0].why) == ("placement-refused", True)
     assert report.exit_code == Invalid.exit_code
@@ -476,7 +476,7 @@ def test_a_copy_that_the_brokers_speak_against_is_refused_and_the_others_are_han
         world.store(world.warm, "totals", 9, task=task)
 
     ask = ends({world.changelog("totals"): 8, world.changelog("totals", "0_1"): 10})
-    report = world.hand_over(ask, offline=False)
+    report = world.promote(ask, offline=False)
     assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
     (task, _) = report.tasks
     assert (task.code, task.context["store"], task.context["reason"]) == (
@@ -490,7 +490,7 @@ def test_a_copy_that_the_brokers_speak_against_is_refused_and_the_others_are_han
 def test_a_store_beyond_the_end_of_its_changelog_is_of_no_changelog_that_there_is(world: World) -> None:
     world.store(world.live, "totals", 120)
     world.store(world.warm, "totals", 99)
-    (task,) = world.hand_over(ends({world.changelog("totals"): 100}), offline=False).tasks
+    (task,) = world.promote(ends({world.changelog("totals"): 100}), offline=False).tasks
     assert task.verdict is Verdict.PROMOTED
     assert task.code == "application-beyond-changelog"
     assert task.context == {**where(world.changelog("totals")), "store": "totals", "offset": 120, "end": 100}
@@ -504,7 +504,7 @@ def test_the_last_offset_of_a_changelog_is_not_beyond_its_end(world: World, log_
     """At 120 the store is of no changelog that there is, and of what lies behind the copy nobody knows the age."""
     world.store(world.live, "totals", 120)
     world.store(world.warm, "totals", 99)
-    report = world.hand_over(ends({world.changelog("totals"): log_end}), offline=False)
+    report = world.promote(ends({world.changelog("totals"): log_end}), offline=False)
     assert verdicts(report) == {"0_0": verdict}
     assert world.row("totals") == "live at 120"
 
@@ -512,7 +512,7 @@ def test_the_last_offset_of_a_changelog_is_not_beyond_its_end(world: World, log_
 def test_a_store_beyond_the_end_is_not_replaced_by_a_copy_that_cannot_be_continued(world: World) -> None:
     world.store(world.live, "totals", 120)
     world.store(world.warm, "totals", 99)
-    report = world.hand_over(ends({world.changelog("totals"): 50}), offline=False)
+    report = world.promote(ends({world.changelog("totals"): 50}), offline=False)
     assert verdicts(report) == {"0_0": Verdict.REFUSED}
     assert report.tasks[0].code == "standby-store-stale"
     assert world.row("totals") == "live at 120"
@@ -521,7 +521,7 @@ def test_a_store_beyond_the_end_is_not_replaced_by_a_copy_that_cannot_be_continu
 def test_nobody_calls_a_store_stale_whose_changelog_was_not_asked_for(world: World) -> None:
     world.store(world.live, "totals", 120)
     world.store(world.warm, "totals", 99)
-    (task,) = world.hand_over().tasks
+    (task,) = world.promote().tasks
     assert (task.verdict, task.behind) == (Verdict.KEPT, None)
 
 
@@ -529,14 +529,14 @@ def test_what_kafka_streams_has_yet_to_restore_is_counted(world: World) -> None:
     world.store(world.warm, "totals", 99)
     world.store(world.warm, "clicks", 49)
     logs = {world.changelog("totals"): 100, world.changelog("clicks"): 50}
-    assert world.hand_over(ends(logs), offline=False, apply=False).tasks[0].behind == 0
-    assert world.hand_over(apply=False).tasks[0].behind is None
+    assert world.promote(ends(logs), offline=False, apply=False).tasks[0].behind == 0
+    assert world.promote(apply=False).tasks[0].behind is None
 
 
 def test_a_task_that_is_refused_says_that_kafka_streams_would_wipe_its_own(world: World) -> None:
     killed(world.store(world.live, "totals", 5))
     killed(world.store(world.warm, "totals", 9))
-    (task,) = world.hand_over().tasks
+    (task,) = world.promote().tasks
     assert task.verdict is Verdict.REFUSED
     (note,) = task.notes
     assert "totals" in note
@@ -545,7 +545,7 @@ def test_a_task_that_is_refused_says_that_kafka_streams_would_wipe_its_own(world
 
 def test_without_the_brokers_the_plan_says_what_nobody_has_asked_of_a_grace_buffer(world: World) -> None:
     world.store(world.warm, "late", 3)
-    (task,) = world.hand_over(apply=False).tasks
+    (task,) = world.promote(apply=False).tasks
     assert any("late" in note and "grace-buffer-miskeyed" in note for note in task.notes)
 
 
@@ -554,7 +554,7 @@ def test_of_a_grace_buffer_the_file_beside_it_counts_and_no_offset_in_its_databa
     world.store(world.warm, "late", 9)
     file = world.live.task_path("0_0") / ".checkpoint_late"
     file.write_bytes(encode_checkpoint({world.changelog("late"): 11}))
-    (task,) = world.hand_over().tasks
+    (task,) = world.promote().tasks
     assert (task.verdict, task.code) == (Verdict.KEPT, "application-ahead")
     assert all(value in task.why for value in ("late", " 11 ", " 9"))
 
@@ -565,7 +565,7 @@ def test_a_grace_buffer_that_has_lost_its_file_is_replaced_under_exactly_once(wo
     (world.live.task_path("0_0") / ".checkpoint_late").unlink()
     world.store(world.warm, "totals", 9)
     world.store(world.warm, "late", 3)
-    (task,) = world.hand_over().tasks
+    (task,) = world.promote().tasks
     assert (task.verdict, task.code, task.why.startswith("late ")) == (Verdict.PROMOTED, "offset-missing", True)
     assert world.row("totals") == "warm at 9"
 
@@ -577,7 +577,7 @@ def test_a_transactional_grace_buffer_that_has_lost_its_file_is_replaced_too(wor
     (world.live.task_path("0_0") / ".checkpoint_late").unlink()
     world.store(world.warm, "totals", 9)
     world.store(world.warm, "late", 3)
-    (task,) = world.hand_over().tasks
+    (task,) = world.promote().tasks
     assert task.verdict is Verdict.PROMOTED
     assert world.row("totals") == "warm at 9"
 
@@ -599,7 +599,7 @@ def test_a_store_of_the_application_s_own_class_without_an_offset_has_its_task_w
 ) -> None:
     world = with_own_class(tmp_path, guarantee)
     wiped = guarantee == "exactly_once_v2"
-    (task,) = world.hand_over().tasks
+    (task,) = world.promote().tasks
     assert task.verdict is (Verdict.PROMOTED if wiped else Verdict.KEPT)
     assert world.row("totals") == ("warm at 9" if wiped else "live at 11")
     file = world.live.task_path("0_0") / ".checkpoint_mine"
@@ -615,7 +615,7 @@ def test_a_store_of_the_application_s_own_class_is_kept_with_its_offset(tmp_path
     world.store(world.warm, "totals", 12)
     file = world.live.task_path("0_0") / ".checkpoint_mine"
     file.write_bytes(encode_checkpoint({world.changelog("mine"): 7}))
-    assert verdicts(world.hand_over()) == {"0_0": Verdict.PROMOTED}
+    assert verdicts(world.promote()) == {"0_0": Verdict.PROMOTED}
     assert world.row("totals") == "warm at 12"
     assert decode_checkpoint(file.read_bytes(), "file") == {world.changelog("mine"): 7}
     assert (world.live.task_path("0_0") / "mine" / "rows").read_text() == "rows"
@@ -626,4 +626,4 @@ def test_a_database_of_the_application_s_own_class_is_of_no_older_release(tmp_pa
     world.store(world.warm, "totals", 12)
     shutil.rmtree(world.live.task_path("0_0") / "mine")
     write_database(world.live.task_path("0_0") / "rocksdb" / "mine", {"default": [(b"k", b"v")]})
-    assert verdicts(world.hand_over()) == {"0_0": Verdict.PROMOTED}
+    assert verdicts(world.promote()) == {"0_0": Verdict.PROMOTED}

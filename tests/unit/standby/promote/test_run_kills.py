@@ -1,4 +1,4 @@
-"""A hand-over that dies by SIGKILL at any of its points, and those that meet others at work."""
+"""A promotion that dies by SIGKILL at any of its points, and those that meet others at work."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NEVER_REACHED = {"placement.between-renames", "placement.done"}
 """Points of file systems that cannot exchange directories, and of a resumed placement."""
 
 POINTS = [point for point in (*CHANGE_POINTS, *PROMOTION_POINTS, *PLACEMENT_POINTS) if point not in NEVER_REACHED] + [
-    "hand-over.during-copy:kill:2",
+    "promote.during-copy:kill:2",
     "placement.before-swap:kill:2",
     "placement.after-swap:kill:2",
 ]
@@ -44,8 +44,8 @@ def world(tmp_path: Path) -> World:
 
 
 def command(world: World) -> list[str]:
-    where = ["--from", str(world.warm.state_dir), "--state-dir", str(world.live.state_dir)]
-    return [sys.executable, "-m", "statecore.cli.main", "hand-over", "--spec", str(world.spec), *where, "--offline"]
+    where = ["--standby-dir", str(world.warm.state_dir), "--state-dir", str(world.live.state_dir)]
+    return [sys.executable, "-m", "statecore.cli.main", "promote", "--spec", str(world.spec), *where, "--offline"]
 
 
 @pytest.mark.parametrize("fault", one_of(POINTS))
@@ -58,7 +58,7 @@ def test_after_a_kill_another_copy_that_is_further_is_handed_over(world: World, 
     done = subprocess.run([*command(world), "--apply"], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
 
-    report = world.hand_over(warm_dir=str(other.state_dir))
+    report = world.promote(warm_dir=str(other.state_dir))
 
     assert verdicts(report) == dict.fromkeys(TASKS, Verdict.PROMOTED)
     assert [world.row("totals", task=task) for task in TASKS] == ["other at 12"] * 2
@@ -87,9 +87,9 @@ class Doing(FaultPoints):
             self.do()
 
 
-@pytest.mark.parametrize("point", one_of(["change.after-lock", "hand-over.after-copy", "hand-over.after-placement"]))
+@pytest.mark.parametrize("point", one_of(["change.after-lock", "promote.after-copy", "promote.after-placement"]))
 @pytest.mark.parametrize("apply", one_of([False, True]))
-def test_a_second_hand_over_is_refused_while_one_is_at_work(world: World, point: str, apply: bool) -> None:
+def test_a_second_promotion_is_refused_while_one_is_at_work(world: World, point: str, apply: bool) -> None:
     """Also from another copy: the application's directory is locked as well."""
     other = World.__new__(World)
     other.__dict__.update(vars(world))
@@ -108,7 +108,7 @@ def test_a_second_hand_over_is_refused_while_one_is_at_work(world: World, point:
 
 
 @pytest.mark.parametrize("which", one_of(["warm", "live"]))
-def test_neither_standby_nor_application_can_start_while_a_hand_over_is_at_work(world: World, which: str) -> None:
+def test_neither_standby_nor_application_can_start_while_a_promotion_is_at_work(world: World, which: str) -> None:
     directory = getattr(world, which)
     locks = "import sys; from pathlib import Path; from statecore.statedir.state_directory import StateDirectory\n"
     locks += "from statecore.errors import Fenced\n"
@@ -119,5 +119,5 @@ def test_neither_standby_nor_application_can_start_while_a_hand_over_is_at_work(
     def start() -> None:
         codes.append(subprocess.run([sys.executable, "-c", locks], check=False).returncode)
 
-    run_promote(world.request(), faults=Doing("hand-over.during-copy", start))
+    run_promote(world.request(), faults=Doing("promote.during-copy", start))
     assert codes == [Fenced.exit_code] * 2

@@ -1,4 +1,4 @@
-"""The room that a hand-over takes, and what it says of its progress."""
+"""The room that a promotion takes, and what it says of its progress."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_files_that_get_a_second_name_take_no_room(tmp_path: Path) -> None:
         big(world)
         assert tree_bytes(world.warm.task_path("0_0")) > ROWS
         small.fill(leave=ROWS // 2)
-        assert verdicts(world.hand_over()) == {"0_0": Verdict.PROMOTED}
+        assert verdicts(world.promote()) == {"0_0": Verdict.PROMOTED}
         assert world.row("totals") == "warm at 9"
 
 
@@ -46,7 +46,7 @@ def test_files_that_have_to_be_copied_are_refused_where_there_is_no_room(tmp_pat
     with disk(tmp_path / "disk", "3m") as small:
         world.live = StateDirectory(small.path, APPLICATION)
         with pytest.raises(Capacity):
-            world.hand_over()
+            world.promote()
         assert not world.live.task_path("0_0").exists()
         assert not list(world.live.path.glob(".statecore/staging-*"))
 

@@ -1,4 +1,4 @@
-"""What is damaged, or of another release, on either side of a hand-over."""
+"""What is damaged, or of another release, on either side of a promotion."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_copy_whose_manifest_has_lost_its_end_is_refused_and_the_others_are_ha
 ) -> None:
     cut(manifest_of(closed_twice(world, world.warm, 19)), -off)
     world.store(world.warm, "totals", 9, task="0_1")
-    report = world.hand_over()
+    report = world.promote()
     assert verdicts(report) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
     assert (report.tasks[0].code, "MANIFEST" in report.tasks[0].why) == ("database-damaged", True)
     assert "statecore standby --once" in report.tasks[0].why
@@ -53,14 +53,14 @@ def test_a_copy_whose_manifest_has_lost_its_end_is_refused_and_the_others_are_ha
 
 def test_a_copy_without_a_witness_is_taken_by_what_its_databases_say(world: World) -> None:
     (closed_twice(world, world.warm, 19) / RECORD_FILE).unlink()
-    assert verdicts(world.hand_over()) == {"0_0": Verdict.PROMOTED}
+    assert verdicts(world.promote()) == {"0_0": Verdict.PROMOTED}
     assert world.row("totals") == "warm at 19"
 
 
 def test_a_copy_that_was_deleted_in_part_is_refused_and_not_passed_over(world: World) -> None:
     (world.store(world.warm, "totals", 9) / "CURRENT").unlink()
     world.store(world.warm, "clicks", 7)
-    (task,) = world.hand_over().tasks
+    (task,) = world.promote().tasks
     assert task.verdict is Verdict.REFUSED
     assert task.code == "store-incomplete"
 
@@ -69,7 +69,7 @@ def test_an_expired_segment_that_the_application_has_deleted_in_part_is_no_damag
     for side, offset in ((world.warm, 7), (world.live, 17)):
         world.store(side, "clicks", offset, start=86_400_000_000)
     (world.store(world.live, "clicks", 17) / "CURRENT").unlink()
-    (task,) = world.hand_over().tasks
+    (task,) = world.promote().tasks
     assert (task.verdict, task.code) == (Verdict.KEPT, "application-ahead")
     assert all(value in task.why for value in ("clicks", " 17 ", " 7"))
 
@@ -78,7 +78,7 @@ def test_a_segment_of_a_copy_that_was_deleted_in_part_is_no_stray_that_may_be_mo
     """Without it the copy would have the offset, and not the rows."""
     (world.store(world.warm, "clicks", 7) / "CURRENT").unlink()
     world.store(world.warm, "clicks", 7, start=1_800_000)
-    (task,) = world.hand_over().tasks
+    (task,) = world.promote().tasks
     assert task.verdict is Verdict.REFUSED
     assert task.code == "store-incomplete"
     assert f"Move {world.warm.task_path('0_0') / 'clicks'} away" in task.why
@@ -90,9 +90,9 @@ def test_a_torn_store_of_the_application_is_not_as_far_as_the_copy_whatever_offs
 ) -> None:
     world.store(world.warm, "totals", 15)
     cut(manifest_of(closed_twice(world, world.live, 19)), -off)
-    (task,) = world.hand_over(apply=False).tasks
+    (task,) = world.promote(apply=False).tasks
     assert (task.verdict, task.ahead) == (Verdict.PROMOTED, 16)
-    report = world.hand_over()
+    report = world.promote()
     assert world.row("totals") == "warm at 15"
     (kept,) = Path(report.kept).iterdir()  # what is replaced is moved aside
     assert (kept / "rocksdb" / "totals").is_dir()
@@ -102,7 +102,7 @@ def test_the_plan_says_that_what_is_there_is_torn(tmp_path: Path) -> None:
     world = World(tmp_path, "at_least_once")
     world.store(world.warm, "totals", 15)
     cut(manifest_of(closed_twice(world, world.live, 19)), -60)
-    (task,) = world.hand_over().tasks
+    (task,) = world.promote().tasks
     assert (task.code, task.why.startswith("totals ")) == ("store-damaged", True)
 
 
@@ -112,7 +112,7 @@ def test_a_torn_store_beside_one_that_is_further_is_left_and_the_plan_says_so(wo
     world.store(world.warm, "totals", 25)
     world.store(world.warm, "clicks", 7)
     before = fingerprint(world.live.task_path("0_0"))
-    (task,) = world.hand_over().tasks
+    (task,) = world.promote().tasks
     assert task.verdict is Verdict.KEPT
     assert any("totals" in note and "statecore doctor" in note for note in task.notes)
     assert fingerprint(world.live.task_path("0_0")) == before
@@ -124,7 +124,7 @@ def test_a_segment_that_was_deleted_in_part_makes_its_store_damaged(tmp_path: Pa
     world.store(world.live, "clicks", 7, start=1_800_000)
     world.store(world.warm, "clicks", 7)
     world.store(world.warm, "clicks", 7, start=1_800_000)
-    (task,) = world.hand_over().tasks
+    (task,) = world.promote().tasks
     assert (task.verdict, task.code, task.why.startswith("clicks ")) == (Verdict.PROMOTED, "store-incomplete", True)
     assert world.row("clicks") == "warm at 7"
 
@@ -134,7 +134,7 @@ def test_a_torn_versioned_store_is_made_empty_under_at_least_once_too(tmp_path: 
     world.store(world.live, "totals", 5)
     path = prices(world, 7)
     cut(manifest_of(path), -30)
-    (task, _) = world.hand_over().tasks
+    (task, _) = world.promote().tasks
     assert task.verdict is Verdict.PROMOTED
     assert any("prices" in note and "is created empty" in note for note in task.notes)
     assert set(read_database_state(path).offsets.values()) == {OFFSET_UNKNOWN}

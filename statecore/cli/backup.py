@@ -1,0 +1,79 @@
+"""``statecore backup``: publish the stores of a state directory as a snapshot."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from statecore.cli.output import Output, print_table, result_console
+from statecore.cli.request_options import add_request_options, request_of
+from statecore.jobs.backup.request import BackupRequest
+
+if TYPE_CHECKING:
+    from statecore.jobs.backup.report import BackupReport
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_request_options(parser, BackupRequest)
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    """Publish, or plan, and show the report."""
+    from statecore.faults import fault_points_from_environment
+    from statecore.jobs.backup.run import run_backup
+    from statecore.spec.reader import load_spec
+    from statecore.telemetry import metered
+
+    application_id = load_spec(arguments.spec_path).application_id
+    request = request_of(BackupRequest, arguments)
+    if not request.plan_only:
+        output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
+    faults = fault_points_from_environment()
+    with metered(output.progress, {"application-id": application_id}, output.say) as progress:
+        report = run_backup(request, progress, faults=faults, say=output.say)
+    output.document(report.to_json())
+    if not output.json:
+        show(report)
+    return 0
+
+
+def show(report: BackupReport) -> None:
+    """Print the report as a table, then the result."""
+    from rich.text import Text
+
+    from statecore.jobs.backup.report import Outcome
+
+    console = result_console()
+    if report.stores:
+        rows = []
+        for store in report.stores:
+            offset = ", ".join("unknown" if offset < 0 else str(offset) for offset in store.offsets.values())
+            counts = (store.databases, store.files, store.bytes, store.new_files, store.new_bytes)
+            rows.append(
+                (
+                    *(store.task, store.store, store.kind),
+                    *(f"{count:,}" for count in counts),
+                    "restored by Kafka Streams" if store.left_to_restore else offset,
+                    "" if store.tail < 0 else f"{store.tail:,}",
+                )
+            )
+        print_table(
+            console,
+            f"{report.application_id} in {report.state_dir}",
+            ("task", "store", "kind", "databases", "files", "bytes", "new files", "new bytes", "offset", "tail"),
+            rows,
+            left={"task", "store", "kind"},
+            spare=("databases", "new files", "kind", "files"),
+        )
+    name = report.snapshot
+    result = {
+        Outcome.PUBLISHED: f"published {name}: {report.bytes:,} bytes, of which {report.put_bytes:,} were uploaded",
+        Outcome.EARLIER: f"{name} was published by an earlier try of this request",
+        Outcome.UNCHANGED: f"nothing has changed since {name}; nothing was published",
+        Outcome.PLANNED: (
+            f"would publish {report.files:,} files ({report.bytes:,} bytes); by name and size {report.new_files:,} "
+            f"({report.new_bytes:,} bytes) are new to the repository; nothing was published"
+        ),
+    }
+    console.print(Text(f"{result[report.outcome]} ({report.seconds:.1f} s, {report.repository})"))

@@ -1,0 +1,1 @@
+"""The commands of ``statecore repo``, one module each: they administer a repository of snapshots."""

@@ -1,0 +1,79 @@
+"""``statecore repo compact``: merge the runs of databases that have many."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from statecore.cli.output import Output, print_table, result_console
+from statecore.cli.repo.options import add_repository
+
+if TYPE_CHECKING:
+    from statecore.jobs.compact.report import CompactionReport
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--spec", required=True, metavar="FILE", help="the application's stores.yaml")
+    add_repository(parser)
+    parser.add_argument("--plan", action="store_true", help="show what would be merged, and change nothing")
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    """Compact, or plan, and show the report; damaged runs give the exit code of ``Corrupted``."""
+    from statecore.errors import Corrupted
+    from statecore.extras import require
+    from statecore.faults import fault_points_from_environment
+    from statecore.repository.application_repository import ApplicationRepository
+    from statecore.spec.reader import load_spec
+    from statecore.telemetry import metered
+
+    spec = load_spec(arguments.spec)
+    require("pipeline")
+
+    from statecore.jobs.compact.run import run_compact
+
+    application = ApplicationRepository.open(arguments.repository, spec.application_id)
+    faults = fault_points_from_environment()
+    with metered(output.progress, {"application-id": spec.application_id}, output.say) as progress:
+        report = run_compact(
+            application, spec, plan_only=arguments.plan, progress=progress, say=output.say, faults=faults
+        )
+    output.document(report.to_json())
+    if not output.json:
+        show(report)
+    return Corrupted.exit_code if report.findings else 0
+
+
+def show(report: CompactionReport) -> None:
+    """Print the report as a table, then the result."""
+    from rich.text import Text
+
+    from statecore.jobs.compact.report import CompactionOutcome
+
+    console = result_console()
+    if report.folded:
+        planned = report.outcome is CompactionOutcome.PLANNED
+        rows = []
+        for one in report.folded:
+            merged = ("" if planned else "not merged") if one.folded_bytes is None else f"{one.folded_bytes:,}"
+            segment = "" if one.segment is None else str(one.segment)
+            rows.append((one.task, one.store, segment, f"{one.runs:,}", f"{one.bytes:,}", merged))
+        print_table(
+            console,
+            f"{report.application_id}, snapshot {report.newest}",
+            ("task", "store", "segment", "runs", "bytes", "bytes when merged"),
+            rows,
+            left={"task", "store"},
+        )
+    size = sum(one.bytes for one in report.folded)
+    result = {
+        CompactionOutcome.PUBLISHED: (
+            f"published {report.snapshot}: {report.brought_bytes:,} bytes downloaded, {report.written_bytes:,} uploaded"
+        ),
+        CompactionOutcome.NOT_DUE: f"no database of {report.newest} has enough runs; nothing was changed",
+        CompactionOutcome.NOTHING_LEFT: "nothing was published: the runs could not be read, or the newest snapshot "
+        "does not have them any more",
+        CompactionOutcome.PLANNED: f"would merge {report.runs:,} runs of {size:,} bytes; nothing was changed",
+    }
+    console.print(Text(f"{result[report.outcome]} ({report.seconds:.1f} s, {report.repository})"))

@@ -1,0 +1,54 @@
+"""``statecore repo init``: create a repository, after a test of the object store."""
+
+from __future__ import annotations
+
+import argparse
+
+from statecore.cli.output import Output
+
+DOCUMENT_VERSION = 1
+"""Version of the ``--json`` document."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        "--repository",
+        required=True,
+        metavar="URL",
+        help="s3://bucket/prefix (endpoint, region and credentials as boto3 takes them: AWS_ENDPOINT_URL, AWS_REGION, "
+        "AWS_ACCESS_KEY_ID, a profile, a role; or ?endpoint=...&region=...&encryption=AES256|aws:kms|customer), or "
+        "file:///path of a shared directory",
+    )
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    """Create the repository, or show the one that exists."""
+    from dataclasses import asdict
+
+    from statecore.repository.repository import create_repository
+
+    output.progress.phase("probe")
+    repository, made, rewritten = create_repository(arguments.repository)
+    output.progress.done("" if made else "it exists already")
+    name, descriptor = repository.place.url, repository.descriptor
+    output.document(
+        {
+            "version": DOCUMENT_VERSION,
+            "repository": name,
+            "made": made,
+            "put_back": rewritten,
+            "mark": asdict(descriptor),
+        }
+    )
+    if rewritten:
+        output.text(
+            f"rewrote the repository descriptor at {name}, which was missing or damaged, with the id {descriptor.id} "
+            "of its heads and manifests"
+        )
+    elif made:
+        output.text(f"created the repository {descriptor.id} at {name}")
+    else:
+        created = f"created {descriptor.made} by statecore {descriptor.made_by}"
+        output.text(f"{name} is a repository already: {descriptor.id}, {created}")
+    return 0

@@ -1,0 +1,107 @@
+"""``statecore repo snapshots``: list the applications of a repository, or the snapshots of one, with age and damage.
+
+Exit code 0 without damage, 12 (``Corrupted``) with damage, 13 if something is of another release; the others are shown
+all the same. 14 without snapshots, 10 if the repository could not be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from statecore.cli.output import Output
+from statecore.cli.repo.options import add_repository
+from statecore.cli.repository_tables import (
+    application_document,
+    examined_document,
+    exit_code,
+    show_applications,
+    show_snapshots,
+)
+from statecore.errors import Invalid
+
+if TYPE_CHECKING:
+    from statecore.repository.application_repository import ApplicationRepository
+    from statecore.repository.repository import Repository
+
+DOCUMENT_VERSION = 1
+"""Version of the ``--json`` document."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_repository(parser)
+    parser.add_argument(
+        "--application-id", metavar="ID", help="the snapshots of this application (default: a line per application)"
+    )
+    parser.add_argument(
+        "--held",
+        action="store_true",
+        help="show the bytes that each snapshot holds and no newer one does; needs --application-id",
+    )
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    """List applications or snapshots."""
+    from statecore.repository.application_repository import ApplicationRepository
+    from statecore.repository.repository import open_repository
+
+    repository = open_repository(arguments.repository)
+    if arguments.application_id is not None:
+        return _snapshots(ApplicationRepository(repository, arguments.application_id), output, held=arguments.held)
+    if arguments.held:
+        raise Invalid(
+            "--held needs --application-id.",
+            code="option-missing",
+            action="Add --application-id.",
+            option="application_id",
+        )
+    return _applications(repository, output)
+
+
+def _applications(repository: Repository, output: Output) -> int:
+    """Show a line for each application."""
+    from statecore.cli.output import result_console
+    from statecore.repository.listing import list_applications, require_snapshots
+
+    url = repository.place.url
+    found = list_applications(repository)
+    require_snapshots(repository, found)
+    code = exit_code(view.error for view in found if view.error is not None)
+    output.document(
+        {
+            "version": DOCUMENT_VERSION,
+            "repository": url,
+            "applications": [application_document(view) for view in found],
+            "exit_code": code,
+        }
+    )
+    if not output.json:
+        show_applications(found, result_console())
+    return code
+
+
+def _snapshots(application: ApplicationRepository, output: Output, *, held: bool) -> int:
+    """Show a line for each snapshot of an application."""
+    from statecore.cli.output import result_console
+    from statecore.repository.listing import list_snapshots
+
+    head = application.head()
+    output.progress.phase("look", len(head.snapshots), "snapshots")
+    found = list_snapshots(application, head, output.progress.advance, space_usage=held)
+    output.progress.done()
+    code = exit_code(error for one in found for error in one.damage.values())
+    output.document(
+        {
+            "version": DOCUMENT_VERSION,
+            "repository": application.url,
+            "application_id": application.application_id,
+            "epoch": head.epoch,
+            "generation": head.generation,
+            "snapshots": [examined_document(one) for one in found],
+            "exit_code": code,
+        }
+    )
+    if not output.json:
+        show_snapshots(found, result_console(), held=held)
+    return code

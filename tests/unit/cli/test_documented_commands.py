@@ -1,0 +1,34 @@
+"""The command lines in the README and in docs are ones that the parser takes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from statecore.cli.main import main, parse
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_command_lines_in_blocks_parse(page: Path) -> None:
+    for block in re.findall(r"^```\w*\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
+        lines = re.sub(r"\\\n\s*", " ", block).splitlines()
+        for line in filter(None, (re.match(r"\s*(?:\S*bin/)?statecore (.*)", line) for line in lines)):
+            parse(shlex.split(line[1], comments=True))
+
+
+def test_options_named_in_sentences_are_those_of_their_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    said = {words for page in PAGES for words in re.findall(r"`statecore ([a-z][^`]*)`", page.read_text())}
+    assert said
+    for words in sorted(said):
+        name, *more = shlex.split(words)
+        command = [name, *more[:1]] if name == "repo" else [name]
+        with pytest.raises(SystemExit, match="0"):
+            main([*command, "--help"])
+        shown = capsys.readouterr().out
+        assert [one for one in more if one.startswith("--") and one not in shown] == [], words
