@@ -48,7 +48,7 @@ from pathlib import Path
 from statecore.errors import Invalid
 from statecore.jobs.history.report_index import reports_directory
 from statecore.spec.duration import EXPECTED, parse_duration
-from statecore.spec.spark_settings import SparkSettings, properties
+from statecore.spec.spark_settings import SparkSettings, parse_properties
 
 _LEAST_TICK_MS, _LONGEST_TICK_MS = 5_000, 3_600_000
 
@@ -186,7 +186,7 @@ def _spark(env: Mapping[str, str]) -> SparkSettings:
             setting=setting,
         ) from cause
     return SparkSettings(
-        conf=properties(lines),
+        conf=parse_properties(lines),
         executor_python=env.get("STATECORE_EXECUTOR_PYTHON") or None,
         executor_memory=env.get("STATECORE_EXECUTOR_MEMORY") or None,
         executor_cores=cores or None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from statecore.errors import Invalid
 from statecore.extras import require
-from statecore.spec.spark_settings import properties
+from statecore.spec.spark_settings import parse_properties
 
 if TYPE_CHECKING:
     from statecore.jobs.engine import Engine
@@ -42,7 +42,7 @@ def engine_options_given(arguments: argparse.Namespace) -> list[str]:
 
 def engine_of(arguments: argparse.Namespace) -> Engine:
     """The chosen engine. A request with ``plan_only`` does not need the Spark packages."""
-    conf = properties(arguments.spark_conf)
+    conf = parse_properties(arguments.spark_conf)
     if (arguments.engine or arguments.default_engine) == "processes":
         if arguments.master or conf:
             raise Invalid(

@@ -38,10 +38,10 @@ class FlushOrder:
 
 
 def check_flush_order(
-    seen: TaskInspection, claimed: OffsetEntries, exactly_once: bool | None, to: Release
+    seen: TaskInspection, entries: OffsetEntries, exactly_once: bool | None, to: Release
 ) -> FlushOrder:
     """Decide whether the ``.checkpoint`` of a task is trusted."""
-    stores = [store for store in seen.stores if _goes_by_it(store, claimed)]
+    stores = [store for store in seen.stores if _relies_on_file(store, entries)]
     late = {name: at for store in stores for name, at in store.flushes.late.items()}
     if not late:
         lost = exactly_once is not False and _times_lost(stores)
@@ -68,7 +68,7 @@ def check_flush_order(
     return FlushOrder(
         distrusted=f"{text}: the application was not closed, and under exactly-once {may_be}. So no offset is read "
         f"and {CHECKPOINT_FILE} is moved aside: Kafka Streams {to.name} finds none, and restores the task from "
-        f"the start after it has wiped it.{_lost_with_it(seen, claimed)}"
+        f"the start after it has wiped it.{_lost_with_it(seen, entries)}"
     )
 
 
@@ -79,7 +79,7 @@ _TIMES_LOST = (
 )
 
 
-def _goes_by_it(store: StoreInspection, claimed: OffsetEntries) -> bool:
+def _relies_on_file(store: StoreInspection, claimed: OffsetEntries) -> bool:
     """Whether a store relies on the file for its offset; an undeclared one may use any entry."""
     if store.logged is not None:
         return store.logged
@@ -88,7 +88,7 @@ def _goes_by_it(store: StoreInspection, claimed: OffsetEntries) -> bool:
 
 def _lost_with_it(seen: TaskInspection, claimed: OffsetEntries) -> str:
     """The stores that are wiped with the task and cannot be restored."""
-    names = [store.store for store in seen.stores if store.has_rows and not _goes_by_it(store, claimed)]
+    names = [store.store for store in seen.stores if store.has_rows and not _relies_on_file(store, claimed)]
     return f" {', '.join(names)} has no known changelog, and is lost with it: copy it first." if names else ""
 
 

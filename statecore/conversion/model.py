@@ -75,7 +75,7 @@ class DatabaseConversion:
     rewritten_bytes: int = 0
 
     @property
-    def is_nothing_to_do(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether it stays unchanged."""
         return not (self.create or self.entries or self.moves or self.drop or self.rewrite)
 
@@ -106,9 +106,9 @@ class StoreConversion:
     refused: Reason | None = None
 
     @property
-    def is_nothing_to_do(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether its databases stay unchanged."""
-        return all(one.is_nothing_to_do for one in self.databases)
+        return all(one.is_empty for one in self.databases)
 
     @property
     def rewritten_bytes(self) -> int:
@@ -148,11 +148,11 @@ class TaskConversion:
         return RELEASES[self.release_to]
 
     @property
-    def is_nothing_to_do(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether it stays unchanged: it is already converted, or refused, or cannot be converted."""
         if self.refused:
             return True
-        return not self.moved and not self.written and all(store.is_nothing_to_do for store in self.stores)
+        return not self.moved and not self.written and all(store.is_empty for store in self.stores)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -177,9 +177,9 @@ class TaskConversion:
     @property
     def databases(self) -> int:
         """Number of databases that are changed or created."""
-        return sum(not one.is_nothing_to_do for store in self.stores for one in store.databases)
+        return sum(not one.is_empty for store in self.stores for one in store.databases)
 
 
-def of_store(store: str, why: Reason) -> Reason:
+def with_store(store: str, why: Reason) -> Reason:
     """A reason with the name of its store."""
     return Reason(f"{store}: {why}", why.code, **{**why.context, "store": store})

@@ -41,7 +41,7 @@ def assign_entries(seen: TaskInspection) -> OffsetEntries:
         store.store: {
             entry: offset
             for entry, offset in entries.items()
-            if entry in store.inside
+            if entry in store.smallest_offsets
             or (store.changelog and entry.topic == store.changelog and partition in (None, entry.partition))
         }
         for store in seen.stores
@@ -50,7 +50,7 @@ def assign_entries(seen: TaskInspection) -> OffsetEntries:
     return OffsetEntries(by_store, {entry: offset for entry, offset in entries.items() if entry not in claimed})
 
 
-def in_words(offsets: Offsets) -> str:
+def offsets_text(offsets: Offsets) -> str:
     """Offsets as text."""
     return ", ".join(f"{partition} at {offset:,}" for partition, offset in sorted(offsets.items()))
 

@@ -23,7 +23,7 @@ class Step:
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
-def which(count: int, total: int, *, segmented: bool) -> str:
+def affected_databases(count: int, total: int, *, segmented: bool) -> str:
     """The affected databases of a store, in words that are the same for most of its tasks."""
     if not segmented:
         return "its database"

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from statecore.discover.survey import FoundStore
+from statecore.discover.survey import DirectoryStore
 from statecore.discover.topology import Subtopology
 from statecore.spec.model import NO_CHANGELOG, UNKNOWN_CHANGELOG
 
@@ -41,8 +41,12 @@ class Changelog(NamedTuple):
     candidates: tuple[str, ...] = ()
 
 
-def changelog_of(
-    store: str, usual: str, existing: Collection[str], found: FoundStore | None, subtopology: Subtopology | None
+def infer_changelog(
+    store: str,
+    default_changelog: str,
+    existing: Collection[str],
+    found: DirectoryStore | None,
+    subtopology: Subtopology | None,
 ) -> Changelog:
     """Infer the changelog of a store."""
     if found is not None:
@@ -50,24 +54,24 @@ def changelog_of(
         if len(named) == 1:
             return Changelog(named[0])
         if found.unlogged:
-            return _of_no_offset(usual, existing)
-    if usual in existing:
-        return Changelog(usual)
+            return _of_no_offset(default_changelog, existing)
+    if default_changelog in existing:
+        return Changelog(default_changelog)
     tables = sorted(topic for topic in subtopology.tables_of(store) if topic in existing) if subtopology else []
     if len(tables) == 1:
         return Changelog(
             tables[0],
-            f"restored from {tables[0]}, whose table it is, as {usual} does not exist (topology.optimization); write "
-            "'changelog: none' if it is not logged",
+            f"restored from {tables[0]}, whose table it is, as {default_changelog} does not exist "
+            "(topology.optimization); write 'changelog: none' if it is not logged",
         )
     candidates = [NO_CHANGELOG]
     if subtopology is not None:
-        candidates += sorted(topic for topic in subtopology.perhaps_restored_from(store) if topic in existing)
+        candidates += sorted(topic for topic in subtopology.possible_store_inputs(store) if topic in existing)
     other = "".join(f", {topic} if it is restored from that topic" for topic in candidates[1:])
     return Changelog(
         UNKNOWN_CHANGELOG,
-        f"its changelog is unknown, {usual} does not exist: 'changelog: none' if the application does not log "
-        f"it{other}",
+        f"its changelog is unknown, {default_changelog} does not exist: 'changelog: none' if the application does not "
+        f"log it{other}",
         tuple(candidates),
     )
 

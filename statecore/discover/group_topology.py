@@ -85,7 +85,7 @@ def _part(number: int, is_global: bool, nodes: Iterable[Node], application_id: s
                 )
     for node in nodes:
         for store in sorted(node.stores):
-            part.fed.setdefault(store, {})[node.name] = above.get(node.name, set())
+            part.store_inputs.setdefault(store, {})[node.name] = above.get(node.name, set())
     return part
 
 

@@ -46,36 +46,36 @@ class Subtopology:
     Attributes:
         number: as in its task ids; -1 for a global store without a number.
         is_global: whether it only fills a global store.
-        fed: store → each processor that uses it → topics of the sources directly above that.
+        store_inputs: store → each processor that uses it → topics of the sources directly above that.
         sources: names of its source nodes.
     """
 
     number: int
     is_global: bool
-    fed: dict[str, dict[str, set[str]]] = field(default_factory=dict)
+    store_inputs: dict[str, dict[str, set[str]]] = field(default_factory=dict)
     sources: set[str] = field(default_factory=set)
 
     @property
     def stores(self) -> dict[str, set[str]]:
         """Store → topics of the sources directly above its processors."""
-        return {store: set().union(*by_processor.values()) for store, by_processor in self.fed.items()}
+        return {store: set().union(*by_processor.values()) for store, by_processor in self.store_inputs.items()}
 
     @property
     def processors(self) -> dict[str, set[str]]:
         """Store → names of the processors that use it."""
-        return {store: set(by_processor) for store, by_processor in self.fed.items()}
+        return {store: set(by_processor) for store, by_processor in self.store_inputs.items()}
 
     def tables_of(self, store: str) -> set[str]:
         """The topics whose table the store is, by ``StreamsBuilder.table`` and its name for the processor."""
-        fed = self.fed.get(store, {})
+        fed = self.store_inputs.get(store, {})
         return set().union(*(topics for name, topics in fed.items() if _TABLE_SOURCE.fullmatch(name)))
 
-    def perhaps_restored_from(self, store: str) -> set[str]:
+    def possible_store_inputs(self, store: str) -> set[str]:
         """Topics directly above processors whose names the DSL did not generate.
 
         Such a store may be a table with a custom name (``Consumed.as``), or of ``Topology.addReadOnlyStateStore``.
         """
-        fed = self.fed.get(store, {})
+        fed = self.store_inputs.get(store, {})
         return set().union(*(topics for name, topics in fed.items() if not _OF_THE_DSL.fullmatch(name)))
 
     def may_be_global_table(self, store: str) -> bool:
@@ -106,7 +106,7 @@ def parse_topology(text: str, source: str = "The topology") -> list[Subtopology]
             found[-1].sources.add(match[1])
             fed = []
         elif match := _PROCESSOR.match(line):
-            by_store = [found[-1].fed.setdefault(store, {}) for store in sorted(_names(match[2]))]
+            by_store = [found[-1].store_inputs.setdefault(store, {}) for store in sorted(_names(match[2]))]
             fed = [by_processor.setdefault(match[1], set()) for by_processor in by_store]
         elif _SINK.match(line):
             fed = []

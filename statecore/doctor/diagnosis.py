@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from statecore.discover.contradicted_kinds import contradictions_in
+from statecore.discover.contradicted_kinds import find_contradictions
 from statecore.doctor.checks.context import CheckContext
-from statecore.doctor.database_inspection import Depth
+from statecore.doctor.database_inspection import InspectionDepth
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding
-from statecore.doctor.inspection_reader import InspectionReader, read_inspection
+from statecore.doctor.inspection_reader import DirectoryReading, read_inspection
 from statecore.doctor.run_checks import run_checks
 from statecore.doctor.views import Inspection, StoreView, holder_json
 from statecore.formats.kinds import StoreKind
@@ -36,7 +36,7 @@ Topics = Callable[[Inspection], tuple[Sequence[Finding], Sequence[str]]]
 
 
 @dataclass(frozen=True)
-class InspectedDirectory:
+class Coverage:
     """What an examination covered.
 
     Attributes:
@@ -65,7 +65,7 @@ class Diagnosis:
         guarantee: the application's, or ``None`` if unknown; findings then have the worse severity of both.
         release: release of Kafka Streams that will open the directory.
         findings: the worst first.
-        looked_at: what was covered.
+        coverage: what was covered.
         undecided: sentences about what the brokers could not tell.
         transactional: whether that release runs with transactional state stores.
     """
@@ -76,7 +76,7 @@ class Diagnosis:
     guarantee: ProcessingGuarantee | None
     release: str
     findings: tuple[Finding, ...]
-    looked_at: InspectedDirectory
+    coverage: Coverage
     undecided: tuple[str, ...] = ()
     stores: tuple[StoreView, ...] = ()
     transactional: bool = False
@@ -103,7 +103,7 @@ class Diagnosis:
             "processing_guarantee": None if self.guarantee is None else str(self.guarantee),
             "release": self.release,
             "transactional_state_stores": self.transactional,
-            "looked_at": dict(vars(self.looked_at)),
+            "looked_at": dict(vars(self.coverage)),
             "counts": {severity.value: count for severity, count in self.counts.items()},
             "findings": [one.to_json() for one in self.findings],
             "undecided": list(self.undecided),
@@ -111,7 +111,7 @@ class Diagnosis:
         }
 
 
-def examine(
+def diagnose_directory(
     directory: StateDirectory,
     *,
     spec: ApplicationSpec | None = None,
@@ -126,7 +126,7 @@ def examine(
     is_locked: bool = False,
 ) -> Diagnosis:
     guarantee = guarantee_of(spec, guarantee)
-    depth = Depth(count=scan, formats=release is not None)
+    depth = InspectionDepth(count=scan, formats=release is not None)
     reading = read_inspection(
         directory, spec=spec, tasks=tasks, stores=stores, depth=depth, progress=progress, is_locked=is_locked
     )
@@ -143,7 +143,7 @@ def examine(
     if topics is not None:
         path = directory.path
         inspection = Inspection(
-            directory.application_id, path, reading.holder, not scan, seen, reading.leftovers, tuple(beyond)
+            directory.application_id, path, reading.holder, not scan, seen, reading.offset_files, tuple(beyond)
         )
         more, undecided = topics(inspection)
         found += more
@@ -153,8 +153,8 @@ def examine(
         reading.holder,
         guarantee,
         context.release.name,
-        tuple(sorted(found, key=_order)),
-        _looked_at(reading, scanned=scan, brokers=topics is not None),
+        tuple(sorted(found, key=_sort_key)),
+        _coverage(reading, scanned=scan, brokers=topics is not None),
         tuple(undecided),
         tuple(seen),
         context.transactional,
@@ -179,7 +179,7 @@ def _with_contradictions(
     tasks = {store.task for store in seen}
     contradictions = {
         (task, one.store): one
-        for one in contradictions_in(directory, spec, tasks, by_content=False)
+        for one in find_contradictions(directory, spec, tasks, by_content=False)
         if one.is_of_another_class and (not stores or one.store in stores)
         for task in one.tasks
     }
@@ -198,16 +198,16 @@ def _with_contradictions(
     ]
 
 
-def _order(finding: Finding) -> tuple[int, str, str, tuple[object, ...], str]:
+def _sort_key(finding: Finding) -> tuple[int, str, str, tuple[object, ...], str]:
     """Sort key: the worst first; within a code by store, and tasks in their order."""
     task = TaskId.match(finding.task)
     order = () if task is None else task.order
     return -finding.severity.rank, finding.code, finding.store, order, finding.segment
 
 
-def _looked_at(reading: InspectionReader, *, scanned: bool, brokers: bool) -> InspectedDirectory:
+def _coverage(reading: DirectoryReading, *, scanned: bool, brokers: bool) -> Coverage:
     databases = [one for store in reading.stores for one in store.databases]
-    return InspectedDirectory(
+    return Coverage(
         len({store.task for store in reading.stores}),
         len({store.store for store in reading.stores}),
         len(databases),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from statecore.doctor.checks.context import CheckContext
-from statecore.doctor.database_inspection import Depth
+from statecore.doctor.database_inspection import InspectionDepth
 from statecore.doctor.inspection_reader import read_inspection
 from statecore.doctor.run_checks import run_checks
 from statecore.doctor.views import Inspection
@@ -25,12 +25,14 @@ def inspect(
     stores: Sequence[str] = (),
     estimate: bool = False,
 ) -> Inspection:
-    reading = read_inspection(directory, spec=spec, tasks=tasks, stores=stores, depth=Depth(count=not estimate))
+    reading = read_inspection(
+        directory, spec=spec, tasks=tasks, stores=stores, depth=InspectionDepth(count=not estimate)
+    )
     guarantee = None if spec is None else spec.processing_guarantee
     context = CheckContext(
         directory.application_id, guarantee, spec=spec, now_ms=reading.read_at_ms, transactional=reading.transactional
     )
     seen, beyond = run_checks(reading, context)
     return Inspection(
-        directory.application_id, directory.path, reading.holder, estimate, seen, reading.leftovers, tuple(beyond)
+        directory.application_id, directory.path, reading.holder, estimate, seen, reading.offset_files, tuple(beyond)
     )

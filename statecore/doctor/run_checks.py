@@ -6,23 +6,23 @@ from collections import Counter
 from dataclasses import replace
 
 from statecore.doctor.checks.context import CheckContext
-from statecore.doctor.checks.custom import custom
-from statecore.doctor.checks.damage import damage
-from statecore.doctor.checks.declared import check_kind, declared, transactional
-from statecore.doctor.checks.families import families
-from statecore.doctor.checks.grace_buffer import miskeyed
-from statecore.doctor.checks.offset_files import store_files, task_files
-from statecore.doctor.checks.offsets import bookkeeping, unlogged
-from statecore.doctor.checks.releases import half_migrated, releases
-from statecore.doctor.checks.segments import segments
-from statecore.doctor.checks.stray_files import surroundings, unfinished, unread
+from statecore.doctor.checks.custom import check_custom_store
+from statecore.doctor.checks.damage import check_damage
+from statecore.doctor.checks.declared import check_declarations, check_kind, check_transactional
+from statecore.doctor.checks.families import check_families
+from statecore.doctor.checks.grace_buffer import check_grace_buffer
+from statecore.doctor.checks.offset_files import check_store_files, check_task_files
+from statecore.doctor.checks.offsets import check_offsets, check_unlogged
+from statecore.doctor.checks.releases import check_half_migrated, check_releases
+from statecore.doctor.checks.segments import check_segments
+from statecore.doctor.checks.stray_files import check_interrupted_jobs, check_stray_files, check_unsupported_store
 from statecore.doctor.findings import Finding
-from statecore.doctor.inspection_reader import InspectionReader
+from statecore.doctor.inspection_reader import DirectoryReading
 from statecore.doctor.views import StoreView, TaskView
 from statecore.formats.kinds import StoreKind
 
 
-def run_checks(reading: InspectionReader, context: CheckContext) -> tuple[tuple[StoreView, ...], list[Finding]]:
+def run_checks(reading: DirectoryReading, context: CheckContext) -> tuple[tuple[StoreView, ...], list[Finding]]:
     """The inspected stores, each with its findings, and the findings beyond single stores."""
     beyond: list[Finding] = []
     by_task: dict[str, list[StoreView]] = {}
@@ -34,16 +34,18 @@ def run_checks(reading: InspectionReader, context: CheckContext) -> tuple[tuple[
     for name, task in reading.tasks.items():
         stores = [one for one in by_task.get(name, ()) if one.kind is not StoreKind.CUSTOM]
         if name in whole_tasks and (stores or reading.holder is None):
-            beyond += [*task_files(task, stores, context), *half_migrated(task, stores, context)]
+            beyond += [*check_task_files(task, stores, context), *check_half_migrated(task, stores, context)]
         if name in whole_tasks or not name:
-            beyond += surroundings(task, stores, context)
+            beyond += check_stray_files(task, stores, context)
     if reading.spec is not None:
-        beyond += transactional(reading.spec, reading.stores, context)
-    if reading.spec is not None and reading.whole:
-        beyond += [one for one in declared(reading.spec, reading.places, context) if not _comes_and_goes(one, reading)]
-    beyond += unfinished(reading.journal, reading.left)
+        beyond += check_transactional(reading.spec, reading.stores, context)
+    if reading.spec is not None and reading.is_complete:
+        beyond += [
+            one for one in check_declarations(reading.spec, reading.places, context) if not _is_transient(one, reading)
+        ]
+    beyond += check_interrupted_jobs(reading.journal, reading.job_leftovers)
     everything = [*beyond, *(one for found in of_stores for one in found)]
-    without_changelog = unlogged(reading.stores, everything, context)
+    without_changelog = check_unlogged(reading.stores, everything, context)
     of_unlogged = {(one.task, one.store): one for one in without_changelog}
     stores_judged = tuple(
         replace(store, findings=(*found, *_as_list(of_unlogged.get((store.task, store.store)))))
@@ -52,7 +54,7 @@ def run_checks(reading: InspectionReader, context: CheckContext) -> tuple[tuple[
     return stores_judged, beyond
 
 
-def _comes_and_goes(finding: Finding, reading: InspectionReader) -> bool:
+def _is_transient(finding: Finding, reading: DirectoryReading) -> bool:
     """Whether a running process creates this directory just now, or deletes it with its task."""
     if finding.code != "store-absent":
         return False
@@ -65,15 +67,15 @@ def _as_list(finding: Finding | None) -> list[Finding]:
 
 def _of_store(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
     if store.kind is StoreKind.CUSTOM:
-        return custom(store, task, context)
+        return check_custom_store(store, task, context)
     return [
         *check_kind(store),
-        *damage(store, task, context),
-        *miskeyed(store),
-        *segments(store, context),
-        *families(store),
-        *releases(store, task, context),
-        *bookkeeping(store, task, context),
-        *store_files(store, task),
-        *unread(store),
+        *check_damage(store, task, context),
+        *check_grace_buffer(store),
+        *check_segments(store, context),
+        *check_families(store),
+        *check_releases(store, task, context),
+        *check_offsets(store, task, context),
+        *check_store_files(store, task),
+        *check_unsupported_store(store),
     ]

@@ -12,7 +12,7 @@ from statecore.faults import FaultPoints
 from statecore.global_stores.backups import GlobalBackups
 from statecore.global_stores.settings import GlobalSettings
 from statecore.global_stores.state import StateListener
-from statecore.global_stores.topic_ids import RememberedTopics
+from statecore.global_stores.topic_ids import TopicIds
 from statecore.metrics import Metrics
 from statecore.statedir.state_directory import StateDirectory
 
@@ -36,7 +36,7 @@ class GlobalContext:
     directory: StateDirectory
     cluster: Cluster
     settings: GlobalSettings
-    topics: RememberedTopics
+    topics: TopicIds
     backups: GlobalBackups
     listener: StateListener | None
     metrics: Metrics

@@ -39,7 +39,7 @@ from statecore.global_stores.listener_queue import ListenerQueue
 from statecore.global_stores.settings import GlobalSettings, GlobalTable
 from statecore.global_stores.state import GlobalState, StateListener, state_of_all
 from statecore.global_stores.store import GlobalStore
-from statecore.global_stores.topic_ids import RememberedTopics
+from statecore.global_stores.topic_ids import TopicIds
 from statecore.global_stores.views import GlobalView
 from statecore.metrics import NO_METRICS, Metrics
 from statecore.statedir.state_directory import StateDirectory
@@ -111,7 +111,7 @@ class GlobalStores:
             self._directory,
             self._cluster,
             self._settings,
-            RememberedTopics(self._directory, self._faults),
+            TopicIds(self._directory, self._faults),
             self._backups,
             self._on_change,
             self._metrics,

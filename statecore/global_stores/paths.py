@@ -43,7 +43,7 @@ class GlobalPaths:
         self.runs = directory.work_path / GLOBAL_NEW / f"{store}@runs"
         """Directory of runs."""
 
-    def clear(self) -> None:
+    def start_build(self) -> None:
         """Delete what is half built, and create the directories for a build."""
         self._check_locked()
         discard_tree(self.new)
@@ -57,7 +57,7 @@ class GlobalPaths:
             )
         self._create_directory(self.runs)
 
-    def set_aside(self, *, trusted: bool) -> None:
+    def quarantine(self, *, trusted: bool) -> None:
         """Move the live store, which may be open, durably out of ``global/``; ``trusted``: its rows are intact."""
         self._check_locked()
         aside = self._directory.work_path / (GLOBAL_OLD if trusted else GLOBAL_UNUSABLE)
@@ -69,7 +69,7 @@ class GlobalPaths:
         self._move(self.live, target)
         self._faults.reach("global.after-aside")
 
-    def place(self) -> None:
+    def move_into_place(self) -> None:
         """Move the built, closed store to Kafka Streams' path; after a failure a repeated call continues."""
         self._check_locked()
         self._create_directory(self.live.parent)
@@ -81,7 +81,7 @@ class GlobalPaths:
         self._faults.reach("global.after-place")
 
     def identity_of_built(self) -> str:
-        """RocksDB's identity of the built store, before or after :meth:`place`."""
+        """RocksDB's identity of the built store, before or after :meth:`move_into_place`."""
         return identity_of(self.new) or identity_of(self.live)
 
     def newest_set_aside(self) -> Path | None:

@@ -77,7 +77,7 @@ class RecoveryReason(StrEnum):
     """The saved topic ids cannot be read."""
 
 
-FOLLOWS: Mapping[GlobalState, frozenset[GlobalState]] = MappingProxyType(
+TRANSITIONS: Mapping[GlobalState, frozenset[GlobalState]] = MappingProxyType(
     {
         GlobalState.CREATED: frozenset({GlobalState.RESTORING, GlobalState.ERROR, GlobalState.CLOSED}),
         GlobalState.RESTORING: frozenset({GlobalState.RUNNING, GlobalState.ERROR, GlobalState.CLOSED}),
@@ -105,7 +105,7 @@ class StateMachine:
         """The present state."""
         return self._state
 
-    def to(self, state: GlobalState) -> bool:
+    def change_to(self, state: GlobalState) -> bool:
         """Change the state.
 
         Returns:
@@ -115,7 +115,7 @@ class StateMachine:
             before = self._state
             if state is before:
                 return False
-            if state not in FOLLOWS[before]:
+            if state not in TRANSITIONS[before]:
                 raise ValueError(f"{self._store}: {state} does not follow {before}")
             self._state = state
         if self._listener is not None:

@@ -24,7 +24,7 @@ from typing import Any
 
 from statecore.spec.duration import EXPECTED, format_duration, parse_duration
 from statecore.spec.size import PATTERN as SIZE_PATTERN
-from statecore.spec.size import parse_size, size_text
+from statecore.spec.size import format_size, parse_size
 
 
 class Value(ABC):
@@ -259,7 +259,7 @@ class Size(Value):
 
     def to_form(self, value: int) -> str:
         """See ``Value``."""
-        return size_text(value)
+        return format_size(value)
 
     def hint(self) -> str:
         """See ``Value``."""

@@ -7,7 +7,7 @@ import re
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"([0-9]{1,19})(ms|s|m|h|d)")
 
-_MOST_MS = (1 << 63) - 1
+_MAX_MS = (1 << 63) - 1
 
 EXPECTED = "a duration such as 90s, 10m, 24h or 7d"
 """Description of a duration in error messages."""
@@ -19,7 +19,7 @@ def parse_duration(text: str) -> int | None:
     if match is None:
         return None
     milliseconds = int(match[1]) * _UNITS[match[2]]
-    return milliseconds if milliseconds <= _MOST_MS else None
+    return milliseconds if milliseconds <= _MAX_MS else None
 
 
 def format_duration(milliseconds: int) -> str:

@@ -23,7 +23,7 @@ _NAMED = 5
 CHECKPOINT_INTERVAL = "statestore.checkpoint.interval.ms"
 """Setting for the interval of an application's checkpoints (KIP-116)."""
 
-LEAST_CHECKPOINT_INTERVAL_MS, MOST_CHECKPOINT_INTERVAL_MS = 1_000, 365 * 86_400_000
+MIN_CHECKPOINT_INTERVAL_MS, MAX_CHECKPOINT_INTERVAL_MS = 1_000, 365 * 86_400_000
 """Accepted range of the interval: less is probably minutes without a unit, and more exceeds timers."""
 
 DEFAULT_CHECKPOINT_INTERVAL_MS = 300_000

@@ -39,8 +39,8 @@ from statecore.spec.client_settings import read_client_settings
 from statecore.spec.model import (
     CHECKPOINT_INTERVAL,
     DEFAULT_CHECKPOINT_INTERVAL_MS,
-    LEAST_CHECKPOINT_INTERVAL_MS,
-    MOST_CHECKPOINT_INTERVAL_MS,
+    MAX_CHECKPOINT_INTERVAL_MS,
+    MIN_CHECKPOINT_INTERVAL_MS,
     NO_CHANGELOG,
     UNKNOWN_CHANGELOG,
     ApplicationSpec,
@@ -60,7 +60,7 @@ _TOP = (
 _STORE = ("kind", "retention", "segment_interval", "changelog")
 _GLOBAL = ("kind", "topic", "retention", "segment_interval", "reprocess")
 _CONNECTION = re.compile(r"[\w#!()\-.:/\\]{1,200}")  # ids that Airflow accepts
-_GONE_GUARANTEES = ("exactly_once", "exactly_once_beta")
+_REMOVED_GUARANTEES = ("exactly_once", "exactly_once_beta")
 
 
 def load_spec(path: str | Path, *, environ: Mapping[str, str] = os.environ) -> ApplicationSpec:
@@ -191,7 +191,7 @@ def _guarantee(root: Node, problems: Problems) -> ProcessingGuarantee:
     if value.text in known:
         return ProcessingGuarantee(value.text)
     hint = suggestion(value.text or "", known)
-    if value.text in _GONE_GUARANTEES:
+    if value.text in _REMOVED_GUARANTEES:
         hint = "; Kafka Streams 4 supports only exactly_once_v2"
     problems.expected(value, " or ".join(known) + hint)
     return ProcessingGuarantee.AT_LEAST_ONCE
@@ -212,7 +212,7 @@ def _checkpoint_interval(root: Node, problems: Problems) -> int:
     found = int(text) if re.fullmatch("[0-9]{1,15}", text) else duration.parse_duration(text)
     if value is None:
         return DEFAULT_CHECKPOINT_INTERVAL_MS
-    if found is None or not LEAST_CHECKPOINT_INTERVAL_MS <= found <= MOST_CHECKPOINT_INTERVAL_MS:
+    if found is None or not MIN_CHECKPOINT_INTERVAL_MS <= found <= MAX_CHECKPOINT_INTERVAL_MS:
         problems.expected(value, expectation)
         return DEFAULT_CHECKPOINT_INTERVAL_MS
     return found

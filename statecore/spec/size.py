@@ -18,7 +18,7 @@ def parse_size(text: str) -> int | None:
     return int(digits) * _UNITS[text[len(digits) :][:1].lower()]
 
 
-def size_text(size: int) -> str:
+def format_size(size: int) -> str:
     """Format bytes for :func:`parse_size`, in the largest exact unit: ``512m``."""
     unit = max((letter for letter, count in _UNITS.items() if size % count == 0), key=lambda letter: _UNITS[letter])
     return f"{size // _UNITS[unit]}{unit}"

@@ -15,7 +15,7 @@ from statecore.errors import Invalid, NotFound, StatecoreError
 from statecore.spec.derived import task_of
 from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec
 from statecore.tasks.standby_store import StandbyStoreSpec
-from statecore.tasks.task_stores import standby_store_specs, tasks_of
+from statecore.tasks.task_stores import standby_stores, tasks_of
 
 _ALL = "?"
 
@@ -35,20 +35,20 @@ class EligibleTasks:
     @property
     def names(self) -> list[str]:
         """All known tasks."""
-        return [*self.stores, *(task for task in self.refused if not is_all(task))]
+        return [*self.stores, *(task for task in self.refused if not is_subtopology_entry(task))]
 
-    def all_of(self, task: str) -> str | None:
+    def subtopology_entry(self, task: str) -> str | None:
         """The entry of :attr:`refused` that covers a task; ``None`` if its subtopology's tasks are known."""
         entry = f"{task.rpartition('_')[0]}_{_ALL}"
         return entry if entry in self.refused else None
 
 
-def is_all(task: str) -> bool:
+def is_subtopology_entry(task: str) -> bool:
     """Whether a name stands for all tasks of a subtopology."""
     return task.endswith(f"_{_ALL}")
 
 
-def followed_tasks(spec: ApplicationSpec, cluster: Cluster) -> EligibleTasks:
+def find_eligible_tasks(spec: ApplicationSpec, cluster: Cluster) -> EligibleTasks:
     """Read the changelogs of all stores from the brokers."""
     restorable = [store for store in spec.stores if store.is_restorable]
     topics = _described(cluster, sorted({store.changelog for store in restorable} - {UNKNOWN_CHANGELOG}))
@@ -61,7 +61,7 @@ def followed_tasks(spec: ApplicationSpec, cluster: Cluster) -> EligibleTasks:
     for task in (*known, *unknown_firsts):
         name = f"{task.rpartition('_')[0]}_{_ALL}" if task in unknown_firsts else task
         try:
-            of_task = standby_store_specs(spec, task)
+            of_task = standby_stores(spec, task)
         except Invalid as error:
             refused[name] = error
             continue

@@ -17,32 +17,32 @@ class Messages:
         self._recovered: list[str] = []
         self._are_unreachable = False
 
-    def away(self, error: StatecoreError) -> None:
+    def brokers_unreachable(self, error: StatecoreError) -> None:
         """No broker answers, so no task can be followed."""
         if not self._are_unreachable:
             self._are_unreachable = True
             self._say(f"No task is followed until the brokers answer; the copies stay as they are: {error}")
 
-    def answered(self) -> None:
+    def brokers_answered(self) -> None:
         """The brokers answered."""
         if self._are_unreachable:
             self._are_unreachable = False
             self._say("The brokers answer again; the copies are followed.")
 
-    def wrong(self, tasks: Iterable[str], why: str) -> None:
+    def problem(self, tasks: Iterable[str], why: str) -> None:
         """A problem keeps tasks, or some of their stores, from being followed."""
         new = [task for task in tasks if self._problems.get(task) != why]
         self._problems |= dict.fromkeys(new, why)
         if new:
             self._say(f"{_named(new)}: {why}")
 
-    def left(self, task: str, error: StatecoreError) -> None:
+    def task_failed(self, task: str, error: StatecoreError) -> None:
         """A task failed and is retried later."""
         if self._problems.get(task) != str(error):
             self._problems[task] = str(error)
             self._say(f"Task {task} failed and is retried later; its copy stays as it is: {error}")
 
-    def follows(self, task: str) -> None:
+    def task_is_well(self, task: str) -> None:
         """A task has no problem."""
         if self._problems.pop(task, None) is not None:
             self._recovered.append(task)
@@ -51,7 +51,7 @@ class Messages:
         """A task was removed."""
         self._problems.pop(task, None)
 
-    def round_is_over(self) -> None:
+    def end_round(self) -> None:
         """Report the tasks that recovered in this round."""
         if self._recovered:
             self._say(f"{_named(self._recovered)} {'is' if len(self._recovered) == 1 else 'are'} followed again.")

@@ -23,7 +23,7 @@ class StandbyMetrics:
             metrics.observe(STANDBY_FAILED, lambda: _count(reports(), failed=True), self._tags),
         )
 
-    def opened(self, task: str, report: Callable[[], StandbyTaskReport]) -> Callable[[], None]:
+    def add_task(self, task: str, report: Callable[[], StandbyTaskReport]) -> Callable[[], None]:
         """Register an open task; returns a function to call when it is closed."""
 
         def remaining() -> float | None:
@@ -32,7 +32,7 @@ class StandbyMetrics:
 
         return self._metrics.observe(RESTORE_REMAINING, remaining, self._of(task))
 
-    def updated(self, task: str, records: int) -> None:
+    def count_records(self, task: str, records: int) -> None:
         """Count records of a task."""
         self._metrics.add(UPDATED, records, self._of(task))
 

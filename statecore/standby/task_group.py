@@ -144,7 +144,7 @@ class TaskGroup:
                 self.probe()
             with self._lock:
                 ask = self._sent_round not in (-1, self._round)
-            consumer.poll(min(_SLICE_MS, max(1, round(left * 1000))), ask=ask)
+            consumer.poll(min(_SLICE_MS, max(1, round(left * 1000))), rejoin=ask)
             took_part = True
 
     def publish(self, sums: Mapping[str, int]) -> None:

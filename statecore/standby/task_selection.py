@@ -9,7 +9,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from statecore.progress import Clock
 from statecore.spec.model import ApplicationSpec
-from statecore.standby.eligible_tasks import EligibleTasks, followed_tasks, is_all
+from statecore.standby.eligible_tasks import EligibleTasks, find_eligible_tasks, is_subtopology_entry
 from statecore.standby.request import StandbyRequest
 from statecore.standby.task_manager import FIRST_RETRY
 from statecore.statedir.state_directory import StateDirectory
@@ -38,7 +38,7 @@ class TaskSelection:
         self._asked_at = clock()
         found = EligibleTasks({}, {})
         try:
-            found = followed_tasks(spec, cluster)
+            found = find_eligible_tasks(spec, cluster)
         except NotFound as error:
             if not request.tasks:
                 raise
@@ -55,10 +55,12 @@ class TaskSelection:
             self._refused = dict(found.refused)
         self.names: Sequence[str] = request.tasks
         if not request.tasks:
-            local = [task for task in directory.task_directories() if found.all_of(task) is not None]
+            local = [task for task in directory.task_directories() if found.subtopology_entry(task) is not None]
             self.names = [*found.names, *local]
-            covered = {found.all_of(task) for task in local}
-            self.left_out = {name: why for name, why in found.refused.items() if is_all(name) and name not in covered}
+            covered = {found.subtopology_entry(task) for task in local}
+            self.left_out = {
+                name: why for name, why in found.refused.items() if is_subtopology_entry(name) and name not in covered
+            }
             if not self.names and self.left_out:
                 raise next(iter(self.left_out.values()))
             if not self.names:
@@ -77,7 +79,7 @@ class TaskSelection:
             return
         if self._clock() - self._asked_at >= FIRST_RETRY:
             self._asked_at = self._clock()
-            found = followed_tasks(self._spec, self._cluster)
+            found = find_eligible_tasks(self._spec, self._cluster)
             self._refused = dict(found.refused)
             if (unknown := self._unknown(found)) is not None:
                 self._refused.update(dict.fromkeys(unknown.context["tasks"], unknown))
@@ -86,7 +88,7 @@ class TaskSelection:
 
     def _unknown(self, found: EligibleTasks) -> NotFound | None:
         """Error for named tasks that the application does not have; ``None`` if it has all."""
-        unknown = [name for name in self._named if name not in found.names and found.all_of(name) is None]
+        unknown = [name for name in self._named if name not in found.names and found.subtopology_entry(name) is None]
         if not unknown:
             return None
         return NotFound(
@@ -99,4 +101,4 @@ class TaskSelection:
 
     def _refusal(self, task: str) -> StatecoreError | None:
         found = EligibleTasks({}, self._refused)
-        return self._refused.get(task) or self._refused.get(found.all_of(task) or "")
+        return self._refused.get(task) or self._refused.get(found.subtopology_entry(task) or "")

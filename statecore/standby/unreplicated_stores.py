@@ -29,11 +29,11 @@ def why_unreplicated(directory: StateDirectory, found: TaskSum, spec: Applicatio
     return ""
 
 
-def followed_sum(found: TaskSum, spec: ApplicationSpec | None) -> int:
+def replicated_sum(found: TaskSum, spec: ApplicationSpec | None) -> int:
     """Offset sum of a task without its versioned stores, which standbys do not follow."""
     declared = () if spec is None else spec.stores_of(found.task)
     versioned = {store.name for store in declared if store.kind.is_versioned}
-    return TaskSum(found.task, found.standing, stores=tuple(s for s in found.stores if s.store not in versioned)).sum
+    return TaskSum(found.task, found.state, stores=tuple(s for s in found.stores if s.store not in versioned)).sum
 
 
 def _why_unreplicated(place: StoreDirectory, found: TaskSum, spec: ApplicationSpec | None) -> str:

@@ -172,7 +172,7 @@ class ChangeLoggingStore(DelegatingStore):
             self.put(key, value)
         return present
 
-    def settle(self) -> None:
+    def await_acknowledgements(self) -> None:
         """Wait until every sent record is acknowledged, before input is committed.
 
         Raises:

@@ -16,7 +16,7 @@ not logged (``changelog: none``)            unchanged, because its rows exist no
 ==========================================  =========================================================================
 
 While the task is open ``.checkpoint`` names every store of it, never ahead of the databases. At a clean close it stays
-or is deleted as the next reader needs it (:class:`MeantFor`).
+or is deleted as the next reader needs it (:class:`NextReader`).
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from statecore.stores.legacy_offsets import remove_offsets, write_offsets
 from statecore.stores.settings import StoreSettings
 from statecore.tasks.excluded_stores import close_unlogged, empty_versioned_store, refuse_half_deleted
 from statecore.tasks.partial_stores import segmentation_of
-from statecore.tasks.standby_store import StandbyStore, StandbyStoreSpec, written_by_older
+from statecore.tasks.standby_store import StandbyStore, StandbyStoreSpec, written_by_older_release
 from statecore.tasks.store_errors import translated_errors
-from statecore.tasks.task_offsets import MeantFor
+from statecore.tasks.task_offsets import NextReader
 
 
 def tasks_of(spec: ApplicationSpec, partitions: Mapping[str, int]) -> list[str]:
@@ -64,7 +64,7 @@ def tasks_of(spec: ApplicationSpec, partitions: Mapping[str, int]) -> list[str]:
     return sorted(found, key=found.__getitem__)
 
 
-def standby_store_specs(spec: ApplicationSpec, task: str) -> tuple[StandbyStoreSpec, ...]:
+def standby_stores(spec: ApplicationSpec, task: str) -> tuple[StandbyStoreSpec, ...]:
     """The stores of a task that follow changelogs."""
     found: list[StandbyStoreSpec] = []
     for store in _declared(spec, task):
@@ -137,7 +137,7 @@ class TaskStores:
             one.name: StandbyStore(
                 one, self.path, self.scratch, exactly_once=exactly_once, settings=settings, faults=faults
             )
-            for one in standby_store_specs(spec, task)
+            for one in standby_stores(spec, task)
         }
         self._versioned: dict[TopicPartition, int] = {}
         self._is_open = False
@@ -231,7 +231,7 @@ class TaskStores:
             with translated_errors(self.name, store, "could not be advanced"):
                 found.apply(runs, end, stream_time)
         except Exception:
-            found.drop()
+            found.close_after_failure()
             raise
 
     def reopen(self, store: str) -> None:
@@ -289,11 +289,11 @@ class TaskStores:
             self.store(store).reset(None if discard else self._quarantine)
         self.checkpoint()
 
-    def close(self, meant_for: MeantFor = MeantFor.KAFKA_STREAMS_4_3) -> None:
+    def close(self, next_reader: NextReader = NextReader.KAFKA_STREAMS_4_3) -> None:
         """Close every store, and give created files to the owner of the directory; idempotent.
 
         Args:
-            meant_for: the next reader of the directory.
+            next_reader: the next reader of the directory.
 
         Raises:
             Invalid: it is meant for Kafka Streams 4.2, which does not open these databases; nothing was closed.
@@ -301,7 +301,7 @@ class TaskStores:
             StatecoreError: a store could not be closed, or a file not be written or deleted; the stores were closed as
                 far as they could be.
         """
-        if meant_for is MeantFor.KAFKA_STREAMS_4_2:
+        if next_reader is NextReader.KAFKA_STREAMS_4_2:
             raise Invalid(
                 f"The stores of task {self.name} are in the layout of Kafka Streams 4.3 and later, which 4.2 does not "
                 "open.",
@@ -316,12 +316,12 @@ class TaskStores:
         except Fenced:
             self._is_open = False
             for store in self._stores.values():
-                store.drop()
+                store.close_after_failure()
             raise
         self._is_open = False
         failures: list[StatecoreError] = []
         failed: set[TopicPartition] = set()
-        if not meant_for.files.task:
+        if not next_reader.files.task:
             try:
                 with translated_errors(self.name, "", "could not be closed cleanly"):
                     remove_offsets(self.path / CHECKPOINT_FILE)
@@ -337,7 +337,7 @@ class TaskStores:
                 failures.append(error)
                 failed.add(store.changelog)
         with translated_errors(self.name, "", "could not be closed cleanly"):
-            if meant_for.files.task:
+            if next_reader.files.task:
                 sound = {at: offset for at, offset in self.offsets().items() if at not in failed}
                 write_offsets(self.path / CHECKPOINT_FILE, sound)
             shutil.rmtree(self.scratch, ignore_errors=True)
@@ -367,7 +367,7 @@ class TaskStores:
                 except Corrupted:
                     continue  # opening it reports the damage
                 if OFFSETS_COLUMN_FAMILY not in families:
-                    raise written_by_older(database, store.store)
+                    raise written_by_older_release(database, store.store)
 
     def _of_known_formats(self) -> list[StoreDirectory]:
         """The stores on disk, without those of the application's own classes."""

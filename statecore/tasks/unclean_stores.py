@@ -19,18 +19,18 @@ def is_unclean(database: Path) -> bool:
     return not read_database(database).opened().closed_cleanly
 
 
-def is_distrusted(database: Path) -> bool:
+def is_rejected(database: Path) -> bool:
     """Whether neither Kafka Streams nor this library accepts a database under exactly-once; raises as
     :func:`read_database`.
     """
     return not read_database(database).checked().trusted
 
 
-def distrusted_in(databases: Iterable[Path]) -> Path | None:
-    """The first of some databases that :func:`is_distrusted`; ``None`` where there is none."""
-    return next((database for database in databases if is_distrusted(database)), None)
+def first_rejected(databases: Iterable[Path]) -> Path | None:
+    """The first of some databases that :func:`is_rejected`; ``None`` where there is none."""
+    return next((database for database in databases if is_rejected(database)), None)
 
 
-def distrusted_of_task(path: Path) -> Path | None:
-    """The first database in a task directory that :func:`is_distrusted`, of any store."""
-    return distrusted_in(database for store in stores_in(path) for database in store.databases)
+def rejected_in_task(path: Path) -> Path | None:
+    """The first database in a task directory that :func:`is_rejected`, of any store."""
+    return first_rejected(database for store in stores_in(path) for database in store.databases)

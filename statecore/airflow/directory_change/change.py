@@ -25,7 +25,7 @@ from statecore.documents import DocumentType
 from statecore.errors import Invalid, StatecoreError
 from statecore.jobs.fields import Request
 from statecore.spec.duration import EXPECTED, parse_duration
-from statecore.spec.spark_settings import settings_of
+from statecore.spec.spark_settings import settings_from_params
 
 DIRECTORIES = "directories"
 """The parameter with the state directories."""
@@ -150,7 +150,7 @@ class Change(ABC):
             "application_id": application_id,
             "host": named.get("host"),
             "engine": params.get("engine") or PROCESSES,
-            "conf": settings_of(params).to_conf() or None,
+            "conf": settings_from_params(params).to_conf() or None,
             "request": request,
         }
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from statecore.doctor.checks.context import of_store
+from statecore.doctor.checks.context import store_finding
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.views import StoreView
 from statecore.words import number_of
 
 
-def miskeyed(store: StoreView) -> list[Finding]:
+def check_grace_buffer(store: StoreView) -> list[Finding]:
     """Rows with the wrong keys of a restore by Kafka Streams, which it never finds again."""
     if not store.miskeyed:
         return []
@@ -18,4 +18,4 @@ def miskeyed(store: StoreView) -> list[Finding]:
         "join never emits these records, and later ones may not wait for the grace period"
     )
     code = "grace-buffer-miskeyed"
-    return [of_store(store, code, Severity.LOSS, what, repair=Repair.REBUILD, rows_seen=store.miskeyed)]
+    return [store_finding(store, code, Severity.LOSS, what, repair=Repair.REBUILD, rows_seen=store.miskeyed)]

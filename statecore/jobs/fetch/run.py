@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from statecore.changelog.cluster import Cluster
-from statecore.discover.contradicted_kinds import contradicted
+from statecore.discover.contradicted_kinds import contradiction_error
 from statecore.errors import Corrupted, Invalid, NotFound, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.jobs.attempt import moment, utc, utc_now
@@ -190,7 +190,7 @@ class _Fetch(Job):
             StoreImage(*store.key, store.snapshot.kind, store.snapshot.changelogs[0].topic_partition)
             for store in todo.stores
         ]
-        refusal = contradicted(self.directory, spec, tasks) or unopenable_stores_error(self.directory, images)
+        refusal = contradiction_error(self.directory, spec, tasks) or unopenable_stores_error(self.directory, images)
         if refusal is not None:
             raise refusal
         return ()
@@ -273,7 +273,9 @@ class _Fetch(Job):
             return StoreImage(*sibling, path, store.offsets)
 
         spec = self.declared or todo.found.spec
-        if work is None and (refusal := contradicted(self.directory, spec, {store.task for store in todo.stores})):
+        if work is None and (
+            refusal := contradiction_error(self.directory, spec, {store.task for store in todo.stores})
+        ):
             raise refusal
         return plan_placement(
             self.directory,

@@ -130,7 +130,7 @@ class _Migration(DirectoryChange):
             with self.phase("look"):
                 plans, plan_id = self._plan()
             self._refuse(plans, plan_id)
-            todo = [plan for plan in plans if not plan.is_nothing_to_do]
+            todo = [plan for plan in plans if not plan.is_empty]
             if not todo:
                 report = self._report(Outcome.UNCHANGED, plans, plan_id)
                 if self.has_ended_others():  # this one has finished theirs
@@ -194,7 +194,7 @@ class _Migration(DirectoryChange):
             plans.append(TaskConversion(task, plan.seen, plan.release_to, (), refused=foreign) if foreign else plan)
             self.progress.advance()
         self.progress.done()
-        changed = {plan.task: seen[plan.task] for plan in plans if not plan.is_nothing_to_do}
+        changed = {plan.task: seen[plan.task] for plan in plans if not plan.is_empty}
         content = {
             "to": self.request.to,
             "tasks": [asdict(_migrated_task(plan)) for plan in plans],
@@ -224,7 +224,7 @@ class _Migration(DirectoryChange):
                 state_dir=str(self.directory.state_dir),
                 problems=[problem for plan in plans for problem in _problems(plan)],
             )
-        if not all(plan.is_nothing_to_do for plan in plans):
+        if not all(plan.is_empty for plan in plans):
             refuse_another_plan(self.directory, self.request.approved, plan_id)
 
     def _copy(self, exchange: TaskSwap, todo: Sequence[TaskConversion]) -> list[ConvertTask]:
@@ -266,7 +266,7 @@ class _Migration(DirectoryChange):
         left = sorted(task for task, outcome in outcomes.items() if outcome is not Placed.PLACED)
         if not left:
             plans, _ = self._plan()
-            left = [plan.task for plan in plans if plan.refused or not plan.is_nothing_to_do]
+            left = [plan.task for plan in plans if plan.refused or not plan.is_empty]
         if left:
             raise Corrupted(
                 f"{', '.join(left)} in {self.directory.path} are not what they were converted to.",

@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from statecore.doctor.diagnosis import Diagnosis, InspectedDirectory
+from statecore.doctor.diagnosis import Coverage, Diagnosis
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
-from statecore.doctor.global_store_outcome import NextStart, Start, next_starts
+from statecore.doctor.global_store_outcome import NextStart, StartOutcome, next_starts
 from statecore.doctor.repair_plan import RepairPlan, plan_repairs
 from statecore.errors import Invalid, NotFound
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
@@ -123,7 +123,7 @@ class _Recovery(DirectoryRepair):
             found, _ = super()._examined()
             found = replace(found, findings=tuple(map(_repairable, found.findings)))
             return found, self.planned(found)
-        nothing = InspectedDirectory(0, 0, 0, 0, scanned=False, brokers=False, declared=True)
+        nothing = Coverage(0, 0, 0, 0, scanned=False, brokers=False, declared=True)
         guarantee = self.spec.processing_guarantee
         found = Diagnosis(self.spec.application_id, self.directory.path, None, guarantee, CURRENT.name, (), nothing)
         return found, self.planned(found)
@@ -152,7 +152,9 @@ class _Recovery(DirectoryRepair):
         """What the next start would do with each selected store."""
         there = {view.store for view in found.stores} | {one.store for one in found.findings}
         of_those = next_starts([one.name for one in self.stores if one.name in there], found.findings)
-        absent = [NextStart(one.name, Start.RECOVERS, (_ABSENT,)) for one in self.stores if one.name not in there]
+        absent = [
+            NextStart(one.name, StartOutcome.RECOVERS, (_ABSENT,)) for one in self.stores if one.name not in there
+        ]
         return (*of_those, *absent)
 
     def check(self, found: Diagnosis, plan: RepairPlan) -> None:

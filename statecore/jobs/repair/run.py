@@ -27,7 +27,7 @@ from statecore.doctor.diagnosis import Diagnosis
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.global_store_outcome import NextStart
-from statecore.doctor.repair_actions import cannot_be_repaired, repair
+from statecore.doctor.repair_actions import apply_repairs, why_not_repairable
 from statecore.doctor.repair_plan import Rebuild, RepairPlan, plan_repairs, without_older
 from statecore.errors import Corrupted, Invalid, Retryable
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
@@ -132,15 +132,15 @@ class DirectoryRepair(DirectoryChange):
         self.check(found, plan)
         mended = tuple(
             RepairedTask(task, tuple(map(str, of)), tuple(dict.fromkeys(code for one in of for code in one.codes)))
-            for task, of in plan.mendings.items()
+            for task, of in plan.actions.items()
         )
         rebuilt = self._planned_rebuilds(plan, found)
         of_rebuilds = [{**vars(one), "doubts": ()} for one in rebuilt]  # doubts name log ends, which may grow
         plan_id = plan_id_of({"mended": [*map(vars, mended)], "rebuilt": of_rebuilds, "fingerprints": seen})
-        planned = self._report(Outcome.PLANNED, plan_id, found, plan.left, mended, rebuilt)
-        if lacking := cannot_be_repaired(self.directory, plan.mendings):
+        planned = self._report(Outcome.PLANNED, plan_id, found, plan.unrepaired, mended, rebuilt)
+        if lacking := why_not_repairable(self.directory, plan.actions):
             planned = replace(planned, notes=(f"This user cannot apply the plan: {lacking}.", *planned.notes))
-        if plan.is_nothing_to_do:
+        if plan.is_empty:
             unchanged = replace(planned, outcome=Outcome.UNCHANGED)
             if self.request.apply and self.has_ended_others():  # this one has finished theirs
                 self.end(plan_id, unchanged.to_json())
@@ -153,7 +153,7 @@ class DirectoryRepair(DirectoryChange):
         self.faults.reach("repair.after-plan")
         self.begin_changes(approved or marker)
         self.keeps_word = True  # also after a failure: the next attempt resumes what was approved
-        kept = self._repair_copies(plan, seen, found.guarantee) if plan.mendings else ""
+        kept = self._repair_copies(plan, seen, found.guarantee) if plan.actions else ""
         self.faults.reach("repair.after-mending")
         with self.phase("rebuild"):
             done = tuple(self._rebuild(one, planned) for one, planned in zip(plan.rebuilds, rebuilt, strict=True))
@@ -163,7 +163,7 @@ class DirectoryRepair(DirectoryChange):
         self._check_repaired(plan, after)
         worse = tuple(one for one in without_older(after.findings, after.stores) if one.severity is not Severity.NOTE)
         report = self._report(Outcome.REPAIRED, plan_id, found, worse, mended, done, kept=kept)
-        if not left.is_nothing_to_do:
+        if not left.is_empty:
             report = replace(
                 report, notes=("The remaining findings can be repaired too: run this again.", *report.notes)
             )
@@ -200,7 +200,7 @@ class DirectoryRepair(DirectoryChange):
             try:
                 seen[task] = fingerprint(self.directory.task_path(task))
             except PermissionError as error:
-                raise self._without_rights(cannot_be_repaired(self.directory, [task])) from error
+                raise self._without_rights(why_not_repairable(self.directory, [task])) from error
         return seen
 
     def _without_rights(self, lacking: str) -> Invalid:
@@ -258,14 +258,14 @@ class DirectoryRepair(DirectoryChange):
                 plan_id=plan_id,
                 doubts=[*doubts],
             )
-        if lacking := cannot_be_repaired(self.directory, plan.mendings):
+        if lacking := why_not_repairable(self.directory, plan.actions):
             raise self._without_rights(lacking)
 
     def _repair_copies(self, plan: RepairPlan, seen: dict[str, str], guarantee: ProcessingGuarantee | None) -> str:
         """Repair copies of the tasks and swap them in; returns where the old ones are kept."""
         how = CheckContext(self.request.application_id, guarantee, spec=self.declared)
         with ExitStack() as stack, self.phase("mend"):
-            for task in plan.mendings:
+            for task in plan.actions:
                 if fingerprint(self.directory.task_path(task)) != seen[task]:
                     raise Retryable(
                         f"The directory of {task} in {self.directory.path} has changed since it was inspected.",
@@ -276,12 +276,12 @@ class DirectoryRepair(DirectoryChange):
             exchange = stack.enter_context(
                 TaskSwap(self.directory, self.request.request_id, self.faults, self.progress, keeps=True)
             )
-            self.progress.phase("mend", len(plan.mendings), "tasks")
-            for task, of in plan.mendings.items():
-                repair(exchange.copy(task), of, how, self.directory)
+            self.progress.phase("mend", len(plan.actions), "tasks")
+            for task, of in plan.actions.items():
+                apply_repairs(exchange.copy(task), of, how, self.directory)
                 self.progress.advance()
             self.progress.done()
-            outcomes = exchange.swap(plan.mendings)
+            outcomes = exchange.swap(plan.actions)
             failed = sorted(task for task, outcome in outcomes.items() if outcome is not Placed.PLACED)
             if failed:
                 raise Corrupted(
@@ -320,7 +320,7 @@ class DirectoryRepair(DirectoryChange):
 
     def _check_repaired(self, plan: RepairPlan, after: Diagnosis) -> None:
         """Check that repaired findings are gone; otherwise repeated repairs would never end."""
-        mended = {(one.task, one.store, code) for of in plan.mendings.values() for one in of for code in one.codes}
+        mended = {(one.task, one.store, code) for of in plan.actions.values() for one in of for code in one.codes}
         again = [
             one
             for one in after.findings

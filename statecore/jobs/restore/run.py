@@ -26,7 +26,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from statecore.changelog.cluster import Cluster
-from statecore.discover.contradicted_kinds import contradicted
+from statecore.discover.contradicted_kinds import contradiction_error
 from statecore.errors import Corrupted, Fenced, Reason
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.jobs.attempt import utc_now
@@ -410,7 +410,7 @@ class _Restore(Job):
         plan, request = planned.plan, self.request
         if staged is None:
             decided = plan.stores if self.keeps else ()  # the caller replaces stores of another kind on purpose
-            if (refusal := contradicted(self.directory, self.spec, plan.tasks, decided)) is not None:
+            if (refusal := contradiction_error(self.directory, self.spec, plan.tasks, decided)) is not None:
                 raise refusal
         return placement_of(plan, staged, self.spec, self.directory, request, planned.here, resumes=self.resumes)
 

@@ -115,7 +115,7 @@ class Restored:
 
 class _Plan(NamedTuple):
     span: OffsetRange
-    stale: Reason | None
+    why_stale: Reason | None
     topic_id: str | None
 
 
@@ -183,9 +183,9 @@ def _restore(
 ) -> Restored:
     plan = _plan(store, changelog, cluster, settings, topic_id, clock)
     _is_columnar(settings.reader)  # before anything is changed
-    if plan.stale is not None:
+    if plan.why_stale is not None:
         if settings.on_stale is OnStale.REFUSE:
-            raise refuse_stale(changelog, plan.stale)
+            raise refuse_stale(changelog, plan.why_stale)
         wipe(store, changelog)
     span, records, committed = plan.span, 0, plan.span.start
     progress = RestoreMetrics(measured[0], span.end - span.start, measured[1])
@@ -207,7 +207,7 @@ def _restore(
         progress.close()
         if store.is_open:
             transaction.abort()  # a later commit must not include rows whose offset was not committed
-    return Restored(records, span.start, span.end, plan.stale, plan.topic_id)
+    return Restored(records, span.start, span.end, plan.why_stale, plan.topic_id)
 
 
 def _plan(

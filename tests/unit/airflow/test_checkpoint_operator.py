@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from statecore.airflow.assets import SNAPSHOTS
-from statecore.airflow.checkpoint_operator import KEPT_REPORTS, SPARK_WANTED, StatecoreCheckpointOperator, forget_old
+from statecore.airflow.checkpoint_operator import KEPT_REPORTS, SPARK_NEEDED, StatecoreCheckpointOperator, forget_old
 from statecore.airflow.failures import JobRefused, JobUnavailable
 from statecore.airflow.ui import failing_applications as refusals
 from statecore.errors import Retryable
@@ -105,7 +105,7 @@ def test_without_a_usable_connection_of_spark_little_tails_are_read_all_the_same
 
 
 def test_the_exit_code_for_spark_is_the_one_of_the_job() -> None:
-    assert checkpoint_job.SPARK_WANTED == SPARK_WANTED
+    assert checkpoint_job.SPARK_NEEDED == SPARK_NEEDED
 
 
 def test_what_was_announced_is_not_announced_again(spark: StubSpark) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from statecore.conversion import TaskConversion
-from statecore.conversion.downward import Terms, downward
+from statecore.conversion.downward import ConversionOptions, plan_downward
 from statecore.conversion.inspection import StoreInspection, TaskInspection
-from statecore.conversion.upward import upward
+from statecore.conversion.upward import plan_upward
 from statecore.formats.releases import RELEASES
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.flush_times import Flushes
@@ -28,7 +28,9 @@ every_release = pytest.mark.parametrize("to", ["3.9", "4.2", "4.3"])
 def plan(seen: TaskInspection, to: str, exactly_once: bool | None) -> TaskConversion:
     release = RELEASES[to]
     return (
-        upward(seen, release, exactly_once) if release.offsets_inside else downward(seen, Terms(release, exactly_once))
+        plan_upward(seen, release, exactly_once)
+        if release.offsets_inside
+        else plan_downward(seen, ConversionOptions(release, exactly_once))
     )
 
 
@@ -44,8 +46,8 @@ def store(name: str, flushes: Flushes, **more: object) -> StoreInspection:
 def test_under_exactly_once_nothing_is_taken_over_and_the_file_goes(to: str) -> None:
     made = plan(seen(store("a", LATE), store("b", EARLY)), to, True)
     assert (made.moved, made.written, made.refused) == ((".checkpoint",), {}, ())
-    assert all(one.is_nothing_to_do for one in made.stores)
-    assert not made.is_nothing_to_do
+    assert all(one.is_empty for one in made.stores)
+    assert not made.is_empty
     (why,) = made.left
     assert "(rocksdb/a/000015.sst at 2026-11-23 17:41:56)" in why
     assert "wiped" in why
@@ -53,8 +55,8 @@ def test_under_exactly_once_nothing_is_taken_over_and_the_file_goes(to: str) -> 
 
 def test_transactional_stores_are_not_wiped_so_late_rows_are_refused() -> None:
     late = seen(store("a", LATE), store("b", EARLY))
-    assert upward(late, RELEASES["4.4"], True, transactional=True).refused
-    assert not upward(late, RELEASES["4.3"], True, transactional=True).refused
+    assert plan_upward(late, RELEASES["4.4"], True, transactional=True).refused
+    assert not plan_upward(late, RELEASES["4.3"], True, transactional=True).refused
 
 
 @every_release
@@ -74,7 +76,7 @@ def test_at_least_once_the_file_is_believed_and_that_is_told(to: str) -> None:
 def test_without_a_guarantee_the_task_is_refused(to: str) -> None:
     made = plan(seen(store("a", LATE), store("b", EARLY)), to, None)
     assert [why.code for why in made.refused] == ["processing-guarantee-unknown"]
-    assert made.is_nothing_to_do
+    assert made.is_empty
 
 
 def test_only_rows_count_of_which_the_file_says_the_offset() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.conversion.downward import Terms, downward
+from statecore.conversion.downward import ConversionOptions, plan_downward
 from statecore.conversion.offset_entries import assign_entries
-from statecore.conversion.upward import upward
+from statecore.conversion.upward import plan_upward
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import RELEASES
 from statecore.formats.topic_partition import TopicPartition
@@ -49,7 +49,7 @@ def test_the_smallest_offset_of_each_partition_is_taken(several: list[dict[Topic
 def test_whatever_the_file_says_is_said_afterwards_inside_or_beside(
     stores: set[str], entries: dict[TopicPartition, int]
 ) -> None:
-    made = upward(task(*map(plain, sorted(stores)), checkpoint=entries), RELEASES["4.3"])
+    made = plan_upward(task(*map(plain, sorted(stores)), checkpoint=entries), RELEASES["4.3"])
     inside = {entry: offset for store in made.stores for entry, offset in store.offsets.items()}
     kept = made.written.get(".checkpoint", {} if ".checkpoint" in made.moved else entries)
     assert {**inside, **kept} == entries
@@ -65,7 +65,7 @@ def test_downward_the_stores_win_over_the_file(
         for one in stores
     }
     seen = task(*(plain(one, inside[one] or None) for one in sorted(stores)), checkpoint=entries)
-    made = downward(seen, Terms(RELEASES["4.2"], exactly_once=True))
+    made = plan_downward(seen, ConversionOptions(RELEASES["4.2"], exactly_once=True))
     written = made.written.get(".checkpoint", {} if ".checkpoint" in made.moved else entries)
     assert {entry: at for one in inside.values() for entry, at in one.items()}.items() <= dict(written).items()
     unclaimed = assign_entries(seen).unclaimed

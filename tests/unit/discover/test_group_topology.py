@@ -46,7 +46,7 @@ def test_from_the_description_the_same_is_discovered_as_from_the_text() -> None:
     by_text = discover(FakeCluster(TOPICS), "shop", topology_text=TOPOLOGY)
     by_group = discover(FakeCluster(TOPICS), "shop", group=group(1))
     assert by_group.spec == by_text.spec
-    assert by_group.notes.beside == by_text.notes.beside
+    assert by_group.notes.by_name == by_text.notes.by_name
     assert by_group.notes.open == by_text.notes.open
     assert by_group.notes.general[1:] == by_text.notes.general
     assert [(store.name, store.changelog) for store in by_group.spec.stores] == [

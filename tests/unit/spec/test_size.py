@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statecore.spec.size import PATTERN, parse_size, size_text
+from statecore.spec.size import PATTERN, format_size, parse_size
 
 
 @pytest.mark.parametrize(
@@ -37,4 +37,4 @@ def test_anything_else_is_none(text: str) -> None:
 
 @given(st.integers(1, 1 << 50))
 def test_what_is_said_is_read(size: int) -> None:
-    assert parse_size(size_text(size)) == size
+    assert parse_size(format_size(size)) == size

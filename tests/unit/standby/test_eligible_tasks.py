@@ -8,13 +8,13 @@ import pytest
 
 from statecore.errors import Invalid, NotFound
 from statecore.spec.model import ApplicationSpec
-from statecore.standby.eligible_tasks import EligibleTasks, followed_tasks, is_all
+from statecore.standby.eligible_tasks import EligibleTasks, find_eligible_tasks, is_subtopology_entry
 from tests.unit.jobs.topics_gone import KEY_VALUE, Brokers, spec
 
 
 def found(declared: ApplicationSpec, *gone: str) -> EligibleTasks:
     brokers: Any = Brokers(*gone)
-    return followed_tasks(declared, brokers)
+    return find_eligible_tasks(declared, brokers)
 
 
 def test_a_changelog_that_is_gone_refuses_the_tasks_that_follow_it_and_no_others() -> None:
@@ -27,15 +27,15 @@ def test_a_changelog_that_is_gone_refuses_the_tasks_that_follow_it_and_no_others
         {"task": "1_0", "topics": ["app-names-changelog"]},
     )
     assert partly.names == ["0_0", "0_1", "1_0", "1_1"]
-    assert partly.all_of("1_0") is None
+    assert partly.subtopology_entry("1_0") is None
 
 
 def test_where_no_changelog_tells_the_tasks_of_a_subtopology_one_entry_stands_for_all_of_them() -> None:
     untold = found(spec(), "names", "sums")
     assert (untold.names, list(untold.refused)) == (["0_0", "0_1"], ["1_?"])
     assert isinstance(untold.refused["1_?"], NotFound)
-    assert (untold.all_of("1_7"), untold.all_of("0_7")) == ("1_?", None)
-    assert (is_all("1_?"), is_all("1_0")) == (True, False)
+    assert (untold.subtopology_entry("1_7"), untold.subtopology_entry("0_7")) == ("1_?", None)
+    assert (is_subtopology_entry("1_?"), is_subtopology_entry("1_0")) == (True, False)
 
 
 def test_where_no_changelog_is_there_at_all_that_is_what_is_said() -> None:

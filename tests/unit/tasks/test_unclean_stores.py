@@ -9,25 +9,25 @@ from pathlib import Path
 
 from statecore.formats.kinds import StoreKind
 from statecore.statedir.database_state import create_database
-from statecore.tasks.unclean_stores import distrusted_of_task, is_distrusted, is_unclean
+from statecore.tasks.unclean_stores import is_rejected, is_unclean, rejected_in_task
 from tests.unit.tasks.startup_tasks_world import KV, World
 
 
 def test_one_that_was_closed_is_clean(tmp_path: Path) -> None:
     create_database(tmp_path / "one", StoreKind.KEY_VALUE, {})
     assert not is_unclean(tmp_path / "one")
-    assert not is_distrusted(tmp_path / "one")
+    assert not is_rejected(tmp_path / "one")
 
 
 def test_one_that_kafka_streams_left_open_is_distrusted(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.put_task("0_0", 4)
-    assert distrusted_of_task(world.path("0_0")) is None
+    assert rejected_in_task(world.path("0_0")) is None
     world.leave_open("0_0")
     path = world.path("0_0") / "rocksdb" / KV
     assert is_unclean(path)
-    assert is_distrusted(path)
-    assert distrusted_of_task(world.path("0_0")) == path
+    assert is_rejected(path)
+    assert rejected_in_task(world.path("0_0")) == path
 
 
 def test_one_that_this_library_was_killed_in_is_not_distrusted_and_nothing_is_changed(tmp_path: Path) -> None:
@@ -42,5 +42,5 @@ def test_one_that_this_library_was_killed_in_is_not_distrusted_and_nothing_is_ch
     assert killed.returncode == -signal.SIGKILL
     before = {file.name: (file.stat().st_size, file.stat().st_mtime_ns) for file in path.iterdir()}
     assert is_unclean(path)
-    assert not is_distrusted(path)
+    assert not is_rejected(path)
     assert {file.name: (file.stat().st_size, file.stat().st_mtime_ns) for file in path.iterdir()} == before
