@@ -46,7 +46,7 @@ def _command(kind: FindingKind) -> str:
     words.append("--spec stores.yaml" if kind.needs or Repair.REBUILD in kind.repairs else "--application-id ID")
     words += ["--scan"] if kind.needs == "scan" else []
     words += ["--cleanup-max-age TIME"] if Repair.TOUCH in kind.repairs else []
-    return f"`{' '.join(words)}` shows what would mend it, and changes nothing; with `--apply` it is done.\n\n"
+    return f"`{' '.join(words)}` shows what would be repaired, and changes nothing; with `--apply` it is done.\n\n"
 
 
 def index() -> str:

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Inspect, and show the result."""
-    from statecore.doctor.inspect import inspect
+    from statecore.doctor.diagnosis import inspect
     from statecore.errors import worst_of
     from statecore.spec.reader import load_spec
     from statecore.statedir.store_places import (

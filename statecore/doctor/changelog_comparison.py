@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
 from statecore.changelog.reader import ChangelogReader
 from statecore.discover.kind_evidence import BUILT
-from statecore.doctor.stored_offsets import DatabasePath
+from statecore.doctor.logged_store_offsets import DatabasePath
 from statecore.errors import Corrupted
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format

@@ -406,7 +406,7 @@ def _kinds() -> tuple[FindingKind, ...]:
             "transactional-undeclared",
             warning,
             "stores are transactional, and the spec does not say so",
-            "Doctor, snapshot and hand-over go by the spec: they report that an exactly-once start wipes a task, which "
+            "Doctor, backup and promotion go by the spec: they report that an exactly-once start wipes a task, which "
             "it does not with transactional stores (4.4), or that it repairs what it does not.",
             "Write transactional_state_stores: true into the spec if the application sets "
             "enable.transactional.statestores, and run this again.",

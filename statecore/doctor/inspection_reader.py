@@ -1,6 +1,6 @@
 """Reads an application's state directory without changing it, even while the application runs.
 
-The result holds facts only; :mod:`statecore.doctor.run_checks` turns them into findings.
+The result holds facts only; :mod:`statecore.doctor.diagnosis` turns them into findings.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from statecore.changelog.compaction import NO_LIMIT, why_not_compacted
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.doctor.finding_catalog import CATALOG, Repair, Severity
 from statecore.doctor.findings import Finding
-from statecore.doctor.stored_offsets import LoggedStoreOffsets
+from statecore.doctor.logged_store_offsets import LoggedStoreOffsets
 from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ProcessingGuarantee

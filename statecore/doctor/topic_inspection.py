@@ -51,7 +51,7 @@ from statecore.doctor.changelog_comparison import (
 )
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding
-from statecore.doctor.stored_offsets import LoggedStoreOffsets, logged_store_offsets
+from statecore.doctor.logged_store_offsets import LoggedStoreOffsets, logged_store_offsets
 from statecore.doctor.topic_findings import (
     BrokerAnswers,
     blame_checkpoint_file,

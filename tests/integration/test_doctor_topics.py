@@ -17,9 +17,9 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.reader import ChangelogReader
 from statecore.doctor.changelog_comparison import LAST_WRITE_KINDS, Comparison, ReadLimits, compare_rows, newest_records
+from statecore.doctor.diagnosis import inspect
 from statecore.doctor.finding_catalog import Severity
-from statecore.doctor.inspect import inspect
-from statecore.doctor.stored_offsets import logged_store_offsets
+from statecore.doctor.logged_store_offsets import logged_store_offsets
 from statecore.doctor.topic_inspection import TopicsInspection, inspect_topics
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ApplicationSpec

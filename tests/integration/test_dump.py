@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from statecore.cli.main import main
-from statecore.doctor.diagnosis import diagnose_directory
+from statecore.doctor.diagnosis import diagnose_directory, inspect
 from statecore.doctor.finding_catalog import Severity
-from statecore.doctor.inspect import inspect
 from statecore.spec.model import ProcessingGuarantee
 from statecore.spec.reader import parse_spec
 from statecore.statedir.state_directory import StateDirectory

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from statecore.doctor.inspect import inspect
+from statecore.doctor.diagnosis import inspect
 from statecore.errors import Invalid
 from statecore.jobs.in_process import InProcessEngine
 from statecore.spec.reader import parse_spec

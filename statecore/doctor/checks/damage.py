@@ -1,4 +1,4 @@
-"""Checks for databases that cannot be read, or whose files do not match their MANIFEST."""
+"""Checks for databases that cannot be read or do not match their MANIFEST, and for rows that were restored wrongly."""
 
 from __future__ import annotations
 
@@ -97,3 +97,15 @@ def _lost_files(store: StoreView, database: DatabaseView) -> Finding:
 
 def _some(names: tuple[str, ...], most: int = 5) -> str:
     return ", ".join(names[:most]) + (", …" if len(names) > most else "")
+
+
+def check_grace_buffer(store: StoreView) -> list[Finding]:
+    """Rows with the wrong keys of a restore by Kafka Streams, which it never finds again."""
+    if not store.miskeyed:
+        return []
+    what = (
+        f"has {number_of(store.miskeyed, 'row')} at least that Kafka Streams mis-keyed when it restored the store: the "
+        "join never emits these records, and later ones may not wait for the grace period"
+    )
+    code = "grace-buffer-miskeyed"
+    return [store_finding(store, code, Severity.LOSS, what, repair=Repair.REBUILD, rows_seen=store.miskeyed)]

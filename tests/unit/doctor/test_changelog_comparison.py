@@ -28,7 +28,7 @@ from statecore.doctor.changelog_comparison import (
     newest_records,
     proof,
 )
-from statecore.doctor.stored_offsets import DatabasePath
+from statecore.doctor.logged_store_offsets import DatabasePath
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from tests.unit.changelog.build import Record, batch, marker

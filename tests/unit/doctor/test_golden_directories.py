@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from statecore.doctor.diagnosis import inspect
 from statecore.doctor.finding_catalog import CATALOG
-from statecore.doctor.inspect import inspect
 from statecore.formats.releases import RELEASES
 from statecore.spec.reader import read_spec
 from statecore.statedir.state_directory import StateDirectory

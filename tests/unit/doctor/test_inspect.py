@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from statecore.doctor.inspect import inspect
+from statecore.doctor.diagnosis import inspect
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition

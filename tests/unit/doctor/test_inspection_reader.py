@@ -6,8 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from statecore.doctor.diagnosis import diagnose_directory
-from statecore.doctor.inspect import inspect
+from statecore.doctor.diagnosis import diagnose_directory, inspect
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.statedir.journal import JOURNAL

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.doctor.finding_catalog import CATALOG, Repair, Severity
 from statecore.doctor.findings import Finding
-from statecore.doctor.stored_offsets import LoggedStoreOffsets
+from statecore.doctor.logged_store_offsets import LoggedStoreOffsets
 from statecore.doctor.topic_findings import (
     BrokerAnswers,
     blame_checkpoint_file,

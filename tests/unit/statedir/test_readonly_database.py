@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import rocksdict
 
-from statecore.doctor.inspect import inspect
+from statecore.doctor.diagnosis import inspect
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.statedir.readonly_database import Database
 from statecore.statedir.state_directory import StateDirectory

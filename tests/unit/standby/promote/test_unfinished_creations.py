@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from statecore.discover.survey import find_directory_stores
-from statecore.doctor.diagnosis import diagnose_directory
-from statecore.doctor.inspect import inspect
+from statecore.doctor.diagnosis import diagnose_directory, inspect
 from statecore.errors import Invalid
 from statecore.formats.checkpoint import encode_checkpoint
 from statecore.formats.kinds import StoreKind

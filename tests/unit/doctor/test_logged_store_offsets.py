@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from statecore.doctor.inspect import inspect
-from statecore.doctor.stored_offsets import DatabasePath, LoggedStoreOffsets, logged_store_offsets
+from statecore.doctor.diagnosis import inspect
+from statecore.doctor.logged_store_offsets import DatabasePath, LoggedStoreOffsets, logged_store_offsets
 from statecore.formats.checkpoint import encode_checkpoint
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.reader import parse_spec
