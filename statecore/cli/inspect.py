@@ -153,7 +153,7 @@ def _heading(stores: Sequence[StoreView]) -> str:
 
 
 def _about(stores: Sequence[StoreView]) -> list[str]:
-    from statecore.spec.duration import format_duration
+    from statecore.spec.units import format_duration
 
     topics = sorted({partition.topic for store in stores for partition in store.offsets})
     lines = [f"changelog {', '.join(topics)}"] if topics else []

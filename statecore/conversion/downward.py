@@ -9,7 +9,7 @@ Kafka Streams has no such conversion. The reasons for each step are in what 4.2 
 - RocksDB 7.9.2 of 3.9 reads no SST file of format 6. So the files of a family with such a file are rewritten; other
   families keep theirs. RocksDB compacts a family as a whole, so it needs the disk space of that family twice meanwhile.
 - No older release has stores with headers: their rows are moved (:mod:`.rows`), or the task is refused.
-- The ``.checkpoint`` of 3.9 or 4.2 is trusted, unless rows were flushed after it (:mod:`.flush_order`).
+- The ``.checkpoint`` of 3.9 or 4.2 is trusted, unless rows were flushed after it (:mod:`.checkpoint_entries`).
 - Transactional stores of 4.4 (KIP-892) are at their offsets even after a kill: rows get to RocksDB in one batch with
   their offset, or from the changelog, where they are committed. So they are converted under exactly-once, too, and a
   grace buffer whose offset file the process has deleted uses the offset inside.
@@ -20,7 +20,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from statecore.conversion.flush_order import check_flush_order
+from statecore.conversion.checkpoint_entries import (
+    OffsetEntries,
+    Offsets,
+    assign_entries,
+    check_flush_order,
+    offsets_text,
+    restored_from_start,
+)
 from statecore.conversion.inspection import (
     DatabaseInspection,
     StoreInspection,
@@ -30,18 +37,12 @@ from statecore.conversion.inspection import (
 from statecore.conversion.model import (
     DatabaseConversion,
     RowMove,
+    Step,
     StoreConversion,
     TaskConversion,
+    affected_databases,
     with_store,
 )
-from statecore.conversion.offset_entries import (
-    OffsetEntries,
-    Offsets,
-    assign_entries,
-    offsets_text,
-    restored_from_start,
-)
-from statecore.conversion.step import Step, affected_databases
 from statecore.errors import Reason
 from statecore.formats.checkpoint import position_file, store_checkpoint_file
 from statecore.formats.kinds import StoreKind

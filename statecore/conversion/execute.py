@@ -59,7 +59,7 @@ def convert(plan: TaskConversion, path: Path, faults: FaultPoints = NO_FAULTS, *
     for name, offsets in plan.written.items():
         write_offsets(path / name, offsets)
     if plan.databases and (path / CHECKPOINT_FILE).is_file():
-        os.utime(path / CHECKPOINT_FILE)  # it must not be older than the files just written: see flush_order
+        os.utime(path / CHECKPOINT_FILE)  # it must not be older than the files just written: see checkpoint_entries
     faults.reach("conversion.after-files")
     _apply_modes(path, modes)
     sync_tree(path, without=frozenset({LOCK_FILE}))

@@ -9,7 +9,7 @@ be restored again.
 
 No offset is ever invented. A task without any is left as it is, and so is one with rows and an entry of -4: under
 exactly-once they may be of a transaction that was never committed, and the wipe is what makes the task right.
-Otherwise an existing ``.checkpoint`` is trusted, unless rows were flushed after it (:mod:`.flush_order`).
+Otherwise an existing ``.checkpoint`` is trusted, unless rows were flushed after it (:mod:`.checkpoint_entries`).
 
 4.4 does not wipe such a task if its stores are transactional (KIP-892): it restores over the rows, those of the aborted
 transaction stay, and their input is processed again over them. So such a task is refused.
@@ -20,22 +20,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from statecore.conversion.flush_order import check_flush_order
+from statecore.conversion.checkpoint_entries import (
+    OffsetEntries,
+    Offsets,
+    assign_entries,
+    check_flush_order,
+    offsets_text,
+    restored_from_start,
+)
 from statecore.conversion.inspection import (
     DatabaseInspection,
     StoreInspection,
     TaskInspection,
     release_names,
 )
-from statecore.conversion.model import DatabaseConversion, StoreConversion, TaskConversion, with_store
-from statecore.conversion.offset_entries import (
-    OffsetEntries,
-    Offsets,
-    assign_entries,
-    offsets_text,
-    restored_from_start,
+from statecore.conversion.model import (
+    DatabaseConversion,
+    Step,
+    StoreConversion,
+    TaskConversion,
+    affected_databases,
+    with_store,
 )
-from statecore.conversion.step import Step, affected_databases
 from statecore.errors import Reason
 from statecore.formats.checkpoint import position_file, store_checkpoint_file
 from statecore.formats.kinds import StoreKind

@@ -2,7 +2,7 @@
 
 Topics alone do not show subtopology numbers, so a topology or a state directory is needed; with both, the topology has
 the stores and the directory their kinds. The topology is the text of ``Topology.describe()``, or the brokers'
-description of a streams group (:mod:`statecore.discover.group_topology`). Unknown kinds are written as ``?``, which
+description of a streams group (:mod:`statecore.discover.topology`). Unknown kinds are written as ``?``, which
 ``restore`` refuses until a person decides: a plain and a timestamped changelog look alike, and a store built as the
 wrong one is read wrongly, without an error.
 """
@@ -20,11 +20,10 @@ from statecore.changelog.reader import ChangelogReader
 from statecore.changelog.streams_groups import StreamsGroup
 from statecore.discover.answers import NO_ANSWERS, Answers
 from statecore.discover.changelog_sample import Sample, sample_changelog
-from statecore.discover.group_topology import GroupTopology, topology_of
+from statecore.discover.directory_stores import DirectoryStore, find_directory_stores
 from statecore.discover.kind_inference import Decision, decide_kind
 from statecore.discover.spec_draft import DraftFactory, Notes, OpenStore
-from statecore.discover.survey import DirectoryStore, find_directory_stores
-from statecore.discover.topology import Subtopology, parse_topology
+from statecore.discover.topology import GroupTopology, Subtopology, parse_topology, topology_of
 from statecore.errors import Invalid, NotFound
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec

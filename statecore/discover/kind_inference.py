@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from statecore.changelog.compaction import cleanup_policies
 from statecore.changelog.model import TopicDescription
 from statecore.discover.changelog_sample import Sample
+from statecore.discover.directory_stores import DirectoryStore
 from statecore.discover.kind_evidence import (
     Conclusion,
     Evidence,
@@ -22,12 +23,11 @@ from statecore.discover.kind_evidence import (
     window_retention,
 )
 from statecore.discover.spec_draft import Draft, Notes, OpenStore
-from statecore.discover.survey import DirectoryStore
 from statecore.errors import Invalid
 from statecore.formats.kinds import RETAINED_KINDS, WINDOWED_KINDS, StoreKind
 from statecore.formats.segments import SHORTEST_INTERVAL_MS
-from statecore.spec.duration import format_duration
 from statecore.spec.model import UNKNOWN_CHANGELOG, StoreSpec
+from statecore.spec.units import format_duration
 
 
 @dataclass(frozen=True)

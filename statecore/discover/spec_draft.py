@@ -1,18 +1,76 @@
-"""Drafts of an application's stores before their kinds are decided, with the evidence to decide by."""
+"""Drafts of an application's stores before their kinds are decided, with their changelogs and evidence."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from statecore.discover.answers import Answers
-from statecore.discover.changelog_inference import Changelog, infer_changelog
+from statecore.discover.directory_stores import DirectoryStore
 from statecore.discover.kind_evidence import is_suppression, listed
-from statecore.discover.survey import DirectoryStore
 from statecore.discover.topology import Subtopology
 from statecore.formats.kinds import StoreKind
-from statecore.spec.reader import default_changelog
+from statecore.spec.model import NO_CHANGELOG, UNKNOWN_CHANGELOG, default_changelog
+
+
+class Changelog(NamedTuple):
+    """The changelog of a store.
+
+    Attributes:
+        topic: the topic, ``none`` or ``?``.
+        remark: a comment for the spec; empty for the default topic.
+        candidates: possible changelogs, if it is ``?``.
+    """
+
+    topic: str
+    remark: str = ""
+    candidates: tuple[str, ...] = ()
+
+
+def infer_changelog(
+    store: str,
+    default_changelog: str,
+    existing: Collection[str],
+    found: DirectoryStore | None,
+    subtopology: Subtopology | None,
+) -> Changelog:
+    """Infer the changelog of a store."""
+    if found is not None:
+        named = sorted(topic for topic in found.topics if topic in existing)
+        if len(named) == 1:
+            return Changelog(named[0])
+        if found.unlogged:
+            return _of_no_offset(default_changelog, existing)
+    if default_changelog in existing:
+        return Changelog(default_changelog)
+    tables = sorted(topic for topic in subtopology.tables_of(store) if topic in existing) if subtopology else []
+    if len(tables) == 1:
+        return Changelog(
+            tables[0],
+            f"restored from {tables[0]}, whose table it is, as {default_changelog} does not exist "
+            "(topology.optimization); write 'changelog: none' if it is not logged",
+        )
+    candidates = [NO_CHANGELOG]
+    if subtopology is not None:
+        candidates += sorted(topic for topic in subtopology.possible_store_inputs(store) if topic in existing)
+    other = "".join(f", {topic} if it is restored from that topic" for topic in candidates[1:])
+    return Changelog(
+        UNKNOWN_CHANGELOG,
+        f"its changelog is unknown, {default_changelog} does not exist: 'changelog: none' if the application does not "
+        f"log it{other}",
+        tuple(candidates),
+    )
+
+
+def _of_no_offset(usual: str, existing: Collection[str]) -> Changelog:
+    closed = "its databases were closed and have no offset"
+    if usual not in existing:
+        return Changelog(NO_CHANGELOG, f"not logged: {closed}, and {usual} does not exist")
+    remark = f"{closed}, though {usual} exists: 'changelog: none' if the application does not log it any more"
+    return Changelog(UNKNOWN_CHANGELOG, remark, (NO_CHANGELOG, usual))
+
 
 _GENERATED = re.compile(r"STATE-STORE-[0-9]{10}$")
 

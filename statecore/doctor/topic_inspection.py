@@ -66,8 +66,8 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.rocksdb_log import DATA_SUFFIXES
 from statecore.formats.topic_partition import TopicPartition
 from statecore.progress import NullProgress, Progress
-from statecore.spec.duration import format_duration
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
+from statecore.spec.units import format_duration
 from statecore.words import shortened_list
 
 _FETCH_BYTES = 1 << 20

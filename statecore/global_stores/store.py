@@ -16,29 +16,62 @@ import statecore.extras.pipeline
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
+from statecore.changelog.cluster import Cluster
 from statecore.changelog.compaction import check_compacted
 from statecore.changelog.model import OffsetRange, TopicDescription
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
-from statecore.faults import FaultInjected
+from statecore.faults import FaultInjected, FaultPoints
 from statecore.formats.topic_partition import TopicPartition
-from statecore.global_stores.context import GlobalContext
 from statecore.global_stores.databases import GlobalDatabases, why_unusable
 from statecore.global_stores.offset_validation import InvalidOffsets, why_invalid, why_unknown
+from statecore.global_stores.paths import GlobalBackups
 from statecore.global_stores.reader import LogStartMoved, RoundReader, TopicEnds
 from statecore.global_stores.retry_policy import Decision, Phase, RetryPolicy
-from statecore.global_stores.settings import GlobalTable
-from statecore.global_stores.state import GlobalState, RecoveryReason, StateMachine
+from statecore.global_stores.settings import GlobalSettings, GlobalTable
+from statecore.global_stores.state import GlobalState, RecoveryReason, StateListener, StateMachine
+from statecore.global_stores.topic_ids import TopicIds
 from statecore.global_stores.views import GlobalView
 from statecore.metrics import (
     GLOBAL_STATE,
     RECORDS_LAG,
     RECOVERIES,
     RETRIES,
+    Metrics,
     RestoreMetrics,
     store_tags,
 )
+from statecore.statedir.state_directory import StateDirectory
 from statecore.system_errors import RUN_AS_APPLICATION, system_error
+
+
+@dataclass(frozen=True)
+class GlobalContext:
+    """What all global stores of a process share.
+
+    Attributes:
+        directory: the application's state directory, locked.
+        cluster: the cluster with the topics.
+        settings: how the stores are kept.
+        topics: the ids of the topics that they are built of.
+        backups: backups of former rows.
+        listener: called for every change of state, while locks are held.
+        metrics: gets the measurements.
+        faults: fault points of tests.
+        clock: seconds, monotonic.
+    """
+
+    directory: StateDirectory
+    cluster: Cluster
+    settings: GlobalSettings
+    topics: TopicIds
+    backups: GlobalBackups
+    listener: StateListener | None
+    metrics: Metrics
+    faults: FaultPoints
+    clock: Callable[[], float]
+
 
 _LOG = logging.getLogger(__name__)
 

@@ -30,11 +30,11 @@ from statecore.progress import Clock
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.writer import spec_hash
 from statecore.standby.assignment.model import AssignmentSettings
-from statecore.standby.eligible_tasks import find_eligible_tasks
 from statecore.standby.request import StandbyRequest
 from statecore.standby.state_cleaner import CleanupSettings, clean_unowned, removable_tasks
 from statecore.standby.task_group import AssignmentResult, GroupSettings, TaskGroup
 from statecore.standby.task_manager import TaskManager
+from statecore.standby.task_selection import find_eligible_tasks
 from statecore.statedir.state_directory import StateDirectory
 from statecore.tasks.changelog_ends import ChangelogEnd, changelog_ends
 from statecore.tasks.offset_sums import TaskSum, offset_sum

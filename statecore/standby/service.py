@@ -21,9 +21,9 @@ from statecore.spec.model import ApplicationSpec
 from statecore.standby.assignment.model import Role
 from statecore.standby.bootstrap import Bases, sweep_bases
 from statecore.standby.group_member import GroupMember
+from statecore.standby.messages import RoundReports
 from statecore.standby.report import StandbyReport, StandbyTaskReport
 from statecore.standby.request import StandbyRequest
-from statecore.standby.round_messages import RoundReports
 from statecore.standby.task_manager import TaskManager
 from statecore.standby.task_selection import TaskSelection
 from statecore.statedir.apply import recover

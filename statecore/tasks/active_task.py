@@ -32,12 +32,11 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
 from statecore.spec.model import ApplicationSpec
 from statecore.tasks.active_context import Consumer, InputRecord, Processor, ProcessorContext, TransactionalProducer
-from statecore.tasks.change_logging import ChangeLoggingStore
+from statecore.tasks.change_logging import ChangeLoggingStore, check_kind
 from statecore.tasks.changelog_ends import ChangelogEnd, changelog_ends, isolation_of
 from statecore.tasks.checkpoint_policy import CheckpointSettings
 from statecore.tasks.commit_policy import CommitPolicy, CommitSettings
 from statecore.tasks.kafka_commits import AtLeastOnce, ExactlyOnce, KafkaCommits, kafka_errors
-from statecore.tasks.restoration.store_kinds import check_kind
 from statecore.tasks.standby_task import StandbySettings, StandbyTask
 from statecore.tasks.task_offsets import NextReader
 from statecore.tasks.task_stores import TaskStores

@@ -26,8 +26,7 @@ from statecore.stores.rocksdb.directory import has_database
 from statecore.stores.rocksdb.directory_lock import fenced, writer_of
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
-from statecore.tasks.partial_stores import segmentation_of, why_partially_deleted
-from statecore.tasks.unclean_stores import is_unclean
+from statecore.tasks.store_defects import is_unclean, segmentation_of, why_partially_deleted
 
 
 def empty_versioned_store(

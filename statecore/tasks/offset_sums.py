@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Protocol
 
 from statecore.errors import Corrupted, StatecoreError
 from statecore.formats.integers import INT64_MAX
@@ -30,16 +31,28 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
-from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
-from statecore.spec.reader import default_changelog
+from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec, default_changelog
 from statecore.statedir.open_stores import find_writer
 from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.store_on_disk import StoreOnDisk, read_store
 from statecore.statedir.store_places import changelog_owner
 from statecore.statedir.task_layout import StoreDirectory, stores_in, unreadable
 from statecore.stores.legacy_offsets import read_offsets
-from statecore.tasks.partial_stores import segmentation_of, why_partially_deleted
-from statecore.tasks.task import Task
+from statecore.tasks.store_defects import segmentation_of, why_partially_deleted
+
+
+class Task(Protocol):
+    """A task whose stores are open."""
+
+    @property
+    def name(self) -> str:
+        """Kafka Streams' task id, which is its directory: ``0_1``."""
+
+    def offsets(self) -> Mapping[TopicPartition, int]:
+        """The last applied offset of each changelog; absent, or -4, where unknown."""
+
+    def close(self) -> None:
+        """Close the stores; idempotent."""
 
 
 class OffsetSource(StrEnum):

@@ -33,9 +33,8 @@ from statecore.tasks.changelog_ends import ChangelogEnd, LocalAges, uptime_ms
 from statecore.tasks.checkpoint_policy import CheckpointPolicy, CheckpointSettings
 from statecore.tasks.standby_log_state import StandbyLogStates
 from statecore.tasks.standby_store import StandbyStore
-from statecore.tasks.store_errors import translated_errors
 from statecore.tasks.task_offsets import NextReader
-from statecore.tasks.task_stores import TaskStores
+from statecore.tasks.task_stores import TaskStores, translated_errors
 
 
 @dataclass(frozen=True)

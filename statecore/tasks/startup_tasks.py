@@ -44,15 +44,14 @@ from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.task_layout import stores_in
 from statecore.statedir.work_directory import CORRUPT
 from statecore.tasks.offset_sums import (
+    Task,
     TaskDirectoryState,
     TaskSum,
     declared_stores,
     open_task_sum,
     read_task_sum,
 )
-from statecore.tasks.partial_stores import why_partially_deleted
-from statecore.tasks.task import Task
-from statecore.tasks.unclean_stores import rejected_in_task
+from statecore.tasks.store_defects import rejected_in_task, why_partially_deleted
 
 _LOG = logging.getLogger(__name__)
 _SAME_SPEC = "Let all members use the same spec, that of the application as it is now."

@@ -23,8 +23,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound, StatecoreError
@@ -36,8 +36,7 @@ from statecore.formats.releases import CHECKPOINT_FILE, OFFSETS_COLUMN_FAMILY
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import RunFile
-from statecore.spec.derived import is_source, task_of
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec, undecided_note
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec, is_source, task_of, undecided_note
 from statecore.statedir.apply import recover
 from statecore.statedir.database_state import read_database_state
 from statecore.statedir.quarantine import delete_expired, quarantine_store
@@ -46,10 +45,10 @@ from statecore.statedir.task_layout import StoreDirectory, stores_in
 from statecore.statedir.work_directory import STALE, STANDBY
 from statecore.stores.legacy_offsets import remove_offsets, write_offsets
 from statecore.stores.settings import StoreSettings
+from statecore.system_errors import RUN_AS_APPLICATION, system_error
 from statecore.tasks.excluded_stores import close_unlogged, empty_versioned_store, refuse_half_deleted
-from statecore.tasks.partial_stores import segmentation_of
 from statecore.tasks.standby_store import StandbyStore, StandbyStoreSpec, written_by_older_release
-from statecore.tasks.store_errors import translated_errors
+from statecore.tasks.store_defects import segmentation_of
 from statecore.tasks.task_offsets import NextReader
 
 
@@ -402,3 +401,15 @@ class TaskStores:
         for path in (self.path, *self.path.rglob("*")):
             if not ownership.accepts(path.lstat()):
                 ownership.apply(path)
+
+
+@contextmanager
+def translated_errors(task: str, store: str, what: str) -> Iterator[None]:
+    """Convert ``OSError`` into ``Capacity``, ``Retryable`` or ``Invalid``."""
+    try:
+        yield
+    except OSError as error:
+        whose = f"The store {store} of task {task}" if store else f"The task {task}"
+        where = f" ({error.filename})" if isinstance(error.filename, str) else ""
+        named = {"task": task, **({"store": store} if store else {})}
+        raise system_error(error, f"{whose} {what}{where}", action=RUN_AS_APPLICATION, **named) from error

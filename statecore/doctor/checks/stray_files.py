@@ -11,7 +11,7 @@ from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.views import StoreView, TaskView
 from statecore.formats.checkpoint import store_checkpoint_file
-from statecore.spec.duration import format_duration
+from statecore.spec.units import format_duration
 from statecore.statedir.state_directory import WORK_DIRECTORY
 from statecore.words import number_of, shortened_list
 

@@ -7,8 +7,7 @@ from statecore.discover.kind_evidence import evidence_of_topic, listed
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.planning.plan_request import PlanRequest
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
-from statecore.spec.reader import default_changelog
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec, default_changelog
 
 
 def notes_of(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan, request: PlanRequest) -> tuple[str, ...]:

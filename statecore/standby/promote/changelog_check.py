@@ -22,8 +22,8 @@ from statecore.errors import Invalid, Reason, Retryable, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.failures import as_statecore_error
-from statecore.spec.duration import format_duration
 from statecore.spec.model import ApplicationSpec
+from statecore.spec.units import format_duration
 from statecore.tasks.standby_log_state import StandbyLogStates
 from statecore.tasks.standby_store import StandbyStoreSpec
 

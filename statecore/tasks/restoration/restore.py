@@ -32,7 +32,7 @@ from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 from statecore.isolation import IsolationLevel
 from statecore.metrics import NO_METRICS, Metrics, RestoreMetrics, Tags
 from statecore.stores.base import StateStore
-from statecore.tasks.change_logging import logged_store
+from statecore.tasks.change_logging import check_kind, kind_of, logged_store
 from statecore.tasks.restoration.preconditions import (
     check_topic_id,
     refuse_stale,
@@ -41,7 +41,6 @@ from statecore.tasks.restoration.preconditions import (
     why_stale,
 )
 from statecore.tasks.restoration.records import RestoredRows
-from statecore.tasks.restoration.store_kinds import check_kind, kind_of
 
 
 class RestoreReader(StrEnum):

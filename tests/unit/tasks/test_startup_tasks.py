@@ -14,9 +14,8 @@ from statecore.formats.kinds import StoreKind
 from statecore.spec.model import ProcessingGuarantee
 from statecore.statedir.quarantine import quarantined
 from statecore.stores.rocksdb.store import RocksDBStore
-from statecore.tasks.offset_sums import TaskDirectoryState
+from statecore.tasks.offset_sums import Task, TaskDirectoryState
 from statecore.tasks.startup_tasks import StartupSettings, StartupTasks
-from statecore.tasks.task import Task
 from tests.harness.forked import Forks
 from tests.harness.raising import raises
 from tests.harness.tiers import three_of

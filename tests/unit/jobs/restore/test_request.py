@@ -159,6 +159,5 @@ def test_reading_the_declaration_takes_neither_an_extra_nor_time() -> None:
         "statecore.jobs.field_types",
         "statecore.jobs.versioned_start",
         "statecore.spec",
-        "statecore.spec.duration",
-        "statecore.spec.size",
+        "statecore.spec.units",
     }

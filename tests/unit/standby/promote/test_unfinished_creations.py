@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.discover.survey import find_directory_stores
+from statecore.discover.directory_stores import find_directory_stores
 from statecore.doctor.diagnosis import diagnose_directory, inspect
 from statecore.errors import Invalid
 from statecore.formats.checkpoint import encode_checkpoint

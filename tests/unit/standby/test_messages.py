@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from statecore.standby.messages import RoundReports
 from statecore.standby.report import StandbyReport, StandbyStoreReport, StandbyTaskReport
-from statecore.standby.round_messages import RoundReports
 
 
 class World:

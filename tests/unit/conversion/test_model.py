@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from statecore.conversion.step import affected_databases
+from statecore.conversion.model import affected_databases
 
 
 @pytest.mark.parametrize(

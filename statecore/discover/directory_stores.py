@@ -1,4 +1,4 @@
-"""Surveys the stores in a state directory, each over all its tasks. Reads only."""
+"""Finds the stores in a state directory, each over all its tasks. Reads only."""
 
 from __future__ import annotations
 

@@ -11,8 +11,7 @@ from statecore.changelog.streams_groups import InternalTopic, StreamsGroup, deco
 from statecore.cli import discover as command
 from statecore.cli.output import Output
 from statecore.discover.discover import discover
-from statecore.discover.group_topology import PLUGIN_SETTING, topology_of
-from statecore.discover.topology import parse_topology
+from statecore.discover.topology import PLUGIN_SETTING, parse_topology, topology_of
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from tests.unit.changelog.recorded import TOPOLOGY, streams_group_response
 from tests.unit.discover.test_discover import COMPACT, FakeCluster
