@@ -18,6 +18,7 @@ from statecore.formats.releases import CHECKPOINT_FILE, Release
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.flush_times import format_time
+from statecore.words import shortened_list
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -72,6 +73,20 @@ def restored_from_start(offsets: Offsets) -> list[str]:
 
 
 _NAMED = 3
+
+
+def why_flush_lost(store: StoreInspection, entries: OffsetEntries) -> Reason | None:
+    """Why a store of an older release has lost rows: it writes ``.checkpoint`` only after a flush."""
+    if all(offset == OFFSET_UNKNOWN for offset in entries.of(store).values()):
+        return None
+    for one in store.databases:
+        if one.unnamed_files and not one.nonempty_families and not one.has_offsets_family:
+            what = (
+                f"{one.directory} has no row, though {CHECKPOINT_FILE} has its offset, and does not name "
+                f"{shortened_list(one.unnamed_files, _NAMED)}: its MANIFEST has lost its end"
+            )
+            return Reason(what, "database-damaged", store_path=one.directory)
+    return None
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from statecore.conversion.checkpoint_entries import (
     check_flush_order,
     offsets_text,
     restored_from_start,
+    why_flush_lost,
 )
 from statecore.conversion.inspection import (
     DatabaseInspection,
@@ -153,7 +154,12 @@ def _store(
 ) -> StoreConversion:
     kind: StoreKind | None = None if store.kind is StoreKind.UNKNOWN else store.kind
     made = StoreConversion(store.store, store.directory, kind, (), {}, {})
-    refused = store.damage or _why_not_closed(store, options) or _why_headers_stay(store, options)
+    refused = (
+        store.damage
+        or why_flush_lost(store, claimed)
+        or _why_not_closed(store, options)
+        or _why_headers_stay(store, options)
+    )
     if refused:
         return replace(made, refused=refused)
     offsets, notes = _offsets(seen, store, claimed)

@@ -27,6 +27,7 @@ from statecore.conversion.checkpoint_entries import (
     check_flush_order,
     offsets_text,
     restored_from_start,
+    why_flush_lost,
 )
 from statecore.conversion.inspection import (
     DatabaseInspection,
@@ -57,9 +58,6 @@ from statecore.formats.position import Position, copy_position, encode_position,
 from statecore.formats.releases import CHECKPOINT_FILE, DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, Release
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
-from statecore.words import shortened_list
-
-_NAMED = 5
 
 
 def plan_upward(
@@ -161,23 +159,9 @@ def _plan_unless_transactional(seen: TaskInspection, to: Release, exactly_once: 
 
 
 def _refused(seen: TaskInspection, claimed: OffsetEntries) -> tuple[Reason, ...]:
-    broken = {store.store: store.damage or _lost_flush(store, claimed) for store in seen.stores}
+    broken = {store.store: store.damage or why_flush_lost(store, claimed) for store in seen.stores}
     found = [with_store(store, why) for store, why in broken.items() if why]
     return (*([seen.damage] if seen.damage else []), *found)
-
-
-def _lost_flush(store: StoreInspection, claimed: OffsetEntries) -> Reason | None:
-    """Why a store of an older release has lost rows: it writes ``.checkpoint`` only after a flush."""
-    if all(offset == OFFSET_UNKNOWN for offset in claimed.of(store).values()):
-        return None
-    for one in store.databases:
-        if one.unnamed_files and not one.nonempty_families and not one.has_offsets_family:
-            what = (
-                f"{one.directory} has no row, though {CHECKPOINT_FILE} has its offset, and does not name "
-                f"{shortened_list(one.unnamed_files, _NAMED)}: its MANIFEST has lost its end"
-            )
-            return Reason(what, "database-damaged", store_path=one.directory)
-    return None
 
 
 def _without_offsets(seen: TaskInspection) -> tuple[str, ...]:

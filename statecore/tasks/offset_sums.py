@@ -347,7 +347,7 @@ class _TaskReader:
         if not is_open and changelog in self.file and _newest_ns(databases) <= self.file_ns:
             self.topics.add(changelog.topic)
             return self._store_sum(place, changelog, self.file[changelog], OffsetSource.FILE), None
-        on_disk = read_store(place)
+        on_disk = read_store(place, manifests=True)
         if on_disk.damage is not None:
             return StoreSum(
                 place.store, changelog, None, OffsetSource.NONE, reason=on_disk.damage.what, is_damaged=True

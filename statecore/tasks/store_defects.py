@@ -58,7 +58,7 @@ def is_rejected(database: Path) -> bool:
     """Whether neither Kafka Streams nor this library accepts a database under exactly-once; raises as
     :func:`read_database`.
     """
-    return not read_database(database).checked().trusted
+    return not read_database(database, manifests=True).checked().trusted
 
 
 def first_rejected(databases: Iterable[Path]) -> Path | None:

@@ -61,7 +61,8 @@ class DirectoryBases:
         databases = _databases(store, found)
         self._refuse_older_offsets(task, store)
         segment_offsets = {
-            segment: dict(read_database(path).checked().state.offsets) for segment, path in databases.items()
+            segment: dict(read_database(path, manifests=True).checked().state.offsets)
+            for segment, path in databases.items()
         }
         if not store.kind.manages_offsets:
             segment_offsets = dict.fromkeys(segment_offsets, read_offsets(found.checkpoint_file))

@@ -14,6 +14,7 @@ from statecore.spec.model import ApplicationSpec
 from statecore.statedir.file_trees import fingerprint
 from tests.golden.directories import unpacked
 from tests.harness.damage import AT_LEAST_ONCE, DAMAGES
+from tests.harness.damaging import cut_manifest
 from tests.harness.raising import raises
 from tests.unit.conversion.tasks import Task, declared, golden_task
 from tests.unit.doctor.stored import offsets, write_database, write_golden
@@ -102,6 +103,14 @@ def test_a_database_whose_manifest_lost_its_end_is_refused(name: str, tmp_path: 
     assert not task.plan(CUT[name]).refused
     damage.inflict(application)
     assert [one.code for one in task.plan(CUT[name]).refused] == ["database-damaged"]
+
+
+def test_a_lost_flush_of_an_older_release_is_refused_in_both_directions(tmp_path: Path) -> None:
+    task = golden_task(tmp_path, "4.2")
+    assert not task.plan("3.9").refused
+    cut_manifest(task.path / "rocksdb" / "plain", all_files=True)
+    assert [one.code for one in task.plan("3.9").refused] == ["database-damaged"]
+    assert [one.code for one in task.plan("4.3").refused] == ["database-damaged"]
 
 
 def test_a_store_of_the_application_s_own_making_is_no_database(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from statecore.formats.integers import INT64_MAX
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.database_state import create_database
+from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.tasks.offset_sums import (
     OffsetSource,
@@ -25,6 +26,9 @@ from statecore.tasks.offset_sums import (
     read_offset_sums,
     read_task_sum,
 )
+from tests.golden.directories import unpacked
+from tests.harness.damage import EXACTLY_ONCE, STAMPED
+from tests.harness.damaging import TASK, cut_manifest, database_of
 from tests.harness.filesystems import refusing
 from tests.unit.tasks.startup_tasks_world import KV, WINDOW, OpenStores, World, changelog, spec_of
 
@@ -244,3 +248,11 @@ def test_a_look_changes_nothing(world: World) -> None:
     before = everything()
     assert read(world).sum == 10
     assert everything() == before
+
+
+def test_a_store_whose_manifest_lost_its_end_counts_nothing(tmp_path: Path) -> None:
+    application = unpacked(EXACTLY_ONCE, tmp_path)
+    cut_manifest(database_of(application, STAMPED), between=True)
+    found = read_task_sum(StateDirectory(tmp_path, application.name), TASK)
+    assert found.state is TaskDirectoryState.DAMAGED
+    assert [(one.offset, one.is_damaged) for one in found.stores if one.store == STAMPED] == [(None, True)]

@@ -9,11 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from statecore.errors import Corrupted
 from statecore.formats.kinds import StoreKind
 from statecore.images.model import Segmentation
 from statecore.statedir.database_state import create_database
 from statecore.statedir.task_layout import stores_in
 from statecore.tasks.store_defects import half_expired, is_rejected, is_unclean, rejected_in_task, why_partially_deleted
+from tests.golden.directories import unpacked
+from tests.harness.damage import EXACTLY_ONCE, STAMPED
+from tests.harness.damaging import cut_manifest, database_of
+from tests.harness.raising import raises
 from tests.unit.tasks.startup_tasks_world import KV, World
 
 SEGMENTATION = Segmentation(retention_ms=7_200_000, interval_ms=3_600_000)
@@ -64,3 +69,11 @@ def test_one_that_this_library_was_killed_in_is_not_distrusted_and_nothing_is_ch
     assert is_unclean(path)
     assert not is_rejected(path)
     assert {file.name: (file.stat().st_size, file.stat().st_mtime_ns) for file in path.iterdir()} == before
+
+
+def test_one_whose_manifest_lost_its_end_is_damaged(tmp_path: Path) -> None:
+    database = database_of(unpacked(EXACTLY_ONCE, tmp_path), STAMPED)
+    assert not is_rejected(database)
+    cut_manifest(database, between=True)
+    with raises(Corrupted, "database-damaged", store_path=str(database)):
+        is_rejected(database)
