@@ -1,11 +1,5 @@
 """Findings of a state directory that need the brokers: whether its offsets belong to the existing logs.
 
-::
-
-    inspection = inspect(directory, spec=spec, estimate=True)
-    topics = inspect_topics(inspection, "localhost:9092", spec=spec)
-    topics.findings, topics.undecided
-
 The directory is inspected before the brokers are asked, so that offsets of a running application do not seem to be past
 the end. A few requests cover all partitions; then single logs are read, one partition after the other, where that can
 decide something and time is left:

@@ -5,7 +5,7 @@ starts. The JVM refuses an archive of another JVM build or of changed jars, so i
 that identifies both; ``python -m statecore.spark.jvm`` makes it (``make setup`` runs that)::
 
     spark-<environment>-<JVM and jars>.jsa       two hashes; a new archive replaces the environment's older ones, and
-                                                 all that no JVM was started with for KEPT_SECONDS
+                                                 all that no JVM was started with for ARCHIVE_RETENTION_SECONDS
 
 Without an archive the JVM starts some seconds later.
 """

@@ -13,9 +13,8 @@ next::
 The snapshot's record of the changelogs (topic ids, leader epochs, read times) is stored beside the task, so that
 the task is validated like any other copy.
 
-A base that is no longer needed is deleted: it counts nothing in the assignment, so it does not bring its task back to
-this process, and it takes disk space. A base left by a process that was stopped or killed stays for a day, because the
-next one is likely to be assigned the same tasks (:func:`sweep_bases`).
+A base left by a process that was stopped or killed stays for a day, because the next one is likely to be assigned the
+same tasks (:func:`sweep_bases`).
 """
 
 from __future__ import annotations

@@ -3,14 +3,14 @@
 ::
 
     start              open a standby for every task directory found     before joining the group (KAFKA-17411)
-    attend             send heartbeats; remember a new assignment        also between two chunks of a long first read
-    take up            follow assigned tasks, without reopening them     close the others; they stay on disk
+    poll               send heartbeats; remember a new assignment        also between two chunks of a long first read
+    apply_assignment   follow assigned tasks, without reopening them     close the others; they stay on disk
     publish            offset sums of all tasks                          after each round
     clean              delete tasks that were assigned to others         if requested
 
 Cleaning takes two steps. When a task's cleanup delay is over, a rebalance is triggered. With the new assignment all
 members have just published their state, and the tasks that their owners have completely are deleted before this process
-publishes anything else (`assignment_result.py` has the reasons).
+publishes anything else (:class:`statecore.standby.task_group.AssignmentResult`).
 """
 
 from __future__ import annotations

@@ -6,9 +6,8 @@ not ask whether another process has the task's state. Here a directory is delete
 at least as far with the task; unpublished state counts as unknown. With ``force`` the others are moved away and kept
 for a week.
 
-The application's lock is held meanwhile. ``.lock``, ``kafka-streams-process-metadata``, ``global/`` and tasks that are
-open always stay. A directory is first moved by one rename and then deleted: a cleaner that is killed leaves no half of
-a task, and the next one deletes what was moved.
+The application's lock is held meanwhile. A directory is first moved by one rename and then deleted, so that a kill
+leaves no half of a task.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
                             ^                        |
                             |                        +-- abort() at-least-once, or a processor that raised
                             +------------------------+
-    restoring, running, failed --recycle()--> handed over        created ... failed --close()--> closed
+    restoring, running, failed --recycle()--> recycled           created ... failed --close()--> closed
     running --a Kafka client failed--> failed
 
 A store is never ahead of its changelog, and always has the offset that its rows belong to: Kafka is committed to first

@@ -3,15 +3,6 @@
 A processor's loop commits its stores at ``commit.interval.ms`` through :meth:`TaskCheckpointer.commit`. Nothing else
 writes a checkpoint, no timer and no thread, so the effective interval is a multiple of the commit interval, and a task
 that does not commit writes none. The same holds for active, standby and global tasks.
-
-::
-
-    checkpointer = TaskCheckpointer(TaskOffsets(directory, stores, exactly_once=True), settings)
-    checkpointer.open()
-    while running:
-        process(...)
-        checkpointer.commit({"counts": {changelog: last_offset}})
-    checkpointer.close()
 """
 
 from __future__ import annotations

@@ -1,14 +1,5 @@
 """Opens a standby for each existing task directory before the first assignment (KAFKA-17411).
 
-::
-
-    with directory.lock():
-        tasks = StartupTasks(directory, spec, open_standby)
-        sums = tasks.start()          # known before the group is joined
-        ...                           # the first assignment comes
-        standby = tasks.take("0_1")   # recycled as active or standby, with the worker's context
-        tasks.close_rest()            # tasks that others got
-
 How many stores are open at once is bounded, by a setting and by the process's limits. Tasks above that are read closed,
 and opened when they are taken. Under exactly-once each database of such a task is inspected, read-only and one at a
 time: ``.checkpoint`` does not tell whether Kafka Streams closed it.
@@ -18,9 +9,6 @@ directory is moved aside and kept for a while; the caller is told whether a snap
 over the existing rows, so nothing is moved: the task is refused, and an operator decides. The same holds where a store
 of the task has no changelog, because its rows exist nowhere else. Directories that are not of this application, or of
 no subtopology of it, are left alone and reported.
-
-Nothing here has to be undone after a kill. A directory is moved by one rename, and the next start reports directories
-moved aside that have not been replaced.
 """
 
 from __future__ import annotations
