@@ -19,7 +19,7 @@ encoded by :meth:`TaskGroup.publish` and the ends are read by :meth:`TaskGroup.p
 the leader's assignment is computed on the loop, for at most a third of the session timeout: meanwhile the leader sends
 no heartbeats, and the broker would replace it.
 
-`assignment_result.py` says under which conditions a member may delete a copy it was not assigned.
+:class:`AssignmentResult` says under which conditions a member may delete a copy it was not assigned.
 """
 
 from __future__ import annotations
