@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from statecore.doctor.finding_catalog import CATALOGUE, FindingKind, Repair, Severity
+from statecore.doctor.finding_catalog import CATALOG, FindingKind, Repair, Severity
 
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "findings"
 INDEX = "README.md"
@@ -56,7 +56,7 @@ def index() -> str:
         "What each says, and what to do: [doctor.md](../doctor.md) begins.\n",
     ]
     for severity in reversed(list(Severity)):
-        kinds = [kind for kind in CATALOGUE.values() if kind.severity is severity]
+        kinds = [kind for kind in CATALOG.values() if kind.severity is severity]
         lines.append(f"\n## {severity.value.capitalize()} (exit code {severity.exit_code}), at worst\n")
         lines += [f"- [{kind.code}]({kind.code}.md): {kind.title}" for kind in kinds]
     return "\n".join(lines) + "\n"
@@ -65,7 +65,7 @@ def index() -> str:
 def wanted() -> dict[Path, str]:
     """Every page as it is to be: its head from the catalogue, the rest as it is."""
     pages = {PAGES / INDEX: index()}
-    for kind in CATALOGUE.values():
+    for kind in CATALOG.values():
         path = PAGES / f"{kind.code}.md"
         written = path.read_text() if path.exists() else ""
         _, heading, rest = written.partition(f"## {HEADINGS[0]}")

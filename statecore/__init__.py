@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     from statecore.tasks.commit_policy import CommitPolicy, CommitSettings
     from statecore.tasks.properties import ProcessorSettings
     from statecore.tasks.restoration.restore import OnStale, Restored, RestoreReader, RestoreSettings, restore
-    from statecore.tasks.standby_task import Followed, Round, StandbySettings, StandbyTask
+    from statecore.tasks.standby_task import FollowResult, RoundResult, StandbySettings, StandbyTask
     from statecore.tasks.task_directory import LoggedStore, TaskDirectory, open_task_directory
-    from statecore.tasks.task_offsets import MeantFor, TakenOver, TaskOffsets, TaskStore
+    from statecore.tasks.task_offsets import AdoptedOffsets, NextReader, TaskOffsets, TaskStore
     from statecore.tasks.task_stores import TaskStores
     from statecore.telemetry import metrics_from_environment
 
@@ -64,6 +64,7 @@ __version__ = "0.1.0"
 __all__ = [
     "KEEP_FILES",
     "ActiveTask",
+    "AdoptedOffsets",
     "ApplicationSpec",
     "Capacity",
     "CaughtUp",
@@ -77,7 +78,7 @@ __all__ = [
     "Corrupted",
     "Durability",
     "Fenced",
-    "Followed",
+    "FollowResult",
     "InMemoryStore",
     "InputRecord",
     "Instrument",
@@ -87,12 +88,12 @@ __all__ = [
     "LegacyCheckpointingStore",
     "ListKey",
     "LoggedStore",
-    "MeantFor",
     "MemorySettings",
     "MeteredProgress",
     "MeteredStore",
     "Metrics",
     "MissingExtra",
+    "NextReader",
     "NotFound",
     "OffsetRange",
     "OnStale",
@@ -108,7 +109,7 @@ __all__ = [
     "Restored",
     "Retryable",
     "RocksDBStore",
-    "Round",
+    "RoundResult",
     "Serde",
     "SessionKey",
     "StandbySettings",
@@ -120,7 +121,6 @@ __all__ = [
     "StoreSettings",
     "StoreSpec",
     "StoredValue",
-    "TakenOver",
     "TaskCheckpointer",
     "TaskDirectory",
     "TaskOffsets",
@@ -205,9 +205,9 @@ _NAMES = {
     "tasks.restoration.restore": ("OnStale", "RestoreReader", "RestoreSettings", "Restored", "restore"),
     "tasks.changelog_ends": ("ChangelogEnd", "changelog_ends"),
     "tasks.checkpoint_policy": ("CheckpointSettings", "TaskCheckpointer"),
-    "tasks.standby_task": ("Followed", "Round", "StandbySettings", "StandbyTask"),
+    "tasks.standby_task": ("FollowResult", "RoundResult", "StandbySettings", "StandbyTask"),
     "tasks.task_directory": ("LoggedStore", "TaskDirectory", "open_task_directory"),
-    "tasks.task_offsets": ("MeantFor", "TakenOver", "TaskOffsets", "TaskStore"),
+    "tasks.task_offsets": ("NextReader", "AdoptedOffsets", "TaskOffsets", "TaskStore"),
     "tasks.task_stores": ("TaskStores",),
     "spec.model": ("ApplicationSpec", "ProcessingGuarantee", "StoreSpec"),
     "stores.base": ("StateStore", "commit_requested"),

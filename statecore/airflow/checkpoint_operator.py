@@ -1,7 +1,7 @@
 """The operator of a checkpoint: short tails are read by a process on the worker, long tails by Spark.
 
 The worker's process reads a short tail in less time than a JVM takes to start. It always plans and freezes the plan; if
-the tails are long it exits with :data:`SPARK_WANTED`, and ``spark-submit`` gets the same request, resumes that plan and
+the tails are long it exits with :data:`SPARK_NEEDED`, and ``spark-submit`` gets the same request, resumes that plan and
 publishes the same snapshot. Only ``master`` of the report tells which of the two ran.
 
 Checkpoints are frequent, so little is kept of each: the summary in XCom without the reports of the stores, and the last
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 MODULE = "statecore.spark.checkpoint_job"
 
-SPARK_WANTED = 64
-"""Exit code for long tails (:data:`statecore.spark.checkpoint_job.SPARK_WANTED`)."""
+SPARK_NEEDED = 64
+"""Exit code for long tails (:data:`statecore.spark.checkpoint_job.SPARK_NEEDED`)."""
 
 KEPT_REPORTS = 400
 """Reports of checkpoints that are kept for an application: 33 hours of them at one every five minutes."""
@@ -79,7 +79,7 @@ class StatecoreCheckpointOperator(StatecoreWorkerOperator):
 
     def _ran_on_worker(self, context: Context, report_file: Path, arguments: Sequence[str]) -> bool:
         """Whether the worker's process made the checkpoint, without Spark."""
-        code = self._run_on_worker(context, MODULE, [*arguments, *self._master()], report_file, known=(SPARK_WANTED,))
+        code = self._run_on_worker(context, MODULE, [*arguments, *self._master()], report_file, known=(SPARK_NEEDED,))
         return code == 0
 
     def _master(self) -> list[str]:

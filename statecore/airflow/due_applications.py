@@ -27,7 +27,7 @@ from statecore.jobs.checkpoint.schedule import DEFAULT_TICK_MS, Verdict, check_a
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.repository import Repository, open_repository
 from statecore.spec.model import ApplicationSpec
-from statecore.spec.spark_settings import settings_of
+from statecore.spec.spark_settings import settings_from_params
 
 NOT_OF_CHECKPOINTS = frozenset({"stores", "partitions"})
 """Fields of a request that the form does not have: a scheduled checkpoint covers the whole application."""
@@ -114,7 +114,7 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog) -> list[dict[str, 
 def _applications(params: Mapping[str, Any], settings: Settings) -> Iterator[_Application]:
     fields = fields_of(CheckpointRequest, params)
     CheckpointRequest.from_json({**fields, "spec_path": "/any"})  # an invalid field fails the whole run
-    spark = settings_of(params).to_conf()
+    spark = settings_from_params(params).to_conf()
     seen: set[str] = set()
     for number, named in enumerate(params["applications"], 1):
         name = f"inline spec {number}" if is_inline(named) else str(named)

@@ -41,7 +41,7 @@ from statecore.jobs.history.report_index import ReportIndex
 from statecore.spark.jvm import quick_start_options
 from statecore.spark.masters import is_local
 from statecore.spark.session import log_configuration
-from statecore.spec.spark_settings import ELSEWHERE
+from statecore.spec.spark_settings import REMOTE_PYTHON_PROPERTIES
 from statecore.system_errors import system_error
 from statecore.words import number_of
 
@@ -307,7 +307,7 @@ class StatecoreSparkOperator(SparkSubmitOperator):
         env_vars = {name: str(value) for name, value in (self.env_vars or {}).items()}
         local = is_local(master)
         if local:
-            conf = {name: value for name, value in conf.items() if name not in ELSEWHERE}
+            conf = {name: value for name, value in conf.items() if name not in REMOTE_PYTHON_PROPERTIES}
             # Only this machine takes part, so Spark listens on loopback only.
             conf.setdefault("spark.ui.enabled", "false")
             conf.setdefault("spark.driver.host", "127.0.0.1")

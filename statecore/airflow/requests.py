@@ -17,7 +17,7 @@ from statecore.errors import Invalid, NotFound, StatecoreError
 from statecore.jobs.field_types import FilePath
 from statecore.jobs.fields import Request, declared_fields
 from statecore.jobs.restore.request import RestoreRequest
-from statecore.spec.spark_settings import SparkSettings, settings_of
+from statecore.spec.spark_settings import SparkSettings, settings_from_params
 from statecore.spec.tree import suggestion
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def restore_requests(
     check_names(params, RestoreRequest, without)
     given = fields_of(RestoreRequest, params)
     stores = given["stores"]
-    spark = settings_of(params).to_conf()
+    spark = settings_from_params(params).to_conf()
     for named in params["applications"]:
         application_id = None
         try:

@@ -47,8 +47,8 @@ from pathlib import Path
 
 from statecore.errors import Invalid
 from statecore.jobs.history.report_index import reports_directory
-from statecore.spec.duration import EXPECTED, parse_duration
-from statecore.spec.spark_settings import SparkSettings, properties
+from statecore.spec.spark_settings import SparkSettings, parse_properties
+from statecore.spec.units import DURATION_EXPECTED, parse_duration
 
 _LEAST_TICK_MS, _LONGEST_TICK_MS = 5_000, 3_600_000
 
@@ -148,7 +148,7 @@ def _tick(text: str) -> int | None:
     found = parse_duration(text)
     if found is None or not _LEAST_TICK_MS <= found <= _LONGEST_TICK_MS:
         raise Invalid(
-            f"STATECORE_CHECKPOINT_TICK is {text!r}; expected {EXPECTED}, from 5s to 1h.",
+            f"STATECORE_CHECKPOINT_TICK is {text!r}; expected {DURATION_EXPECTED}, from 5s to 1h.",
             code="setting-invalid",
             action="Correct it for all components of Airflow; 1m is usual. The interval of each application is in its "
             "spec (statestore.checkpoint.interval.ms).",
@@ -186,7 +186,7 @@ def _spark(env: Mapping[str, str]) -> SparkSettings:
             setting=setting,
         ) from cause
     return SparkSettings(
-        conf=properties(lines),
+        conf=parse_properties(lines),
         executor_python=env.get("STATECORE_EXECUTOR_PYTHON") or None,
         executor_memory=env.get("STATECORE_EXECUTOR_MEMORY") or None,
         executor_cores=cores or None,

@@ -40,7 +40,7 @@ from statecore.changelog.horizon import CLOCK_MARGIN_MS, ENDLESS_MS, recorded_ho
 from statecore.changelog.model import LogOffsets, ReadStatistics, TopicDescription
 from statecore.errors import Reason
 from statecore.formats.topic_partition import TopicPartition
-from statecore.spec.duration import format_duration
+from statecore.spec.units import format_duration
 
 NO_TIME = "the cluster does not report its time (KRaft does, from Kafka 3.3 on, to users with Describe on the cluster)"
 """Reason for an unknown age."""

@@ -11,8 +11,8 @@ from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.errors import Invalid, StatecoreError
 from statecore.jobs.checkpoint.request import CheckpointRequest
-from statecore.spec.duration import EXPECTED, parse_duration
-from statecore.spec.model import LEAST_CHECKPOINT_INTERVAL_MS, MOST_CHECKPOINT_INTERVAL_MS
+from statecore.spec.model import MAX_CHECKPOINT_INTERVAL_MS, MIN_CHECKPOINT_INTERVAL_MS
+from statecore.spec.units import DURATION_EXPECTED, parse_duration
 
 if TYPE_CHECKING:
     from statecore.jobs.restore.report import RestoreReport
@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _interval(text: str) -> int:
     milliseconds = parse_duration(text)
-    if milliseconds is None or not LEAST_CHECKPOINT_INTERVAL_MS <= milliseconds <= MOST_CHECKPOINT_INTERVAL_MS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an interval; expected {EXPECTED}, from 1s to 365d")
+    if milliseconds is None or not MIN_CHECKPOINT_INTERVAL_MS <= milliseconds <= MAX_CHECKPOINT_INTERVAL_MS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an interval; expected {DURATION_EXPECTED}, from 1s to 365d")
     return milliseconds
 
 

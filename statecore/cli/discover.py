@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
     spec, notes = found
     text = spec_to_yaml(
-        spec, header=(f"The stores of {spec.application_id}, as discovered.", *notes.general), notes=notes.beside
+        spec, header=(f"The stores of {spec.application_id}, as discovered.", *notes.general), notes=notes.by_name
     )
     if arguments.output is None:
         output.text(text.rstrip("\n"))
@@ -105,12 +105,12 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         output.say(f"{arguments.output}: {count} store{'s' if count != 1 else ''} of {spec.application_id}")
     for line in notes.general:
         output.say(line)
-    for name, remark in notes.beside.items():
+    for name, remark in notes.by_name.items():
         output.say(f"{name}: {remark}")
     output.document(
         {
             "spec": spec_to_mapping(spec),
-            "notes": {"general": notes.general, "beside": notes.beside},
+            "notes": {"general": notes.general, "beside": notes.by_name},
             "open": [one.to_json() for one in notes.open],
             "output": str(arguments.output) if arguments.output else None,
         }
@@ -121,7 +121,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 def _discover(arguments: argparse.Namespace, topology: str | None, output: Output) -> Discovery:
     from statecore.changelog.cluster import Cluster
     from statecore.cli.prompts import ask_on
-    from statecore.discover.answers import Answers, kind_of
+    from statecore.discover.answers import Answers, parse_kind
     from statecore.discover.discover import discover
     from statecore.spec.client_settings import client_settings
     from statecore.spec.java_properties import JavaConfiguration, load_java_configuration
@@ -136,7 +136,7 @@ def _discover(arguments: argparse.Namespace, topology: str | None, output: Outpu
     )
     given = arguments.processing_guarantee
     answers = Answers(
-        {store: kind_of(kind) for store, kind in _pairs("--kind", arguments.kind).items()},
+        {store: parse_kind(kind) for store, kind in _pairs("--kind", arguments.kind).items()},
         _pairs("--changelog", arguments.changelog),
     )
     on_terminal = not output.json and sys.stdin.isatty() and sys.stderr.isatty()

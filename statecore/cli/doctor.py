@@ -99,9 +99,9 @@ def _how_to_repair(diagnosis: Diagnosis) -> str:
     from statecore.doctor.repair_plan import plan_repairs
     from statecore.formats.releases import CURRENT
 
-    if diagnosis.release != CURRENT.name or plan_repairs(diagnosis.findings, diagnosis.stores).is_nothing_to_do:
+    if diagnosis.release != CURRENT.name or plan_repairs(diagnosis.findings, diagnosis.stores).is_empty:
         return ""
-    spec = "" if diagnosis.looked_at.declared else " and --spec, without which no store can be rebuilt"
+    spec = "" if diagnosis.coverage.declared else " and --spec, without which no store can be rebuilt"
     when = " Close the application first." if diagnosis.holder is not None else ""
     command = f"statecore repair --application-id {diagnosis.application_id}"
     return f"{command}, with the same other arguments{spec}, shows a repair plan and changes nothing.{when}"
@@ -141,7 +141,7 @@ def _sentence(what: str, stores: dict[str, list[str]]) -> str:
 
 
 def _counts(diagnosis: Diagnosis) -> str:
-    scope = diagnosis.looked_at
+    scope = diagnosis.coverage
     how = "every row read" if scope.scanned else "rows not read (--scan)"
     counts = [
         f"{count} {severity.value}{'' if count == 1 or severity.value == 'loss' else 's'}"

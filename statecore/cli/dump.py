@@ -113,16 +113,16 @@ def _application(arguments: argparse.Namespace) -> str:
 
 
 def _prepared(arguments: argparse.Namespace, *, as_document: bool) -> Dump:
-    from statecore.dump.deserialisers import deserialiser
+    from statecore.dump.deserializers import find_deserializer
     from statecore.dump.dump import Dump, find_store, kind_of
     from statecore.formats.kinds import StoreKind
     from statecore.spec.reader import load_spec
     from statecore.statedir.store_places import application_directory, check_application
-    from statecore.tasks.partial_stores import segmentation_of
+    from statecore.tasks.store_defects import segmentation_of
 
     usual = "bytes" if arguments.format == "parquet" and not as_document else "hex"
-    key = deserialiser(arguments.key or usual, "key")
-    value = deserialiser(arguments.value or usual, "value")
+    key = find_deserializer(arguments.key or usual, "key")
+    value = find_deserializer(arguments.value or usual, "value")
     spec = load_spec(arguments.spec) if arguments.spec else None
     name = _application(arguments)
     check_application(spec, name)
@@ -134,9 +134,9 @@ def _prepared(arguments: argparse.Namespace, *, as_document: bool) -> Dump:
 
 
 def _write(arguments: argparse.Namespace, dump: Dump, about: dict[str, str]) -> int:
-    from statecore.dump.output import whole_file, write_json_lines, write_parquet
+    from statecore.dump.output import atomic_file, write_json_lines, write_parquet
 
-    with whole_file(arguments.output, overwrite=arguments.force) as file:
+    with atomic_file(arguments.output, overwrite=arguments.force) as file:
         if arguments.format == "parquet":
             return write_parquet(limited(dump.batches(), arguments.limit), dump.schema, file, about)
         if arguments.format == "jsonl":

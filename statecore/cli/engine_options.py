@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from statecore.errors import Invalid
 from statecore.extras import require
-from statecore.spec.spark_settings import properties
+from statecore.spec.spark_settings import parse_properties
 
 if TYPE_CHECKING:
     from statecore.jobs.engine import Engine
@@ -36,7 +36,7 @@ def add_engine_options(parser: argparse.ArgumentParser, default: str = "spark", 
 
 def engine_of(arguments: argparse.Namespace) -> Engine:
     """The chosen engine. A request with ``plan_only`` does not need the Spark packages."""
-    conf = properties(arguments.spark_conf)
+    conf = parse_properties(arguments.spark_conf)
     if (arguments.engine or arguments.default_engine) == "processes":
         if arguments.master or conf:
             raise Invalid(

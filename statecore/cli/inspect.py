@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     """Inspect, and show the result."""
-    from statecore.doctor.inspect import inspect
+    from statecore.doctor.diagnosis import inspect
     from statecore.errors import worst_of
     from statecore.spec.reader import load_spec
     from statecore.statedir.store_places import (
@@ -136,7 +136,7 @@ def show(inspection: Inspection, *, segments: bool = False) -> None:
         for store, row in zip(stores, rows[key], strict=True):
             line = _aligned(row, widths)
             console.print(
-                ("! " if store.trouble else "  ") + line, style="red" if store.trouble else None, markup=False
+                ("! " if store.problems else "  ") + line, style="red" if store.problems else None, markup=False
             )
             if segments:
                 for database in store.databases if store.segmented else ():
@@ -160,12 +160,12 @@ def _in_use(inspection: Inspection) -> str:
 
 def _heading(stores: Sequence[StoreView]) -> str:
     first = stores[0]
-    kind = str(first.kind) if not first.kinds_left else f"? ({first.kinds_left})"
+    kind = str(first.kind) if not first.possible_kinds else f"? ({first.possible_kinds})"
     return f"{first.store}: {kind}"
 
 
 def _about(stores: Sequence[StoreView]) -> list[str]:
-    from statecore.spec.duration import format_duration
+    from statecore.spec.units import format_duration
 
     topics = sorted({partition.topic for store in stores for partition in store.offsets})
     lines = [f"changelog {', '.join(topics)}"] if topics else []
@@ -219,7 +219,7 @@ def _show_beside(console: Console, inspection: Inspection) -> None:
     from statecore.formats.checkpoint import store_checkpoint_file
 
     shown = {(store.task, store_checkpoint_file(store.store)) for store in inspection.stores}
-    beside = [one for one in inspection.leftovers if (one.task, one.name) not in shown]
+    beside = [one for one in inspection.offset_files if (one.task, one.name) not in shown]
     if beside:
         console.print("\nother files", style="bold", markup=False)
     for one in beside:
@@ -228,7 +228,7 @@ def _show_beside(console: Console, inspection: Inspection) -> None:
 
 def _show_trouble(console: Console, inspection: Inspection) -> None:
     damage = _lines(inspection, lambda found: found.damage)
-    lines = [line for line in _lines(inspection, lambda found: found.trouble) if line not in damage]
+    lines = [line for line in _lines(inspection, lambda found: found.problems) if line not in damage]
     stores, tasks = {store.store for store in inspection.stores}, {store.task for store in inspection.stores}
     rows = sum(store.rows for store in inspection.stores)
     size = sum(store.bytes for store in inspection.stores)

@@ -39,7 +39,7 @@ def show_sums(sums: OffsetSums, console: Console | None = None) -> None:
 
     console = console or result_console()
     console.print(f"{sums.directory.application_id} in {sums.directory.path}", style="bold", markup=False)
-    ends = not sums.not_asked
+    ends = not sums.why_no_ends
     columns = ("task", "offset sum", *(("end sum", "lag") if ends else ()), "offsets of its stores")
     rows = [
         (
@@ -53,9 +53,9 @@ def show_sums(sums: OffsetSums, console: Console | None = None) -> None:
     print_table(console, "", columns, rows, left=("task", "offsets of its stores"))
     for one in sums.tasks:
         if one.reason:
-            print_line(console, f"{one.task} ({one.standing}): {one.reason}")
-    if sums.not_asked:
-        print_line(console, f"No end sums: {sums.not_asked}", indent=0)
+            print_line(console, f"{one.task} ({one.state}): {one.reason}")
+    if sums.why_no_ends:
+        print_line(console, f"No end sums: {sums.why_no_ends}", indent=0)
 
 
 def _number(number: int | None) -> str:
@@ -66,4 +66,4 @@ def _offset(one: StoreSum, *, is_followed: bool) -> str:
     name = one.store or ("?" if one.changelog is None else str(one.changelog))
     if not is_followed:
         return f"{name} not followed"
-    return f"{name} {_number(one.offset)}{' (offsets of its databases differ)' if one.disagree else ''}"
+    return f"{name} {_number(one.offset)}{' (offsets of its databases differ)' if one.databases_differ else ''}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TextIO
 
-from statecore.discover.answers import Answers, kind_of
+from statecore.discover.answers import Answers, parse_kind
 from statecore.discover.spec_draft import OpenStore
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
@@ -39,7 +39,7 @@ def ask_on(answers: TextIO, say: Callable[[str], None]) -> Callable[[Sequence[Op
             if len(store.kinds) != 1:
                 choices = ", ".join(map(str, store.kinds)) or "a kind"
                 answer = asked(
-                    f"Kind of {store.store}? {choices}", partial(kind_of, store=store.store, among=store.kinds)
+                    f"Kind of {store.store}? {choices}", partial(parse_kind, store=store.store, among=store.kinds)
                 )
                 if answer:
                     kinds[store.store] = StoreKind(answer)

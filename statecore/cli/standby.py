@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         report = run_standby(
             request,
             stop,
-            told=lambda now: output.say(lines.line(now)),
+            on_report=lambda now: output.say(lines.line(now)),
             say=output.say,
             metrics=metrics,
             faults=faults,

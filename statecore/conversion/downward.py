@@ -9,7 +9,7 @@ Kafka Streams has no such conversion. The reasons for each step are in what 4.2 
 - RocksDB 7.9.2 of 3.9 reads no SST file of format 6. So the files of a family with such a file are rewritten; other
   families keep theirs. RocksDB compacts a family as a whole, so it needs the disk space of that family twice meanwhile.
 - No older release has stores with headers: their rows are moved (:mod:`.rows`), or the task is refused.
-- The ``.checkpoint`` of 3.9 or 4.2 is trusted, unless rows were flushed after it (:mod:`.flush_order`).
+- The ``.checkpoint`` of 3.9 or 4.2 is trusted, unless rows were flushed after it (:mod:`.checkpoint_entries`).
 - Transactional stores of 4.4 (KIP-892) are at their offsets even after a kill: rows get to RocksDB in one batch with
   their offset, or from the changelog, where they are committed. So they are converted under exactly-once, too, and a
   grace buffer whose offset file the process has deleted uses the offset inside.
@@ -20,22 +20,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from statecore.conversion.flush_order import check_flush_order
+from statecore.conversion.checkpoint_entries import (
+    OffsetEntries,
+    Offsets,
+    assign_entries,
+    check_flush_order,
+    offsets_text,
+    restored_from_start,
+    why_flush_lost,
+)
 from statecore.conversion.inspection import (
     DatabaseInspection,
     StoreInspection,
     TaskInspection,
-    seen_release,
+    release_names,
 )
 from statecore.conversion.model import (
     DatabaseConversion,
     RowMove,
+    Step,
     StoreConversion,
     TaskConversion,
-    of_store,
+    affected_databases,
+    with_store,
 )
-from statecore.conversion.offset_entries import OffsetEntries, Offsets, assign_entries, in_words, restored_from_start
-from statecore.conversion.step import Step, which
 from statecore.errors import Reason
 from statecore.formats.checkpoint import position_file, store_checkpoint_file
 from statecore.formats.kinds import StoreKind
@@ -49,7 +57,7 @@ from statecore.images.model import StoreDigest
 
 
 @dataclass(frozen=True)
-class Terms:
+class ConversionOptions:
     """Conditions of a conversion.
 
     Attributes:
@@ -63,43 +71,43 @@ class Terms:
     lose_headers: bool = False
 
 
-def downward(seen: TaskInspection, terms: Terms) -> TaskConversion:
+def plan_downward(inspected: TaskInspection, options: ConversionOptions) -> TaskConversion:
     """Plan the conversion of a task's directory to a release with offsets beside the stores."""
-    claimed = assign_entries(seen)
-    stores = tuple(_store(seen, store, claimed, terms) for store in seen.stores)
-    late = check_flush_order(seen, claimed, terms.exactly_once, terms.to)
+    claimed = assign_entries(inspected)
+    stores = tuple(_store(inspected, store, claimed, options) for store in inspected.stores)
+    late = check_flush_order(inspected, claimed, options.exactly_once, options.to)
     refused = (
-        *([seen.broken] if seen.broken else []),
+        *([inspected.damage] if inspected.damage else []),
         *([late.refused] if late.refused else []),
-        *(of_store(store.store, store.refused) for store in stores if store.refused),
+        *(with_store(store.store, store.refused) for store in stores if store.refused),
     )
-    conversion = TaskConversion(seen.task, seen_release(seen.stores), terms.to.name, stores)
+    conversion = TaskConversion(inspected.task, release_names(inspected.stores), options.to.name, stores)
     if refused:
         return replace(conversion, refused=refused)
-    entries, left = _entries(seen, stores, claimed)
+    entries, left = _entries(inspected, stores, claimed)
     if late.distrusted:
         entries, left = {}, (late.distrusted,)
     written: dict[str, Mapping[TopicPartition, int]] = {}
-    moved = [*seen.beside]
-    if entries != (seen.checkpoint or {}):
+    moved = [*inspected.offset_files]
+    if entries != (inspected.checkpoint or {}):
         if entries:
             written[CHECKPOINT_FILE] = entries
-        if seen.checkpoint is not None:
+        if inspected.checkpoint is not None:
             moved.append(CHECKPOINT_FILE)
-    for store, made in zip(seen.stores, stores, strict=True):
+    for store, made in zip(inspected.stores, stores, strict=True):
         position = offsets_of_position(made.position)
-        if not seen.is_global and position and position != offsets_of_position(store.outside_position):
+        if not inspected.is_global and position and position != offsets_of_position(store.file_position):
             written[position_file(store.store)] = position
             if store.has_position_file:
                 moved.append(position_file(store.store))
-        if store.outside is not None:
+        if store.file_offsets is not None:
             moved.append(store_checkpoint_file(store.store))
     return replace(
         conversion,
         moved=tuple(sorted(moved)),
         written=written,
         left=left,
-        remarks=(*late.remarks, *_retired(seen, entries)),
+        remarks=(*late.remarks, *_retired(inspected, entries)),
     )
 
 
@@ -109,14 +117,18 @@ def _entries(
     """The entries of ``.checkpoint``, and notes on entries that belong to no known store."""
     left: tuple[str, ...] = ()
     entries = dict(claimed.unclaimed)
-    for offsets in (*seen.beside.values(), *(made.offsets for made in stores)):
+    for offsets in (*seen.offset_files.values(), *(made.offsets for made in stores)):
         entries.update(offsets)
     if seen.is_global and seen.sources is not None:
         foreign = {partition: offset for partition, offset in entries.items() if partition.topic not in seen.sources}
         if foreign:
             entries = {partition: offset for partition, offset in entries.items() if partition not in foreign}
-            left = (f"{in_words(foreign)} is of no global store, which fails every start: the entry is dropped.",)
-    known = seen.checkpoint is not None or seen.beside or any(store.inside or store.outside for store in seen.stores)
+            left = (f"{offsets_text(foreign)} is of no global store, which fails every start: the entry is dropped.",)
+    known = (
+        seen.checkpoint is not None
+        or seen.offset_files
+        or any(store.smallest_offsets or store.file_offsets for store in seen.stores)
+    )
     if not known and any(store.has_rows for store in seen.stores):
         return {}, (
             *left,
@@ -137,17 +149,24 @@ def _retired(seen: TaskInspection, entries: Mapping[TopicPartition, int]) -> tup
     )
 
 
-def _store(seen: TaskInspection, store: StoreInspection, claimed: OffsetEntries, terms: Terms) -> StoreConversion:
+def _store(
+    seen: TaskInspection, store: StoreInspection, claimed: OffsetEntries, options: ConversionOptions
+) -> StoreConversion:
     kind: StoreKind | None = None if store.kind is StoreKind.UNKNOWN else store.kind
     made = StoreConversion(store.store, store.directory, kind, (), {}, {})
-    refused = store.broken or _why_not_closed(store, terms) or _why_headers(store, terms)
+    refused = (
+        store.damage
+        or why_flush_lost(store, claimed)
+        or _why_not_closed(store, options)
+        or _why_headers_stay(store, options)
+    )
     if refused:
         return replace(made, refused=refused)
     offsets, notes = _offsets(seen, store, claimed)
-    position: Position = copy_position(store.outside_position)
+    position: Position = copy_position(store.file_position)
     for one in store.databases:
         merge_position(position, one.position)
-    databases = tuple(_database(store, one, terms) for one in store.databases)
+    databases = tuple(_database(store, one, options) for one in store.databases)
     if store.target is not None and any(one.moves for one in databases):
         kind = store.target
     return replace(
@@ -156,17 +175,17 @@ def _store(seen: TaskInspection, store: StoreInspection, claimed: OffsetEntries,
         databases=databases,
         offsets=offsets,
         position={} if seen.is_global else position,
-        steps=_steps(databases, offsets, terms, segmented=store.segmented),
+        steps=_steps(databases, offsets, options, segmented=store.segmented),
         notes=(*notes, *restored_from_start(offsets), *_headers_lost(databases)),
     )
 
 
-def _why_not_closed(store: StoreInspection, terms: Terms) -> Reason | None:
+def _why_not_closed(store: StoreInspection, options: ConversionOptions) -> Reason | None:
     """Why it is uncertain which offset the rows of a store are at."""
-    if terms.exactly_once is False:
+    if options.exactly_once is False:
         return None
-    under = "Under exactly-once" if terms.exactly_once else "Under exactly-once, which it may be,"
-    say = "" if terms.exactly_once else "; if the application is at-least-once, give --processing-guarantee"
+    under = "Under exactly-once" if options.exactly_once else "Under exactly-once, which it may be,"
+    say = "" if options.exactly_once else "; if the application is at-least-once, give --processing-guarantee"
     unclosed = [one.directory for one in store.databases if one.state.status not in (None, STATUS_CLOSED)]
     if unclosed:
         return Reason(
@@ -190,7 +209,7 @@ def _why_not_closed(store: StoreInspection, terms: Terms) -> Reason | None:
 
 
 def _disagreeing(store: StoreInspection) -> list[TopicPartition]:
-    return sorted(partition for partition in store.inside if len(_segment_offsets(store, partition)) > 1)
+    return sorted(partition for partition in store.smallest_offsets if len(_segment_offsets(store, partition)) > 1)
 
 
 def _segment_offsets(store: StoreInspection, partition: TopicPartition) -> set[int]:
@@ -205,21 +224,21 @@ def _segment_offsets(store: StoreInspection, partition: TopicPartition) -> set[i
     return {
         one.state.offsets.get(partition, OFFSET_UNKNOWN)
         for one in store.databases
-        if one.has_offsets_family and (one.state.offsets or one.filled or not closed)
+        if one.has_offsets_family and (one.state.offsets or one.nonempty_families or not closed)
     }
 
 
-def _why_headers(store: StoreInspection, terms: Terms) -> Reason | None:
+def _why_headers_stay(store: StoreInspection, options: ConversionOptions) -> Reason | None:
     """Why the rows of a store with headers cannot be converted to rows without."""
-    filled = [one for one in store.databases if one.with_headers in one.filled]
-    if not filled or store.kind.value in terms.to.kinds:
+    filled = [one for one in store.databases if one.with_headers in one.nonempty_families]
+    if not filled or store.kind.value in options.to.kinds:
         return None
-    release = f"Kafka Streams {terms.to.name}"
+    release = f"Kafka Streams {options.to.name}"
     family = filled[0].with_headers
-    if store.target is None or store.target.value not in terms.to.kinds:
+    if store.target is None or store.target.value not in options.to.kinds:
         return Reason(
             f"it keeps headers in {family}, which {release} does not know, and its kind is unknown "
-            f"({store.kinds_left}). Declare it in a spec.",
+            f"({store.possible_kinds}). Declare it in a spec.",
             "kind-undecided",
             column_family=family,
         )
@@ -230,8 +249,8 @@ def _why_headers(store: StoreInspection, terms: Terms) -> Reason | None:
             kind=store.kind.value,
             column_family=family,
         )
-    counted = [one.moved for one in filled if one.moved is not None]
-    strange = sum(one.strange for one in counted)
+    counted = [one.converted_rows for one in filled if one.converted_rows is not None]
+    strange = sum(one.misfits for one in counted)
     if strange:
         return Reason(
             f"{strange:,} of its rows cannot be those of a {store.target} store. Declare its kind in a spec.",
@@ -240,7 +259,7 @@ def _why_headers(store: StoreInspection, terms: Terms) -> Reason | None:
             rows=strange,
         )
     headers = sum(one.headers for one in counted)
-    if headers and not terms.lose_headers:
+    if headers and not options.lose_headers:
         return Reason(
             f"{headers:,} of its {sum(one.rows for one in counted):,} rows have headers, which {release} cannot keep. "
             "Accept the loss (--lose-headers), or stay with the newer release.",
@@ -256,17 +275,19 @@ def _offsets(
     """Entries of ``.checkpoint`` for a store; none for one that is not logged, or unknown."""
     notes = []
     taken = claimed.of(store)
-    outside = store.outside or {}
+    outside = store.file_offsets or {}
     if store.keeps_offset_outside or not store.databases:
-        offsets = dict(outside or taken or (store.inside if store.transactional else {}))
+        offsets = dict(outside or taken or (store.smallest_offsets if store.transactional else {}))
     else:
-        offsets = dict(store.inside or taken or outside)
+        offsets = dict(store.smallest_offsets or taken or outside)
     for partition in _disagreeing(store):
         offsets[partition] = min(offsets[partition], *_segment_offsets(store, partition))
         notes.append(f"its segments are at different offsets of {partition}: the smallest is used")
     other = {partition: offset for partition, offset in taken.items() if offsets.get(partition, offset) != offset}
     if other:
-        notes.append(f"{CHECKPOINT_FILE} says {in_words(other)}, and the store {in_words(offsets)}: it keeps its own")
+        notes.append(
+            f"{CHECKPOINT_FILE} says {offsets_text(other)}, and the store {offsets_text(offsets)}: it keeps its own"
+        )
     if any(one.state.status not in (None, STATUS_CLOSED) for one in store.databases):
         notes.append("it was not closed: records after its last flush are restored")
     if seen.is_global:
@@ -288,30 +309,38 @@ def _is_empty_and_logged(store: StoreInspection) -> bool:
     return bool(store.logged) or (store.segmented and not store.databases)
 
 
-def _database(store: StoreInspection, one: DatabaseInspection, terms: Terms) -> DatabaseConversion:
+def _database(store: StoreInspection, one: DatabaseInspection, options: ConversionOptions) -> DatabaseConversion:
     """Plan a database: rows are moved first, then families dropped, then files rewritten."""
     drop = [OFFSETS_COLUMN_FAMILY] if one.has_offsets_family else []
     moves: tuple[RowMove, ...] = ()
     families = one.families - {OFFSETS_COLUMN_FAMILY}
     headers = one.with_headers
-    if headers is not None and store.kind.value not in terms.to.kinds:
+    if headers is not None and store.kind.value not in options.to.kinds:
         drop.append(headers)
         families -= {headers}
-        if one.moved is not None and store.target is not None:
+        if one.converted_rows is not None and store.target is not None:
             target = store.target.data_column_family
             families |= {target}
             moves = (
                 RowMove(
-                    headers, target, store.kind, store.target, one.moved.rows, one.moved.headers, one.moved.content
+                    headers,
+                    target,
+                    store.kind,
+                    store.target,
+                    one.converted_rows.rows,
+                    one.converted_rows.headers,
+                    one.converted_rows.content,
                 ),
             )
     newer = {
-        family for family, versions in one.formats.items() if family in families and max(versions) > terms.to.sst_format
+        family
+        for family, versions in one.formats.items()
+        if family in families and max(versions) > options.to.sst_format
     }
     contents = {family: content for family, content in one.contents.items() if family in newer}
     for move in moves:
         below = one.contents.get(move.target, _NOTHING)
-        if move.target in newer or move.target not in one.filled:
+        if move.target in newer or move.target not in one.nonempty_families:
             contents[move.target] = combined(move.content, below)
     return DatabaseConversion(
         one.directory,
@@ -319,7 +348,7 @@ def _database(store: StoreInspection, one: DatabaseInspection, terms: Terms) -> 
         None,
         None,
         {},
-        terms.to.sst_format,
+        options.to.sst_format,
         moves=moves,
         drop=tuple(drop),
         rewrite=tuple(sorted(newer)),
@@ -333,7 +362,7 @@ _NOTHING = StoreDigest(0, 0, EMPTY)
 
 
 def _steps(
-    databases: tuple[DatabaseConversion, ...], offsets: Offsets, terms: Terms, *, segmented: bool
+    databases: tuple[DatabaseConversion, ...], offsets: Offsets, options: ConversionOptions, *, segmented: bool
 ) -> tuple[Step, ...]:
     steps = []
     moves = [move for one in databases for move in one.moves]
@@ -348,15 +377,15 @@ def _steps(
     dropped = sorted({family for one in databases for family in one.drop})
     if dropped:
         families = f"the column famil{'ies' if len(dropped) > 1 else 'y'} {', '.join(dropped)}"
-        where = which(len(databases), len(databases), segmented=segmented)
+        where = affected_databases(len(databases), len(databases), segmented=segmented)
         text = f"{families} of {where} {'are' if len(dropped) > 1 else 'is'} dropped"
         steps.append(Step(f"{text}; {CHECKPOINT_FILE} says", offsets=offsets) if offsets else Step(text))
     rewritten = sum(bool(one.rewrite) for one in databases)
     if rewritten:
         steps.append(
             Step(
-                f"the SST files of {which(rewritten, len(databases), segmented=segmented)} are rewritten in format "
-                f"{terms.to.sst_format}, which RocksDB {terms.to.rocksdb} reads"
+                f"the SST files of {affected_databases(rewritten, len(databases), segmented=segmented)} are "
+                f"rewritten in format {options.to.sst_format}, which RocksDB {options.to.rocksdb} reads"
             )
         )
     return tuple(steps)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from statecore.conversion.inspection import inspect_database
 from statecore.conversion.model import DatabaseConversion, RowMove, TaskConversion
-from statecore.conversion.rows import moved_chunks
+from statecore.conversion.rows import convert_chunks
 from statecore.errors import Corrupted
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.filesystem import DIRECTORY_MODE, sync_tree
@@ -49,7 +49,7 @@ def convert(plan: TaskConversion, path: Path, faults: FaultPoints = NO_FAULTS, *
     modes = _modes(path)
     for store in plan.stores:
         for database in store.databases:
-            if not database.is_nothing_to_do:
+            if not database.is_empty:
                 faults.reach("conversion.before-database")
                 _convert(database, path / database.directory, run_bytes)
                 faults.reach("conversion.after-database")
@@ -59,7 +59,7 @@ def convert(plan: TaskConversion, path: Path, faults: FaultPoints = NO_FAULTS, *
     for name, offsets in plan.written.items():
         write_offsets(path / name, offsets)
     if plan.databases and (path / CHECKPOINT_FILE).is_file():
-        os.utime(path / CHECKPOINT_FILE)  # it must not be older than the files just written: see flush_order
+        os.utime(path / CHECKPOINT_FILE)  # it must not be older than the files just written: see checkpoint_entries
     faults.reach("conversion.after-files")
     _apply_modes(path, modes)
     sync_tree(path, without=frozenset({LOCK_FILE}))
@@ -82,7 +82,7 @@ def _convert(database: DatabaseConversion, directory: Path, run_bytes: int) -> N
 
 def _runs(name: Path, opened: ChangedDatabase, move: RowMove, run_bytes: int) -> list[Path]:
     """SST files of the rows of a family in their new format, in order of their keys."""
-    chunks = moved_chunks(opened.rows(move.source), move.source_kind, move.target_kind)
+    chunks = convert_chunks(opened.rows(move.source), move.source_kind, move.target_kind)
     runs: list[Path] = []
     for first in chunks:
         runs.append(name.with_name(f"{name.name}-{len(runs):05d}.ingest"))

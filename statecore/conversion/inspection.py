@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
-from statecore.conversion.rows import COUNTERPARTS, Counted, count_moved, counterpart_of_row
-from statecore.discover.kind_detection import detect_kind, families_leave
-from statecore.discover.kind_evidence import BUILT, GRACE_BUFFER_SUFFIX, conclude, listed, of_name
+from statecore.conversion.rows import COUNTERPARTS, RowCounts, count_converted_rows, counterpart_of_row
+from statecore.discover.kind_detection import detect_kind, kinds_opening_families
+from statecore.discover.kind_evidence import BUILT, GRACE_BUFFER_SUFFIX, conclude, evidence_of_name, listed
 from statecore.errors import Corrupted, NotFound, Reason
 from statecore.formats.checkpoint import position_file
 from statecore.formats.kinds import StoreKind
@@ -37,7 +37,7 @@ _WITH_HEADERS = frozenset(kind.data_column_family for kind in COUNTERPARTS)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class InspectionDepth:
     """How thoroughly a directory is inspected.
 
     Attributes:
@@ -55,27 +55,27 @@ class DatabaseInspection:
 
     Attributes:
         directory: relative to the task's.
-        filled: families with at least one row.
+        nonempty_families: families with at least one row.
         formats: versions of its SST files, by family.
         files: its SST files with their bytes, by family.
         first_key: the first key in a family with headers, if there is one.
-        moved: result of moving the rows of a family with headers.
+        converted_rows: result of moving the rows of a family with headers.
         contents: digests of families with newer files than accepted.
         flushed: whether an offset was flushed since it was last opened.
-        unnamed: complete SST files that its MANIFEST does not name.
+        unnamed_files: complete SST files that its MANIFEST does not name.
     """
 
     directory: str
     state: DatabaseState
     position: Position
-    filled: frozenset[str]
+    nonempty_families: frozenset[str]
     formats: Mapping[str, frozenset[int]]
     files: Mapping[str, Mapping[str, int]]
     first_key: bytes | None = None
-    moved: Counted | None = None
+    converted_rows: RowCounts | None = None
     contents: Mapping[str, StoreDigest] = field(default_factory=dict)
     flushed: bool = False
-    unnamed: tuple[str, ...] = ()
+    unnamed_files: tuple[str, ...] = ()
 
     @property
     def families(self) -> frozenset[str]:
@@ -105,13 +105,13 @@ class StoreInspection:
             none.
         logged: whether the spec declares it logged; ``None`` without a declaration.
         kind: its kind, if that matters and can be detected, else ``?``.
-        kinds_left: possible kinds, in words.
+        possible_kinds: possible kinds, in words.
         target: of a store with headers, its kind without them.
-        outside: offsets in ``.checkpoint_<store>``, if it exists.
-        outside_position: position in ``<store>.position``.
+        file_offsets: offsets in ``.checkpoint_<store>``, if it exists.
+        file_position: position in ``<store>.position``.
         has_position_file: whether that file exists.
         foreign: whether its directory has files and no database: a store of the application's own class.
-        broken: why a database of it cannot be read; ``None`` if all can.
+        damage: why a database of it cannot be read; ``None`` if all can.
         flushes: flushes since ``.checkpoint`` was written, if only that file has its offset.
     """
 
@@ -123,13 +123,13 @@ class StoreInspection:
     changelog: str = ""
     logged: bool | None = None
     kind: StoreKind = StoreKind.UNKNOWN
-    kinds_left: str = ""
+    possible_kinds: str = ""
     target: StoreKind | None = None
-    outside: Mapping[TopicPartition, int] | None = None
-    outside_position: Position = field(default_factory=dict)
+    file_offsets: Mapping[TopicPartition, int] | None = None
+    file_position: Position = field(default_factory=dict)
     has_position_file: bool = False
     foreign: bool = False
-    broken: Reason | None = None
+    damage: Reason | None = None
     flushes: Flushes = NOTHING_FLUSHED
 
     @property
@@ -138,7 +138,7 @@ class StoreInspection:
         return self.kind is StoreKind.GRACE_BUFFER
 
     @property
-    def inside(self) -> dict[TopicPartition, int]:
+    def smallest_offsets(self) -> dict[TopicPartition, int]:
         """The smallest offset of each partition over its databases."""
         return smallest_offsets(one.state.offsets for one in self.databases)
 
@@ -150,7 +150,7 @@ class StoreInspection:
     @property
     def has_rows(self) -> bool:
         """Whether one of its databases has a row."""
-        return any(one.filled for one in self.databases)
+        return any(one.nonempty_families for one in self.databases)
 
 
 @dataclass(frozen=True)
@@ -159,17 +159,17 @@ class TaskInspection:
 
     Attributes:
         checkpoint: the entries of ``.checkpoint``; ``None`` if it does not exist.
-        broken: why that cannot be read.
+        damage: why that cannot be read.
         sources: topics of the declared global stores, in ``global/``; ``None`` without a spec.
-        beside: entries of ``.checkpoint_<store>`` files of stores without a directory here, by file.
+        offset_files: entries of ``.checkpoint_<store>`` files of stores without a directory here, by file.
     """
 
     task: str
     stores: tuple[StoreInspection, ...]
     checkpoint: Mapping[TopicPartition, int] | None
-    broken: Reason | None = None
+    damage: Reason | None = None
     sources: frozenset[str] | None = None
-    beside: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
+    offset_files: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
 
     @property
     def is_global(self) -> bool:
@@ -177,7 +177,7 @@ class TaskInspection:
 
 
 def inspect_task(
-    task: str, path: Path, application_id: str, spec: ApplicationSpec | None, wanted: Wanted
+    task: str, path: Path, application_id: str, spec: ApplicationSpec | None, depth: InspectionDepth
 ) -> TaskInspection:
     """Inspect a task's directory."""
     checkpoint, written_ns = None, 0
@@ -198,7 +198,7 @@ def inspect_task(
         broken = Reason(what, "task-directory-linked", path=str(link))
     if broken is None and (mounted := why_mounted(path)):
         broken = Reason(mounted, "mount-in-the-way", path=str(mount_in(path)))
-    stores = [_store(task, one, path, application_id, spec, wanted) for one in found]
+    stores = [_store(task, one, path, application_id, spec, depth) for one in found]
     if checkpoint is not None and task != GLOBAL:
         stores = [replace(store, flushes=_flushes(store, path, written_ns)) for store in stores]
     sources = None if spec is None else frozenset(store.changelog for store in spec.global_stores)
@@ -206,14 +206,19 @@ def inspect_task(
 
 
 def _flushes(store: StoreInspection, path: Path, written_ns: int) -> Flushes:
-    if store.inside or store.outside is not None:
+    if store.smallest_offsets or store.file_offsets is not None:
         return NOTHING_FLUSHED
     databases = [path / one.directory for one in store.databases if not one.has_offsets_family]
     return read_flushes(databases, path, written_ns)
 
 
 def _store(
-    task: str, found: StoreDirectory, path: Path, application_id: str, spec: ApplicationSpec | None, wanted: Wanted
+    task: str,
+    found: StoreDirectory,
+    path: Path,
+    application_id: str,
+    spec: ApplicationSpec | None,
+    depth: InspectionDepth,
 ) -> StoreInspection:
     place = StorePlace(found.store, found.path, found.segmented, task)
     seen = StoreInspection(found.store, found.name, found.segmented)
@@ -226,20 +231,20 @@ def _store(
         databases = found.databases
         seen = replace(
             seen,
-            outside=None if file is None else read_offsets(file),
-            outside_position=_known(read_offsets(path / position_file(found.store))),
+            file_offsets=None if file is None else read_offsets(file),
+            file_position=_known(read_offsets(path / position_file(found.store))),
             has_position_file=(path / position_file(found.store)).is_file(),
             foreign=not databases and any(found.path.iterdir()),
         )
         if lost := next(iter(rows_without_current(found)), None):
             what = f"{lost} has files of rows and no CURRENT."
-            return replace(seen, broken=Reason(what, "store-incomplete", store_path=str(lost)))
+            return replace(seen, damage=Reason(what, "store-incomplete", store_path=str(lost)))
         inspected = [inspect_database(database, path) for database in databases]
         seen = replace(seen, databases=tuple(one for one in inspected if one is not None))
         seen = _with_kind(seen, place)
-        return _with_contents(seen, path, wanted)
+        return _with_contents(seen, path, depth)
     except Corrupted as error:
-        return replace(seen, broken=Reason(error.what, error.code, **error.context))
+        return replace(seen, damage=Reason(error.what, error.code, **error.context))
 
 
 def _known(offsets: Mapping[TopicPartition, int]) -> Position:
@@ -269,7 +274,7 @@ def inspect_database(database: Path, path: Path) -> DatabaseInspection | None:
         live_files(database),
         first,
         flushed=manifest.flushed_since(current, OFFSETS_COLUMN_FAMILY),
-        unnamed=() if found.manifest is None else found.manifest.unlisted,
+        unnamed_files=() if found.manifest is None else found.manifest.unlisted,
     )
 
 
@@ -282,13 +287,13 @@ def _with_kind(seen: StoreInspection, place: StorePlace) -> StoreInspection:
             return replace(seen, kind=declared)
         endless = seen.segmented and [one.directory for one in seen.databases] == [f"{seen.store}/{seen.store}.0"]
         named = not seen.databases and seen.store.endswith(GRACE_BUFFER_SUFFIX) and seen.segmented
-        if seen.outside is not None and seen.segmented:
+        if seen.file_offsets is not None and seen.segmented:
             return replace(seen, kind=StoreKind.GRACE_BUFFER)
         if not endless:
             return replace(seen, kind=StoreKind.GRACE_BUFFER) if named else seen
         found = detect_kind([place])
-        return replace(seen, kind=conclude([*found.evidence, *of_name(seen.store, ())]).kind)
-    left = families_leave(seen.databases[0].families, segmented=seen.segmented)
+        return replace(seen, kind=conclude([*found.evidence, *evidence_of_name(seen.store, ())]).kind)
+    left = kinds_opening_families(seen.databases[0].families, segmented=seen.segmented)
     for kind, targets in COUNTERPARTS.items():
         if declared is kind and len(targets) == 1:
             return replace(seen, kind=kind, target=targets[0])
@@ -296,31 +301,33 @@ def _with_kind(seen: StoreInspection, place: StorePlace) -> StoreInspection:
             return replace(seen, kind=kind, target=declared)
     if declared is None or declared not in COUNTERPARTS:
         found = detect_kind([place])
-        conclusion = conclude([*found.evidence, *of_name(seen.store, ())])
-        left = conclusion.left & frozenset(COUNTERPARTS) & left
+        conclusion = conclude([*found.evidence, *evidence_of_name(seen.store, ())])
+        left = conclusion.possible_kinds & frozenset(COUNTERPARTS) & left
         kind = next(iter(left)) if len(left) == 1 else StoreKind.UNKNOWN
     else:
         kind = declared
     keys = [one.first_key for one in seen.databases if one.first_key is not None]
     target = counterpart_of_row(kind, keys[0]) if keys and kind is not StoreKind.UNKNOWN else None
-    return replace(seen, kind=kind, target=target, kinds_left=listed(left or BUILT & frozenset(COUNTERPARTS)))
+    return replace(seen, kind=kind, target=target, possible_kinds=listed(left or BUILT & frozenset(COUNTERPARTS)))
 
 
-def _with_contents(seen: StoreInspection, path: Path, wanted: Wanted) -> StoreInspection:
-    return replace(seen, databases=tuple(_with_digests(seen, one, path, wanted) for one in seen.databases))
+def _with_contents(seen: StoreInspection, path: Path, depth: InspectionDepth) -> StoreInspection:
+    return replace(seen, databases=tuple(_with_digests(seen, one, path, depth) for one in seen.databases))
 
 
-def _with_digests(seen: StoreInspection, one: DatabaseInspection, path: Path, wanted: Wanted) -> DatabaseInspection:
-    newer = _families_above(one, wanted.sst_format)
-    moves = one.with_headers if wanted.moves else None
+def _with_digests(
+    seen: StoreInspection, one: DatabaseInspection, path: Path, depth: InspectionDepth
+) -> DatabaseInspection:
+    newer = _families_above(one, depth.sst_format)
+    moves = one.with_headers if depth.moves else None
     if not newer and not moves:
         return one
     with Database(path / one.directory) as opened:
         moved = None
-        if moves and moves in one.filled and seen.target is not None:
-            moved = count_moved(opened.chunks(moves), seen.kind, seen.target)
+        if moves and moves in one.nonempty_families and seen.target is not None:
+            moved = count_converted_rows(opened.chunks(moves), seen.kind, seen.target)
         contents = {family: digest_rows(opened.chunks(family)) for family in sorted(newer - {moves})}
-    return replace(one, moved=moved, contents=contents)
+    return replace(one, converted_rows=moved, contents=contents)
 
 
 def _families_above(one: DatabaseInspection, sst_format: int) -> frozenset[str]:
@@ -333,7 +340,7 @@ def _families_above(one: DatabaseInspection, sst_format: int) -> frozenset[str]:
     )
 
 
-def seen_release(stores: Sequence[StoreInspection]) -> str:
+def release_names(stores: Sequence[StoreInspection]) -> str:
     """The releases that may have written the databases of these stores, in words."""
     found = set()
     for one in (one for store in stores for one in store.databases):

@@ -1,17 +1,41 @@
-"""Plans of conversions: plain values that a job shows, freezes and executes."""
+"""Plans of conversions and their steps: plain values that a job shows, freezes and executes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from statecore.conversion.step import Step
 from statecore.errors import Reason
 from statecore.formats.kinds import StoreKind
 from statecore.formats.position import Position
 from statecore.formats.releases import RELEASES, Release
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import StoreDigest
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step.
+
+    Attributes:
+        text: the same for every task; rows are named before it, the offset after it.
+        rows: number of rows; 0 if it is not about rows.
+        offsets: resulting offsets; empty if it is not about offsets.
+    """
+
+    text: str
+    rows: int = 0
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+def affected_databases(count: int, total: int, *, segmented: bool) -> str:
+    """The affected databases of a store, in words that are the same for most of its tasks."""
+    if not segmented:
+        return "its database"
+    if count == total:
+        return "its segments" if total > 1 else "its segment"
+    return f"{count} of its segments"
+
 
 _BYTES_BESIDE = 64 << 10
 """Bytes of a database besides rows: MANIFEST, options, the family ``offsets``."""
@@ -75,7 +99,7 @@ class DatabaseConversion:
     rewritten_bytes: int = 0
 
     @property
-    def is_nothing_to_do(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether it stays unchanged."""
         return not (self.create or self.entries or self.moves or self.drop or self.rewrite)
 
@@ -106,9 +130,9 @@ class StoreConversion:
     refused: Reason | None = None
 
     @property
-    def is_nothing_to_do(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether its databases stay unchanged."""
-        return all(one.is_nothing_to_do for one in self.databases)
+        return all(one.is_empty for one in self.databases)
 
     @property
     def rewritten_bytes(self) -> int:
@@ -148,11 +172,11 @@ class TaskConversion:
         return RELEASES[self.release_to]
 
     @property
-    def is_nothing_to_do(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether it stays unchanged: it is already converted, or refused, or cannot be converted."""
         if self.refused:
             return True
-        return not self.moved and not self.written and all(store.is_nothing_to_do for store in self.stores)
+        return not self.moved and not self.written and all(store.is_empty for store in self.stores)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -177,9 +201,9 @@ class TaskConversion:
     @property
     def databases(self) -> int:
         """Number of databases that are changed or created."""
-        return sum(not one.is_nothing_to_do for store in self.stores for one in store.databases)
+        return sum(not one.is_empty for store in self.stores for one in store.databases)
 
 
-def of_store(store: str, why: Reason) -> Reason:
+def with_store(store: str, why: Reason) -> Reason:
     """A reason with the name of its store."""
     return Reason(f"{store}: {why}", why.code, **{**why.context, "store": store})

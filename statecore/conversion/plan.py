@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from statecore.conversion.downward import Terms, downward
-from statecore.conversion.inspection import Wanted, inspect_task
+from statecore.conversion.downward import ConversionOptions, plan_downward
+from statecore.conversion.inspection import InspectionDepth, inspect_task
 from statecore.conversion.model import TaskConversion
-from statecore.conversion.upward import upward
+from statecore.conversion.upward import plan_upward
 from statecore.formats.releases import Release
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 from statecore.statedir.store_places import check_application
@@ -33,8 +33,8 @@ def plan_conversion(
     if exactly_once is None and spec is not None:
         exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
     moves = not any(kind.startswith("headers-") for kind in to.kinds)
-    seen = inspect_task(task, path, application_id, spec, Wanted(moves, to.sst_format))
+    seen = inspect_task(task, path, application_id, spec, InspectionDepth(moves, to.sst_format))
     if to.offsets_inside:
         transactional = None if spec is None else spec.transactional_state_stores
-        return upward(seen, to, exactly_once, transactional=transactional)
-    return downward(seen, Terms(to, exactly_once, lose_headers))
+        return plan_upward(seen, to, exactly_once, transactional=transactional)
+    return plan_downward(seen, ConversionOptions(to, exactly_once, lose_headers))

@@ -56,41 +56,41 @@ _SEQUENCE_BYTES = 4
 _INDEX_ROW = 1
 
 
-class Moved(NamedTuple):
+class ConvertedRows(NamedTuple):
     """Converted rows.
 
     Attributes:
         keys: binary, in input order.
         values: large binary.
         headers: number of rows that had headers.
-        strange: number of rows that cannot be of the target kind, by the sequence numbers in their keys.
+        misfits: number of rows that cannot be of the target kind, by the sequence numbers in their keys.
     """
 
     keys: pa.Array
     values: pa.Array
     headers: int
-    strange: int
+    misfits: int
 
 
-class Counted(NamedTuple):
+class RowCounts(NamedTuple):
     """Counts and digest of converted rows.
 
     Attributes:
         headers: number of rows with headers.
-        strange: number of rows that cannot be of the target kind.
+        misfits: number of rows that cannot be of the target kind.
         content: digest of the converted rows.
     """
 
     rows: int
     headers: int
-    strange: int
+    misfits: int
     content: StoreDigest
 
 
-def moved(keys: pa.Array, values: pa.Array, source: StoreKind, target: StoreKind) -> Moved:
+def convert_rows(keys: pa.Array, values: pa.Array, source: StoreKind, target: StoreKind) -> ConvertedRows:
     """Convert rows of a kind with headers to its counterpart. Raises ``Corrupted`` if a row lacks headers."""
     if source is StoreKind.HEADERS_EMIT_FINAL_SESSION:
-        return Moved(keys, values.cast(pa.large_binary()), 0, 0)
+        return ConvertedRows(keys, values.cast(pa.large_binary()), 0, 0)
     index = _index_rows(keys, values) if source in _WINDOWS_WITH_INDEX else np.zeros(len(keys), bool)
     rest = TIMESTAMP_BYTES if source in _TIMESTAMPED else 0
     bare, having = without_headers(values, source, rest=rest, bare=index)
@@ -102,7 +102,7 @@ def moved(keys: pa.Array, values: pa.Array, source: StoreKind, target: StoreKind
     if source is StoreKind.HEADERS_WINDOW:
         counted = _has_sequence(keys)
         strange = int(np.count_nonzero(~counted if target is StoreKind.JOIN_WINDOW else counted))
-    return Moved(keys, bare, int(np.count_nonzero(having)), strange)
+    return ConvertedRows(keys, bare, int(np.count_nonzero(having)), strange)
 
 
 def counterpart_of_row(source: StoreKind, key: bytes) -> StoreKind | None:
@@ -116,23 +116,25 @@ def counterpart_of_row(source: StoreKind, key: bytes) -> StoreKind | None:
     return targets[0] if targets else None
 
 
-def count_moved(chunks: Iterable[tuple[list[bytes], list[bytes]]], source: StoreKind, target: StoreKind) -> Counted:
+def count_converted_rows(
+    chunks: Iterable[tuple[list[bytes], list[bytes]]], source: StoreKind, target: StoreKind
+) -> RowCounts:
     """Count and digest converted rows without keeping them. Raises ``Corrupted``."""
     digest, rows, headers, strange = Digest(), 0, 0, 0
     for keys, values in chunks:
-        made = moved(pa.array(keys, pa.large_binary()), pa.array(values, pa.large_binary()), source, target)
-        rows, headers, strange = rows + len(keys), headers + made.headers, strange + made.strange
+        made = convert_rows(pa.array(keys, pa.large_binary()), pa.array(values, pa.large_binary()), source, target)
+        rows, headers, strange = rows + len(keys), headers + made.headers, strange + made.misfits
         if len(made.keys):
             digest.add(*_parts(made.keys), *_parts(made.values))
-    return Counted(rows, headers, strange, StoreDigest(digest.rows, digest.bytes, digest.hexdigest()))
+    return RowCounts(rows, headers, strange, StoreDigest(digest.rows, digest.bytes, digest.hexdigest()))
 
 
-def moved_chunks(
+def convert_chunks(
     chunks: Iterable[tuple[list[bytes], list[bytes]]], source: StoreKind, target: StoreKind
 ) -> Iterator[Chunk]:
     """Converted rows as chunks of a run. Raises ``Corrupted``."""
     for keys, values in chunks:
-        made = moved(pa.array(keys, pa.large_binary()), pa.array(values, pa.large_binary()), source, target)
+        made = convert_rows(pa.array(keys, pa.large_binary()), pa.array(values, pa.large_binary()), source, target)
         count = len(made.keys)
         if count:
             yield Chunk(*_parts(made.keys), *_parts(made.values), np.ones(count, np.uint8), np.zeros(count, np.int64))

@@ -9,7 +9,7 @@ be restored again.
 
 No offset is ever invented. A task without any is left as it is, and so is one with rows and an entry of -4: under
 exactly-once they may be of a transaction that was never committed, and the wipe is what makes the task right.
-Otherwise an existing ``.checkpoint`` is trusted, unless rows were flushed after it (:mod:`.flush_order`).
+Otherwise an existing ``.checkpoint`` is trusted, unless rows were flushed after it (:mod:`.checkpoint_entries`).
 
 4.4 does not wipe such a task if its stores are transactional (KIP-892): it restores over the rows, those of the aborted
 transaction stay, and their input is processed again over them. So such a task is refused.
@@ -20,16 +20,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from statecore.conversion.flush_order import check_flush_order
+from statecore.conversion.checkpoint_entries import (
+    OffsetEntries,
+    Offsets,
+    assign_entries,
+    check_flush_order,
+    offsets_text,
+    restored_from_start,
+    why_flush_lost,
+)
 from statecore.conversion.inspection import (
     DatabaseInspection,
     StoreInspection,
     TaskInspection,
-    seen_release,
+    release_names,
 )
-from statecore.conversion.model import DatabaseConversion, StoreConversion, TaskConversion, of_store
-from statecore.conversion.offset_entries import OffsetEntries, Offsets, assign_entries, in_words, restored_from_start
-from statecore.conversion.step import Step, which
+from statecore.conversion.model import (
+    DatabaseConversion,
+    Step,
+    StoreConversion,
+    TaskConversion,
+    affected_databases,
+    with_store,
+)
 from statecore.errors import Reason
 from statecore.formats.checkpoint import position_file, store_checkpoint_file
 from statecore.formats.kinds import StoreKind
@@ -45,23 +58,22 @@ from statecore.formats.position import Position, copy_position, encode_position,
 from statecore.formats.releases import CHECKPOINT_FILE, DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, Release
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
-from statecore.words import shortened_list
-
-_NAMED = 5
 
 
-def upward(
-    seen: TaskInspection, to: Release, exactly_once: bool | None = None, *, transactional: bool | None = None
+def plan_upward(
+    inspected: TaskInspection, to: Release, exactly_once: bool | None = None, *, transactional: bool | None = None
 ) -> TaskConversion:
     """Plan the conversion of a task's directory to a release with offsets inside."""
-    made = _plan_upward(seen, to, exactly_once)
-    if not to.transactional_stores or transactional is False or exactly_once is False or seen.is_global:
+    made = _plan_unless_transactional(inspected, to, exactly_once)
+    if not to.transactional_stores or transactional is False or exactly_once is False or inspected.is_global:
         return made
-    with_unknown_offset = [] if made.refused else _stores_with_unknown_offset(seen, made)
+    with_unknown_offset = [] if made.refused else _stores_with_unknown_offset(inspected, made)
     if not with_unknown_offset:
         return made
     if transactional:
-        return TaskConversion(seen.task, made.seen, to.name, (), refused=(_not_wiped(seen, with_unknown_offset, to),))
+        return TaskConversion(
+            inspected.task, made.seen, to.name, (), refused=(_not_wiped(inspected, with_unknown_offset, to),)
+        )
     return replace(made, remarks=(*made.remarks, _if_transactional(with_unknown_offset, to)))
 
 
@@ -105,9 +117,9 @@ def _if_transactional(stores: list[str], to: Release) -> str:
     )
 
 
-def _plan_upward(seen: TaskInspection, to: Release, exactly_once: bool | None) -> TaskConversion:
+def _plan_unless_transactional(seen: TaskInspection, to: Release, exactly_once: bool | None) -> TaskConversion:
     claimed = assign_entries(seen)
-    conversion = TaskConversion(seen.task, seen_release(seen.stores), to.name, ())
+    conversion = TaskConversion(seen.task, release_names(seen.stores), to.name, ())
     refused = _refused(seen, claimed)
     if refused:
         return replace(conversion, refused=refused)
@@ -128,7 +140,7 @@ def _plan_upward(seen: TaskInspection, to: Release, exactly_once: bool | None) -
         if store.foreign or (not store.databases and not _gets_segment(seen, store, claimed)):
             kept.update(taken)
             continue
-        if store.keeps_offset_outside and taken and store.outside is None:
+        if store.keeps_offset_outside and taken and store.file_offsets is None:
             written[store_checkpoint_file(store.store)] = taken
         if store.has_position_file and not seen.is_global:
             moved.append(position_file(store.store))
@@ -141,35 +153,21 @@ def _plan_upward(seen: TaskInspection, to: Release, exactly_once: bool | None) -
         stores=stores,
         moved=tuple(sorted(moved)),
         written=written,
-        left=_stays(seen, kept, to),
+        left=_kept_entries(seen, kept, to),
         remarks=late.remarks,
     )
 
 
 def _refused(seen: TaskInspection, claimed: OffsetEntries) -> tuple[Reason, ...]:
-    broken = {store.store: store.broken or _lost_flush(store, claimed) for store in seen.stores}
-    found = [of_store(store, why) for store, why in broken.items() if why]
-    return (*([seen.broken] if seen.broken else []), *found)
-
-
-def _lost_flush(store: StoreInspection, claimed: OffsetEntries) -> Reason | None:
-    """Why a store of an older release has lost rows: it writes ``.checkpoint`` only after a flush."""
-    if all(offset == OFFSET_UNKNOWN for offset in claimed.of(store).values()):
-        return None
-    for one in store.databases:
-        if one.unnamed and not one.filled and not one.has_offsets_family:
-            what = (
-                f"{one.directory} has no row, though {CHECKPOINT_FILE} has its offset, and does not name "
-                f"{shortened_list(one.unnamed, _NAMED)}: its MANIFEST has lost its end"
-            )
-            return Reason(what, "database-damaged", store_path=one.directory)
-    return None
+    broken = {store.store: store.damage or why_flush_lost(store, claimed) for store in seen.stores}
+    found = [with_store(store, why) for store, why in broken.items() if why]
+    return (*([seen.damage] if seen.damage else []), *found)
 
 
 def _without_offsets(seen: TaskInspection) -> tuple[str, ...]:
     """Why a task without any offset, as left by a process that died, cannot be converted."""
     older = any(not one.has_offsets_family for store in seen.stores for one in store.databases)
-    inside = any(store.inside or store.outside for store in seen.stores)
+    inside = any(store.smallest_offsets or store.file_offsets for store in seen.stores)
     if seen.checkpoint is not None or inside or not older:
         return ()
     there_is_none = f"There is no {CHECKPOINT_FILE} in {seen.task}"
@@ -198,7 +196,10 @@ def _with_rows_at_unknown_offset(seen: TaskInspection, claimed: OffsetEntries) -
     found = [
         store.store
         for store in seen.stores
-        if store.has_rows and not store.inside and not store.outside and OFFSET_UNKNOWN in claimed.of(store).values()
+        if store.has_rows
+        and not store.smallest_offsets
+        and not store.file_offsets
+        and OFFSET_UNKNOWN in claimed.of(store).values()
     ]
     if not found:
         return ()
@@ -209,12 +210,12 @@ def _with_rows_at_unknown_offset(seen: TaskInspection, claimed: OffsetEntries) -
     )
 
 
-def _stays(seen: TaskInspection, kept: Offsets, to: Release) -> tuple[str, ...]:
+def _kept_entries(seen: TaskInspection, kept: Offsets, to: Release) -> tuple[str, ...]:
     """Entries that stay in the file, each with its effect in Kafka Streams."""
     stores = {store.changelog: store for store in seen.stores if store.changelog}
     found = []
     for partition, offset in sorted(kept.items()):
-        store, text = stores.get(partition.topic), f"{CHECKPOINT_FILE} keeps {in_words({partition: offset})}"
+        store, text = stores.get(partition.topic), f"{CHECKPOINT_FILE} keeps {offsets_text({partition: offset})}"
         if store is None and offset == OFFSET_UNKNOWN:
             found.append(
                 f"{text}, which is no offset, and no store here is known to be restored from that. If the topology "
@@ -254,7 +255,7 @@ def _store(seen: TaskInspection, store: StoreInspection, claimed: OffsetEntries,
         for partition, offset in claimed.of(store).items()
         if not (seen.is_global and offset == OFFSET_UNKNOWN)
     }
-    inside = dict(store.outside or {}) if store.keeps_offset_outside else store.inside
+    inside = dict(store.file_offsets or {}) if store.keeps_offset_outside else store.smallest_offsets
     offsets = dict(inside or taken)
     notes = _notes(seen, store, claimed.of(store), inside)
     kind = None if store.kind is StoreKind.UNKNOWN else store.kind
@@ -270,7 +271,7 @@ def _store(seen: TaskInspection, store: StoreInspection, claimed: OffsetEntries,
         if not offsets and partition is not None:
             offsets = {TopicPartition(store.changelog, partition): OFFSET_UNKNOWN}
         if offsets:
-            databases.append(_made(store, offsets, to))
+            databases.append(_created_segment(store, offsets, to))
             steps.append(Step("it has no segment, so one is created, which says", offsets=offsets))
     notes += restored_from_start(offsets) or _of_no_offset(seen, store, offsets, claimed)
     return StoreConversion(
@@ -282,7 +283,7 @@ def _database(
     seen: TaskInspection, store: StoreInspection, one: DatabaseInspection, offsets: Offsets, to: Release
 ) -> DatabaseConversion:
     missing = {partition: offset for partition, offset in offsets.items() if partition not in one.state.offsets}
-    if one.has_offsets_family and store.inside and not one.state.offsets:
+    if one.has_offsets_family and store.smallest_offsets and not one.state.offsets:
         missing = {}  # its release uses the other segments; only the missing offset shows what it may have lost
     entries = {offset_key(partition): encode_int64(offset) for partition, offset in missing.items()}
     status = one.state.status
@@ -291,7 +292,7 @@ def _database(
         entries[STATUS_KEY] = encode_int64(status)
     position = copy_position(one.position)
     if not seen.is_global:
-        merge_position(position, store.outside_position)
+        merge_position(position, store.file_position)
         if position != one.position:
             entries[POSITION_KEY] = encode_position(position)
     after = {**one.state.offsets, **missing}
@@ -311,11 +312,11 @@ def _kept_files(one: DatabaseInspection) -> dict[str, frozenset[str]]:
     return {family: frozenset(files) for family, files in one.files.items() if family != OFFSETS_COLUMN_FAMILY}
 
 
-def _made(store: StoreInspection, offsets: Offsets, to: Release) -> DatabaseConversion:
+def _created_segment(store: StoreInspection, offsets: Offsets, to: Release) -> DatabaseConversion:
     """Plan a segment without rows. The family of its kind is not needed: Kafka Streams adds missing families."""
     entries = {offset_key(partition): encode_int64(offset) for partition, offset in offsets.items()}
     entries[STATUS_KEY] = encode_int64(STATUS_CLOSED)
-    position = copy_position(store.outside_position)
+    position = copy_position(store.file_position)
     if position:
         entries[POSITION_KEY] = encode_position(position)
     return DatabaseConversion(
@@ -350,8 +351,8 @@ def _notes(seen: TaskInspection, store: StoreInspection, taken: Offsets, inside:
     other = {partition: offset for partition, offset in taken.items() if inside.get(partition, offset) != offset}
     if inside and other:
         notes.append(
-            f"{CHECKPOINT_FILE} says {in_words(other)}, and the store {in_words(inside)}: it keeps its own; Kafka "
-            "Streams would have used the file"
+            f"{CHECKPOINT_FILE} says {offsets_text(other)}, and the store {offsets_text(inside)}: it keeps its own; "
+            "Kafka Streams would have used the file"
         )
     disagreeing = [
         one.directory
@@ -368,7 +369,7 @@ def _notes(seen: TaskInspection, store: StoreInspection, taken: Offsets, inside:
         more = f" and {len(silent) - 1} more" if len(silent) > 1 else ""
         notes.append(
             f"{silent[0]}{more} has no offset, and other segments "
-            f"{in_words(inside)}: records that were not flushed there are not restored; see statecore doctor"
+            f"{offsets_text(inside)}: records that were not flushed there are not restored; see statecore doctor"
         )
     if any(one.state.status not in (None, STATUS_CLOSED) for one in store.databases):
         notes.append("it was not closed")
@@ -398,7 +399,7 @@ def _steps(
         if made.entries and not one.has_offsets_family
     ]
     if added:
-        where = which(len(added), len(databases), segmented=store.segmented)
+        where = affected_databases(len(added), len(databases), segmented=store.segmented)
         text = f"the column family {OFFSETS_COLUMN_FAMILY} is added to {where}"
         is_said = offsets and not store.keeps_offset_outside
         verb = "say" if len(added) > 1 else "says"

@@ -52,7 +52,7 @@ NO_ANSWERS = Answers()
 """No answers."""
 
 
-def kind_of(text: str, store: str = "", among: Sequence[StoreKind] = ()) -> StoreKind:
+def parse_kind(text: str, store: str = "", among: Sequence[StoreKind] = ()) -> StoreKind:
     """The kind named by a person."""
     known = [str(kind) for kind in StoreKind if kind is not StoreKind.UNKNOWN]
     if text not in known:

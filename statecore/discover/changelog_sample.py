@@ -58,13 +58,13 @@ class Sample(NamedTuple):
         return Evidence(self.kinds, f"{self.records} of its changelog's records")
 
 
-def sample(cluster: Cluster, topic: TopicDescription, reader: ChangelogReader | None = None) -> Sample:
+def sample_changelog(cluster: Cluster, topic: TopicDescription, reader: ChangelogReader | None = None) -> Sample:
     """Sample the newest and oldest records of some partitions of a changelog."""
     left, suppressed, count = BUILT, False, 0
     reader = reader or ChangelogReader(cluster, ReaderOptions(fetch_bytes=_BYTES, decoded_bytes=_BYTES))
     for batch in _batches(cluster, topic, reader):
         count += len(batch)
-        left = _leaves(batch, left)
+        left = _kinds_fitting(batch, left)
         headers = {value.as_py() for value in batch.column("headers").unique()}
         suppressed |= _SUPPRESSED in headers and headers <= {_SUPPRESSED, _NONE}
         if any(one not in (_NONE, _SUPPRESSED) and not one.startswith(_CONSISTENCY) for one in headers):
@@ -72,7 +72,7 @@ def sample(cluster: Cluster, topic: TopicDescription, reader: ChangelogReader | 
     return Sample(count, left, suppressed)
 
 
-def _leaves(batch: pa.RecordBatch, among: frozenset[StoreKind]) -> frozenset[StoreKind]:
+def _kinds_fitting(batch: pa.RecordBatch, among: frozenset[StoreKind]) -> frozenset[StoreKind]:
     records = Records(batch.column("key"), batch.column("value"), batch.column("timestamp"), batch.column("headers"))
     return frozenset(kind for kind in among if row_format(kind).check(records) is None)
 

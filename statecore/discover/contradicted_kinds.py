@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from statecore.discover.kind_detection import KindDetection, detect_kind
-from statecore.discover.kind_evidence import BY_FAMILIES, listed, possible
+from statecore.discover.kind_evidence import BY_FAMILIES, listed, possible_kinds
 from statecore.errors import Invalid, StatecoreError
 from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.formats.kinds import StoreKind
@@ -63,16 +63,16 @@ class Contradiction:
         return f"store {self.store} in {shortened_list(self.tasks, 5)}: the spec says {self.declared}, but {self.why}"
 
 
-def contradicted(
+def contradiction_error(
     directory: StateDirectory,
     spec: ApplicationSpec,
     tasks: Collection[str],
-    but: Collection[tuple[str, str]] = (),
+    except_stores: Collection[tuple[str, str]] = (),
     *,
     by_rows: bool = True,
 ) -> Invalid | None:
     """The error for tasks with stores that contradict the spec; ``None`` if there are none."""
-    found = contradictions_in(directory, spec, tasks, but, by_rows=by_rows)
+    found = find_contradictions(directory, spec, tasks, except_stores, by_rows=by_rows)
     if not found:
         return None
     lines = [str(one) for one in found[:_SHOWN]]
@@ -88,16 +88,16 @@ def contradicted(
     )
 
 
-def contradictions_in(
+def find_contradictions(
     directory: StateDirectory,
     spec: ApplicationSpec,
     tasks: Collection[str],
-    but: Collection[tuple[str, str]] = (),
+    except_stores: Collection[tuple[str, str]] = (),
     *,
     by_rows: bool = True,
     by_content: bool = True,
 ) -> list[Contradiction]:
-    """The stores of some tasks that contradict the spec; arguments as of :func:`contradicted`.
+    """The stores of some tasks that contradict the spec; arguments as of :func:`contradiction_error`.
 
     Without ``by_content`` only names and places of files are compared, no database.
     """
@@ -109,7 +109,7 @@ def contradictions_in(
         reasons: dict[str, list[str]] = {}
         right: list[StorePlace] = []
         for task, places in by_task.items():
-            if store not in spec.stores_of(task) or (task, store.name) in but:
+            if store not in spec.stores_of(task) or (task, store.name) in except_stores:
                 continue
             of_store = [place for place in places if place.store == store.name]
             why = _why_not(store, directory.task_path(task), of_store)
@@ -192,7 +192,7 @@ def _by_content(store: StoreSpec, places: Sequence[StorePlace], by_rows: bool) -
     together = _is_another(store, seen, by_rows)
     if len(places) == 1:
         return [(places[0], together)] if together else []
-    if not together and seen is not None and not seen.strange:
+    if not together and seen is not None and not seen.unopenable:
         return []
     alone = [(place, why) for place in places if (why := _is_another(store, _detect_or_none([place]), by_rows))]
     return alone or [(place, together) for place in places if together]
@@ -207,7 +207,7 @@ def _detect_or_none(places: Sequence[StorePlace]) -> KindDetection | None:
 
 def _is_another(store: StoreSpec, seen: KindDetection | None, by_rows: bool) -> str:
     """The possible kinds of databases, if the declared one is not among them; else empty."""
-    if seen is None or seen.strange:
+    if seen is None or seen.unopenable:
         return ""
-    left = possible([one for one in seen.evidence if by_rows or one.seen == BY_FAMILIES])
-    return "" if store.kind in left | seen.doubtful else f"what is on disk is {listed(left)}"
+    left = possible_kinds([one for one in seen.evidence if by_rows or one.observation == BY_FAMILIES])
+    return "" if store.kind in left | seen.uncertain_kinds else f"what is on disk is {listed(left)}"

@@ -2,7 +2,7 @@
 
 Topics alone do not show subtopology numbers, so a topology or a state directory is needed; with both, the topology has
 the stores and the directory their kinds. The topology is the text of ``Topology.describe()``, or the brokers'
-description of a streams group (:mod:`statecore.discover.group_topology`). Unknown kinds are written as ``?``, which
+description of a streams group (:mod:`statecore.discover.topology`). Unknown kinds are written as ``?``, which
 ``restore`` refuses until a person decides: a plain and a timestamped changelog look alike, and a store built as the
 wrong one is read wrongly, without an error.
 """
@@ -19,12 +19,11 @@ from statecore.changelog.model import IsolationLevel, OffsetRange, TopicDescript
 from statecore.changelog.reader import ChangelogReader
 from statecore.changelog.streams_groups import StreamsGroup
 from statecore.discover.answers import NO_ANSWERS, Answers
-from statecore.discover.changelog_sample import Sample, sample
-from statecore.discover.group_topology import GroupTopology, topology_of
-from statecore.discover.kind_inference import Decision, decide
-from statecore.discover.spec_draft import Drafts, Notes, OpenStore
-from statecore.discover.survey import FoundStore, survey
-from statecore.discover.topology import Subtopology, parse_topology
+from statecore.discover.changelog_sample import Sample, sample_changelog
+from statecore.discover.directory_stores import DirectoryStore, find_directory_stores
+from statecore.discover.kind_inference import Decision, decide_kind
+from statecore.discover.spec_draft import DraftFactory, Notes, OpenStore
+from statecore.discover.topology import GroupTopology, Subtopology, parse_topology, topology_of
 from statecore.errors import Invalid, NotFound
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
@@ -71,7 +70,7 @@ def discover(
     if topology_text is None and group is not None:
         of_group = topology_of(group, required=state_dir is None)
     subtopologies = of_group.subtopologies if topology_text is None else parse_topology(topology_text, topology_source)
-    found = survey(StateDirectory(state_dir, application_id)) if state_dir is not None else []
+    found = find_directory_stores(StateDirectory(state_dir, application_id)) if state_dir is not None else []
     topics = set(cluster.list_topics())
     store_decisions = _StoreDecisions(cluster, application_id, topics, found, subtopologies, dsl_store_format, reader)
     notes, decisions = store_decisions.decide(answers)
@@ -120,7 +119,7 @@ class _StoreDecisions:
         cluster: Cluster,
         application_id: str,
         topics: set[str],
-        found: list[FoundStore],
+        found: list[DirectoryStore],
         subtopologies: list[Subtopology] | None,
         dsl_store_format: str | None,
         reader: ChangelogReader | None,
@@ -134,7 +133,7 @@ class _StoreDecisions:
     def decide(self, answers: Answers) -> tuple[Notes, list[Decision]]:
         """Decide all stores with these answers; returns the notes and the decisions."""
         notes = Notes()
-        drafts = Drafts(self.application_id, self.topics, self.found, notes, answers)
+        drafts = DraftFactory(self.application_id, self.topics, self.found, notes, answers)
         parts = self.subtopologies
         declared = drafts.of_topology(parts) if parts is not None else drafts.of_directory()
         if declared:
@@ -142,12 +141,12 @@ class _StoreDecisions:
         named = {draft.changelog.topic for draft in declared} & self.topics
         self.described |= self.cluster.describe_topics(named - self.described.keys())
         decisions = [
-            decide(
+            decide_kind(
                 draft,
                 self.described.get(draft.changelog.topic),
                 self._sample,
                 notes,
-                given=answers.kinds.get(draft.name),
+                answered_kind=answers.kinds.get(draft.name),
                 dsl_store_format=self.dsl_store_format,
             )
             for draft in declared
@@ -156,7 +155,7 @@ class _StoreDecisions:
 
     def _sample(self, topic: TopicDescription) -> Sample:
         if topic.name not in self.samples:
-            self.samples[topic.name] = sample(self.cluster, topic, self.reader)
+            self.samples[topic.name] = sample_changelog(self.cluster, topic, self.reader)
         return self.samples[topic.name]
 
 
@@ -164,7 +163,7 @@ def _refuse_unknown(
     cluster: Cluster,
     application_id: str,
     topics: set[str],
-    found: list[FoundStore],
+    found: list[DirectoryStore],
     subtopologies: list[Subtopology] | None,
 ) -> None:
     """Raise ``NotFound`` if the cluster has no internal topic, store topic or committed offset of the application.

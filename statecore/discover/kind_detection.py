@@ -71,22 +71,22 @@ class KindDetection:
         evidence: the kinds that they leave possible.
         intervals: bounds (inclusive) of a versioned store's segment interval in ms, from its rows; or ``None``.
         older_rows: whether a family of an older format has rows (a store upgraded in place).
-        empty: whether no row was found.
-        strange: why no class of Kafka Streams would open it; empty if one would.
+        is_empty: whether no row was found.
+        unopenable: why no class of Kafka Streams would open it; empty if one would.
         miskeyed: sampled rows of a grace buffer with keys that only Kafka Streams' restore produces.
-        doubtful: kinds that its rows do not rule out, although they look like another.
+        uncertain_kinds: kinds that its rows do not rule out, although they look like another.
     """
 
     evidence: tuple[Evidence, ...]
     intervals: tuple[int, int] | None = None
     older_rows: bool = False
-    empty: bool = True
-    strange: str = ""
+    is_empty: bool = True
+    unopenable: str = ""
     miskeyed: int = 0
-    doubtful: frozenset[StoreKind] = frozenset()
+    uncertain_kinds: frozenset[StoreKind] = frozenset()
 
 
-def families_leave(families: frozenset[str], *, segmented: bool) -> frozenset[StoreKind]:
+def kinds_opening_families(families: frozenset[str], *, segmented: bool) -> frozenset[StoreKind]:
     """The kinds whose class would open a database with these column families in this layout; empty if none would.
 
     An upgraded store has the families of its older formats too.
@@ -117,7 +117,7 @@ def detect_kind(places: Sequence[StorePlace]) -> KindDetection:
         try:
             with Database(database) as opened:
                 families = opened.families if families is None else families | opened.families
-                left = families_leave(opened.families, segmented=segmented)
+                left = kinds_opening_families(opened.families, segmented=segmented)
                 if not left:
                     continue
                 family = next(iter(left)).data_column_family
@@ -128,19 +128,21 @@ def detect_kind(places: Sequence[StorePlace]) -> KindDetection:
             continue  # a segment that expired meanwhile
     if families is None:
         return KindDetection((Evidence(shape, where),))
-    left = families_leave(families, segmented=segmented)
+    left = kinds_opening_families(families, segmented=segmented)
     if not left:
         text = f"no store of Kafka Streams has the column families {', '.join(sorted(families))} in this layout"
-        return KindDetection((), strange=text)
+        return KindDetection((), unopenable=text)
     evidence = [Evidence(left, BY_FAMILIES)]
     if segmented and StoreKind.GRACE_BUFFER in left:
         evidence.append(_grace_buffer(places, starts, rows))
     if rows:
-        evidence.append(Evidence(rows_leave(rows, left), "its rows"))
+        evidence.append(Evidence(kinds_fitting_rows(rows, left), "its rows"))
     miskeyed = sum(map(_is_miskeyed, rows)) if segmented and places[0].store.endswith(GRACE_BUFFER_SUFFIX) else 0
     left_by = tuple(one for one in evidence if one.kinds)
-    doubtful = rows_may_be(rows, left)
-    return KindDetection(left_by, versioned_intervals(rows), older, not rows, miskeyed=miskeyed, doubtful=doubtful)
+    doubtful = kinds_not_ruled_out(rows, left)
+    return KindDetection(
+        left_by, versioned_intervals(rows), older, not rows, miskeyed=miskeyed, uncertain_kinds=doubtful
+    )
 
 
 def _databases(places: Sequence[StorePlace]) -> list[tuple[Path, int | None]]:
@@ -177,7 +179,7 @@ def _grace_buffer(places: Sequence[StorePlace], starts: Sequence[int], rows: Seq
     return Evidence(others if rows else BUILT, "its rows")
 
 
-def rows_leave(rows: Sequence[Row], among: frozenset[StoreKind]) -> frozenset[StoreKind]:
+def kinds_fitting_rows(rows: Sequence[Row], among: frozenset[StoreKind]) -> frozenset[StoreKind]:
     """The given kinds that every row fits; empty if there is none, or rows do not distinguish them."""
     indexed = any(row.key[:1] == b"\x01" and not row.value for row in rows)
     left = frozenset(kind for kind in among if all(_FITS.get(kind, _fits)(row) for row in rows))
@@ -193,7 +195,7 @@ def rows_leave(rows: Sequence[Row], among: frozenset[StoreKind]) -> frozenset[St
     return left - {StoreKind.KEY_VALUE} if len(left) > 1 else left
 
 
-def rows_may_be(rows: Sequence[Row], among: frozenset[StoreKind]) -> frozenset[StoreKind]:
+def kinds_not_ruled_out(rows: Sequence[Row], among: frozenset[StoreKind]) -> frozenset[StoreKind]:
     """The given kinds that rows do not rule out for certain.
 
     Times may be in microseconds, or any number that a record has. A plain row with the key -1 and a number looks like a

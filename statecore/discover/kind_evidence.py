@@ -83,12 +83,12 @@ class Evidence(NamedTuple):
 
     Attributes:
         kinds: possible kinds by this alone.
-        seen: the observation, as the end of "because of": "its name", "its topic's retention.ms".
+        observation: the observation, as the end of "because of": "its name", "its topic's retention.ms".
         guess: whether a person should check a conclusion that this decided.
     """
 
     kinds: frozenset[StoreKind]
-    seen: str
+    observation: str
     guess: bool = False
 
 
@@ -97,13 +97,13 @@ class Conclusion(NamedTuple):
 
     Attributes:
         kind: the kind, or ``?``.
-        left: the kinds that remain possible.
+        possible_kinds: the kinds that remain possible.
         remarks: comments for a person; empty if it is certain.
         default_format: whether the default of ``dsl.store.format`` decided it.
     """
 
     kind: StoreKind
-    left: frozenset[StoreKind]
+    possible_kinds: frozenset[StoreKind]
     remarks: tuple[str, ...]
     default_format: bool = False
 
@@ -124,7 +124,7 @@ def conclude(evidence: Sequence[Evidence], *, by_dsl: bool = False) -> Conclusio
     return Conclusion(StoreKind.UNKNOWN, left, tuple(remarks), defaulted)
 
 
-def possible(evidence: Sequence[Evidence]) -> frozenset[StoreKind]:
+def possible_kinds(evidence: Sequence[Evidence]) -> frozenset[StoreKind]:
     """The kinds that all evidence leaves, in any format of the DSL."""
     return _combine(evidence)[0]
 
@@ -135,10 +135,10 @@ def _combine(evidence: Sequence[Evidence]) -> tuple[frozenset[StoreKind], list[s
     for one in evidence:
         both = left & one.kinds
         if not both:
-            remarks.append(f"{one.seen} would make it {listed(one.kinds)}, which contradicts the other evidence")
+            remarks.append(f"{one.observation} would make it {listed(one.kinds)}, which contradicts the other evidence")
             continue
         if one.guess and both != left:
-            remarks.append(f"{listed(both)} by {one.seen}")
+            remarks.append(f"{listed(both)} by {one.observation}")
         left = both
     return left, remarks
 
@@ -148,7 +148,7 @@ def is_suppression(store: str) -> bool:
     return _SUPPRESSION.match(store) is not None
 
 
-def is_made_by_dsl(store: str, processors: Collection[str]) -> bool:
+def is_created_by_dsl(store: str, processors: Collection[str]) -> bool:
     """Whether the DSL chose the class of a store, by its name: the application passed no supplier."""
     return _GENERATED.search(store) is not None or _is_subscription(store, processors)
 
@@ -165,7 +165,7 @@ def listed(kinds: frozenset[StoreKind], word: str = "or") -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {word} {names[-1]}"
 
 
-def of_name(store: str, processors: Collection[str]) -> list[Evidence]:
+def evidence_of_name(store: str, processors: Collection[str]) -> list[Evidence]:
     """Evidence of the names that Kafka Streams gives its own stores and processors."""
     lists = _OUTER_JOIN_LIST.search(store) is not None
     found = [Evidence(frozenset({StoreKind.LIST}) if lists else BUILT - {StoreKind.LIST}, "its name")]
@@ -176,22 +176,22 @@ def of_name(store: str, processors: Collection[str]) -> list[Evidence]:
     if any(store == processor + GRACE_BUFFER_SUFFIX for processor in processors):
         guess = not _GENERATED_BUFFER.match(store)
         found.append(Evidence(frozenset({StoreKind.GRACE_BUFFER}), "its name", guess=guess))
-    if is_made_by_dsl(store, processors):
+    if is_created_by_dsl(store, processors):
         table = _GENERATED_TABLE.match(store) or _is_subscription(store, processors)
         found.append(Evidence(_OF_DSL_TABLES if table else _OF_DSL_SUPPLIERS, "its name"))
     return found
 
 
-def of_format(store: str, processors: Collection[str], dsl_store_format: str | None) -> list[Evidence]:
+def evidence_of_format(store: str, processors: Collection[str], dsl_store_format: str | None) -> list[Evidence]:
     """Evidence of the application's ``dsl.store.format`` for a store whose class the DSL chose."""
-    if dsl_store_format is None or not (is_made_by_dsl(store, processors) or _JOIN_WINDOW.match(store)):
+    if dsl_store_format is None or not (is_created_by_dsl(store, processors) or _JOIN_WINDOW.match(store)):
         return []
     headers = frozenset(_IN_DEFAULT_FORMAT)
     kinds = headers if dsl_store_format == "HEADERS" else BUILT - headers
     return [Evidence(kinds, f"dsl.store.format={dsl_store_format}")]
 
 
-def of_topic(topic: TopicDescription) -> list[Evidence]:
+def evidence_of_topic(topic: TopicDescription) -> list[Evidence]:
     """Evidence of a changelog's configuration (``InternalTopicConfig``); none if it is not one of Kafka Streams'.
 
     ``compact`` are key-value, versioned (with a compaction lag), list stores and grace buffers; ``compact,delete``

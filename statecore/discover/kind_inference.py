@@ -8,26 +8,26 @@ from dataclasses import dataclass, replace
 from statecore.changelog.compaction import cleanup_policies
 from statecore.changelog.model import TopicDescription
 from statecore.discover.changelog_sample import Sample
+from statecore.discover.directory_stores import DirectoryStore
 from statecore.discover.kind_evidence import (
     Conclusion,
     Evidence,
     conclude,
-    is_made_by_dsl,
+    evidence_of_format,
+    evidence_of_name,
+    evidence_of_topic,
+    is_created_by_dsl,
     listed,
-    of_format,
-    of_name,
-    of_topic,
-    possible,
+    possible_kinds,
     versioned_history,
     window_retention,
 )
 from statecore.discover.spec_draft import Draft, Notes, OpenStore
-from statecore.discover.survey import FoundStore
 from statecore.errors import Invalid
 from statecore.formats.kinds import RETAINED_KINDS, WINDOWED_KINDS, StoreKind
 from statecore.formats.segments import SHORTEST_INTERVAL_MS
-from statecore.spec.duration import format_duration
 from statecore.spec.model import UNKNOWN_CHANGELOG, StoreSpec
+from statecore.spec.units import format_duration
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ class Decision:
     default_format: bool = False
 
 
-def decide(
+def decide_kind(
     draft: Draft,
     topic: TopicDescription | None,
     sample: Callable[[TopicDescription], Sample],
     notes: Notes,
     *,
-    given: StoreKind | None = None,
+    answered_kind: StoreKind | None = None,
     dsl_store_format: str | None = None,
 ) -> Decision:
     """Decide the kind and times of a store."""
@@ -64,26 +64,28 @@ def decide(
     if draft.in_memory:
         notes.add(draft.name, draft.in_memory)
         return Decision(store)
-    if given is StoreKind.CUSTOM:  # no file or topic can confirm or contradict it
-        store = replace(store, kind=given)
+    if answered_kind is StoreKind.CUSTOM:  # no file or topic can confirm or contradict it
+        store = replace(store, kind=answered_kind)
         if store.is_undecided:
-            notes.open.append(OpenStore(draft.name, draft.subtopology, (given,), draft.changelog.candidates, ()))
+            notes.open.append(
+                OpenStore(draft.name, draft.subtopology, (answered_kind,), draft.changelog.candidates, ())
+            )
         return Decision(store)
     found = draft.found
-    if found is not None and (found.trouble or found.seen.strange):
-        notes.add(draft.name, found.seen.strange or "its directory could not be read")
-    if found is not None and found.seen.strange and given is None:
+    if found is not None and (found.error or found.detection.unopenable):
+        notes.add(draft.name, found.detection.unopenable or "its directory could not be read")
+    if found is not None and found.detection.unopenable and answered_kind is None:
         store = replace(store, kind=StoreKind.UNKNOWN)
         notes.open.append(OpenStore(draft.name, draft.subtopology, (), draft.changelog.candidates, ()))
         return Decision(store)
     own_topic = topic if topic is not None and not store.is_global and changelog.endswith("-changelog") else None
-    by_dsl = is_made_by_dsl(draft.name, draft.processors)
-    evidence = list(found.seen.evidence) if found is not None else []
-    evidence += of_name(draft.name, draft.processors)
-    evidence += of_format(draft.name, draft.processors, dsl_store_format)
-    by_topic = of_topic(own_topic) if own_topic is not None else []
+    by_dsl = is_created_by_dsl(draft.name, draft.processors)
+    evidence = list(found.detection.evidence) if found is not None else []
+    evidence += evidence_of_name(draft.name, draft.processors)
+    evidence += evidence_of_format(draft.name, draft.processors, dsl_store_format)
+    by_topic = evidence_of_topic(own_topic) if own_topic is not None else []
     concluded = conclude([*evidence, *by_topic], by_dsl=by_dsl)
-    seen = _seen(found, own_topic)
+    seen = _observations(found, own_topic)
     if concluded.kind is StoreKind.UNKNOWN and own_topic is not None:
         sampled = sample(own_topic)
         if sampled.suppressed:
@@ -92,15 +94,15 @@ def decide(
         seen.append(f"{sampled.records} of its records")
         evidence += _evidence_of_sample(sampled)
         concluded = conclude([*evidence, *by_topic], by_dsl=by_dsl)
-    if given is not None:
-        _check_given(draft.name, given, possible([*evidence, *by_topic]), seen)
-        concluded = Conclusion(given, frozenset({given}), ())
+    if answered_kind is not None:
+        _check_given(draft.name, answered_kind, possible_kinds([*evidence, *by_topic]), seen)
+        concluded = Conclusion(answered_kind, frozenset({answered_kind}), ())
     for remark in concluded.remarks:
         notes.add(draft.name, remark)
     store = _with_times(replace(store, kind=concluded.kind), own_topic, found, notes)
     if not store.is_undecided:
         return Decision(store, concluded.default_format and dsl_store_format is None)
-    kinds = tuple(sorted(concluded.left)) if store.kind is StoreKind.UNKNOWN else (store.kind,)
+    kinds = tuple(sorted(concluded.possible_kinds)) if store.kind is StoreKind.UNKNOWN else (store.kind,)
     changelogs = draft.changelog.candidates if changelog == UNKNOWN_CHANGELOG else ()
     notes.open.append(OpenStore(draft.name, draft.subtopology, kinds, changelogs, tuple(seen)))
     return Decision(store)
@@ -122,12 +124,14 @@ def _evidence_of_sample(sampled: Sample) -> list[Evidence]:
     return [sampled.evidence] if sampled.records and sampled.kinds else []
 
 
-def _seen(found: FoundStore | None, topic: TopicDescription | None) -> list[str]:
+def _observations(found: DirectoryStore | None, topic: TopicDescription | None) -> list[str]:
     seen = ["its directory"] if found is not None else []
     return seen + ([f"cleanup.policy {','.join(sorted(cleanup_policies(topic)))}"] if topic is not None else [])
 
 
-def _with_times(store: StoreSpec, topic: TopicDescription | None, found: FoundStore | None, notes: Notes) -> StoreSpec:
+def _with_times(
+    store: StoreSpec, topic: TopicDescription | None, found: DirectoryStore | None, notes: Notes
+) -> StoreSpec:
     """Set the retention from the changelog's configuration, and the segment interval if it is not the default."""
     if store.kind is not StoreKind.UNKNOWN and store.kind not in RETAINED_KINDS:
         return store

@@ -1,18 +1,76 @@
-"""Drafts of an application's stores before their kinds are decided, with the evidence to decide by."""
+"""Drafts of an application's stores before their kinds are decided, with their changelogs and evidence."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from statecore.discover.answers import Answers
-from statecore.discover.changelog_inference import Changelog, changelog_of
+from statecore.discover.directory_stores import DirectoryStore
 from statecore.discover.kind_evidence import is_suppression, listed
-from statecore.discover.survey import FoundStore
 from statecore.discover.topology import Subtopology
 from statecore.formats.kinds import StoreKind
-from statecore.spec.reader import default_changelog
+from statecore.spec.model import NO_CHANGELOG, UNKNOWN_CHANGELOG, default_changelog
+
+
+class Changelog(NamedTuple):
+    """The changelog of a store.
+
+    Attributes:
+        topic: the topic, ``none`` or ``?``.
+        remark: a comment for the spec; empty for the default topic.
+        candidates: possible changelogs, if it is ``?``.
+    """
+
+    topic: str
+    remark: str = ""
+    candidates: tuple[str, ...] = ()
+
+
+def infer_changelog(
+    store: str,
+    default_changelog: str,
+    existing: Collection[str],
+    found: DirectoryStore | None,
+    subtopology: Subtopology | None,
+) -> Changelog:
+    """Infer the changelog of a store."""
+    if found is not None:
+        named = sorted(topic for topic in found.topics if topic in existing)
+        if len(named) == 1:
+            return Changelog(named[0])
+        if found.unlogged:
+            return _of_no_offset(default_changelog, existing)
+    if default_changelog in existing:
+        return Changelog(default_changelog)
+    tables = sorted(topic for topic in subtopology.tables_of(store) if topic in existing) if subtopology else []
+    if len(tables) == 1:
+        return Changelog(
+            tables[0],
+            f"restored from {tables[0]}, whose table it is, as {default_changelog} does not exist "
+            "(topology.optimization); write 'changelog: none' if it is not logged",
+        )
+    candidates = [NO_CHANGELOG]
+    if subtopology is not None:
+        candidates += sorted(topic for topic in subtopology.possible_store_inputs(store) if topic in existing)
+    other = "".join(f", {topic} if it is restored from that topic" for topic in candidates[1:])
+    return Changelog(
+        UNKNOWN_CHANGELOG,
+        f"its changelog is unknown, {default_changelog} does not exist: 'changelog: none' if the application does not "
+        f"log it{other}",
+        tuple(candidates),
+    )
+
+
+def _of_no_offset(usual: str, existing: Collection[str]) -> Changelog:
+    closed = "its databases were closed and have no offset"
+    if usual not in existing:
+        return Changelog(NO_CHANGELOG, f"not logged: {closed}, and {usual} does not exist")
+    remark = f"{closed}, though {usual} exists: 'changelog: none' if the application does not log it any more"
+    return Changelog(UNKNOWN_CHANGELOG, remark, (NO_CHANGELOG, usual))
+
 
 _GENERATED = re.compile(r"STATE-STORE-[0-9]{10}$")
 
@@ -25,14 +83,14 @@ class OpenStore:
         subtopology: of its tasks; -1 for a global store.
         kinds: possible kinds, sorted; one if decided.
         changelogs: possible changelogs if open; else empty.
-        seen: the evidence used.
+        observations: the evidence used.
     """
 
     store: str
     subtopology: int
     kinds: tuple[StoreKind, ...]
     changelogs: tuple[str, ...]
-    seen: tuple[str, ...]
+    observations: tuple[str, ...]
 
     @property
     def line(self) -> str:
@@ -43,7 +101,7 @@ class OpenStore:
             open_.append(f"kind {listed(frozenset(self.kinds))}" if self.kinds else "kind unknown")
         if self.changelogs:
             open_.append(f"changelog {' or '.join(self.changelogs)}")
-        seen = f" (seen: {'; '.join(self.seen)})" if self.seen else ""
+        seen = f" (seen: {'; '.join(self.observations)})" if self.observations else ""
         return f"  {self.store} ({where}): {', '.join(open_)}{seen}"
 
     def to_json(self) -> dict[str, Any]:
@@ -53,7 +111,7 @@ class OpenStore:
             "subtopology": self.subtopology,
             "kinds": [str(kind) for kind in self.kinds],
             "changelogs": list(self.changelogs),
-            "seen": list(self.seen),
+            "seen": list(self.observations),
         }
 
 
@@ -63,17 +121,17 @@ class Notes:
 
     Attributes:
         general: lines above everything.
-        beside: comments by store name or top-level key.
+        by_name: comments by store name or top-level key.
         open: open questions.
     """
 
     general: list[str] = field(default_factory=list)
-    beside: dict[str, str] = field(default_factory=dict)
+    by_name: dict[str, str] = field(default_factory=dict)
     open: list[OpenStore] = field(default_factory=list)
 
     def add(self, name: str, remark: str) -> None:
         """Append a remark to the comment of a name."""
-        self.beside[name] = f"{self.beside[name]}; {remark}" if name in self.beside else remark
+        self.by_name[name] = f"{self.by_name[name]}; {remark}" if name in self.by_name else remark
 
 
 class Draft(NamedTuple):
@@ -90,17 +148,17 @@ class Draft(NamedTuple):
     name: str
     subtopology: int
     changelog: Changelog
-    found: FoundStore | None = None
+    found: DirectoryStore | None = None
     processors: frozenset[str] = frozenset()
     in_memory: str = ""
     reprocess: bool = False
 
 
-class Drafts:
+class DraftFactory:
     """Drafts stores from topology, state directory and names of topics."""
 
     def __init__(
-        self, application_id: str, topics: set[str], found: list[FoundStore], notes: Notes, answers: Answers
+        self, application_id: str, topics: set[str], found: list[DirectoryStore], notes: Notes, answers: Answers
     ) -> None:
         self.application_id, self.topics, self.notes, self.answers = application_id, topics, notes, answers
         self.found = found
@@ -150,7 +208,7 @@ class Drafts:
             self._note_global(name)
         return [Draft(name, -1, Changelog(min(sources)), found=self.by_name.get(name), reprocess=own)]
 
-    def _global_of_directory(self, store: FoundStore) -> list[Draft]:
+    def _global_of_directory(self, store: DirectoryStore) -> list[Draft]:
         topics = sorted(store.topics & self.topics)
         if len(topics) != 1:
             self.notes.general.append(f"Global store {store.name} was left out: its source topic is unknown.")
@@ -180,10 +238,10 @@ class Drafts:
     def _usual(self, name: str) -> str:
         return default_changelog(self.application_id, name)
 
-    def _changelog(self, name: str, found: FoundStore | None, subtopology: Subtopology | None) -> Changelog:
+    def _changelog(self, name: str, found: DirectoryStore | None, subtopology: Subtopology | None) -> Changelog:
         if name in self.answers.changelogs:
             return Changelog(self.answers.changelogs[name])
-        changelog = changelog_of(name, self._usual(name), self.topics, found, subtopology)
+        changelog = infer_changelog(name, self._usual(name), self.topics, found, subtopology)
         if changelog.remark:
             self.notes.add(name, changelog.remark)
         return changelog

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
 from statecore.changelog.reader import ChangelogReader
 from statecore.discover.kind_evidence import BUILT
-from statecore.doctor.stored_offsets import DatabasePlace
+from statecore.doctor.logged_store_offsets import DatabasePath
 from statecore.errors import Corrupted
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
@@ -46,12 +46,12 @@ records.
 KEYS = 16
 """Keys that are looked up per partition."""
 
-MANY_KEYS = 512
+MORE_KEYS = 512
 """Keys that are looked up if the newest ones indicate another log: a store that lost its last updates has the rows
 of older ones.
 """
 
-LEAST_KEYS = 3
+MIN_KEYS = 3
 """Keys that have to indicate another log, unless the log has fewer."""
 
 _SPANS = (64, 4_096, 131_072)
@@ -61,14 +61,14 @@ _BYTES = 32 << 20
 class Comparison(Enum):
     """Result of comparing one key."""
 
-    SAME = "the row is the record's"
+    EQUAL = "the row is the record's"
     EXPLAINED = "the row is an earlier or a later record's"
-    OTHER = "the row is of no record that was seen"
-    ABSENT = "there is no row"
-    NOTHING = "nothing is shown"
+    FOREIGN = "the row is of no record that was seen"
+    MISSING = "there is no row"
+    UNDECIDED = "nothing is shown"
 
 
-class Written(NamedTuple):
+class LastRecord(NamedTuple):
     """The last record of a key before an offset.
 
     Attributes:
@@ -83,21 +83,21 @@ class Written(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Newest:
+class NewestRecords:
     """The last records of some keys before an offset.
 
     Attributes:
-        written: the newest first.
-        earlier: key → values of its earlier records, as far as they were read.
-        whole: whether the log has no more keys before the offset.
+        records: the newest first.
+        earlier_values: key → values of its earlier records, as far as they were read.
+        is_complete: whether the log has no more keys before the offset.
     """
 
-    written: Sequence[Written]
-    earlier: Mapping[bytes, frozenset[bytes]] = field(default_factory=dict)
-    whole: bool = False
+    records: Sequence[LastRecord]
+    earlier_values: Mapping[bytes, frozenset[bytes]] = field(default_factory=dict)
+    is_complete: bool = False
 
 
-class Later(NamedTuple):
+class LaterRecords(NamedTuple):
     """Records behind an offset.
 
     Attributes:
@@ -109,25 +109,25 @@ class Later(NamedTuple):
     has_gaps: bool
 
 
-class Limits:
+class ReadLimits:
     """Limits of reading logs."""
 
     def __init__(self, until: float, most_bytes: int = _BYTES) -> None:
         self.until, self.most_bytes = until, most_bytes
 
     @property
-    def over(self) -> bool:
+    def is_expired(self) -> bool:
         """Whether the time is over."""
         return time.monotonic() >= self.until
 
-    def reached(self, statistics: ReadStatistics) -> bool:
+    def are_reached(self, statistics: ReadStatistics) -> bool:
         """Whether a read has to stop."""
-        return statistics.bytes_fetched + statistics.bytes_decoded >= 2 * self.most_bytes or self.over
+        return statistics.bytes_fetched + statistics.bytes_decoded >= 2 * self.most_bytes or self.is_expired
 
 
 def newest_records(
-    reader: ChangelogReader, partition: TopicPartition, start: int, end: int, limits: Limits, keys: int = KEYS
-) -> Newest | None:
+    reader: ChangelogReader, partition: TopicPartition, start: int, end: int, limits: ReadLimits, keys: int = KEYS
+) -> NewestRecords | None:
     """The last records of the newest keys of ``[start, end)``; ``None`` if that exceeds the limits."""
     found = None
     for span in _SPANS:
@@ -136,34 +136,36 @@ def newest_records(
         if batches is None:
             return found
         found = _newest_of(batches, keys, whole=begin == start)
-        if begin == start or len(found.written) >= keys:
+        if begin == start or len(found.records) >= keys:
             break
     return found
 
 
-def later_records(reader: ChangelogReader, span: OffsetRange, keys: Collection[bytes], limits: Limits) -> Later | None:
+def later_records(
+    reader: ChangelogReader, span: OffsetRange, keys: Collection[bytes], limits: ReadLimits
+) -> LaterRecords | None:
     """The given keys with records in a range; ``None`` if that exceeds the limits. Raises as :func:`newest_records`."""
     wanted, seen = pa.array(sorted(keys), pa.binary()), set[bytes]()
     for batch in reader.read(span, IsolationLevel.READ_UNCOMMITTED):
         seen.update(batch["key"].filter(pc.is_in(batch["key"], value_set=wanted)).to_pylist())
-        if limits.reached(reader.statistics):
+        if limits.are_reached(reader.statistics):
             return None
-    return Later(frozenset(seen), reader.statistics.removed > 0)
+    return LaterRecords(frozenset(seen), reader.statistics.removed > 0)
 
 
 def _all_of(
-    reader: ChangelogReader, span: OffsetRange, isolation: IsolationLevel, limits: Limits
+    reader: ChangelogReader, span: OffsetRange, isolation: IsolationLevel, limits: ReadLimits
 ) -> list[pa.RecordBatch] | None:
     batches = []
     for batch in reader.read(span, isolation):
         batches.append(batch)
-        if limits.reached(reader.statistics):
+        if limits.are_reached(reader.statistics):
             return None
     return batches
 
 
-def _newest_of(batches: Sequence[pa.RecordBatch], keys: int, *, whole: bool) -> Newest:
-    written: dict[bytes, Written] = {}
+def _newest_of(batches: Sequence[pa.RecordBatch], keys: int, *, whole: bool) -> NewestRecords:
+    written: dict[bytes, LastRecord] = {}
     earlier: dict[bytes, set[bytes]] = {}
     full = False
     for batch in reversed(batches):
@@ -175,29 +177,29 @@ def _newest_of(batches: Sequence[pa.RecordBatch], keys: int, *, whole: bool) -> 
                 if value is not None:
                     earlier.setdefault(key, set()).add(value)
             elif len(written) < keys:
-                written[key] = Written(key, value, timestamp, offset)
+                written[key] = LastRecord(key, value, timestamp, offset)
             else:
                 full = True
     seen = {key: frozenset(values) for key, values in earlier.items()}
-    return Newest(tuple(written.values()), seen, whole and not full)
+    return NewestRecords(tuple(written.values()), seen, whole and not full)
 
 
-def compare_rows(kind: StoreKind, databases: Sequence[DatabasePlace], newest: Newest) -> dict[bytes, Comparison]:
+def compare_rows(kind: StoreKind, databases: Sequence[DatabasePath], newest: NewestRecords) -> dict[bytes, Comparison]:
     """Compare the rows of a store with the last records of their keys."""
     rows_of = row_format(kind)
-    keys = pa.array([one.key for one in newest.written], pa.binary())
+    keys = pa.array([one.key for one in newest.records], pa.binary())
     records = Records(
         keys,
-        pa.array([one.value for one in newest.written], pa.binary()),
-        pa.array([one.timestamp for one in newest.written], pa.int64()),
+        pa.array([one.value for one in newest.records], pa.binary()),
+        pa.array([one.timestamp for one in newest.records], pa.int64()),
         pa.array([b"\x00"] * len(keys), pa.binary()),
     )
-    shown = dict.fromkeys((one.key for one in newest.written), Comparison.NOTHING)
+    shown = dict.fromkeys((one.key for one in newest.records), Comparison.UNDECIDED)
     if not len(keys) or rows_of.check(records) is not None:
         return shown
     times = [None] * len(keys) if rows_of.key_time_at is None else rows_of.times(keys).tolist()
-    wanted: dict[DatabasePlace, list[tuple[Written, bytes]]] = {}
-    for one, row_key, at in zip(newest.written, rows_of.row_keys(keys).to_pylist(), times, strict=True):
+    wanted: dict[DatabasePath, list[tuple[LastRecord, bytes]]] = {}
+    for one, row_key, at in zip(newest.records, rows_of.row_keys(keys).to_pylist(), times, strict=True):
         place = _place_of(databases, at)
         if place is not None:
             wanted.setdefault(place, []).append((one, row_key))
@@ -205,11 +207,13 @@ def compare_rows(kind: StoreKind, databases: Sequence[DatabasePlace], newest: Ne
         with Database(place.path) as database:
             for one, row_key in looked:
                 sure = place.start is None or place.end is not None
-                shown[one.key] = _compare(database, kind, one, row_key, newest.earlier.get(one.key, frozenset()), sure)
+                shown[one.key] = _compare(
+                    database, kind, one, row_key, newest.earlier_values.get(one.key, frozenset()), sure
+                )
     return shown
 
 
-def has_rows(kind: StoreKind, databases: Iterable[DatabasePlace]) -> bool:
+def has_rows(kind: StoreKind, databases: Iterable[DatabasePath]) -> bool:
     """Whether a store has any row. Raises as :func:`compare_rows`."""
     for place in databases:
         with Database(place.path) as database:
@@ -218,7 +222,7 @@ def has_rows(kind: StoreKind, databases: Iterable[DatabasePlace]) -> bool:
     return False
 
 
-def _place_of(databases: Sequence[DatabasePlace], at: int | None) -> DatabasePlace | None:
+def _place_of(databases: Sequence[DatabasePath], at: int | None) -> DatabasePath | None:
     """The database for rows of a time; ``None`` if there is no such segment, because it may have expired."""
     if at is None:
         return databases[0] if databases else None
@@ -228,21 +232,21 @@ def _place_of(databases: Sequence[DatabasePlace], at: int | None) -> DatabasePla
 
 
 def _compare(
-    database: Database, kind: StoreKind, written: Written, row_key: bytes, earlier: Collection[bytes], sure: bool
+    database: Database, kind: StoreKind, written: LastRecord, row_key: bytes, earlier: Collection[bytes], sure: bool
 ) -> Comparison:
     """Compare one row with its record; ``sure`` if the row can be in no other database."""
     row = _row(database, kind.data_column_family, row_key)
     if row is None:
         older = database.families - {kind.data_column_family, OFFSETS_COLUMN_FAMILY}
         is_older = any(_row(database, family, row_key) is not None for family in older)
-        return Comparison.NOTHING if written.value is None or is_older or not sure else Comparison.ABSENT
+        return Comparison.UNDECIDED if written.value is None or is_older or not sure else Comparison.MISSING
     try:
         value = _value(kind, row)
     except Corrupted:
-        return Comparison.NOTHING  # another kind, or damaged: other checks report it
+        return Comparison.UNDECIDED  # another kind, or damaged: other checks report it
     if value == written.value:
-        return Comparison.SAME
-    return Comparison.EXPLAINED if value in earlier else Comparison.OTHER
+        return Comparison.EQUAL
+    return Comparison.EXPLAINED if value in earlier else Comparison.FOREIGN
 
 
 def _row(database: Database, family: str, key: bytes) -> bytes | None:
@@ -258,17 +262,19 @@ def _value(kind: StoreKind, row: bytes) -> bytes:
     return bytes(value)
 
 
-def proof(newest: Newest, shown: Mapping[bytes, Comparison], later: Later) -> list[Written]:
+def proof(newest: NewestRecords, comparisons: Mapping[bytes, Comparison], later: LaterRecords) -> list[LastRecord]:
     """The records that prove that a store belongs to another log; empty if nothing is proven."""
-    counts_by_result = Counter(shown.values())
-    if counts_by_result[Comparison.SAME] or counts_by_result[Comparison.EXPLAINED]:
+    counts_by_result = Counter(comparisons.values())
+    if counts_by_result[Comparison.EQUAL] or counts_by_result[Comparison.EXPLAINED]:
         return []
-    counts = {Comparison.OTHER} if later.has_gaps else {Comparison.OTHER, Comparison.ABSENT}
-    found = [one for one in newest.written if shown[one.key] in counts and one.key not in later.keys]
-    values = sum(one.value is not None for one in newest.written)
-    return found if found and len(found) >= (min(LEAST_KEYS, values) if newest.whole else LEAST_KEYS) else []
+    counts = {Comparison.FOREIGN} if later.has_gaps else {Comparison.FOREIGN, Comparison.MISSING}
+    found = [one for one in newest.records if comparisons[one.key] in counts and one.key not in later.keys]
+    values = sum(one.value is not None for one in newest.records)
+    return found if found and len(found) >= (min(MIN_KEYS, values) if newest.is_complete else MIN_KEYS) else []
 
 
-def differing(shown: Mapping[bytes, Comparison]) -> list[bytes]:
+def differing(comparisons: Mapping[bytes, Comparison]) -> list[bytes]:
     """Keys whose rows differ from their records."""
-    return [key for key, one in shown.items() if one in (Comparison.OTHER, Comparison.ABSENT, Comparison.EXPLAINED)]
+    return [
+        key for key, one in comparisons.items() if one in (Comparison.FOREIGN, Comparison.MISSING, Comparison.EXPLAINED)
+    ]

@@ -31,7 +31,7 @@ Tick = Callable[[int], None]
 
 
 @dataclass(frozen=True)
-class Depth:
+class InspectionDepth:
     """How thoroughly databases are inspected.
 
     Attributes:
@@ -45,7 +45,7 @@ class Depth:
 
 
 def inspect_database(
-    segment: Segment, interval: int | None, depth: Depth, tick: Tick | None = None
+    segment: Segment, interval: int | None, depth: InspectionDepth, tick: Tick | None = None
 ) -> DatabaseView | None:
     """Inspect a database; ``None`` if it was deleted meanwhile, as expired segments are."""
     path, start = segment.path, segment.start
@@ -74,7 +74,7 @@ def inspect_database(
     )  # fmt: skip
 
 
-def without_current(path: Path, files: int) -> DatabaseView:
+def view_without_current(path: Path, files: int) -> DatabaseView:
     """The view of a directory that lost ``CURRENT``, over whose rows RocksDB would create an empty database."""
     of_rows = number_of(files, "file")
     broken = f"{path} has {of_rows} of rows and no CURRENT: the application would create an empty database there."
@@ -116,7 +116,7 @@ class _DatabaseInspection:
         """Record why it cannot be read; RocksDB names only one of several missing files."""
         self.broken, self.error, self.cause = error.what, type(error).__name__, cause
         if missing and cause == "file-missing":
-            self.broken = _lacks(self.path, missing)
+            self.broken = _missing_file(self.path, missing)
 
 
 def _cause_in_bookkeeping(error: StatecoreError) -> str:
@@ -129,7 +129,9 @@ def _cause_of_refusal(manifest: ManifestCheck | None) -> str:
     return "manifest-truncated"
 
 
-def _count(database: Database, result: _DatabaseInspection, depth: Depth, size: int, tick: Tick | None) -> None:
+def _count(
+    database: Database, result: _DatabaseInspection, depth: InspectionDepth, size: int, tick: Tick | None
+) -> None:
     families = sorted(database.families - {OFFSETS_COLUMN_FAMILY})
     byte_progress = _ByteProgress(tick, size, sum(database.estimate(family) for family in families))
     for family in families:
@@ -164,7 +166,7 @@ class _ByteProgress:
             self._reported += amount
 
 
-def _lacks(path: Path, missing: Sequence[str]) -> str:
+def _missing_file(path: Path, missing: Sequence[str]) -> str:
     only_blobs = all(name.endswith(".blob") for name in missing)
     so = "rows whose values are in them cannot be read" if only_blobs else "it cannot be opened"
     return f"{path} lacks {shortened_list(missing, _NAMED)}, which its MANIFEST names: {so}."

@@ -6,19 +6,28 @@ times) is not reported. A damaged database hides no finding of others.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from statecore.discover.contradicted_kinds import contradictions_in
+from statecore.discover.contradicted_kinds import find_contradictions
 from statecore.doctor.checks.context import CheckContext
-from statecore.doctor.database_inspection import Depth
+from statecore.doctor.checks.custom import check_custom_store
+from statecore.doctor.checks.damage import check_damage, check_grace_buffer
+from statecore.doctor.checks.declared import check_declarations, check_kind, check_transactional
+from statecore.doctor.checks.families import check_families
+from statecore.doctor.checks.offset_files import check_store_files, check_task_files
+from statecore.doctor.checks.offsets import check_offsets, check_unlogged
+from statecore.doctor.checks.releases import check_half_migrated, check_releases
+from statecore.doctor.checks.segments import check_segments
+from statecore.doctor.checks.stray_files import check_interrupted_jobs, check_stray_files, check_unsupported_store
+from statecore.doctor.database_inspection import InspectionDepth
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding
-from statecore.doctor.inspection_reader import InspectionReader, read_inspection
-from statecore.doctor.run_checks import run_checks
-from statecore.doctor.views import Inspection, StoreView, holder_json
+from statecore.doctor.inspection_reader import DirectoryReading, read_inspection
+from statecore.doctor.views import Inspection, StoreView, TaskView, holder_json
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import CURRENT, Release
 from statecore.formats.task_id import TaskId
@@ -36,7 +45,7 @@ Topics = Callable[[Inspection], tuple[Sequence[Finding], Sequence[str]]]
 
 
 @dataclass(frozen=True)
-class InspectedDirectory:
+class Coverage:
     """What an examination covered.
 
     Attributes:
@@ -65,7 +74,7 @@ class Diagnosis:
         guarantee: the application's, or ``None`` if unknown; findings then have the worse severity of both.
         release: release of Kafka Streams that will open the directory.
         findings: the worst first.
-        looked_at: what was covered.
+        coverage: what was covered.
         undecided: sentences about what the brokers could not tell.
         transactional: whether that release runs with transactional state stores.
     """
@@ -76,7 +85,7 @@ class Diagnosis:
     guarantee: ProcessingGuarantee | None
     release: str
     findings: tuple[Finding, ...]
-    looked_at: InspectedDirectory
+    coverage: Coverage
     undecided: tuple[str, ...] = ()
     stores: tuple[StoreView, ...] = ()
     transactional: bool = False
@@ -103,7 +112,7 @@ class Diagnosis:
             "processing_guarantee": None if self.guarantee is None else str(self.guarantee),
             "release": self.release,
             "transactional_state_stores": self.transactional,
-            "looked_at": dict(vars(self.looked_at)),
+            "looked_at": dict(vars(self.coverage)),
             "counts": {severity.value: count for severity, count in self.counts.items()},
             "findings": [one.to_json() for one in self.findings],
             "undecided": list(self.undecided),
@@ -111,7 +120,7 @@ class Diagnosis:
         }
 
 
-def examine(
+def diagnose_directory(
     directory: StateDirectory,
     *,
     spec: ApplicationSpec | None = None,
@@ -126,7 +135,7 @@ def examine(
     is_locked: bool = False,
 ) -> Diagnosis:
     guarantee = guarantee_of(spec, guarantee)
-    depth = Depth(count=scan, formats=release is not None)
+    depth = InspectionDepth(count=scan, formats=release is not None)
     reading = read_inspection(
         directory, spec=spec, tasks=tasks, stores=stores, depth=depth, progress=progress, is_locked=is_locked
     )
@@ -143,7 +152,7 @@ def examine(
     if topics is not None:
         path = directory.path
         inspection = Inspection(
-            directory.application_id, path, reading.holder, not scan, seen, reading.leftovers, tuple(beyond)
+            directory.application_id, path, reading.holder, not scan, seen, reading.offset_files, tuple(beyond)
         )
         more, undecided = topics(inspection)
         found += more
@@ -153,8 +162,8 @@ def examine(
         reading.holder,
         guarantee,
         context.release.name,
-        tuple(sorted(found, key=_order)),
-        _looked_at(reading, scanned=scan, brokers=topics is not None),
+        tuple(sorted(found, key=_sort_key)),
+        _coverage(reading, scanned=scan, brokers=topics is not None),
         tuple(undecided),
         tuple(seen),
         context.transactional,
@@ -179,7 +188,7 @@ def _with_contradictions(
     tasks = {store.task for store in seen}
     contradictions = {
         (task, one.store): one
-        for one in contradictions_in(directory, spec, tasks, by_content=False)
+        for one in find_contradictions(directory, spec, tasks, by_content=False)
         if one.is_of_another_class and (not stores or one.store in stores)
         for task in one.tasks
     }
@@ -198,16 +207,16 @@ def _with_contradictions(
     ]
 
 
-def _order(finding: Finding) -> tuple[int, str, str, tuple[object, ...], str]:
+def _sort_key(finding: Finding) -> tuple[int, str, str, tuple[object, ...], str]:
     """Sort key: the worst first; within a code by store, and tasks in their order."""
     task = TaskId.match(finding.task)
     order = () if task is None else task.order
     return -finding.severity.rank, finding.code, finding.store, order, finding.segment
 
 
-def _looked_at(reading: InspectionReader, *, scanned: bool, brokers: bool) -> InspectedDirectory:
+def _coverage(reading: DirectoryReading, *, scanned: bool, brokers: bool) -> Coverage:
     databases = [one for store in reading.stores for one in store.databases]
-    return InspectedDirectory(
+    return Coverage(
         len({store.task for store in reading.stores}),
         len({store.store for store in reading.stores}),
         len(databases),
@@ -215,4 +224,84 @@ def _looked_at(reading: InspectionReader, *, scanned: bool, brokers: bool) -> In
         scanned,
         brokers,
         reading.spec is not None,
+    )
+
+
+def run_checks(reading: DirectoryReading, context: CheckContext) -> tuple[tuple[StoreView, ...], list[Finding]]:
+    """The inspected stores, each with its findings, and the findings beyond single stores."""
+    beyond: list[Finding] = []
+    by_task: dict[str, list[StoreView]] = {}
+    for store in reading.stores:
+        by_task.setdefault(store.task, []).append(store)
+    of_stores = [_of_store(store, reading.tasks[store.task], context) for store in reading.stores]
+    store_counts = Counter(place.task for place in reading.places)
+    whole_tasks = {task for task in reading.tasks if task and len(by_task.get(task, ())) == store_counts[task]}
+    for name, task in reading.tasks.items():
+        stores = [one for one in by_task.get(name, ()) if one.kind is not StoreKind.CUSTOM]
+        if name in whole_tasks and (stores or reading.holder is None):
+            beyond += [*check_task_files(task, stores, context), *check_half_migrated(task, stores, context)]
+        if name in whole_tasks or not name:
+            beyond += check_stray_files(task, stores, context)
+    if reading.spec is not None:
+        beyond += check_transactional(reading.spec, reading.stores, context)
+    if reading.spec is not None and reading.is_complete:
+        beyond += [
+            one for one in check_declarations(reading.spec, reading.places, context) if not _is_transient(one, reading)
+        ]
+    beyond += check_interrupted_jobs(reading.journal, reading.job_leftovers)
+    everything = [*beyond, *(one for found in of_stores for one in found)]
+    without_changelog = check_unlogged(reading.stores, everything, context)
+    of_unlogged = {(one.task, one.store): one for one in without_changelog}
+    stores_judged = tuple(
+        replace(store, findings=(*found, *_as_list(of_unlogged.get((store.task, store.store)))))
+        for store, found in zip(reading.stores, of_stores, strict=True)
+    )
+    return stores_judged, beyond
+
+
+def _is_transient(finding: Finding, reading: DirectoryReading) -> bool:
+    """Whether a running process creates this directory just now, or deletes it with its task."""
+    if finding.code != "store-absent":
+        return False
+    return reading.holder is not None or any(one.in_use for one in reading.stores if finding.task in ("", one.task))
+
+
+def _as_list(finding: Finding | None) -> list[Finding]:
+    return [] if finding is None else [finding]
+
+
+def _of_store(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
+    if store.kind is StoreKind.CUSTOM:
+        return check_custom_store(store, task, context)
+    return [
+        *check_kind(store),
+        *check_damage(store, task, context),
+        *check_grace_buffer(store),
+        *check_segments(store, context),
+        *check_families(store),
+        *check_releases(store, task, context),
+        *check_offsets(store, task, context),
+        *check_store_files(store, task),
+        *check_unsupported_store(store),
+    ]
+
+
+def inspect(
+    directory: StateDirectory,
+    *,
+    spec: ApplicationSpec | None = None,
+    tasks: Sequence[str] = (),
+    stores: Sequence[str] = (),
+    estimate: bool = False,
+) -> Inspection:
+    reading = read_inspection(
+        directory, spec=spec, tasks=tasks, stores=stores, depth=InspectionDepth(count=not estimate)
+    )
+    guarantee = None if spec is None else spec.processing_guarantee
+    context = CheckContext(
+        directory.application_id, guarantee, spec=spec, now_ms=reading.read_at_ms, transactional=reading.transactional
+    )
+    seen, beyond = run_checks(reading, context)
+    return Inspection(
+        directory.application_id, directory.path, reading.holder, estimate, seen, reading.offset_files, tuple(beyond)
     )

@@ -535,5 +535,5 @@ def _kinds() -> tuple[FindingKind, ...]:
     )
 
 
-CATALOGUE: Mapping[str, FindingKind] = MappingProxyType({kind.code: kind for kind in _kinds()})
+CATALOG: Mapping[str, FindingKind] = MappingProxyType({kind.code: kind for kind in _kinds()})
 """Every kind by its code, in the order of the documentation."""

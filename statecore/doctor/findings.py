@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from statecore.doctor.finding_catalog import CATALOGUE, FindingKind, Repair, Severity
+from statecore.doctor.finding_catalog import CATALOG, FindingKind, Repair, Severity
 from statecore.formats.topic_partition import TopicPartition
 
 
@@ -15,7 +15,7 @@ class Finding:
     """A finding about one store, database or file.
 
     Attributes:
-        code: key of :data:`statecore.doctor.finding_catalog.CATALOGUE`.
+        code: key of :data:`statecore.doctor.finding_catalog.CATALOG`.
         what: a sentence with offsets, files and segments.
         severity: its severity here, under the application's guarantee; at most that of its kind.
         task: the task's directory (``0_1``, ``global``); empty for the whole application.
@@ -39,7 +39,7 @@ class Finding:
     @property
     def kind(self) -> FindingKind:
         """The catalog entry of this code."""
-        return CATALOGUE[self.code]
+        return CATALOG[self.code]
 
     def to_json(self) -> dict[str, Any]:
         """The finding as a JSON object, with meaning and remedy."""

@@ -16,7 +16,7 @@ from statecore.doctor.findings import Finding
 from statecore.formats.releases import GLOBAL
 
 
-class Start(StrEnum):
+class StartOutcome(StrEnum):
     """What a start does with a global store, the worst last."""
 
     SOUND = "sound"
@@ -38,7 +38,7 @@ class NextStart:
     """
 
     store: str
-    start: Start
+    start: StartOutcome
     why: tuple[str, ...] = ()
 
 
@@ -66,7 +66,7 @@ def _is_of(finding: Finding, store: str) -> bool:
 
 def _next_start(store: str, findings: Iterable[Finding]) -> NextStart:
     counts = [one for one in findings if one.severity is not Severity.NOTE]
-    worst = max((_start(one) for one in counts), key=list(Start).index, default=Start.SOUND)
+    worst = max((_outcome(one) for one in counts), key=list(StartOutcome).index, default=StartOutcome.SOUND)
     return NextStart(store, worst, tuple(dict.fromkeys(map(_why, counts))))
 
 
@@ -75,7 +75,9 @@ def _why(finding: Finding) -> str:
     return " ".join(filter(None, [f"{what.rstrip('.')}.", _OFTEN.get(finding.code, "")]))
 
 
-def _start(finding: Finding) -> Start:
+def _outcome(finding: Finding) -> StartOutcome:
     if finding.code in _RECOVERS:
-        return Start.RECOVERS
-    return {Severity.ERROR: Start.FAILS, Severity.LOSS: Start.WRONG}.get(finding.severity, Start.SOUND)
+        return StartOutcome.RECOVERS
+    return {Severity.ERROR: StartOutcome.FAILS, Severity.LOSS: StartOutcome.WRONG}.get(
+        finding.severity, StartOutcome.SOUND
+    )

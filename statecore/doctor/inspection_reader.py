@@ -1,6 +1,6 @@
 """Reads an application's state directory without changing it, even while the application runs.
 
-The result holds facts only; :mod:`statecore.doctor.run_checks` turns them into findings.
+The result holds facts only; :mod:`statecore.doctor.diagnosis` turns them into findings.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from math import gcd
 from pathlib import Path
 
 from statecore.discover.kind_detection import KindDetection, detect_kind
-from statecore.discover.kind_evidence import BUILT, conclude, listed, of_name
-from statecore.doctor.database_inspection import Depth, inspect_database, without_current
+from statecore.discover.kind_evidence import BUILT, conclude, evidence_of_name, listed
+from statecore.doctor.database_inspection import InspectionDepth, inspect_database, view_without_current
 from statecore.doctor.views import StoreView, TaskView
 from statecore.errors import Invalid, NotFound, StatecoreError
 from statecore.filesystem import tree_bytes
@@ -40,32 +40,32 @@ from statecore.stores.lock_holder import Holder
 
 
 @dataclass(frozen=True)
-class InspectionReader:
+class DirectoryReading:
     """What was read of an application's directory.
 
     Attributes:
         holder: the process that has it in use, or ``None``.
         spec: the declaration, or ``None``.
-        whole: whether all tasks and stores were inspected.
+        is_complete: whether all tasks and stores were inspected.
         places: directories of all stores, inspected or not.
         stores: the inspected stores, by task.
         tasks: files beside the stores, by task; of the application's own directory under ``""``.
-        leftovers: offset files and other known files beside the stores.
+        offset_files: offset files and other known files beside the stores.
         journal: request of an interrupted placement; empty if there is none.
-        left: leftovers of interrupted jobs in the work directory.
+        job_leftovers: leftovers of interrupted jobs in the work directory.
         read_at_ms: when it was read.
     """
 
     directory: StateDirectory
     holder: Holder | None
     spec: ApplicationSpec | None
-    whole: bool
+    is_complete: bool
     places: tuple[StorePlace, ...]
     stores: tuple[StoreView, ...]
     tasks: Mapping[str, TaskView]
-    leftovers: tuple[OffsetFile, ...]
+    offset_files: tuple[OffsetFile, ...]
     journal: str
-    left: tuple[str, ...]
+    job_leftovers: tuple[str, ...]
     read_at_ms: int
 
     @property
@@ -82,14 +82,14 @@ def read_inspection(
     spec: ApplicationSpec | None = None,
     tasks: Sequence[str] = (),
     stores: Sequence[str] = (),
-    depth: Depth = Depth(),  # noqa: B008  # it is frozen
+    depth: InspectionDepth = InspectionDepth(),  # noqa: B008  # it is frozen
     progress: Progress | None = None,
     is_locked: bool = False,
-) -> InspectionReader:
+) -> DirectoryReading:
     every = store_places(directory)
     emptied = [GLOBAL] if directory.global_path.is_dir() else []  # its files may name missing stores
-    check_named("task", tasks, {*emptied, *(place.task for place in every)}, directory)
-    check_named("store", stores, {place.store for place in every}, directory)
+    check_names("task", tasks, {*emptied, *(place.task for place in every)}, directory)
+    check_names("store", stores, {place.store for place in every}, directory)
     places = [place for place in every if (not tasks or place.task in tasks) and (not stores or place.store in stores)]
     holder = None if is_locked else directory.in_use_by()
     kinds = _kinds(every, {place.store for place in places}, spec)
@@ -120,15 +120,15 @@ def read_inspection(
         raise unreadable(directory.work_path, error) from error
     if whole:
         beside[""] = _application(directory)
-    return InspectionReader(
+    return DirectoryReading(
         directory, holder, spec, whole, tuple(every), tuple(views), beside, found, journal, left,
         int(time.time() * 1000),
     )  # fmt: skip
 
 
-def check_named(what: str, wanted: Sequence[str], known: set[str], directory: StateDirectory) -> None:
+def check_names(what: str, requested: Sequence[str], known: set[str], directory: StateDirectory) -> None:
     """Raise ``NotFound`` for a task or store that does not exist."""
-    for name in wanted:
+    for name in requested:
         if name not in known:
             raise NotFound(
                 f"{directory.path} has no {what} {name}{suggest_names(name, known)}",
@@ -144,22 +144,22 @@ class _Kind:
     """The kind of a store over all its tasks.
 
     Attributes:
-        left: possible kinds, if the kind is unknown.
+        possible_kinds: possible kinds, if the kind is unknown.
         mismatch: why it is not of the declared kind, by task.
-        strange: why no store class could open it, by task.
+        unopenable: why no store class could open it, by task.
         miskeyed: rows of a grace buffer seen with the keys of a restore by Kafka Streams, by task.
     """
 
     kind: StoreKind
-    left: str
+    possible_kinds: str
     mismatch: Mapping[str, str] = field(default_factory=dict)
-    strange: Mapping[str, str] = field(default_factory=dict)
+    unopenable: Mapping[str, str] = field(default_factory=dict)
     miskeyed: Mapping[str, int] = field(default_factory=dict)
 
 
-def _kinds(every: list[StorePlace], wanted: set[str], spec: ApplicationSpec | None) -> dict[str, _Kind]:
+def _kinds(every: list[StorePlace], requested: set[str], spec: ApplicationSpec | None) -> dict[str, _Kind]:
     kinds = {}
-    for store in wanted:
+    for store in requested:
         places = [place for place in every if place.store == store]
         places = [place for place in places if place.segmented == places[0].segmented]
         declared = declared_at(spec, places[0].task, store)
@@ -170,7 +170,7 @@ def _kinds(every: list[StorePlace], wanted: set[str], spec: ApplicationSpec | No
         mismatch: dict[str, str] = {}
         seen, strange = _detect_kind(places)
         if seen is not None:
-            kind, left, *_ = conclude([*seen.evidence, *of_name(store, ())])
+            kind, left, *_ = conclude([*seen.evidence, *evidence_of_name(store, ())])
         if declared is not None and declared.kind.can_be_built:
             if seen is not None and declared.kind not in left:
                 mismatch = _mismatches(places, declared.kind) or dict.fromkeys(
@@ -198,8 +198,8 @@ def _mismatches(places: list[StorePlace], declared: StoreKind) -> dict[str, str]
     for place in places:
         with contextlib.suppress(StatecoreError):
             seen = detect_kind([place])
-            _, left, *_ = conclude([*seen.evidence, *of_name(place.store, ())])
-            if not seen.strange and declared not in left:
+            _, left, *_ = conclude([*seen.evidence, *evidence_of_name(place.store, ())])
+            if not seen.unopenable and declared not in left:
                 found[place.task] = _mismatch(declared, left)
     return found
 
@@ -216,24 +216,24 @@ def _detect_kind(places: list[StorePlace]) -> tuple[KindDetection | None, dict[s
     """
     with contextlib.suppress(StatecoreError):  # reported by the inspection of the database
         together = detect_kind(places)
-        if not together.strange:
+        if not together.unopenable:
             return together, {}
         if len(places) == 1:
-            return None, {places[0].task: together.strange}
+            return None, {places[0].task: together.unopenable}
     found, strange, text = [], {}, ""
     for place in places if len(places) > 1 else ():
         with contextlib.suppress(StatecoreError):
             alone = detect_kind([place])
-            if alone.strange:
-                strange[place.task] = alone.strange
+            if alone.unopenable:
+                strange[place.task] = alone.unopenable
             else:
                 found.append(place)
     with contextlib.suppress(StatecoreError):
         if found:
             together = detect_kind(found)
-            if not together.strange:
+            if not together.unopenable:
                 return together, strange
-            text = together.strange
+            text = together.unopenable
     return None, strange | {place.task: text for place in found}
 
 
@@ -295,7 +295,13 @@ def _keeps_offset(place: StorePlace) -> bool:
 
 
 def _inspect_store(
-    place: StorePlace, kind: _Kind, declared: StoreSpec | None, depth: Depth, progress: Progress, *, running: bool
+    place: StorePlace,
+    kind: _Kind,
+    declared: StoreSpec | None,
+    depth: InspectionDepth,
+    progress: Progress,
+    *,
+    running: bool,
 ) -> StoreView:
     segments = place.segments if place.segmented else tuple(Segment(path, None) for path in place.databases)
     interval = _interval(kind.kind, declared, segments)
@@ -304,12 +310,14 @@ def _inspect_store(
     databases = tuple(one for one in inspected if one is not None)
     # A new segment has no CURRENT yet, and one that expires no longer has one.
     if not running and holder is None:
-        databases += tuple(without_current(path, len(files)) for path, files in rows_without_current(place).items())
+        databases += tuple(
+            view_without_current(path, len(files)) for path, files in rows_without_current(place).items()
+        )
     outside = read_offset_file(place.checkpoint_file).offsets
     return StoreView(
-        place.task, place.store, kind.kind, kind.left, place.segmented, databases, outside, holder=holder,
+        place.task, place.store, kind.kind, kind.possible_kinds, place.segmented, databases, outside, holder=holder,
         declared=declared, in_use=running or holder is not None, mismatch=kind.mismatch.get(place.task, ""),
-        strange=kind.strange.get(place.task, ""), foreign=() if databases else _foreign(place),
+        unopenable=kind.unopenable.get(place.task, ""), foreign=() if databases else _foreign(place),
         miskeyed=kind.miskeyed.get(place.task, 0),
     )  # fmt: skip
 

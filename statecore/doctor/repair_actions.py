@@ -37,16 +37,18 @@ from statecore.stores.legacy_offsets import read_offsets
 from statecore.stores.rocksdb.writes import ChangedDatabase
 
 
-def repair(copy: Path, mendings: Sequence[RepairAction], context: CheckContext, directory: StateDirectory) -> None:
+def apply_repairs(
+    copy: Path, actions: Sequence[RepairAction], context: CheckContext, directory: StateDirectory
+) -> None:
     """Execute all repairs of one task."""
-    for one in mendings:
+    for one in actions:
         if one.repair is Repair.GIVE:
-            _give(copy, directory)
+            _fix_permissions(copy, directory)
         else:
             _REPAIRS[one.repair](copy, one, context)
 
 
-def cannot_be_repaired(directory: StateDirectory, tasks: Iterable[str]) -> str:
+def why_not_repairable(directory: StateDirectory, tasks: Iterable[str]) -> str:
     """Why this process cannot copy and replace one of these tasks' directories, with its name; empty if it can."""
     for task in tasks:
         path = directory.task_path(task)
@@ -99,7 +101,7 @@ def _lower_offsets(copy: Path, one: RepairAction, _: CheckContext) -> None:
         raise _impossible(one, "its segments do not all have an offset", "Rebuild it (statecore restore --replace).")
     for database in store.databases:
         if database.state.offsets != lowest:
-            _put(database.path, {offset_key(partition): encode_int64(offset) for partition, offset in lowest.items()})
+            _write(database.path, {offset_key(partition): encode_int64(offset) for partition, offset in lowest.items()})
 
 
 def _create_segment(copy: Path, one: RepairAction, context: CheckContext) -> None:
@@ -127,7 +129,7 @@ def _changelog(one: RepairAction, context: CheckContext) -> TopicPartition | Non
 def _set_status(copy: Path, one: RepairAction, _: CheckContext) -> None:
     for database in _read(copy, one).databases:
         if database.state.status != STATUS_CLOSED:
-            _put(database.path, {STATUS_KEY: encode_int64(STATUS_CLOSED)})
+            _write(database.path, {STATUS_KEY: encode_int64(STATUS_CLOSED)})
 
 
 def _move_aside(copy: Path, one: RepairAction, _: CheckContext) -> None:
@@ -143,11 +145,11 @@ def _drop_family(copy: Path, one: RepairAction, _: CheckContext) -> None:
                 changed.drop(name)
 
 
-def _by_copying(copy: Path, one: RepairAction, _: CheckContext) -> None:
+def _touch(copy: Path, one: RepairAction, _: CheckContext) -> None:
     """Nothing to do: copying has updated the time."""
 
 
-def _give(copy: Path, directory: StateDirectory) -> None:
+def _fix_permissions(copy: Path, directory: StateDirectory) -> None:
     """Fix modes, and owners of files that are still linked; copied files have the right owner already."""
     for name, _ in unusable_files(directory.path, copy):
         path = directory.path / name
@@ -160,7 +162,7 @@ def _read(copy: Path, one: RepairAction) -> StoreOnDisk:
     return read_store(StoreDirectory(one.store, copy / one.directory, segmented=True), manifests=True).checked()
 
 
-def _put(database: Path, rows: Mapping[bytes, bytes]) -> None:
+def _write(database: Path, rows: Mapping[bytes, bytes]) -> None:
     with ChangedDatabase(database, CURRENT.sst_format) as changed:
         changed.put(OFFSETS_COLUMN_FAMILY, rows)
 
@@ -183,6 +185,6 @@ _REPAIRS: Mapping[Repair, Callable[[Path, RepairAction, CheckContext], None]] = 
     Repair.MOVE_ASIDE: _move_aside,
     Repair.DROP_ENTRIES: _take_entries_out,
     Repair.DROP_FAMILY: _drop_family,
-    Repair.TOUCH: _by_copying,
+    Repair.TOUCH: _touch,
 }
 """The function of each repair, except for the one that needs the owner, and for rebuilds."""

@@ -75,19 +75,19 @@ class RepairPlan:
     """Repairs of a directory.
 
     Attributes:
-        mendings: repair actions by task.
+        actions: repair actions by task.
         rebuilds: restores that run after them.
-        left: findings worse than a note without a repair.
+        unrepaired: findings worse than a note without a repair.
     """
 
-    mendings: Mapping[str, tuple[RepairAction, ...]]
+    actions: Mapping[str, tuple[RepairAction, ...]]
     rebuilds: tuple[Rebuild, ...]
-    left: tuple[Finding, ...]
+    unrepaired: tuple[Finding, ...]
 
     @property
-    def is_nothing_to_do(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether it changes nothing."""
-        return not self.mendings and not self.rebuilds
+        return not self.actions and not self.rebuilds
 
 
 def plan_repairs(findings: Iterable[Finding], stores: Sequence[StoreView], *, rebuilds: bool = True) -> RepairPlan:
@@ -95,7 +95,9 @@ def plan_repairs(findings: Iterable[Finding], stores: Sequence[StoreView], *, re
     views = {(view.task, view.store): view for view in stores}
     every = without_older(findings, stores)
     rebuilt = {(one.task, one.store) for one in every if one.repair is Repair.REBUILD and one.store and one.task}
-    wanted = {view.task for view in stores if _wants_checkpoint(view) and (view.task, view.store) not in rebuilt}
+    wanted = {
+        view.task for view in stores if _has_offset_only_in_checkpoint(view) and (view.task, view.store) not in rebuilt
+    }
     findings_by_repair: dict[tuple[str, str, Repair], list[Finding]] = {}
     codes: dict[tuple[str, str], set[str]] = {task_store: set() for task_store in rebuilt}
     left = []
@@ -120,11 +122,11 @@ def plan_repairs(findings: Iterable[Finding], stores: Sequence[StoreView], *, re
             findings_by_repair.setdefault((*task_store, repair_in_copy), []).append(one)
         elif one.severity is not Severity.NOTE:
             left.append(one)
-    mendings: dict[str, list[RepairAction]] = {}
+    by_task: dict[str, list[RepairAction]] = {}
     for (task, store, repair), grouped in sorted(findings_by_repair.items(), key=lambda item: _ORDER.index(item[0][2])):
-        mendings.setdefault(task, []).append(_repair_action(task, store, repair, grouped, views.get((task, store))))
+        by_task.setdefault(task, []).append(_repair_action(task, store, repair, grouped, views.get((task, store))))
     restores = _rebuilds(codes) if rebuilds else ()
-    return RepairPlan({task: tuple(actions) for task, actions in sorted(mendings.items())}, restores, tuple(left))
+    return RepairPlan({task: tuple(actions) for task, actions in sorted(by_task.items())}, restores, tuple(left))
 
 
 _ORDER = (
@@ -133,7 +135,7 @@ _ORDER = (
 )
 """The order of repairs of a task."""
 
-_MADE_IN_A_COPY = frozenset(_ORDER) - {Repair.MERGE_CHECKPOINT}
+_IN_COPY = frozenset(_ORDER) - {Repair.MERGE_CHECKPOINT}
 _OF_NOTES = frozenset({Repair.CREATE_SEGMENT})
 """Repairs that are also made for a note: under exactly-once it would be an error."""
 
@@ -169,10 +171,10 @@ def _repair_in_copy(finding: Finding, view: StoreView | None) -> Repair | None:
     """The repair of a finding in a copy of its task; ``None`` outside of tasks, and for stores of unknown kind."""
     if finding.repair is Repair.CREATE_SEGMENT and (view is None or not view.kind.can_be_built):
         return None
-    return finding.repair if finding.task and finding.repair in _MADE_IN_A_COPY else None
+    return finding.repair if finding.task and finding.repair in _IN_COPY else None
 
 
-def _wants_checkpoint(view: StoreView) -> bool:
+def _has_offset_only_in_checkpoint(view: StoreView) -> bool:
     """Whether the offset of a store is only in ``.checkpoint``."""
     return view.logged and bool(view.databases) and not view.offsets
 

@@ -32,7 +32,7 @@ _NO_TIME = b"\xff" * 8
 _NO_HEADERS = b"\0"
 _TIMESTAMPED = StoreKind.TIMESTAMPED_KEY_VALUE.data_column_family
 
-_IN_FRONT: Mapping[StoreKind, Mapping[str, bytes]] = MappingProxyType(
+_VALUE_PREFIXES: Mapping[StoreKind, Mapping[str, bytes]] = MappingProxyType(
     {
         StoreKind.TIMESTAMPED_KEY_VALUE: {DEFAULT_COLUMN_FAMILY: _NO_TIME},
         StoreKind.TIMESTAMPED_WINDOW: {DEFAULT_COLUMN_FAMILY: _NO_TIME},
@@ -74,7 +74,7 @@ def current_rows(database: Database, kind: StoreKind, layer: str) -> Iterator[Ch
     if not kind.can_be_built:
         return newest
     streams = [newest]
-    in_front = _IN_FRONT.get(kind, {})
+    in_front = _VALUE_PREFIXES.get(kind, {})
     for family in (*in_front, *sorted(kind.older_column_families - in_front.keys())):
         if next(database.rows(family), None) is None:
             continue
@@ -113,7 +113,7 @@ class Rows:
             self._keys, self._values = chunk
         return self._keys[-1]
 
-    def upto(self, key: bytes) -> Chunk:
+    def take_until(self, key: bytes) -> Chunk:
         """Take the buffered rows up to and including a key."""
         if not self._keys or self._keys[-1] <= key:
             taken = self._keys, self._values
@@ -125,7 +125,7 @@ class Rows:
         return taken
 
 
-def side_by_side(left: Iterator[Chunk], right: Iterator[Chunk]) -> Iterator[tuple[Chunk, Chunk]]:
+def aligned_by_key(left: Iterator[Chunk], right: Iterator[Chunk]) -> Iterator[tuple[Chunk, Chunk]]:
     """Two streams in pieces with the same key range; a piece of one side may be empty."""
     one, other = Rows(left), Rows(right)
     while True:
@@ -134,7 +134,7 @@ def side_by_side(left: Iterator[Chunk], right: Iterator[Chunk]) -> Iterator[tupl
         if not present:
             return
         bound = min(present)
-        yield one.upto(bound), other.upto(bound)
+        yield one.take_until(bound), other.take_until(bound)
 
 
 def _converted(chunks: Iterator[Chunk], in_front: bytes) -> Iterator[Chunk]:
@@ -144,7 +144,7 @@ def _converted(chunks: Iterator[Chunk], in_front: bytes) -> Iterator[Chunk]:
 
 def _merge(newer: Iterator[Chunk], older: Iterator[Chunk]) -> Iterator[Chunk]:
     """Merge two streams; the newer one wins."""
-    for (keys, values), (older_keys, older_values) in side_by_side(newer, older):
+    for (keys, values), (older_keys, older_values) in aligned_by_key(newer, older):
         if not older_keys:
             yield keys, values
         elif not keys:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from statecore.doctor.inspection_reader import check_named
+from statecore.doctor.inspection_reader import check_names
 from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ApplicationSpec
@@ -26,14 +26,14 @@ class OffsetSums:
 
     Attributes:
         ends: end of each changelog partition that the brokers know; empty if they were not asked.
-        not_asked: why there are no ends; empty if there are.
+        why_no_ends: why there are no ends; empty if there are.
         versioned: the versioned stores of each task, by the spec.
     """
 
     directory: StateDirectory
     tasks: tuple[TaskSum, ...]
     ends: Mapping[TopicPartition, int]
-    not_asked: str
+    why_no_ends: str
     versioned: Mapping[str, Set[str]] = field(default_factory=dict)
 
     def is_followed(self, task: TaskSum, store: StoreSum) -> bool:
@@ -58,7 +58,7 @@ class OffsetSums:
     @property
     def exit_code(self) -> int:
         """That of ``Corrupted`` if a task is damaged, of ``Invalid`` if one is foreign or unreadable; else 0."""
-        standings = {one.standing for one in self.tasks}
+        standings = {one.state for one in self.tasks}
         if TaskDirectoryState.DAMAGED in standings:
             return Corrupted.exit_code
         return Invalid.exit_code if standings & {TaskDirectoryState.FOREIGN, TaskDirectoryState.UNREADABLE} else 0
@@ -68,7 +68,7 @@ class OffsetSums:
         return {
             "application_id": self.directory.application_id,
             "path": str(self.directory.path),
-            "not_asked": self.not_asked,
+            "not_asked": self.why_no_ends,
             "exit_code": self.exit_code,
             "tasks": [self._task(one) for one in self.tasks],
         }
@@ -76,7 +76,7 @@ class OffsetSums:
     def _task(self, task: TaskSum) -> dict[str, Any]:
         return {
             "task": task.task,
-            "standing": str(task.standing),
+            "standing": str(task.state),
             "reason": task.reason,
             "offset_sum": task.sum,
             "end_offset_sum": self.end_sum(task),
@@ -89,7 +89,7 @@ class OffsetSums:
                     "end_offset": None if one.changelog is None else self.ends.get(one.changelog),
                     "source": str(one.source),
                     "is_followed": self.is_followed(task, one),
-                    "databases_disagree": one.disagree,
+                    "databases_disagree": one.databases_differ,
                     "reason": one.reason,
                 }
                 for one in task.stores
@@ -105,7 +105,7 @@ def inspect_offset_sums(
 ) -> OffsetSums:
     """Read the offset sums of a directory's tasks; with a spec also the ends of their changelogs, if brokers answer."""
     every = directory.task_directories()
-    check_named("task", tasks, set(every), directory)
+    check_names("task", tasks, set(every), directory)
     sums = read_offset_sums(directory, spec, tasks=[one for one in every if not tasks or one in tasks])
     if spec is None:
         return OffsetSums(directory, tuple(sums.values()), {}, "Without a spec no brokers are known.")

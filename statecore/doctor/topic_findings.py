@@ -12,9 +12,9 @@ from typing import Any
 
 from statecore.changelog.compaction import NO_LIMIT, why_not_compacted
 from statecore.changelog.model import LogOffsets, TopicDescription
-from statecore.doctor.finding_catalog import CATALOGUE, Repair, Severity
+from statecore.doctor.finding_catalog import CATALOG, Repair, Severity
 from statecore.doctor.findings import Finding
-from statecore.doctor.stored_offsets import StoreOffsets
+from statecore.doctor.logged_store_offsets import LoggedStoreOffsets
 from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ProcessingGuarantee
@@ -39,16 +39,16 @@ class BrokerAnswers:
     committed: Mapping[TopicPartition, int | None] = field(default_factory=dict)
 
 
-def finding(
+def topic_finding(
     code: str,
-    store: StoreOffsets,
+    store: LoggedStoreOffsets,
     partition: TopicPartition | None,
     what: str,
     severity: Severity | None = None,
     **evidence: Any,
 ) -> Finding:
     """A finding of a store with the first repair of its kind; by default with the worst severity."""
-    kind = CATALOGUE[code]
+    kind = CATALOG[code]
     repair = kind.repairs[0] if kind.repairs else None
     return Finding(
         code,
@@ -63,13 +63,15 @@ def finding(
 
 
 def findings_of_offsets(
-    stores: Sequence[StoreOffsets], answers: BrokerAnswers, guarantee: ProcessingGuarantee | None = None
+    stores: Sequence[LoggedStoreOffsets], answers: BrokerAnswers, guarantee: ProcessingGuarantee | None = None
 ) -> list[Finding]:
     """Findings by the offsets alone, store by store."""
     return [found for store in stores for found in _of_store(store, answers, guarantee)]
 
 
-def _of_store(store: StoreOffsets, answers: BrokerAnswers, guarantee: ProcessingGuarantee | None) -> Iterator[Finding]:
+def _of_store(
+    store: LoggedStoreOffsets, answers: BrokerAnswers, guarantee: ProcessingGuarantee | None
+) -> Iterator[Finding]:
     yield from _missing(store, answers)
     if store.is_global:
         yield from _not_compacted(store, answers)
@@ -78,7 +80,7 @@ def _of_store(store: StoreOffsets, answers: BrokerAnswers, guarantee: Processing
         if topic is None:
             continue
         if partition.partition >= topic.partitions:
-            yield finding(
+            yield topic_finding(
                 "partition-unknown",
                 store,
                 partition,
@@ -91,12 +93,12 @@ def _of_store(store: StoreOffsets, answers: BrokerAnswers, guarantee: Processing
             yield from _of_partition(store, partition, answers, guarantee)
 
 
-def _missing(store: StoreOffsets, answers: BrokerAnswers) -> Iterator[Finding]:
+def _missing(store: LoggedStoreOffsets, answers: BrokerAnswers) -> Iterator[Finding]:
     absent = sorted({partition.topic for partition in store.partitions} - answers.topics.keys())
     for topic in absent:
         known = {str(part): store.offsets[part] for part in sorted(store.known) if part.topic == topic}
         text = ", ".join(f"offset {offset} of {part}" for part, offset in known.items())
-        yield finding(
+        yield topic_finding(
             "topic-missing",
             store,
             _only([part for part in store.partitions if part.topic == topic]),
@@ -107,7 +109,7 @@ def _missing(store: StoreOffsets, answers: BrokerAnswers) -> Iterator[Finding]:
         )
 
 
-def _severity_of_missing(store: StoreOffsets, topic: str) -> Severity | None:
+def _severity_of_missing(store: LoggedStoreOffsets, topic: str) -> Severity | None:
     """The application creates its own changelogs; without an input topic it does not start."""
     return Severity.ERROR if store.is_global or store.is_source(topic) else None
 
@@ -116,13 +118,13 @@ def _only(partitions: Sequence[TopicPartition]) -> TopicPartition | None:
     return partitions[0] if len(partitions) == 1 else None
 
 
-def _not_compacted(store: StoreOffsets, answers: BrokerAnswers) -> Iterator[Finding]:
+def _not_compacted(store: LoggedStoreOffsets, answers: BrokerAnswers) -> Iterator[Finding]:
     for name in sorted({partition.topic for partition in store.partitions} & answers.topics.keys()):
         topic = answers.topics[name]
         why = why_not_compacted(topic)
         if not why:
             continue
-        yield finding(
+        yield topic_finding(
             "global-topic-not-compacted",
             store,
             None,
@@ -135,13 +137,13 @@ def _not_compacted(store: StoreOffsets, answers: BrokerAnswers) -> Iterator[Find
 
 
 def _of_partition(
-    store: StoreOffsets, partition: TopicPartition, answers: BrokerAnswers, guarantee: ProcessingGuarantee | None
+    store: LoggedStoreOffsets, partition: TopicPartition, answers: BrokerAnswers, guarantee: ProcessingGuarantee | None
 ) -> Iterator[Finding]:
     log, offset, following = answers.logs[partition], store.offsets[partition], store.known[partition]
     facts: dict[str, Any] = {"offset": offset, "log_start": log.log_start, "log_end": log.log_end}
     if following > log.log_end:
         empty = " and is empty" if log.log_start == log.log_end else ""
-        found = finding(
+        found = topic_finding(
             "offset-past-end",
             store,
             partition,
@@ -153,7 +155,7 @@ def _of_partition(
         # If the log is empty the store may be the only copy, and a rebuild would restore nothing.
         yield replace(found, repair=None) if empty else found
     elif following < log.log_start:
-        yield finding(
+        yield topic_finding(
             "offset-before-start",
             store,
             partition,
@@ -167,13 +169,13 @@ def _of_partition(
 
 
 def _ahead(
-    store: StoreOffsets, partition: TopicPartition, committed: int | None, facts: Mapping[str, Any]
+    store: LoggedStoreOffsets, partition: TopicPartition, committed: int | None, facts: Mapping[str, Any]
 ) -> Iterator[Finding]:
     following = store.known[partition]
     if following <= (committed or 0):
         return
     has = "nothing" if committed is None else f"{committed}"
-    yield finding(
+    yield topic_finding(
         "source-ahead",
         store,
         partition,
@@ -184,7 +186,9 @@ def _ahead(
     )
 
 
-def by_the_file(found: Sequence[Finding], alone: Sequence[StoreOffsets], of_alone: Sequence[Finding]) -> list[Finding]:
+def blame_checkpoint_file(
+    found: Sequence[Finding], alone: Sequence[LoggedStoreOffsets], of_alone: Sequence[Finding]
+) -> list[Finding]:
     """The same findings, except that a ``.checkpoint`` overruling a sound store is repaired by moving it aside."""
     own = {(one.task, one.store, part): offset for one in alone for part, offset in one.offsets.items()}
     sound = {(one.task, one.store, part) for one in alone for part in one.known}
@@ -202,13 +206,15 @@ def by_the_file(found: Sequence[Finding], alone: Sequence[StoreOffsets], of_alon
     return result
 
 
-def asked_partitions(stores: Sequence[StoreOffsets], topics: Mapping[str, TopicDescription]) -> list[TopicPartition]:
+def existing_partitions(
+    stores: Sequence[LoggedStoreOffsets], topics: Mapping[str, TopicDescription]
+) -> list[TopicPartition]:
     """The partitions whose log offsets are needed: those that exist and have a stored offset."""
     every = {partition for store in stores for partition in store.known}
     return sorted(part for part in every if part.topic in topics and part.partition < topics[part.topic].partitions)
 
 
-def source_partitions(stores: Sequence[StoreOffsets], asked: Sequence[TopicPartition]) -> list[TopicPartition]:
+def source_partitions(stores: Sequence[LoggedStoreOffsets], asked: Sequence[TopicPartition]) -> list[TopicPartition]:
     """The given partitions that belong to inputs of the application."""
     wanted = set(asked)
     return sorted({part for store in stores for part in store.known if part in wanted and store.is_source(part.topic)})

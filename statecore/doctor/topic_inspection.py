@@ -1,11 +1,5 @@
 """Findings of a state directory that need the brokers: whether its offsets belong to the existing logs.
 
-::
-
-    inspection = inspect(directory, spec=spec, estimate=True)
-    topics = inspect_topics(inspection, "localhost:9092", spec=spec)
-    topics.findings, topics.undecided
-
 The directory is inspected before the brokers are asked, so that offsets of a running application do not seem to be past
 the end. A few requests cover all partitions; then single logs are read, one partition after the other, where that can
 decide something and time is left:
@@ -37,11 +31,11 @@ from statecore.changelog.reader import ChangelogReader, ReaderOptions
 from statecore.doctor.changelog_comparison import (
     KEYS,
     LAST_WRITE_KINDS,
-    MANY_KEYS,
+    MORE_KEYS,
     Comparison,
-    Later,
-    Limits,
-    Newest,
+    LaterRecords,
+    NewestRecords,
+    ReadLimits,
     compare_rows,
     differing,
     has_rows,
@@ -51,14 +45,14 @@ from statecore.doctor.changelog_comparison import (
 )
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding
-from statecore.doctor.stored_offsets import StoreOffsets, stored_offsets
+from statecore.doctor.logged_store_offsets import LoggedStoreOffsets, logged_store_offsets
 from statecore.doctor.topic_findings import (
     BrokerAnswers,
-    asked_partitions,
-    by_the_file,
-    finding,
+    blame_checkpoint_file,
+    existing_partitions,
     findings_of_offsets,
     source_partitions,
+    topic_finding,
 )
 from statecore.doctor.views import Inspection
 from statecore.errors import Corrupted, NotFound, StatecoreError
@@ -66,12 +60,12 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.rocksdb_log import DATA_SUFFIXES
 from statecore.formats.topic_partition import TopicPartition
 from statecore.progress import NullProgress, Progress
-from statecore.spec.duration import format_duration
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
+from statecore.spec.units import format_duration
 from statecore.words import shortened_list
 
 _FETCH_BYTES = 1 << 20
-_NAMED = 5
+_MAX_NAMED = 5
 _LISTED = 16
 
 
@@ -88,7 +82,7 @@ class TopicsInspection(NamedTuple):
 
 
 class Brokers:
-    """Asks the brokers about an inspected directory, for :func:`statecore.doctor.diagnosis.examine`."""
+    """Asks the brokers about an inspected directory, for :func:`statecore.doctor.diagnosis.diagnose_directory`."""
 
     def __init__(
         self,
@@ -132,20 +126,20 @@ def inspect_topics(
     clock: Callable[[], float] = time.time,
 ) -> TopicsInspection:
     """Compare the offsets of a directory with the topics."""
-    stores = stored_offsets(inspection, spec)
+    stores = logged_store_offsets(inspection, spec)
     guarantee = guarantee if spec is None else spec.processing_guarantee
     with Cluster(bootstrap_servers, kafka, timeout=timeout) as cluster:
-        answers = ask(cluster, inspection.application_id, stores)
+        answers = query_brokers(cluster, inspection.application_id, stores)
         alone = [one for store in stores if (one := store.without_file) is not None]
         reader = ChangelogReader(cluster, ReaderOptions(fetch_bytes=_FETCH_BYTES, stall_timeout=timeout))
-        logs = _Logs(reader, answers, guarantee, Limits(time.monotonic() + patience), int(clock() * 1000))
+        logs = _Logs(reader, answers, guarantee, ReadLimits(time.monotonic() + patience), int(clock() * 1000))
         found = _compare(stores, logs)
         if alone:
-            found = by_the_file(found, alone, _compare(alone, logs))
+            found = blame_checkpoint_file(found, alone, _compare(alone, logs))
     return TopicsInspection(tuple(found), tuple(logs.undecided))
 
 
-def _compare(stores: Sequence[StoreOffsets], logs: _Logs) -> list[Finding]:
+def _compare(stores: Sequence[LoggedStoreOffsets], logs: _Logs) -> list[Finding]:
     """Findings by the offsets, and by the logs themselves where offsets fit."""
     answers = logs.answers
     found = findings_of_offsets(stores, answers, logs.guarantee)
@@ -157,10 +151,10 @@ def _compare(stores: Sequence[StoreOffsets], logs: _Logs) -> list[Finding]:
     return found
 
 
-def ask(cluster: Cluster, application_id: str, stores: Sequence[StoreOffsets]) -> BrokerAnswers:
+def query_brokers(cluster: Cluster, application_id: str, stores: Sequence[LoggedStoreOffsets]) -> BrokerAnswers:
     """Ask the brokers about all topics that some stores name."""
     topics = _described(cluster, {partition.topic for store in stores for partition in store.partitions})
-    asked = asked_partitions(stores, topics)
+    asked = existing_partitions(stores, topics)
     logs = cluster.log_offsets(asked)
     return BrokerAnswers(topics, logs, committed_offsets(cluster, application_id, source_partitions(stores, asked)))
 
@@ -187,7 +181,7 @@ class _Logs:
     reader: ChangelogReader
     answers: BrokerAnswers
     guarantee: ProcessingGuarantee | None
-    limits: Limits
+    limits: ReadLimits
     now_ms: int
 
     def __post_init__(self) -> None:
@@ -196,16 +190,16 @@ class _Logs:
     @property
     def undecided(self) -> list[str]:
         """Undecided questions, with their stores."""
-        return [f"{what}: {shortened_list(stores, _NAMED)}." for what, stores in self._left.items()]
+        return [f"{what}: {shortened_list(stores, _MAX_NAMED)}." for what, stores in self._left.items()]
 
-    def findings(self, store: StoreOffsets, partition: TopicPartition) -> Iterator[Finding]:
+    def findings(self, store: LoggedStoreOffsets, partition: TopicPartition) -> Iterator[Finding]:
         """Findings by the log of a partition, for a store whose offset is within it."""
         log, topic = self.answers.logs[partition], self.answers.topics[partition.topic]
         yield from self._stale(store, partition, log, topic)
         yield from self._recreated(store, partition, log, topic)
 
     def _stale(
-        self, store: StoreOffsets, partition: TopicPartition, log: LogOffsets, topic: TopicDescription
+        self, store: LoggedStoreOffsets, partition: TopicPartition, log: LogOffsets, topic: TopicDescription
     ) -> Iterator[Finding]:
         horizon, age = horizon_ms(topic), self._age_ms(store)
         if horizon is None or store.known[partition] >= log.log_end or age is None or age + CLOCK_MARGIN_MS < horizon:
@@ -216,7 +210,7 @@ class _Logs:
         if not missing:
             return
         running = " It is in use, so that counts if its process dies before it flushes." if store.in_use else ""
-        yield finding(
+        yield topic_finding(
             "stale",
             store,
             partition,
@@ -231,12 +225,12 @@ class _Logs:
             delete_retention_ms=horizon,
         )
 
-    def _age_ms(self, store: StoreOffsets) -> int | None:
+    def _age_ms(self, store: LoggedStoreOffsets) -> int | None:
         """Minimum age of a store in ms; ``None`` if it has no file any more."""
         newest = max((time for place in store.databases for time in _times(place.path)), default=None)
         return None if newest is None else self.now_ms - int(newest * 1000)
 
-    def _missing_behind(self, store: StoreOffsets, partition: TopicPartition, log: LogOffsets) -> int:
+    def _missing_behind(self, store: LoggedStoreOffsets, partition: TopicPartition, log: LogOffsets) -> int:
         """A lower bound of the offsets missing behind a store's offset; 0 only if none was seen."""
         following = store.known[partition]
         missing = self._missing(store, partition, following, log.log_end)
@@ -245,21 +239,23 @@ class _Logs:
         # The last record of a transaction is followed by its marker, which compaction removes too.
         if not self._missing(store, partition, following, following + 1):
             return missing
-        self._leave(store, "the offset behind its own is gone: either a delete or the marker of a transaction")
+        self._note_undecided(store, "the offset behind its own is gone: either a delete or the marker of a transaction")
         return 0
 
-    def _missing(self, store: StoreOffsets, partition: TopicPartition, start: int, end: int) -> int:
+    def _missing(self, store: LoggedStoreOffsets, partition: TopicPartition, start: int, end: int) -> int:
         reader = self.reader
         for _ in reader.read(OffsetRange(*partition, start, end), IsolationLevel.READ_UNCOMMITTED):
             if reader.statistics.removed > 1:
                 break
-            if self.limits.reached(reader.statistics):
-                self._leave(store, "its log is too long to check for offsets missing behind the store's offset")
+            if self.limits.are_reached(reader.statistics):
+                self._note_undecided(
+                    store, "its log is too long to check for offsets missing behind the store's offset"
+                )
                 break
         return reader.statistics.removed
 
     def _recreated(
-        self, store: StoreOffsets, partition: TopicPartition, log: LogOffsets, topic: TopicDescription
+        self, store: LoggedStoreOffsets, partition: TopicPartition, log: LogOffsets, topic: TopicDescription
     ) -> Iterator[Finding]:
         following, start = store.known[partition], log.log_start
         if following <= start or store.is_global or store.is_source(partition.topic):
@@ -269,14 +265,16 @@ class _Logs:
         shown = {} if newest is None else _compare_store(store, newest)
         if newest is None or not shown:
             because = why or "no row could be compared"
-            self._leave(store, f"whether its changelog is the one that it was built from is not known, {because}")
+            self._note_undecided(
+                store, f"whether its changelog is the one that it was built from is not known, {because}"
+            )
             return
         if (
-            len(newest.written) == KEYS
-            and not {Comparison.SAME, Comparison.EXPLAINED} & set(shown.values())
+            len(newest.records) == KEYS
+            and not {Comparison.EQUAL, Comparison.EXPLAINED} & set(shown.values())
             and differing(shown)
         ):
-            many = newest_records(self.reader, partition, start, following, self.limits, MANY_KEYS)
+            many = newest_records(self.reader, partition, start, following, self.limits, MORE_KEYS)
             if many is not None and (seen := _compare_store(store, many)):
                 newest, shown = many, seen
         different = differing(shown)
@@ -285,16 +283,16 @@ class _Logs:
         if not proven or not _has_rows(store):
             unexplained = len(different) if later is None else len(set(different) - later.keys)
             if unexplained:
-                self._leave(store, "some of its rows differ from its changelog (statecore diff shows which)")
+                self._note_undecided(store, "some of its rows differ from its changelog (statecore diff shows which)")
             return
         offsets = sorted(one.offset for one in proven)
-        yield finding(
+        yield topic_finding(
             "topic-recreated",
             store,
             partition,
             f"It says offset {store.offsets[partition]} of {partition}, and none of its rows match the log "
             f"before it: {len(offsets)} of the {len(shown)} newest keys have another value or none (offsets "
-            f"{', '.join(map(str, offsets[-_NAMED:]))}), and no key matches.",
+            f"{', '.join(map(str, offsets[-_MAX_NAMED:]))}), and no key matches.",
             offset=store.offsets[partition],
             log_start=log.log_start,
             log_end=log.log_end,
@@ -304,13 +302,13 @@ class _Logs:
             differing_offsets=offsets[-_LISTED:],
         )
 
-    def _why_not(self, store: StoreOffsets, following: int, log: LogOffsets) -> str:
+    def _why_not(self, store: LoggedStoreOffsets, following: int, log: LogOffsets) -> str:
         """Why the rows of a store are not compared with its log; empty if they are."""
         if store.in_use:
             return "it is in use"
         if not store.readable:
             return "it cannot be read"
-        if not store.agreed:
+        if not store.segments_agree:
             return "its segments, or a file, say other offsets"
         if not store.closed:
             return "it does not say that it was closed, so rows may be ahead of its offset"
@@ -320,26 +318,28 @@ class _Logs:
             return f"rows of a store of kind {store.kind} are not the last records of their keys"
         if log.last_stable < following:
             return "a transaction is open before its offset"
-        return "the time was over" if self.limits.over else ""
+        return "the time was over" if self.limits.is_expired else ""
 
-    def _later(self, partition: TopicPartition, following: int, log: LogOffsets, keys: Sequence[bytes]) -> Later | None:
+    def _later(
+        self, partition: TopicPartition, following: int, log: LogOffsets, keys: Sequence[bytes]
+    ) -> LaterRecords | None:
         """Records of some keys behind an offset; ``None`` if that exceeds the limits."""
         if following == log.log_end:
-            return Later(frozenset(), False)
+            return LaterRecords(frozenset(), False)
         return later_records(self.reader, OffsetRange(*partition, following, log.log_end), keys, self.limits)
 
-    def _leave(self, store: StoreOffsets, what: str) -> None:
+    def _note_undecided(self, store: LoggedStoreOffsets, what: str) -> None:
         self._left.setdefault(what, []).append(f"{store.store} of {store.task}")
 
 
-def _compare_store(store: StoreOffsets, newest: Newest) -> dict[bytes, Comparison]:
+def _compare_store(store: LoggedStoreOffsets, newest: NewestRecords) -> dict[bytes, Comparison]:
     try:
         return compare_rows(store.kind, store.databases, newest)
     except (NotFound, Corrupted):
         return {}
 
 
-def _has_rows(store: StoreOffsets) -> bool:
+def _has_rows(store: LoggedStoreOffsets) -> bool:
     try:
         return has_rows(store.kind, store.databases)
     except (NotFound, Corrupted):

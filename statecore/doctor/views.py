@@ -27,7 +27,7 @@ _DATABASE_FIELDS = (
 )
 
 
-def is_trouble(finding: Finding) -> bool:
+def is_problem(finding: Finding) -> bool:
     """Whether an inspection reports it: anything worse than a note, and rows of an older format."""
     return finding.severity is not Severity.NOTE or finding.code == "older-rows"
 
@@ -100,7 +100,7 @@ class StoreView:
     Attributes:
         task: ``0_1`` or ``global``.
         kind: ``?`` if unknown.
-        kinds_left: possible kinds, if the kind is ``?``.
+        possible_kinds: possible kinds, if the kind is ``?``.
         segmented: whether it is a directory of databases.
         databases: the store's, or its segments in order of time.
         outside: offsets in ``.checkpoint_<store>``, for stores that do not manage their own.
@@ -110,7 +110,7 @@ class StoreView:
         declared: its declaration, if there is one.
         in_use: whether it or the application is open, so that some conditions are normal and no findings.
         mismatch: why it cannot be of the declared kind; empty if it can.
-        strange: why no class of Kafka Streams would open it; empty if one would.
+        unopenable: why no class of Kafka Streams would open it; empty if one would.
         foreign: files in its directory if that has no database: a store of the application's own class; empty for
             others.
         miskeyed: rows seen in a grace buffer with the keys of a restore by Kafka Streams, which it never finds again;
@@ -120,7 +120,7 @@ class StoreView:
     task: str
     store: str
     kind: StoreKind
-    kinds_left: str
+    possible_kinds: str
     segmented: bool
     databases: tuple[DatabaseView, ...]
     outside: Mapping[TopicPartition, int]
@@ -130,7 +130,7 @@ class StoreView:
     declared: StoreSpec | None = None
     in_use: bool = False
     mismatch: str = ""
-    strange: str = ""
+    unopenable: str = ""
     miskeyed: int = 0
     foreign: tuple[str, ...] = ()
 
@@ -140,9 +140,9 @@ class StoreView:
         return not self.databases and not self.foreign
 
     @property
-    def trouble(self) -> tuple[str, ...]:
+    def problems(self) -> tuple[str, ...]:
         """Sentences of its findings that an inspection reports."""
-        return tuple(one.what for one in self.findings if is_trouble(one))
+        return tuple(one.what for one in self.findings if is_problem(one))
 
     @property
     def damage(self) -> tuple[str, ...]:
@@ -215,7 +215,7 @@ class TaskView:
         modified_ms: when the directory was last changed.
         unusable: files and directories that the application cannot use, each with the reason.
         written_ns: when ``.checkpoint`` was written.
-        late: by store, files with rows that were flushed after that → their time (ns).
+        rows_after_checkpoint: by store, files with rows that were flushed after that → their time (ns).
     """
 
     task: str
@@ -226,7 +226,7 @@ class TaskView:
     modified_ms: int = 0
     unusable: tuple[tuple[str, str], ...] = ()
     written_ns: int = 0
-    late: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    rows_after_checkpoint: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,7 @@ class Inspection:
         holder: the process that has it in use, or ``None``.
         estimated: whether rows are RocksDB's estimate instead of a count.
         stores: by task, each with its findings.
-        leftovers: offset files and other known files beside the stores.
+        offset_files: offset files and other known files beside the stores.
         findings: findings beyond single stores.
     """
 
@@ -246,13 +246,13 @@ class Inspection:
     holder: Holder | None
     estimated: bool
     stores: tuple[StoreView, ...]
-    leftovers: tuple[OffsetFile, ...]
+    offset_files: tuple[OffsetFile, ...]
     findings: tuple[Finding, ...]
 
     @property
-    def trouble(self) -> tuple[str, ...]:
+    def problems(self) -> tuple[str, ...]:
         """Sentences of findings beyond single stores that an inspection reports."""
-        return tuple(dict.fromkeys(one.what for one in self.findings if is_trouble(one)))
+        return tuple(dict.fromkeys(one.what for one in self.findings if is_problem(one)))
 
     @property
     def damage(self) -> tuple[str, ...]:
@@ -275,8 +275,8 @@ class Inspection:
             "lock": holder_json(self.holder),
             "rows_are": "estimated" if self.estimated else "counted",
             "stores": [_store_json(store) for store in self.stores],
-            "leftovers": [asdict(leftover) for leftover in self.leftovers],
-            "trouble": list(self.trouble),
+            "leftovers": [asdict(leftover) for leftover in self.offset_files],
+            "trouble": list(self.problems),
             "damage": list(self.damage),
             "findings": _findings_json(self.findings),
             "exit_code": self.exit_code,
@@ -297,7 +297,7 @@ def _store_json(store: StoreView) -> dict[str, Any]:
         "partition": TaskId.parse(store.task).partition,
         "store": store.store,
         "kind": str(store.kind),
-        "kinds_left": store.kinds_left or None,
+        "kinds_left": store.possible_kinds or None,
         "offsets": {str(partition): offset for partition, offset in store.offsets.items()},
         "logged": store.logged,
         "closed": store.closed,
@@ -314,7 +314,7 @@ def _store_json(store: StoreView) -> dict[str, Any]:
             }
             for database in store.databases
         ],
-        "trouble": list(store.trouble),
+        "trouble": list(store.problems),
         "damage": list(store.damage),
         "findings": _findings_json(store.findings),
     }
@@ -322,4 +322,4 @@ def _store_json(store: StoreView) -> dict[str, Any]:
 
 def _findings_json(findings: Iterable[Finding]) -> list[dict[str, Any]]:
     """Findings that are trouble or damage, as JSON."""
-    return [{**one.to_json(), "damage": is_damage(one)} for one in findings if is_trouble(one) or is_damage(one)]
+    return [{**one.to_json(), "damage": is_damage(one)} for one in findings if is_problem(one) or is_damage(one)]

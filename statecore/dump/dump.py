@@ -16,9 +16,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statecore.discover.kind_detection import detect_kind, families_leave
-from statecore.discover.kind_evidence import conclude, listed, of_name
-from statecore.dump.deserialisers import Deserialiser
+from statecore.discover.kind_detection import detect_kind, kinds_opening_families
+from statecore.discover.kind_evidence import conclude, evidence_of_name, listed
+from statecore.dump.deserializers import Deserializer
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
@@ -30,7 +30,7 @@ from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_on_disk import DatabaseOnDisk
 from statecore.statedir.store_places import StorePlace, store_places, suggest_names
 from statecore.stores.rocksdb.directory_lock import writer_of
-from statecore.tasks.partial_stores import why_partially_deleted
+from statecore.tasks.store_defects import why_partially_deleted
 
 MILLISECONDS = pa.timestamp("ms", tz="UTC")
 """Type of times in Parquet and tables."""
@@ -38,7 +38,7 @@ MILLISECONDS = pa.timestamp("ms", tz="UTC")
 TIMES = frozenset({"window_start", "session_start", "session_end", "timestamp", "valid_from", "valid_to"})
 """Columns of int64 ms."""
 
-_KEY_IN_FRONT = frozenset(StoreKind) - {
+_KEY_FIRST_KINDS = frozenset(StoreKind) - {
     StoreKind.VERSIONED_KEY_VALUE,
     StoreKind.LIST,
     StoreKind.GRACE_BUFFER,
@@ -76,8 +76,8 @@ class Dump:
     store: str
     kind: StoreKind
     places: tuple[StorePlace, ...]
-    key: Deserialiser
-    value: Deserialiser
+    key: Deserializer
+    value: Deserializer
     prefix: bytes = b""
     segmentation: Segmentation | None = None
 
@@ -85,7 +85,7 @@ class Dump:
     def schema(self) -> pa.Schema:
         """The columns of every batch."""
         nothing = pa.array([], pa.large_binary())
-        return self._finished(row_format(self.kind).decode(nothing, nothing), self.places[0]).schema
+        return self._with_task_columns(row_format(self.kind).decode(nothing, nothing), self.places[0]).schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Decoded rows in non-empty batches; segments that expire meanwhile are skipped."""
@@ -97,7 +97,7 @@ class Dump:
                 with contextlib.suppress(NotFound), opened_database(path) as (on_disk, database):
                     _refuse_damaged(place, on_disk)
                     self._check_families(place, path, database.families)
-                    for batch in self._decoded(database, place):
+                    for batch in self._decode(database, place):
                         if len(batch):
                             yield _aligned(batch, schema)
 
@@ -121,13 +121,13 @@ class Dump:
                 task=place.task,
             )
 
-    def _decoded(self, database: Database, place: StorePlace) -> Iterator[pa.RecordBatch]:
+    def _decode(self, database: Database, place: StorePlace) -> Iterator[pa.RecordBatch]:
         for kind in (self.kind, *_OLDER.get(self.kind, ())):
-            first = self.prefix if self.prefix and kind in _KEY_IN_FRONT else None
+            first = self.prefix if self.prefix and kind in _KEY_FIRST_KINDS else None
             for keys, values in database.chunks(kind.data_column_family, first):
                 if first is not None and not keys[0].startswith(self.prefix):
                     break
-                yield self._finished(self._rows(kind, keys, values, database.path, place), place)
+                yield self._with_task_columns(self._rows(kind, keys, values, database.path, place), place)
 
     def _rows(
         self, kind: StoreKind, keys: list[bytes], values: list[bytes], path: Path, place: StorePlace
@@ -147,7 +147,7 @@ class Dump:
             batch = batch.filter(pc.equal(pc.binary_slice(named.cast(pa.binary()), 0, len(self.prefix)), self.prefix))
         return batch
 
-    def _finished(self, batch: pa.RecordBatch, place: StorePlace) -> pa.RecordBatch:
+    def _with_task_columns(self, batch: pa.RecordBatch, place: StorePlace) -> pa.RecordBatch:
         count = len(batch)
         columns: dict[str, pa.Array] = {
             "task": pa.array([place.task] * count, pa.string()),
@@ -165,7 +165,7 @@ class Dump:
         return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
     def _check_families(self, place: StorePlace, path: Path, families: frozenset[str]) -> None:
-        if self.kind not in families_leave(families, segmented=place.segmented):
+        if self.kind not in kinds_opening_families(families, segmented=place.segmented):
             others = ", ".join(sorted(families - {DEFAULT_COLUMN_FAMILY})) or "only default"
             raise Invalid(
                 f"{path} is no {self.kind} store: it has the column families {others}"
@@ -188,7 +188,7 @@ def _refuse_damaged(place: StorePlace, database: DatabaseOnDisk) -> None:
         ) from error
 
 
-def _converted(by: Deserialiser, column: pa.Array, place: StorePlace) -> pa.Array:
+def _converted(by: Deserializer, column: pa.Array, place: StorePlace) -> pa.Array:
     try:
         return by.convert(column)
     except Invalid as error:
@@ -254,9 +254,9 @@ def kind_of(places: Sequence[StorePlace], given: StoreKind | None, spec: Applica
             )
         return kind
     seen = detect_kind([place for place in places if place.segmented == first.segmented])
-    kind, left, *_ = conclude([*seen.evidence, *of_name(first.store, ())])
-    if seen.strange or kind is StoreKind.UNKNOWN:
-        why = seen.strange or f"it may be {listed(left)}"
+    kind, left, *_ = conclude([*seen.evidence, *evidence_of_name(first.store, ())])
+    if seen.unopenable or kind is StoreKind.UNKNOWN:
+        why = seen.unopenable or f"it may be {listed(left)}"
         raise Invalid(
             f"The kind of {first.store} cannot be detected from its directory: {why}.",
             code="kind-undecided",

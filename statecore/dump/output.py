@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from statecore.dump.deserialisers import finite
+from statecore.dump.deserializers import finite
 from statecore.dump.dump import MILLISECONDS
 from statecore.errors import Invalid
 from statecore.system_errors import system_error
@@ -79,7 +79,7 @@ def write_parquet(batches: Iterable[pa.RecordBatch], schema: pa.Schema, file: IO
 
 
 @contextmanager
-def whole_file(path: Path, *, overwrite: bool) -> Iterator[IO[bytes]]:
+def atomic_file(path: Path, *, overwrite: bool) -> Iterator[IO[bytes]]:
     """A file that appears under its name only when it is complete.
 
     An existing non-file, such as ``/dev/stdout`` or a pipe, is written to and never replaced.

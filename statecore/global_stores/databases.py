@@ -16,12 +16,11 @@ from pathlib import Path
 from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
 from statecore.faults import FaultPoints
 from statecore.formats.topic_partition import TopicPartition
-from statecore.global_stores.backups import GlobalBackups
-from statecore.global_stores.offset_validation import Invalidity
-from statecore.global_stores.paths import GlobalPaths
+from statecore.global_stores.offset_validation import InvalidOffsets
+from statecore.global_stores.paths import GlobalBackups, GlobalPaths
 from statecore.global_stores.settings import GlobalSettings, GlobalTable
 from statecore.global_stores.state import RecoveryReason
-from statecore.global_stores.views import HeldStore
+from statecore.global_stores.views import ViewedStore
 from statecore.statedir.journal import identity_of
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.task_layout import StoreDirectory, unfinished_in
@@ -52,11 +51,11 @@ class GlobalDatabases:
         self._table, self._settings, self._backups, self._faults = table, settings, backups, faults
         self._paths = GlobalPaths(directory, table.name, table.kind, faults)
         self.serving = threading.RLock()
-        self.live: HeldStore | None = None
-        self.old: HeldStore | None = None
+        self.live: ViewedStore | None = None
+        self.old: ViewedStore | None = None
         self._building: RocksDBStore | None = None
         self._is_built = False
-        self._retired: list[HeldStore] = []
+        self._retired: list[ViewedStore] = []
         self._may_be_set_aside = True  # whether something may be set aside and still there
 
     @property
@@ -79,29 +78,29 @@ class GlobalDatabases:
         """RocksDB's identity of the database in its place, which never changes; empty where there is none."""
         return identity_of(self._paths.live)
 
-    def open(self) -> tuple[dict[int, int], Invalidity | None]:
+    def open(self) -> tuple[dict[int, int], InvalidOffsets | None]:
         """Open what is on the disk.
 
         Returns:
             The offsets of its topic, by partition; and why it cannot be used, where that is so.
         """
-        self._paths.clear()
+        self._paths.start_build()
         if not self._paths.live.exists():
             return {}, None
         if unfinished_in(StoreDirectory(self._table.name, self._paths.live, segmented=False)):
-            return {}, Invalidity(RecoveryReason.STORE_UNUSABLE, "its creation was interrupted", trusted=False)
+            return {}, InvalidOffsets(RecoveryReason.STORE_UNUSABLE, "its creation was interrupted", trusted=False)
         store = self._store(self._paths.live)
         try:
             store.open()
             offsets = store.committed_offsets()
         except (Corrupted, NotFound) as error:
             _close(store)
-            return {}, unusable(error)
+            return {}, why_unusable(error)
         found = {at.partition: offset for at, offset in offsets.items() if at.topic == self._table.topic}
         if offsets and not found:
             _close(store)
             raise self._of_another_topic({at.topic for at in offsets})
-        self.live = HeldStore(store)
+        self.live = ViewedStore(store)
         return found, None
 
     def _of_another_topic(self, topics: Iterable[str]) -> Invalid:
@@ -130,11 +129,11 @@ class GlobalDatabases:
         except StatecoreError as error:
             _LOG.warning("The former rows of the global store %s cannot be read: %s", self._table.name, error)
             return
-        self.old = HeldStore(store)
+        self.old = ViewedStore(store)
 
-    def begin(self) -> None:
+    def start_build(self) -> None:
         """Begin to build a database; raises as :meth:`RocksDBStore.open`."""
-        self._paths.clear()
+        self._paths.start_build()
         store = RocksDBStore(self._paths.new, self._table.kind, create=True, settings=self._settings.store)
         store.open()
         self._building = store
@@ -155,7 +154,7 @@ class GlobalDatabases:
         store.commit(dict(offsets))
         self._faults.reach("global.after-commit")
 
-    def finish(self, expected: Offsets) -> None:
+    def finish_build(self, expected: Offsets) -> None:
         """Verify the built database and close it; it is complete then, and not yet in its place."""
         built = self._building
         if built is None:
@@ -181,7 +180,7 @@ class GlobalDatabases:
         """Move the built database to its place and open it; after a failure a repeated call continues."""
         if self._is_built:
             remember(self._paths.identity_of_built())
-            self._paths.place()
+            self._paths.move_into_place()
             store = self._store(self._paths.live)
             try:
                 store.open()
@@ -189,11 +188,11 @@ class GlobalDatabases:
                 _close(store)
                 raise
             with self.serving:
-                self.live, self._is_built = HeldStore(store), False
+                self.live, self._is_built = ViewedStore(store), False
         if self.live is None:
             raise AssertionError(f"the global store {self._table.name} has no database")
 
-    def withdraw(self, *, trusted: bool) -> None:
+    def stop_serving(self, *, trusted: bool) -> None:
         """Stop serving the live store, and drop what is half built; :meth:`set_aside` follows."""
         with self.serving:
             live, self.live = self.live, None
@@ -212,9 +211,9 @@ class GlobalDatabases:
         """Move the directory in the store's place away."""
         if self._paths.live.exists():
             self._may_be_set_aside = True
-            self._paths.set_aside(trusted=trusted)
+            self._paths.quarantine(trusted=trusted)
 
-    def restored(self) -> None:
+    def retire_old(self) -> None:
         """Stop serving the old store, because the live one is complete. ``serving`` is held."""
         self._retire_old()
 
@@ -223,13 +222,13 @@ class GlobalDatabases:
             self._retired.append(self.old)
         self.old = None
 
-    def reap(self, *, valid: bool) -> None:
+    def discard_replaced(self, *, valid: bool) -> None:
         """Close replaced databases without views, then move what was set aside to the backups, if the store is
         ``valid``.
 
         Failures are logged: what could not be moved now is moved by the next start.
         """
-        done = [held for held in self._retired if not held.is_read]
+        done = [held for held in self._retired if not held.has_views]
         self._retired = [held for held in self._retired if held not in done]
         for held in done:
             _close(held.store)
@@ -266,7 +265,7 @@ class GlobalDatabases:
         if building is not None or self._is_built:
             self._is_built = False
             try:
-                self._paths.clear()
+                self._paths.start_build()
             except StatecoreError as error:
                 failures.append(error)
         if self._may_be_set_aside and valid:
@@ -279,9 +278,9 @@ class GlobalDatabases:
         )
 
 
-def unusable(error: StatecoreError) -> Invalidity:
+def why_unusable(error: StatecoreError) -> InvalidOffsets:
     """The reason to rebuild a store that cannot be opened, read or written."""
-    return Invalidity(RecoveryReason.STORE_UNUSABLE, error.what.rstrip("."), trusted=False)
+    return InvalidOffsets(RecoveryReason.STORE_UNUSABLE, error.what.rstrip("."), trusted=False)
 
 
 def _close(store: RocksDBStore, failures: list[StatecoreError] | None = None) -> None:

@@ -33,13 +33,11 @@ from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.releases import CHECKPOINT_FILE, CURRENT
-from statecore.global_stores.backups import GlobalBackups
-from statecore.global_stores.context import GlobalContext
-from statecore.global_stores.listener_queue import ListenerQueue
+from statecore.global_stores.paths import GlobalBackups
 from statecore.global_stores.settings import GlobalSettings, GlobalTable
-from statecore.global_stores.state import GlobalState, StateListener, state_of_all
-from statecore.global_stores.store import GlobalStore
-from statecore.global_stores.topic_ids import RememberedTopics
+from statecore.global_stores.state import GlobalState, ListenerQueue, StateListener, state_of_all
+from statecore.global_stores.store import GlobalContext, GlobalStore
+from statecore.global_stores.topic_ids import TopicIds
 from statecore.global_stores.views import GlobalView
 from statecore.metrics import NO_METRICS, Metrics
 from statecore.statedir.state_directory import StateDirectory
@@ -111,7 +109,7 @@ class GlobalStores:
             self._directory,
             self._cluster,
             self._settings,
-            RememberedTopics(self._directory, self._faults),
+            TopicIds(self._directory, self._faults),
             self._backups,
             self._on_change,
             self._metrics,

@@ -10,44 +10,44 @@ from statecore.global_stores.state import RecoveryReason
 
 
 @dataclass(frozen=True)
-class Invalidity:
+class InvalidOffsets:
     """Why a store cannot continue from its offsets.
 
     Attributes:
         reason: the kind.
-        what: a sentence that names partition and offsets.
+        text: a sentence that names partition and offsets.
         trusted: whether the rows are intact, if old: of some earlier time of the topic, or of an earlier topic.
     """
 
     reason: RecoveryReason
-    what: str
+    text: str
     trusted: bool = True
 
 
 def why_invalid(
     positions: Mapping[int, int], logs: Mapping[int, LogOffsets], epoch_ends: Mapping[int, int | None] = {}
-) -> Invalidity | None:
+) -> InvalidOffsets | None:
     """Why the store must be rebuilt; ``None`` where every position is within its log."""
     for partition, position in sorted(positions.items()):
         log = logs.get(partition)
         if log is None:
-            return Invalidity(
+            return InvalidOffsets(
                 RecoveryReason.PARTITION_GONE,
                 f"it has offset {position} of partition {partition}, and the topic has {len(logs)} partitions",
             )
         if position < log.log_start:
-            return Invalidity(
+            return InvalidOffsets(
                 RecoveryReason.BELOW_LOG_START,
                 f"partition {partition} begins at offset {log.log_start} now, and {position} was to be read next",
             )
         if position > log.log_end:
-            return Invalidity(
+            return InvalidOffsets(
                 RecoveryReason.BEYOND_LOG_END,
                 f"partition {partition} ends at offset {log.log_end}, and {position} was to be read next",
             )
         end = epoch_ends.get(partition)
         if end is not None and end < position:
-            return Invalidity(
+            return InvalidOffsets(
                 RecoveryReason.LOG_DIVERGED,
                 f"a new leader of partition {partition} has other records from offset {end} on, and {position} was to "
                 "be read next",
@@ -55,18 +55,18 @@ def why_invalid(
     return None
 
 
-def why_unknown(stored: Mapping[int, int]) -> Invalidity | None:
+def why_unknown(stored: Mapping[int, int]) -> InvalidOffsets | None:
     """Why the offsets of an opened store (by partition) are unusable; ``None`` where they can be validated.
 
     Partitions without an offset, where others have one, were added to the topic later, and are read from their starts.
     """
     unknown = sorted(partition for partition, offset in stored.items() if offset < 0)
     if unknown:
-        return Invalidity(
+        return InvalidOffsets(
             RecoveryReason.OFFSET_UNKNOWN,
             f"its offset of partition {unknown[0]} is {stored[unknown[0]]}, which is unknown",
             trusted=False,
         )
     if not stored:
-        return Invalidity(RecoveryReason.OFFSET_UNKNOWN, "it has no offset", trusted=False)
+        return InvalidOffsets(RecoveryReason.OFFSET_UNKNOWN, "it has no offset", trusted=False)
     return None

@@ -18,16 +18,19 @@ the next start that finds it there (:mod:`.backups`).
 from __future__ import annotations
 
 import glob
+import logging
+from collections.abc import Callable
 from pathlib import Path
 
-from statecore.errors import Retryable
+from statecore.errors import Retryable, StatecoreError
 from statecore.faults import FaultPoints
-from statecore.filesystem import discard_tree, sync_file
+from statecore.filesystem import discard_tree, sync_file, tree_bytes
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.statedir.journal import identity_of
+from statecore.statedir.quarantine import delete_expired, delete_quarantined, quarantine_store, quarantined
 from statecore.statedir.state_directory import StateDirectory
-from statecore.statedir.work_directory import GLOBAL_NEW, GLOBAL_OLD, GLOBAL_UNUSABLE
+from statecore.statedir.work_directory import GLOBAL_NEW, GLOBAL_OLD, GLOBAL_UNUSABLE, STALE
 from statecore.system_errors import system_error
 
 
@@ -43,7 +46,7 @@ class GlobalPaths:
         self.runs = directory.work_path / GLOBAL_NEW / f"{store}@runs"
         """Directory of runs."""
 
-    def clear(self) -> None:
+    def start_build(self) -> None:
         """Delete what is half built, and create the directories for a build."""
         self._check_locked()
         discard_tree(self.new)
@@ -57,7 +60,7 @@ class GlobalPaths:
             )
         self._create_directory(self.runs)
 
-    def set_aside(self, *, trusted: bool) -> None:
+    def quarantine(self, *, trusted: bool) -> None:
         """Move the live store, which may be open, durably out of ``global/``; ``trusted``: its rows are intact."""
         self._check_locked()
         aside = self._directory.work_path / (GLOBAL_OLD if trusted else GLOBAL_UNUSABLE)
@@ -69,7 +72,7 @@ class GlobalPaths:
         self._move(self.live, target)
         self._faults.reach("global.after-aside")
 
-    def place(self) -> None:
+    def move_into_place(self) -> None:
         """Move the built, closed store to Kafka Streams' path; after a failure a repeated call continues."""
         self._check_locked()
         self._create_directory(self.live.parent)
@@ -81,7 +84,7 @@ class GlobalPaths:
         self._faults.reach("global.after-place")
 
     def identity_of_built(self) -> str:
-        """RocksDB's identity of the built store, before or after :meth:`place`."""
+        """RocksDB's identity of the built store, before or after :meth:`move_into_place`."""
         return identity_of(self.new) or identity_of(self.live)
 
     def newest_set_aside(self) -> Path | None:
@@ -132,3 +135,42 @@ def _translated(path: Path, error: OSError) -> Exception:
         action="Run as the user that the application runs as.",
         path=str(path),
     )
+
+
+_LOG = logging.getLogger(__name__)
+
+_SWEEP_MS = 3_600_000
+
+
+class GlobalBackups:
+    """Backups of the global stores of a directory."""
+
+    def __init__(self, directory: StateDirectory, now: Callable[[], float], faults: FaultPoints) -> None:
+        self._directory, self._now, self._faults = directory, now, faults
+        self._swept_ms: int | None = None
+
+    def add(self, path: Path, live: Path) -> None:
+        """Move the directory of a store that was set aside and is rebuilt into the backups."""
+        self._faults.reach("global.before-kept")
+        kept = quarantine_store(self._directory, GLOBAL, path, STALE, self._now_ms(), place=live)
+        self._faults.reach("global.after-kept")
+        _LOG.info("The former rows of the global store %s are kept in %s for a week.", live.name, kept.path)
+        place = live.relative_to(self._directory.task_path(GLOBAL))
+        ours = [one for one in quarantined(self._directory, STALE) if one.task == GLOBAL]
+        between = [one for one in ours if (one.path / place).exists()][1:-1]
+        for one in sorted(between, key=lambda one: tree_bytes(one.path / place))[:-1]:
+            delete_quarantined(self._directory, one)
+
+    def sweep(self) -> None:
+        """Delete backups after a week, once an hour; failures are logged, and tried again in an hour."""
+        now_ms = self._now_ms()
+        if self._swept_ms is not None and 0 <= now_ms - self._swept_ms < _SWEEP_MS:
+            return
+        self._swept_ms = now_ms
+        try:
+            delete_expired(self._directory, STALE, now_ms)
+        except StatecoreError as error:
+            _LOG.warning("Expired backups of stores could not be deleted: %s", error)
+
+    def _now_ms(self) -> int:
+        return int(self._now() * 1000)

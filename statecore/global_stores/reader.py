@@ -51,7 +51,7 @@ class LogStartMoved(Exception):
     """Records were deleted before they were read."""
 
 
-class Round:
+class RoundReader:
     """Reads the records of one round into one run with the last write of each key."""
 
     def __init__(self, table: GlobalTable, settings: GlobalSettings, cluster: Cluster, directory: Path) -> None:

@@ -23,7 +23,7 @@ class UnusableRecord(Invalid):
 class Phase(Enum):
     """What a round was doing when it failed."""
 
-    ASKING = auto()
+    QUERYING = auto()
     READING = auto()
     STORING = auto()
 
@@ -31,7 +31,7 @@ class Phase(Enum):
 class Decision(Enum):
     """What to do with the store."""
 
-    AGAIN = auto()
+    RETRY = auto()
     """The next round does the same, after the pause."""
 
     REBUILD = auto()
@@ -51,7 +51,7 @@ class RetryPolicy:
         self._absent_since: float | None = None
 
     @property
-    def is_over(self) -> bool:
+    def is_due(self) -> bool:
         """Whether the pause is over."""
         return self._clock() >= self._not_before
 
@@ -73,26 +73,26 @@ class RetryPolicy:
     def classify(self, error: StatecoreError, phase: Phase) -> Decision:
         """Classify an error of a round; the pause begins."""
         if isinstance(error, Retryable):
-            return self._again()
+            return self._retry()
         if phase is Phase.STORING and isinstance(error, Corrupted | NotFound):
             return self._set_back(Decision.REBUILD)
         if isinstance(error, NotFound):
             self._absent_since = self._clock() if self._absent_since is None else self._absent_since
-            return self._again() if self._absent_for() < self._settings.topic_gone_timeout else Decision.GIVE_UP
+            return self._retry() if self._absent_for() < self._settings.topic_gone_timeout else Decision.GIVE_UP
         if isinstance(error, Corrupted):
-            return self._again()  # the broker's log is damaged; another replica may be intact
+            return self._retry()  # the broker's log is damaged; another replica may be intact
         if isinstance(error, UnusableRecord):
             self._unusable += 1  # perhaps of a recreated topic, which the next round detects
-            return Decision.AGAIN if self._unusable == 1 else Decision.GIVE_UP
+            return Decision.RETRY if self._unusable == 1 else Decision.GIVE_UP
         if isinstance(error, Invalid) and phase is Phase.READING:
-            return self._set_back(Decision.AGAIN)  # truncated or recreated, which the next round detects
+            return self._set_back(Decision.RETRY)  # truncated or recreated, which the next round detects
         return Decision.GIVE_UP
 
     def lost_records(self) -> Decision:
         """Handle a log start that moved into the range being read: rebuild, after growing pauses."""
         return self._set_back(Decision.REBUILD)
 
-    def exhausted(self, error: StatecoreError, phase: Phase, store: str) -> StatecoreError:
+    def give_up_error(self, error: StatecoreError, phase: Phase, store: str) -> StatecoreError:
         """The error with which the store is given up, with the time or number of attempts."""
         if isinstance(error, UnusableRecord):
             return error.restated(error.what, store=store)
@@ -111,10 +111,10 @@ class RetryPolicy:
     def _absent_for(self) -> float:
         return 0.0 if self._absent_since is None else self._clock() - self._absent_since
 
-    def _again(self) -> Decision:
+    def _retry(self) -> Decision:
         self._pause(self._failures)
         self._failures += 1
-        return Decision.AGAIN
+        return Decision.RETRY
 
     def _set_back(self, decision: Decision) -> Decision:
         """Retry at once; then after pauses; and give up after a number of setbacks."""
@@ -122,7 +122,7 @@ class RetryPolicy:
         if self._setbacks >= self._settings.recovery_attempts:
             return Decision.GIVE_UP
         if decision is Decision.REBUILD or self._setbacks > 1:
-            self._pause(max(0, self._setbacks - 2) if decision is Decision.AGAIN else self._setbacks - 1)
+            self._pause(max(0, self._setbacks - 2) if decision is Decision.RETRY else self._setbacks - 1)
         return decision
 
     def _pause(self, doublings: int) -> None:

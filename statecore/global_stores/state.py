@@ -19,10 +19,14 @@ as in KIP-406 and KIP-728, and ``ERROR`` when one of them is; the others follow 
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
+
+from statecore.faults import FaultInjected
 
 
 class GlobalState(StrEnum):
@@ -77,7 +81,7 @@ class RecoveryReason(StrEnum):
     """The saved topic ids cannot be read."""
 
 
-FOLLOWS: Mapping[GlobalState, frozenset[GlobalState]] = MappingProxyType(
+TRANSITIONS: Mapping[GlobalState, frozenset[GlobalState]] = MappingProxyType(
     {
         GlobalState.CREATED: frozenset({GlobalState.RESTORING, GlobalState.ERROR, GlobalState.CLOSED}),
         GlobalState.RESTORING: frozenset({GlobalState.RUNNING, GlobalState.ERROR, GlobalState.CLOSED}),
@@ -105,7 +109,7 @@ class StateMachine:
         """The present state."""
         return self._state
 
-    def to(self, state: GlobalState) -> bool:
+    def change_to(self, state: GlobalState) -> bool:
         """Change the state.
 
         Returns:
@@ -115,7 +119,7 @@ class StateMachine:
             before = self._state
             if state is before:
                 return False
-            if state not in FOLLOWS[before]:
+            if state not in TRANSITIONS[before]:
                 raise ValueError(f"{self._store}: {state} does not follow {before}")
             self._state = state
         if self._listener is not None:
@@ -130,3 +134,46 @@ def state_of_all(states: Iterable[GlobalState]) -> GlobalState:
     """The state of a process by those of its stores; one without stores is ``RUNNING``."""
     found = set(states)
     return next((state for state in _WORST_FIRST if state in found), GlobalState.RUNNING)
+
+
+_LOG = logging.getLogger(__name__)
+
+
+class ListenerQueue:
+    """Undelivered changes for a listener, in order; ``None`` for no listener."""
+
+    def __init__(self, listener: StateListener | None) -> None:
+        self._listener = listener
+        self._waiting: deque[tuple[str, GlobalState, GlobalState]] = deque()
+        self._lock = threading.Lock()
+        self._is_delivering = False
+
+    def enqueue(self, store: str, state: GlobalState, before: GlobalState) -> None:
+        """Queue a change of a store's state; from any thread, with any lock held."""
+        if self._listener is not None:
+            with self._lock:
+                self._waiting.append((store, state, before))
+
+    def deliver(self) -> None:
+        """Deliver queued changes, without any lock held; left to another thread that is delivering already."""
+        with self._lock:
+            if self._is_delivering or self._listener is None:
+                return
+            self._is_delivering = True
+        try:
+            while (change := self._next()) is not None:
+                try:
+                    self._listener(*change)
+                except FaultInjected:
+                    raise
+                except Exception:
+                    _LOG.exception("The listener of global store %s failed at %s.", change[0], change[1])
+        finally:
+            self._is_delivering = False
+
+    def _next(self) -> tuple[str, GlobalState, GlobalState] | None:
+        with self._lock:
+            if not self._waiting:
+                self._is_delivering = False  # under the lock: the next enqueue() is delivered by its own caller
+                return None
+            return self._waiting.popleft()

@@ -16,29 +16,62 @@ import statecore.extras.pipeline
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
+from statecore.changelog.cluster import Cluster
 from statecore.changelog.compaction import check_compacted
 from statecore.changelog.model import OffsetRange, TopicDescription
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
-from statecore.faults import FaultInjected
+from statecore.faults import FaultInjected, FaultPoints
 from statecore.formats.topic_partition import TopicPartition
-from statecore.global_stores.context import GlobalContext
-from statecore.global_stores.databases import GlobalDatabases, unusable
-from statecore.global_stores.offset_validation import Invalidity, why_invalid, why_unknown
-from statecore.global_stores.reader import LogStartMoved, Round, TopicEnds
+from statecore.global_stores.databases import GlobalDatabases, why_unusable
+from statecore.global_stores.offset_validation import InvalidOffsets, why_invalid, why_unknown
+from statecore.global_stores.paths import GlobalBackups
+from statecore.global_stores.reader import LogStartMoved, RoundReader, TopicEnds
 from statecore.global_stores.retry_policy import Decision, Phase, RetryPolicy
-from statecore.global_stores.settings import GlobalTable
-from statecore.global_stores.state import GlobalState, RecoveryReason, StateMachine
+from statecore.global_stores.settings import GlobalSettings, GlobalTable
+from statecore.global_stores.state import GlobalState, RecoveryReason, StateListener, StateMachine
+from statecore.global_stores.topic_ids import TopicIds
 from statecore.global_stores.views import GlobalView
 from statecore.metrics import (
     GLOBAL_STATE,
     RECORDS_LAG,
     RECOVERIES,
     RETRIES,
+    Metrics,
     RestoreMetrics,
     store_tags,
 )
+from statecore.statedir.state_directory import StateDirectory
 from statecore.system_errors import RUN_AS_APPLICATION, system_error
+
+
+@dataclass(frozen=True)
+class GlobalContext:
+    """What all global stores of a process share.
+
+    Attributes:
+        directory: the application's state directory, locked.
+        cluster: the cluster with the topics.
+        settings: how the stores are kept.
+        topics: the ids of the topics that they are built of.
+        backups: backups of former rows.
+        listener: called for every change of state, while locks are held.
+        metrics: gets the measurements.
+        faults: fault points of tests.
+        clock: seconds, monotonic.
+    """
+
+    directory: StateDirectory
+    cluster: Cluster
+    settings: GlobalSettings
+    topics: TopicIds
+    backups: GlobalBackups
+    listener: StateListener | None
+    metrics: Metrics
+    faults: FaultPoints
+    clock: Callable[[], float]
+
 
 _LOG = logging.getLogger(__name__)
 
@@ -53,7 +86,7 @@ class GlobalStore:
         self._machine = StateMachine(table.name, context.listener)
         self._retry_policy = RetryPolicy(context.settings, context.clock)
         self._tags = store_tags("global", table.name)
-        self._pending: Invalidity | None = None
+        self._pending: InvalidOffsets | None = None
         self._topic: TopicDescription | None = None
         self._described_at: float | None = None
         self._built_of: str | None = None
@@ -62,12 +95,12 @@ class GlobalStore:
         self._committed = False
         self._epochs: dict[int, int] = {}
         self._ends: dict[int, int] = {}
-        self._phase = Phase.ASKING
+        self._phase = Phase.QUERYING
         self._restoring: RestoreMetrics | None = None
         self._unobserve: list[Callable[[], None]] = []
         self.error: StatecoreError | None = None
         """The error of state ``ERROR``; else the last error of the brokers, until they answer."""
-        self.recoveries: list[Invalidity] = []
+        self.recoveries: list[InvalidOffsets] = []
         """Why it was rebuilt, each time since it was opened."""
 
     @property
@@ -92,12 +125,12 @@ class GlobalStore:
         if self._databases.live is not None:
             self._pending = why_unknown(stored)
             if self._pending is None and self._context.topics.unreadable:
-                self._pending = Invalidity(RecoveryReason.TOPIC_UNKNOWN, "the saved id of its topic cannot be read")
+                self._pending = InvalidOffsets(RecoveryReason.TOPIC_UNKNOWN, "the saved id of its topic cannot be read")
             if self._pending is None:
                 self._positions = stored
-                self._built_of = self._context.topics.of(self.table.name, self.table.topic, self._databases.identity)
+                self._built_of = self._context.topics.get(self.table.name, self.table.topic, self._databases.identity)
         self._databases.open_old(valid=self._databases.live is not None and self._pending is None)
-        self._machine.to(GlobalState.RESTORING)
+        self._machine.change_to(GlobalState.RESTORING)
         metrics = self._context.metrics
         self._unobserve = [
             metrics.observe(GLOBAL_STATE, lambda: self.state.number, self._tags),
@@ -115,10 +148,10 @@ class GlobalStore:
         """Run one round, if it is due; returns the records that were applied."""
         if self.state not in (GlobalState.RESTORING, GlobalState.RUNNING):
             return 0
-        self._databases.reap(valid=self.state is GlobalState.RUNNING)
-        if not self._retry_policy.is_over:
+        self._databases.discard_replaced(valid=self.state is GlobalState.RUNNING)
+        if not self._retry_policy.is_due:
             return 0
-        self._phase = Phase.ASKING
+        self._phase = Phase.QUERYING
         try:
             applied = self._round()
         except LogStartMoved:
@@ -173,7 +206,7 @@ class GlobalStore:
         """Close everything; views end. Idempotent."""
         with self._databases.serving:
             is_valid = self.state is GlobalState.RUNNING
-            self._machine.to(GlobalState.CLOSED)
+            self._machine.change_to(GlobalState.CLOSED)
             failures = self._databases.close(valid=is_valid)
         for end in self._unobserve:
             end()
@@ -209,12 +242,12 @@ class GlobalStore:
             self._recover(invalid)
         self._epochs, self._ends = topic_ends.epochs, topic_ends.ends
         if self._targets is None:
-            self._begin(topic_ends)
+            self._start_restore(topic_ends)
         if self._databases.is_built:
-            self._restored()  # its earlier error is over; nothing is read until it is in its place
+            self._finish_restore()  # its earlier error is over; nothing is read until it is in its place
         applied = self._advance(topic_ends)
         if self.state is GlobalState.RESTORING and self._has_reached(topic_ends):
-            self._restored()
+            self._finish_restore()
         return applied
 
     def _describe(self) -> None:
@@ -230,25 +263,25 @@ class GlobalStore:
             )
         self._topic, self._described_at = topic, self._context.clock()
 
-    def _why_recreated(self, topic: TopicDescription) -> Invalidity | None:
+    def _why_recreated(self, topic: TopicDescription) -> InvalidOffsets | None:
         """Why the rows are not of this topic; ``None`` where they are, or their topic is unknown."""
         if self._built_of is None or self._built_of == topic.topic_id:
             return None
-        return Invalidity(
+        return InvalidOffsets(
             RecoveryReason.TOPIC_RECREATED,
             f"topic {topic.name} was recreated: its id is {topic.topic_id}, and was {self._built_of}",
         )
 
-    def _begin(self, topic_ends: TopicEnds) -> None:
+    def _start_restore(self, topic_ends: TopicEnds) -> None:
         """Begin to restore: from the offsets of the live store, or a new one from the earliest."""
         assert self._topic is not None
         self._phase = Phase.STORING
         self._built_of = self._topic.topic_id
         self._committed = False
         if self._databases.live is None:
-            self._databases.begin()
+            self._databases.start_build()
         else:
-            self._remember(self._databases.identity)
+            self._save_topic_id(self._databases.identity)
         self._positions = {**{at: log.log_start for at, log in topic_ends.logs.items()}, **self._positions}
         self._targets = dict(topic_ends.ends)
         self._restoring = RestoreMetrics(self._context.metrics, self.lag, self._tags)
@@ -264,7 +297,7 @@ class GlobalStore:
             return 0
         self._phase = Phase.READING
         self._context.faults.reach("global.before-read")
-        read = Round(table, self._settings, self._context.cluster, self._databases.runs)
+        read = RoundReader(table, self._settings, self._context.cluster, self._databases.runs)
         first = self._databases.is_building and not self._committed
         runs = read.read(spans, self._built_of, first=first) if spans else []
         self._context.faults.reach("global.after-read")
@@ -278,47 +311,47 @@ class GlobalStore:
     def _next_offsets(self, positions: Mapping[int, int]) -> dict[TopicPartition, int]:
         return {TopicPartition(self.table.topic, at): offset for at, offset in positions.items()}
 
-    def _remember(self, identity: str) -> None:
+    def _save_topic_id(self, identity: str) -> None:
         """Save the topic that a database of this store is built of."""
         assert self._built_of is not None
-        self._context.topics.remember(self.table.name, self.table.topic, self._built_of, identity)
+        self._context.topics.save(self.table.name, self.table.topic, self._built_of, identity)
 
     def _has_reached(self, topic_ends: TopicEnds) -> bool:
         """Whether all that the topic held at first is applied, as far as the logs still have it."""
         targets = self._targets or {}
         return all(self._positions.get(at, 0) >= min(end, topic_ends.ends.get(at, 0)) for at, end in targets.items())
 
-    def _restored(self) -> None:
+    def _finish_restore(self) -> None:
         """Finish the restore: put a built database in its place, and serve it."""
         self._phase = Phase.STORING
         try:
-            self._databases.finish(self._next_offsets(self._positions))
+            self._databases.finish_build(self._next_offsets(self._positions))
         except StatecoreError:
-            self._forget()
+            self._reset_restore()
             raise
-        self._databases.put_in_place(self._remember)
+        self._databases.put_in_place(self._save_topic_id)
         with self._databases.serving:
-            self._databases.restored()
-            self._machine.to(GlobalState.RUNNING)
+            self._databases.retire_old()
+            self._machine.change_to(GlobalState.RUNNING)
         self._end_restore()
-        self._databases.reap(valid=True)
+        self._databases.discard_replaced(valid=True)
         self._context.faults.reach("global.recovered")
 
-    def _forget(self) -> None:
+    def _reset_restore(self) -> None:
         """Reset the restore: the next round begins again."""
         self._targets = self._built_of = None
         self._positions, self._epochs = {}, {}
 
     # Errors.
 
-    def _recover(self, invalid: Invalidity) -> None:
+    def _recover(self, invalid: InvalidOffsets) -> None:
         """Set aside what is there, so that the following rounds rebuild the store."""
         if not self.recoveries or self.recoveries[-1] is not invalid:  # not where it is retried
             _LOG.warning(
                 "The global store %s is rebuilt from the start of topic %s: %s.",
                 self.table.name,
                 self.table.topic,
-                invalid.what,
+                invalid.text,
             )
             self.recoveries.append(invalid)
             self._context.metrics.add(RECOVERIES, 1, {**self._tags, "reason": invalid.reason.value})
@@ -327,10 +360,10 @@ class GlobalStore:
         self._end_restore()
         self._retry_policy.restart()
         with self._databases.serving:
-            self._machine.to(GlobalState.RESTORING)
-            self._databases.withdraw(trusted=invalid.trusted)
+            self._machine.change_to(GlobalState.RESTORING)
+            self._databases.stop_serving(trusted=invalid.trusted)
         self._databases.set_aside(trusted=invalid.trusted)
-        self._forget()
+        self._reset_restore()
         self._pending = None
 
     def _failed(self, error: StatecoreError) -> None:
@@ -338,10 +371,10 @@ class GlobalStore:
         self._described_at = None
         decision = self._retry_policy.classify(error, self._phase)
         if decision is Decision.GIVE_UP:
-            self._give_up(self._retry_policy.exhausted(error, self._phase, self.table.name))
+            self._give_up(self._retry_policy.give_up_error(error, self._phase, self.table.name))
             return
         if decision is Decision.REBUILD:
-            self._pending = unusable(error)
+            self._pending = why_unusable(error)
         self.error = error
         self._context.metrics.add(RETRIES, 1, self._tags)
         _LOG.info("The global store %s tries again: %s", self.table.name, error)
@@ -349,7 +382,7 @@ class GlobalStore:
     def _lost_records(self) -> None:
         what = "records were deleted before they were read"
         if self._retry_policy.lost_records() is Decision.REBUILD:
-            self._pending = Invalidity(RecoveryReason.BELOW_LOG_START, what)
+            self._pending = InvalidOffsets(RecoveryReason.BELOW_LOG_START, what)
             return
         error = Retryable(
             f"Topic {self.table.topic}: {what}.",
@@ -358,13 +391,13 @@ class GlobalStore:
             store=self.table.name,
             topic=self.table.topic,
         )
-        self._give_up(self._retry_policy.exhausted(error, self._phase, self.table.name))
+        self._give_up(self._retry_policy.give_up_error(error, self._phase, self.table.name))
 
     def _give_up(self, error: StatecoreError) -> None:
         _LOG.error("The global store %s cannot be followed: %s", self.table.name, error)
         with self._databases.serving:
             self.error = error
-            self._machine.to(GlobalState.ERROR)
+            self._machine.change_to(GlobalState.ERROR)
         self._end_restore()
 
     def fail(self, error: StatecoreError) -> None:

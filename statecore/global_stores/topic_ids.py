@@ -19,7 +19,7 @@ from statecore.system_errors import RUN_AS_APPLICATION, system_error
 
 
 @dataclass(frozen=True)
-class _BuiltOf:
+class _DatabaseTopic:
     """Topic, its id (32 hex digits), and RocksDB's identity of a database."""
 
     topic: str
@@ -31,19 +31,19 @@ class _BuiltOf:
 class _Topics:
     """Topics of databases, by store."""
 
-    stores: dict[str, _BuiltOf]
+    stores: dict[str, _DatabaseTopic]
 
 
 _DOCUMENT = DocumentType("record of global topics", 2, _Topics, action="Delete it; the stores are rebuilt.")
 
 
-class RememberedTopics:
+class TopicIds:
     """The ids of the topics that the databases in ``global/`` are built of."""
 
     def __init__(self, directory: StateDirectory, faults: FaultPoints) -> None:
         self._directory, self._faults = directory, faults
         self._path = directory.work_path / GLOBAL_TOPICS
-        self._stores: dict[str, _BuiltOf] = {}
+        self._stores: dict[str, _DatabaseTopic] = {}
         self.unreadable = False
         """Whether the file exists and cannot be read."""
         with suppress(FileNotFoundError):
@@ -54,16 +54,16 @@ class RememberedTopics:
                     raise
                 self.unreadable = True
 
-    def of(self, store: str, topic: str, database: str) -> str | None:
+    def get(self, store: str, topic: str, database: str) -> str | None:
         """The id of the topic that a database is built of; ``None`` where unknown: of another database or topic."""
         known = self._stores.get(store)
         if known is None or not database or (known.topic, known.database) != (topic, database):
             return None
         return known.topic_id
 
-    def remember(self, store: str, topic: str, topic_id: str, database: str) -> None:
+    def save(self, store: str, topic: str, topic_id: str, database: str) -> None:
         """Save the topic of a store's database, in place of any other of that store."""
-        built_of = _BuiltOf(topic, topic_id, database)
+        built_of = _DatabaseTopic(topic, topic_id, database)
         if self._stores.get(store) == built_of and not self.unreadable:
             return
         self._directory.check_locked()

@@ -16,7 +16,7 @@ from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.rows import Row
 
 
-class HeldStore:
+class ViewedStore:
     """An open store and the number of its views."""
 
     def __init__(self, store: RocksDBStore) -> None:
@@ -27,7 +27,7 @@ class HeldStore:
         self._counting = threading.Lock()
 
     @property
-    def is_read(self) -> bool:
+    def has_views(self) -> bool:
         """Whether there is a view of it."""
         with self._counting:
             return self._views > 0
@@ -40,7 +40,7 @@ class HeldStore:
             self._views += 1
         return GlobalView(self, view, stale=stale)
 
-    def released(self) -> None:
+    def release(self) -> None:
         """Count one view less."""
         with self._counting:
             self._views -= 1
@@ -53,8 +53,8 @@ class GlobalView(QueryView):
         stale: whether these are the rows from before a restore in progress.
     """
 
-    def __init__(self, held: HeldStore, view: QueryView, *, stale: bool) -> None:
-        self._held: HeldStore | None = held
+    def __init__(self, store: ViewedStore, view: QueryView, *, stale: bool) -> None:
+        self._held: ViewedStore | None = store
         self._view = view
         self.stale = stale
 
@@ -80,4 +80,4 @@ class GlobalView(QueryView):
         held, self._held = self._held, None
         if held is not None:
             self._view.close()
-            held.released()
+            held.release()

@@ -22,9 +22,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from statecore.spec.duration import EXPECTED, format_duration, parse_duration
-from statecore.spec.size import PATTERN as SIZE_PATTERN
-from statecore.spec.size import parse_size, size_text
+from statecore.spec.units import DURATION_EXPECTED, format_duration, format_size, parse_duration, parse_size
+from statecore.spec.units import SIZE_PATTERN as SIZE_PATTERN
 
 
 class Value(ABC):
@@ -206,7 +205,7 @@ class Seconds(Value):
 
 @dataclass(frozen=True)
 class Duration(Value):
-    """A length of time; people write it as ``5m`` (:mod:`statecore.spec.duration`)."""
+    """A length of time; people write it as ``5m`` (:mod:`statecore.spec.units`)."""
 
     metavar: str = "TIME"
     unit = "milliseconds"
@@ -219,7 +218,7 @@ class Duration(Value):
         """See ``Value``."""
         found = parse_duration(text)
         if found is None:
-            raise ValueError(f"{text!r} is not {EXPECTED}")
+            raise ValueError(f"{text!r} is not {DURATION_EXPECTED}")
         return found
 
     def schema(self) -> dict[str, Any]:
@@ -237,7 +236,7 @@ class Duration(Value):
 
 @dataclass(frozen=True)
 class Size(Value):
-    """An amount of memory; people write it as ``512m`` (:mod:`statecore.spec.size`)."""
+    """An amount of memory; people write it as ``512m`` (:mod:`statecore.spec.units`)."""
 
     metavar: str = "SIZE"
     unit = "bytes"
@@ -259,7 +258,7 @@ class Size(Value):
 
     def to_form(self, value: int) -> str:
         """See ``Value``."""
-        return size_text(value)
+        return format_size(value)
 
     def hint(self) -> str:
         """See ``Value``."""

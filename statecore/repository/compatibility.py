@@ -22,9 +22,17 @@ from typing import NamedTuple
 from statecore.formats.kinds import StoreKind
 from statecore.isolation import IsolationLevel
 from statecore.repository.manifest import StoreSnapshot
-from statecore.spec.derived import retention_of, segment_interval_of, task_of
-from statecore.spec.duration import format_duration
-from statecore.spec.model import NO_CHANGELOG, UNKNOWN_CHANGELOG, ApplicationSpec, ProcessingGuarantee, StoreSpec
+from statecore.spec.model import (
+    NO_CHANGELOG,
+    UNKNOWN_CHANGELOG,
+    ApplicationSpec,
+    ProcessingGuarantee,
+    StoreSpec,
+    retention_of,
+    segment_interval_of,
+    task_of,
+)
+from statecore.spec.units import format_duration
 
 GUARANTEE = "processing guarantee"
 """The difference where a store of exactly-once may have rows of aborted transactions."""

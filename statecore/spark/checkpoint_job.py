@@ -1,11 +1,11 @@
 """A checkpoint as a program, for ``spark_jobs/checkpoint.py`` and for a worker that tries it without Spark.
 
 With ``--here`` Spark is not started: this process plans, freezes the plan, and makes the checkpoint if the tails are
-short. If they are long it exits with :data:`SPARK_WANTED`; the same request under ``spark-submit`` resumes the frozen
+short. If they are long it exits with :data:`SPARK_NEEDED`; the same request under ``spark-submit`` resumes the frozen
 plan, so both read the same offsets and publish the same::
 
     python -m statecore.spark.checkpoint_job --here ──▶ plan ──▶ short   ──▶ read, publish, report
-                                                            └──▶ long    ──▶ exit code SPARK_WANTED
+                                                            └──▶ long    ──▶ exit code SPARK_NEEDED
     spark-submit spark_jobs/checkpoint.py --go-on    ──▶ the same plan   ──▶ read on executors, publish, report
 
 With ``--here`` the parent process holds this process's standard input; when that is closed, this process exits.
@@ -33,7 +33,7 @@ from statecore.progress import Progress
 from statecore.spark.engine import SparkEngine
 from statecore.spec.model import ApplicationSpec
 
-SPARK_WANTED = 64
+SPARK_NEEDED = 64
 """Exit code with ``--here`` if the tails are long; no kind of error has it."""
 
 
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None, *, checkpoint: Callable[..., An
         checkpoint: makes the checkpoint.
 
     Returns:
-        The exit code: 0, that of the error's kind, or :data:`SPARK_WANTED`. The report or the error is in the file of
+        The exit code: 0, that of the error's kind, or :data:`SPARK_NEEDED`. The report or the error is in the file of
         ``--report``.
     """
     parser = parser_of("Advance the newest snapshot of one application.", "CheckpointRequest")
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None, *, checkpoint: Callable[..., An
     try:
         return run_command(options, CheckpointRequest, run)
     except HandedOver:
-        return SPARK_WANTED
+        return SPARK_NEEDED
 
 
 if __name__ == "__main__":

@@ -120,7 +120,7 @@ class Problem(NamedTuple):
 
 def problems_of(output: str, python: str, token: Path | None, question: Question) -> list[Problem]:
     """The problems of an executor, from the output of its probe process."""
-    line = next((one for one in output.splitlines() if one.startswith(probe.MARK)), None)
+    line = next((one for one in output.splitlines() if one.startswith(probe.OUTPUT_PREFIX)), None)
     choose = (
         "Install this release there (statecore[pipeline]) and name its interpreter (executor_python, "
         "STATECORE_EXECUTOR_PYTHON or spark.pyspark.python), or send a packed environment along (spark.archives)."
@@ -128,7 +128,7 @@ def problems_of(output: str, python: str, token: Path | None, question: Question
     if line is None:
         last = next((one.strip() for one in reversed(output.splitlines()) if one.strip()), "it printed nothing")
         return [Problem("interpreter-not-runnable", f"the interpreter {python} cannot be run ({last})", choose)]
-    answer = json.loads(line.removeprefix(probe.MARK))
+    answer = json.loads(line.removeprefix(probe.OUTPUT_PREFIX))
     found: list[Problem] = []
 
     def add(code: str, what: str, action: str) -> None:

@@ -25,7 +25,7 @@ WAIT_SECONDS = 120.0
 overrides it.
 """
 
-SETTLE_SECONDS = 2.0
+MORE_EXECUTORS_SECONDS = 2.0
 """How long to wait for a further executor after the last one."""
 
 EXPECTED_SECONDS = 20.0
@@ -74,7 +74,7 @@ def await_executors(context: SparkContext) -> None:
         now, found = time.monotonic(), len(executors_of(context))
         if found > count:
             count, last = found, now
-        waited = EXPECTED_SECONDS if any(_asked_for(context)) else SETTLE_SECONDS
+        waited = EXPECTED_SECONDS if any(_asked_for(context)) else MORE_EXECUTORS_SECONDS
         if (count and now - last >= waited) or _all_there(context, count):
             return
         if not count and now - began > limit:

@@ -5,7 +5,7 @@ starts. The JVM refuses an archive of another JVM build or of changed jars, so i
 that identifies both; ``python -m statecore.spark.jvm`` makes it (``make setup`` runs that)::
 
     spark-<environment>-<JVM and jars>.jsa       two hashes; a new archive replaces the environment's older ones, and
-                                                 all that no JVM was started with for KEPT_SECONDS
+                                                 all that no JVM was started with for ARCHIVE_RETENTION_SECONDS
 
 Without an archive the JVM starts some seconds later.
 """
@@ -22,7 +22,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-KEPT_SECONDS = 30 * 86_400.0
+ARCHIVE_RETENTION_SECONDS = 30 * 86_400.0
 """How long an archive is kept that no JVM is started with."""
 
 
@@ -116,13 +116,13 @@ def make_archive() -> Path | None:
         partial.unlink(missing_ok=True)
         return None
     partial.replace(archive)
-    forget_unused(archive)
+    delete_unused_archives(archive)
     return archive
 
 
-def forget_unused(archive: Path) -> None:
+def delete_unused_archives(archive: Path) -> None:
     """Delete the archives that a new one replaces; a JVM that has one open keeps its content."""
-    mine, before = archive.name.rpartition("-")[0], time.time() - KEPT_SECONDS
+    mine, before = archive.name.rpartition("-")[0], time.time() - ARCHIVE_RETENTION_SECONDS
     for older in archive.parent.glob("spark-*.jsa*"):  # also unfinished archives of killed processes
         with suppress(OSError):
             is_older = older.suffix == ".jsa" and older.name.rpartition("-")[0] == mine and older != archive

@@ -28,11 +28,11 @@ def is_local(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
-def same_master(asked: str, found: str) -> bool:
-    """Whether a context on ``found`` runs on the master ``asked``. Kubernetes and YARN rewrite their masters."""
-    if asked.startswith("spark://"):
-        return found == asked
-    return found.partition(":")[0] == asked.partition(":")[0]
+def same_master(requested: str, actual: str) -> bool:
+    """Whether a context on ``actual`` runs on the master ``requested``. Kubernetes and YARN rewrite their masters."""
+    if requested.startswith("spark://"):
+        return actual == requested
+    return actual.partition(":")[0] == requested.partition(":")[0]
 
 
 def reach_master(master: str, seconds: float = REACH_SECONDS) -> None:

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-MARK = "STATECORE_PROBE "
+OUTPUT_PREFIX = "STATECORE_PROBE "
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
         "brokers": unreachable(question["brokers"], question["seconds"]),
     }
     answer.update(_library(question["modules"]))
-    sys.stdout.write("\n" + MARK + json.dumps(answer) + "\n")
+    sys.stdout.write("\n" + OUTPUT_PREFIX + json.dumps(answer) + "\n")
 
 
 def _library(modules: Sequence[str]) -> dict[str, str | None]:

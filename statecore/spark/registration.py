@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 REGISTRATION_SECONDS = 30.0
 """How long a reachable standalone master may take to register the job."""
 
-LOUD = (
+NOISY_LOGGERS = (
     "org.apache.spark.network.server.TransportChannelHandler",
     "org.apache.spark.network.client.TransportResponseHandler",
     "org.apache.spark.network.client.TransportClient",
@@ -73,7 +73,7 @@ def _quiet(jvm: Any, conf: SparkConf) -> Iterator[None]:
     conf._jconf.initializeLogIfNecessary(False)
     log4j = jvm.org.apache.logging.log4j
     loggers = log4j.LogManager.getContext(False)
-    for name in LOUD:
+    for name in NOISY_LOGGERS:
         if not loggers.getConfiguration().getLoggers().containsKey(name):  # else the site has configured it
             log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
             _switched_off.add(name)

@@ -20,7 +20,7 @@ from statecore.spark.executors import await_executors, executor_python
 from statecore.spark.jvm import quick_start_options
 from statecore.spark.masters import is_local, reach_master, same_master
 from statecore.spark.registration import start_registered, stop
-from statecore.spec.spark_settings import ELSEWHERE
+from statecore.spec.spark_settings import REMOTE_PYTHON_PROPERTIES
 
 if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext
@@ -82,7 +82,7 @@ def _start(name: str, master: str | None, given: Mapping[str, str]) -> SparkCont
     conf.setIfMissing("spark.master", "local[*]")
     runs_on = str(conf.get("spark.master"))
     for key, value in given.items():
-        if key in ELSEWHERE and is_local(runs_on):
+        if key in REMOTE_PYTHON_PROPERTIES and is_local(runs_on):
             continue
         if submitted:
             conf.setIfMissing(key, value)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from statecore.spec.tree import MAPPING, SCALAR, Node, Problems, retype, suggestion, tree_of_mapping
+from statecore.spec.tree import MAPPING, SCALAR, Node, Problems, suggestion, tree_of_mapping, typed_value
 
 CLIENT_SETTINGS = frozenset(
     {
@@ -90,7 +90,7 @@ def _type_of(name: str) -> type:
 
 
 def _typed(name: str, text: str) -> Any:
-    return text if _type_of(name) is str else retype(text)
+    return text if _type_of(name) is str else typed_value(text)
 
 
 def _expand(name: str, node: Node, environ: Mapping[str, str], problems: Problems) -> str:

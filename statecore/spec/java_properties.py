@@ -54,7 +54,7 @@ _OWN_CLASSES = (
     "security.providers",
     "ssl.engine.factory.class",
 )
-_LEFT_OUT = ("ssl.cipher.suites", "ssl.enabled.protocols", "ssl.protocol", "ssl.provider")
+_IGNORED = ("ssl.cipher.suites", "ssl.enabled.protocols", "ssl.protocol", "ssl.provider")
 _JAAS_OPTION = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""")
 _PROVIDED = re.compile(r"\$\{(?!env:)[^}:]+:[^}]*\}")
 _ENVIRONMENT = re.compile(r"\$\{env:([^}]*)\}")
@@ -175,7 +175,7 @@ class _Translation:
                 problems=self.problems,
             )
         suppliers = self.properties.get("dsl.store.suppliers.class", "")
-        remarks = [f"{name} is left out" for name in _LEFT_OUT if self._get(name)]
+        remarks = [f"{name} is left out" for name in _IGNORED if self._get(name)]
         remarks += [
             f"{setting} is not written: set {variable} in the environment of each reader of the spec"
             for setting, variable in (

@@ -8,7 +8,8 @@ from enum import StrEnum
 from typing import Any
 
 from statecore.formats.kinds import StoreKind
-from statecore.formats.task_id import TaskId
+from statecore.formats.segments import ENDLESS_INTERVAL_MS, default_segment_interval
+from statecore.formats.task_id import GLOBAL_TASK, TaskId
 from statecore.spec.spark_settings import SparkSettings
 from statecore.words import number_of, shortened_list
 
@@ -23,7 +24,7 @@ _NAMED = 5
 CHECKPOINT_INTERVAL = "statestore.checkpoint.interval.ms"
 """Setting for the interval of an application's checkpoints (KIP-116)."""
 
-LEAST_CHECKPOINT_INTERVAL_MS, MOST_CHECKPOINT_INTERVAL_MS = 1_000, 365 * 86_400_000
+MIN_CHECKPOINT_INTERVAL_MS, MAX_CHECKPOINT_INTERVAL_MS = 1_000, 365 * 86_400_000
 """Accepted range of the interval: less is probably minutes without a unit, and more exceeds timers."""
 
 DEFAULT_CHECKPOINT_INTERVAL_MS = 300_000
@@ -173,3 +174,34 @@ def undecided_note(spec: ApplicationSpec) -> str:
         return ""
     count = number_of(len(names), "store")
     return f"{spec.source} leaves the kind of {count} undecided (?): {shortened_list(names, _NAMED)}"
+
+
+def task_of(store: StoreSpec, partition: int) -> str:
+    """The task of a store's partition, by its directory: ``0_1``, or ``global``."""
+    return str(GLOBAL_TASK if store.is_global else TaskId(store.subtopology, partition))
+
+
+def retention_of(store: StoreSpec) -> int | None:
+    """Retention of a store's rows in ms; ``None`` if they do not expire."""
+    return ENDLESS_INTERVAL_MS if store.kind is StoreKind.GRACE_BUFFER else store.retention_ms
+
+
+def segment_interval_of(store: StoreSpec) -> int | None:
+    """Interval of one segment in ms: declared, or derived as in Kafka Streams; ``None`` for other stores."""
+    retention = retention_of(store)
+    if retention is None or not (store.kind.is_segmented or store.kind.is_versioned):
+        return None
+    return store.segment_interval_ms or default_segment_interval(store.kind, retention)
+
+
+def is_source(spec: ApplicationSpec, store: StoreSpec) -> bool:
+    """Whether a store's changelog is a source topic: any name other than that of Kafka Streams' changelog.
+
+    Global stores are always read completely, whatever offsets the group has committed.
+    """
+    return not store.is_global and store.changelog != default_changelog(spec.application_id, store.name)
+
+
+def default_changelog(application_id: str, store: str) -> str:
+    """The changelog topic of a store (``ProcessorStateManager.storeChangelogTopic``)."""
+    return f"{application_id}-{store}-changelog"

@@ -34,21 +34,22 @@ from typing import Any
 from statecore.errors import Invalid, NotFound
 from statecore.filesystem import read_regular
 from statecore.formats.kinds import RETAINED_KINDS, StoreKind
-from statecore.spec import duration
 from statecore.spec.client_settings import read_client_settings
 from statecore.spec.model import (
     CHECKPOINT_INTERVAL,
     DEFAULT_CHECKPOINT_INTERVAL_MS,
-    LEAST_CHECKPOINT_INTERVAL_MS,
-    MOST_CHECKPOINT_INTERVAL_MS,
+    MAX_CHECKPOINT_INTERVAL_MS,
+    MIN_CHECKPOINT_INTERVAL_MS,
     NO_CHANGELOG,
     UNKNOWN_CHANGELOG,
     ApplicationSpec,
     ProcessingGuarantee,
     StoreSpec,
+    default_changelog,
 )
 from statecore.spec.spark_settings import SparkSettings, read_spark_settings
 from statecore.spec.tree import MAPPING, SCALAR, Node, Problems, suggestion, tree_of_mapping, tree_of_text
+from statecore.spec.units import DURATION_EXPECTED, parse_duration
 from statecore.system_errors import system_error
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -60,7 +61,7 @@ _TOP = (
 _STORE = ("kind", "retention", "segment_interval", "changelog")
 _GLOBAL = ("kind", "topic", "retention", "segment_interval", "reprocess")
 _CONNECTION = re.compile(r"[\w#!()\-.:/\\]{1,200}")  # ids that Airflow accepts
-_GONE_GUARANTEES = ("exactly_once", "exactly_once_beta")
+_REMOVED_GUARANTEES = ("exactly_once", "exactly_once_beta")
 
 
 def load_spec(path: str | Path, *, environ: Mapping[str, str] = os.environ) -> ApplicationSpec:
@@ -191,7 +192,7 @@ def _guarantee(root: Node, problems: Problems) -> ProcessingGuarantee:
     if value.text in known:
         return ProcessingGuarantee(value.text)
     hint = suggestion(value.text or "", known)
-    if value.text in _GONE_GUARANTEES:
+    if value.text in _REMOVED_GUARANTEES:
         hint = "; Kafka Streams 4 supports only exactly_once_v2"
     problems.expected(value, " or ".join(known) + hint)
     return ProcessingGuarantee.AT_LEAST_ONCE
@@ -209,10 +210,10 @@ def _checkpoint_interval(root: Node, problems: Problems) -> int:
     expectation = "milliseconds, or a duration such as 90s or 5m, from 1s to 365d"
     value = _text(root, CHECKPOINT_INTERVAL, expectation, problems, required=False)
     text = "" if value is None else value.text or ""
-    found = int(text) if re.fullmatch("[0-9]{1,15}", text) else duration.parse_duration(text)
+    found = int(text) if re.fullmatch("[0-9]{1,15}", text) else parse_duration(text)
     if value is None:
         return DEFAULT_CHECKPOINT_INTERVAL_MS
-    if found is None or not LEAST_CHECKPOINT_INTERVAL_MS <= found <= MOST_CHECKPOINT_INTERVAL_MS:
+    if found is None or not MIN_CHECKPOINT_INTERVAL_MS <= found <= MAX_CHECKPOINT_INTERVAL_MS:
         problems.expected(value, expectation)
         return DEFAULT_CHECKPOINT_INTERVAL_MS
     return found
@@ -282,11 +283,6 @@ def _changelog(body: Node, problems: Problems) -> str | None:
     return _legal_name(body, "changelog", "the name of a topic, or none", problems, required=False)
 
 
-def default_changelog(application_id: str, store: str) -> str:
-    """The changelog topic of a store (``ProcessorStateManager.storeChangelogTopic``)."""
-    return f"{application_id}-{store}-changelog"
-
-
 def _global_stores(root: Node, problems: Problems) -> list[tuple[Node, StoreSpec]]:
     if "global_stores" not in root.fields:
         return []
@@ -324,7 +320,7 @@ def _times(body: Node, kind: StoreKind, problems: Problems, *, required: bool = 
         if key in body.fields and not has_time:
             problems.add(body.fields[key][0], f"a store of kind '{kind}' has no '{key}'")
     if required and kind in RETAINED_KINDS and "retention" not in body.fields:
-        problems.add(body, f"'retention' is missing; a store of kind '{kind}' needs it, expected {duration.EXPECTED}")
+        problems.add(body, f"'retention' is missing; a store of kind '{kind}' needs it, expected {DURATION_EXPECTED}")
     return retention, interval
 
 
@@ -336,12 +332,12 @@ def _flag(body: Node, key: str, problems: Problems) -> bool:
 
 
 def _duration(body: Node, key: str, problems: Problems) -> int | None:
-    value = _text(body, key, duration.EXPECTED, problems, required=False)
+    value = _text(body, key, DURATION_EXPECTED, problems, required=False)
     if value is None:
         return None
-    milliseconds = duration.parse_duration(value.text or "")
+    milliseconds = parse_duration(value.text or "")
     if milliseconds is None:
-        problems.expected(value, duration.EXPECTED)
+        problems.expected(value, DURATION_EXPECTED)
     return milliseconds
 
 

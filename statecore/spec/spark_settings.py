@@ -18,10 +18,10 @@ MEMORY_PATTERN = "^[1-9][0-9]*[kKmMgG]?$"
 CONF_PATTERN = r"^spark\.[^\s=]+=.*$"
 """One Spark property as ``key=value``; also used in JSON schemas."""
 
-ELSEWHERE = ("spark.pyspark.python", "spark.archives")
+REMOTE_PYTHON_PROPERTIES = ("spark.pyspark.python", "spark.archives")
 """Properties of the Python environment of executors on other hosts; local mode uses the driver's interpreter."""
 
-_PLACES = ("spark.master", "spark.submit.deployMode")
+_MASTER_PROPERTIES = ("spark.master", "spark.submit.deployMode")
 """Properties that choose where to run, which only the Spark connection or ``--master`` may set."""
 
 _SECTION = {
@@ -74,7 +74,7 @@ class SparkSettings:
         return {**self.conf, **{name: str(value) for name, value in named.items() if value}}
 
 
-def properties(lines: Iterable[str]) -> dict[str, str]:
+def parse_properties(lines: Iterable[str]) -> dict[str, str]:
     """Parse Spark properties from ``key=value`` lines."""
     found = {}
     for line in lines:
@@ -85,7 +85,7 @@ def properties(lines: Iterable[str]) -> dict[str, str]:
                 code="spark-property-invalid",
                 action="Write spark.<name>=<value>, one property each.",
             )
-        if name in _PLACES:
+        if name in _MASTER_PROPERTIES:
             raise Invalid(
                 f"{name} cannot be set as a property of a job.",
                 code="spark-property-invalid",
@@ -95,10 +95,10 @@ def properties(lines: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def settings_of(values: Mapping[str, Any]) -> SparkSettings:
+def settings_from_params(values: Mapping[str, Any]) -> SparkSettings:
     """Settings from the parameters of a run: the fields by name, ``spark_conf`` as lines; empty ones are ignored."""
     return SparkSettings(
-        conf=properties(values.get("spark_conf") or ()),
+        conf=parse_properties(values.get("spark_conf") or ()),
         executor_python=values.get("executor_python") or None,
         executor_memory=values.get("executor_memory") or None,
         executor_cores=int(values["executor_cores"]) if values.get("executor_cores") else None,
@@ -134,7 +134,7 @@ def _read_conf(node: Node, problems: Problems) -> dict[str, str]:
     for name, (key, value) in node.fields.items():
         if not _PROPERTY.fullmatch(name):
             problems.add(key, f"'{name}' is not a Spark property, expected spark.<name>")
-        elif name in _PLACES:
+        elif name in _MASTER_PROPERTIES:
             problems.add(key, f"'{name}' is set with --master, or in Airflow with the Spark connection")
         elif value.shape != SCALAR or value.text is None:
             problems.add(value, "expected one value")

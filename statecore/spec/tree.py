@@ -18,7 +18,7 @@ import yaml
 from statecore.errors import Invalid
 
 SCALAR, MAPPING, LIST = "scalar", "mapping", "list"
-_MOST_LEVELS = 50
+_MAX_LEVELS = 50
 """Maximum nesting: a spec has seven levels, and composing recurses, in native code too."""
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -153,7 +153,7 @@ def _refuse_depth(text: str, problems: Problems) -> None:
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.CollectionStartEvent):
             level += 1
-            if level > _MOST_LEVELS:
+            if level > _MAX_LEVELS:
                 mark = event.start_mark
                 _too_deep(
                     Node(SCALAR, "", mark.line + 1, mark.column + 1) if mark else Node(SCALAR, "", 1, 1), problems
@@ -163,7 +163,7 @@ def _refuse_depth(text: str, problems: Problems) -> None:
 
 
 def _too_deep(node: Node, problems: Problems) -> None:
-    problems.add(node, f"the document is nested too deeply, expected at most {_MOST_LEVELS} levels")
+    problems.add(node, f"the document is nested too deeply, expected at most {_MAX_LEVELS} levels")
     problems.raise_if_any()
 
 
@@ -175,7 +175,7 @@ def _convert(node: Any, path: str, problems: Problems, above: tuple[int, ...], b
         problems.raise_if_any()
     if budget[0] < 0:
         return Node(SCALAR, path, line, column)
-    if len(above) > _MOST_LEVELS:  # by aliases
+    if len(above) > _MAX_LEVELS:  # by aliases
         _too_deep(Node(SCALAR, path, line, column), problems)
     inside = (*above, id(node))
     if isinstance(node, yaml.MappingNode):
@@ -207,11 +207,11 @@ def _typed(node: Any) -> Any:
     """A scalar as boolean, integer, float or string; other types (dates, binary) stay text."""
     kind = node.tag.removeprefix("tag:yaml.org,2002:")
     if kind in ("bool", "int", "float"):
-        return retype(node.value)
+        return typed_value(node.value)
     return node.value
 
 
-def retype(text: str) -> Any:
+def typed_value(text: str) -> Any:
     """The boolean, integer or float that YAML reads in a text, else the text."""
     try:
         value = yaml.load(text, Loader=_Loader)
@@ -222,7 +222,7 @@ def retype(text: str) -> Any:
 
 def tree_of_mapping(value: Any, problems: Problems, path: str = "", level: int = 0) -> Node:
     """The tree of nested dicts, lists and scalars from JSON or from code."""
-    if level > _MOST_LEVELS:
+    if level > _MAX_LEVELS:
         _too_deep(Node(SCALAR, path, 0, 0), problems)
     if isinstance(value, Mapping):
         fields: dict[str, tuple[Node, Node]] = {}

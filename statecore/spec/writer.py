@@ -11,9 +11,15 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from statecore.spec.duration import format_duration, parse_duration
-from statecore.spec.model import CHECKPOINT_INTERVAL, DEFAULT_CHECKPOINT_INTERVAL_MS, ApplicationSpec, StoreSpec
-from statecore.spec.reader import default_changelog, parse_spec
+from statecore.spec.model import (
+    CHECKPOINT_INTERVAL,
+    DEFAULT_CHECKPOINT_INTERVAL_MS,
+    ApplicationSpec,
+    StoreSpec,
+    default_changelog,
+)
+from statecore.spec.reader import parse_spec
+from statecore.spec.units import format_duration, parse_duration
 
 
 def spec_to_mapping(spec: ApplicationSpec) -> dict[str, Any]:

@@ -13,9 +13,8 @@ next::
 The snapshot's record of the changelogs (topic ids, leader epochs, read times) is stored beside the task, so that
 the task is validated like any other copy.
 
-A base that is no longer needed is deleted: it counts nothing in the assignment, so it does not bring its task back to
-this process, and it takes disk space. A base left by a process that was stopped or killed stays for a day, because the
-next one is likely to be assigned the same tasks (:func:`sweep_bases`).
+A base left by a process that was stopped or killed stays for a day, because the next one is likely to be assigned the
+same tasks (:func:`sweep_bases`).
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ from statecore.statedir.work_directory import STANDBY
 from statecore.tasks.offset_sums import is_empty_task
 from statecore.tasks.standby_log_state import StandbyLogStates
 
-KEPT_MS = 86_400_000
+RETENTION_MS = 86_400_000
 """How long an unused base is kept after its process ended: a day, like the files of any fetch."""
 
-LOOK_SECONDS = 5.0
+CHECK_SECONDS = 5.0
 """How long a start waits for the repository at most."""
 
 _SLICE = 0.1
@@ -67,7 +66,7 @@ def sweep_bases(directory: StateDirectory, now_ms: int, *, faults: FaultPoints =
         task = base.parent.relative_to(below).as_posix()
         if TaskId.match(task) is None:
             continue
-        if not is_empty_task(directory.task_path(task)) or now_ms - _written_ms(base) > KEPT_MS:
+        if not is_empty_task(directory.task_path(task)) or now_ms - _written_ms(base) > RETENTION_MS:
             _discard(base, faults)
 
 
@@ -132,7 +131,7 @@ class Bases:
         """Tasks without a base; they are read from the start of their changelogs."""
         self._reported_none = False
 
-    def check_repository(self, stop: Event, seconds: float = LOOK_SECONDS) -> None:
+    def check_repository(self, stop: Event, seconds: float = CHECK_SECONDS) -> None:
         """Check at the start whether the repository exists; one that does not answer may come back.
 
         A process with copies starts with them: it needs the repository only for a task without one.
@@ -208,7 +207,7 @@ class Bases:
         if pending is not None or self._base(task).exists():
             self._worker.submit(_discard, self._base(task), self._faults)  # after the fetch, on the same thread
 
-    def find(self, task: str) -> str | None:
+    def find_snapshot(self, task: str) -> str | None:
         """The id of the newest snapshot if it has a task."""
         repository = self._open()
         head = repository.read_head()
@@ -290,7 +289,7 @@ class Bases:
         logs = StandbyLogStates(self._base(task) / _LOGS)
         for store in repository.task_manifests([reference])[task].manifest.stores:
             for end in store.changelogs:
-                logs.reached(base_end(end, store.cut_ms, store.horizon_ms))
+                logs.record_end(base_end(end, store.cut_ms, store.horizon_ms))
         logs.write()
 
     def _put(self, task: str) -> bool:

@@ -3,14 +3,14 @@
 ::
 
     start              open a standby for every task directory found     before joining the group (KAFKA-17411)
-    attend             send heartbeats; remember a new assignment        also between two chunks of a long first read
-    take up            follow assigned tasks, without reopening them     close the others; they stay on disk
+    poll               send heartbeats; remember a new assignment        also between two chunks of a long first read
+    apply_assignment   follow assigned tasks, without reopening them     close the others; they stay on disk
     publish            offset sums of all tasks                          after each round
     clean              delete tasks that were assigned to others         if requested
 
 Cleaning takes two steps. When a task's cleanup delay is over, a rebalance is triggered. With the new assignment all
 members have just published their state, and the tasks that their owners have completely are deleted before this process
-publishes anything else (`assignment_result.py` has the reasons).
+publishes anything else (:class:`statecore.standby.task_group.AssignmentResult`).
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from statecore.progress import Clock
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.writer import spec_hash
 from statecore.standby.assignment.model import AssignmentSettings
-from statecore.standby.eligible_tasks import followed_tasks
 from statecore.standby.request import StandbyRequest
-from statecore.standby.state_cleaner import CleaningSettings, clean_unowned, removable_tasks
+from statecore.standby.state_cleaner import CleanupSettings, clean_unowned, removable_tasks
 from statecore.standby.task_group import AssignmentResult, GroupSettings, TaskGroup
 from statecore.standby.task_manager import TaskManager
+from statecore.standby.task_selection import find_eligible_tasks
 from statecore.statedir.state_directory import StateDirectory
 from statecore.tasks.changelog_ends import ChangelogEnd, changelog_ends
 from statecore.tasks.offset_sums import TaskSum, offset_sum
 from statecore.tasks.standby_task import StandbyTask
 from statecore.tasks.startup_tasks import CorruptTask, StartupTasks
-from statecore.tasks.task_stores import standby_store_specs
+from statecore.tasks.task_stores import standby_stores
 
 _NUMBERS = re.compile(r"[0-9][0-9,.]*")
 
@@ -54,7 +54,7 @@ class GroupMember:
         spec: ApplicationSpec,
         cluster: Cluster,
         directory: StateDirectory,
-        kept: TaskManager,
+        task_manager: TaskManager,
         tasks: StartupTasks[StandbyTask],
         say: Callable[[str], None],
         *,
@@ -66,7 +66,7 @@ class GroupMember:
     ) -> None:
         self._make_group, self._ask_ends = group, ends
         self._request, self._spec, self._cluster, self._directory = request, spec, cluster, directory
-        self._kept, self._say, self._sleep, self._faults = kept, say, sleep, faults
+        self._kept, self._say, self._sleep, self._faults = task_manager, say, sleep, faults
         self._clock = clock
         self._startup = tasks
         changelogs = {store.changelog for store in spec.stores if store.is_logged and not store.is_undecided}
@@ -89,7 +89,7 @@ class GroupMember:
         """Inspect the tasks on disk, open up to the configured number of stores, and prepare to join."""
         request = self._request
         self._on_disk = {task: self._offsets(found) for task, found in self._startup.start().items()}
-        for task, found in self._startup.left_alone.items():
+        for task, found in self._startup.skipped.items():
             self._say(f"Task {task} is left alone: {found.reason}")
         for task, error in self._startup.refused.items():
             self._say(f"Task {task} is left as it is: {error}")
@@ -125,18 +125,18 @@ class GroupMember:
         """Whether a new assignment is pending."""
         return self._pending is not None
 
-    def attend(self, timeout: float) -> bool:
+    def poll(self, timeout: float) -> bool:
         """Poll the group for at most ``timeout`` seconds; returns :attr:`has_pending_assignment`."""
         if self._pending is None:
             try:
                 self._pending = self._joined.poll(timeout)
                 self._last_messages.pop("group", None)
             except Retryable as error:
-                self._say_changes("group", {"": str(error)})
+                self._emit_changes("group", {"": str(error)})
                 self._sleep(timeout)
         return self.has_pending_assignment
 
-    def take_up(self) -> None:
+    def apply_assignment(self) -> None:
         """Apply the pending assignment: follow its tasks, close the others, and publish."""
         assigned, self._pending = self._pending, None
         if assigned is None:
@@ -156,7 +156,7 @@ class GroupMember:
                 else:
                     self._say(f"Task {name} is not followed any more: its changelog was deleted. Its copy stays here.")
         for name, role in assigned.roles.items():
-            self._kept.take_up(name, role)
+            self._kept.add(name, role)
             self._on_disk.pop(name, None)
         if not self._has_assignment:
             self._has_assignment = True
@@ -164,7 +164,7 @@ class GroupMember:
                 self._startup.close_rest()
             except StatecoreError as error:
                 self._say(f"A task that is assigned to other processes could not be closed: {error}")
-        self._say_changes("assigned", {task: f"Task {task}: {why}" for task, why in assigned.errors.items()})
+        self._emit_changes("assigned", {task: f"Task {task}: {why}" for task, why in assigned.errors.items()})
         self.publish()
         if assigned.is_new:
             self._clean()
@@ -205,7 +205,7 @@ class GroupMember:
             faults=self._faults,
         )
         # Leftovers of an earlier cleaning may be of a task that exists here again.
-        gone = {task for task in (*done.deleted, *done.left) if not self._directory.task_path(task).exists()}
+        gone = {task for task in (*done.deleted, *done.failed) if not self._directory.task_path(task).exists()}
         for task in gone:
             self._on_disk.pop(task, None)
         for task in gone.intersection(done.deleted):
@@ -213,16 +213,17 @@ class GroupMember:
         for task, path in done.moved_away.items():
             self._on_disk.pop(task, None)
             self._say(f"Task {task} is moved to {path} for a week: other processes may have less of it.")
-        self._say_changes("stays", {task: f"Task {task} stays here: {why}" for task, why in done.kept.items()})
-        self._say_changes(
-            "left", {task: f"Task {task} is moved away, but not deleted yet: {why}" for task, why in done.left.items()}
+        self._emit_changes("stays", {task: f"Task {task} stays here: {why}" for task, why in done.kept.items()})
+        self._emit_changes(
+            "left",
+            {task: f"Task {task} is moved away, but not deleted yet: {why}" for task, why in done.failed.items()},
         )
         self.publish()
 
     @property
-    def _cleaning(self) -> CleaningSettings | None:
+    def _cleaning(self) -> CleanupSettings | None:
         delay = self._request.cleanup_delay
-        return None if delay is None else CleaningSettings(delay)
+        return None if delay is None else CleanupSettings(delay)
 
     def close(self) -> None:
         """Leave the group, and close the tasks that were not taken from startup."""
@@ -266,16 +267,16 @@ class GroupMember:
     def _offsets(self, found: TaskSum) -> dict[TopicPartition, int]:
         """Offsets of a task in the followed changelogs, the ones that other members count too."""
         try:
-            followed = {store.changelog for store in standby_store_specs(self._spec, found.task)}
+            followed = {store.changelog for store in standby_stores(self._spec, found.task)}
         except StatecoreError:
             return {}
         return {changelog: offset for changelog, offset in found.offsets.items() if changelog in followed}
 
     def _ends(self) -> Mapping[str, int]:
         """End sum of the followed changelogs of every task."""
-        found = followed_tasks(self._spec, self._cluster)
+        found = find_eligible_tasks(self._spec, self._cluster)
         refused = {name: f"Task {name} is followed by no process: {error}" for name, error in found.refused.items()}
-        self._say_changes("refused", refused)
+        self._emit_changes("refused", refused)
         followed = found.stores
         ends = self._ask_ends(self._cluster, self._spec, [store for stores in followed.values() for store in stores])
         self._log_ends = {changelog: found.log.log_end for changelog, found in ends.items()}
@@ -285,7 +286,7 @@ class GroupMember:
         )
         return {name: sum(ends[store.changelog].end for store in stores) for name, stores in followed.items() if stores}
 
-    def _say_changes(self, kind: str, words: Mapping[str, str]) -> None:
+    def _emit_changes(self, kind: str, words: Mapping[str, str]) -> None:
         """Emit messages that changed since the last call; a change of numbers only (offsets) does not count."""
         before = self._last_messages.get(kind, {})
         self._last_messages[kind] = now = {name: _NUMBERS.sub("", text) for name, text in words.items()}
@@ -296,9 +297,9 @@ class GroupMember:
 
 def _describe_corrupt(corrupt: CorruptTask) -> str:
     copy = "no snapshot is known to have a copy"
-    if corrupt.copy:
-        copy = f"snapshot {corrupt.copy} has a copy"
-    elif corrupt.copy_unknown:
-        copy = f"whether a snapshot has a copy is unknown ({corrupt.copy_unknown.rstrip('.')})"
+    if corrupt.snapshot:
+        copy = f"snapshot {corrupt.snapshot} has a copy"
+    elif corrupt.why_snapshot_unknown:
+        copy = f"whether a snapshot has a copy is unknown ({corrupt.why_snapshot_unknown.rstrip('.')})"
     reason = f": {corrupt.reason.rstrip('.')}" if corrupt.reason else ""
-    return f"Task {corrupt.task} was corrupt, and was moved to {corrupt.aside.path}; {copy}{reason}."
+    return f"Task {corrupt.task} was corrupt, and was moved to {corrupt.quarantined.path}; {copy}{reason}."

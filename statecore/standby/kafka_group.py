@@ -62,7 +62,7 @@ class GroupSettings:
     process: int = field(default_factory=lambda: secrets.randbits(64))
 
 
-class OnLoop(Protocol):
+class GroupCallbacks(Protocol):
     """Callbacks on kafka-python's I/O loop, where slow code stops heartbeats."""
 
     def user_data(self) -> bytes:
@@ -85,7 +85,7 @@ class OnLoop(Protocol):
 class GroupConsumer:
     """The kafka-python consumer of a group member."""
 
-    def __init__(self, cluster: Cluster, settings: GroupSettings, group: OnLoop) -> None:
+    def __init__(self, cluster: Cluster, settings: GroupSettings, group: GroupCallbacks) -> None:
         from kafka import KafkaConsumer
         from kafka.errors import KafkaError
 
@@ -129,8 +129,8 @@ class GroupConsumer:
         was_in, self._was_in = self._was_in, False
         return was_in
 
-    def poll(self, milliseconds: int, *, ask: bool) -> None:
-        """Poll once; with ``ask`` rejoin the group. Raises like `TaskGroup.poll`."""
+    def poll(self, milliseconds: int, *, rejoin: bool) -> None:
+        """Poll once; with ``rejoin`` rejoin the group. Raises like `TaskGroup.poll`."""
         from kafka.errors import KafkaError
 
         coordinator: Any = self._consumer._coordinator
@@ -145,7 +145,7 @@ class GroupConsumer:
                 coordinator._join_task = None
                 coordinator.reset_generation()
         unheard = not coordinator._heartbeat_enabled or coordinator.heartbeat.session_timeout_expired()
-        if ask or (coordinator.stable() and not coordinator.rejoin_needed and unheard):
+        if rejoin or (coordinator.stable() and not coordinator.rejoin_needed and unheard):
             coordinator.request_rejoin()
         try:
             self._consumer.poll(timeout_ms=milliseconds)

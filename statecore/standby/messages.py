@@ -1,10 +1,17 @@
-"""Deduplicates operator messages of standby tasks."""
+"""Limits what a standby service prints: a problem once while it lasts, a report when something changed.
+
+While a task has much to read, or its snapshot is fetched, rounds follow each other at once; hours of equal lines would
+hide what an operator has to read.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 
 from statecore.errors import StatecoreError
+from statecore.progress import Clock
+from statecore.standby.report import StandbyReport
 from statecore.words import shortened_list
 
 
@@ -17,32 +24,32 @@ class Messages:
         self._recovered: list[str] = []
         self._are_unreachable = False
 
-    def away(self, error: StatecoreError) -> None:
+    def brokers_unreachable(self, error: StatecoreError) -> None:
         """No broker answers, so no task can be followed."""
         if not self._are_unreachable:
             self._are_unreachable = True
             self._say(f"No task is followed until the brokers answer; the copies stay as they are: {error}")
 
-    def answered(self) -> None:
+    def brokers_answered(self) -> None:
         """The brokers answered."""
         if self._are_unreachable:
             self._are_unreachable = False
             self._say("The brokers answer again; the copies are followed.")
 
-    def wrong(self, tasks: Iterable[str], why: str) -> None:
+    def problem(self, tasks: Iterable[str], why: str) -> None:
         """A problem keeps tasks, or some of their stores, from being followed."""
         new = [task for task in tasks if self._problems.get(task) != why]
         self._problems |= dict.fromkeys(new, why)
         if new:
             self._say(f"{_named(new)}: {why}")
 
-    def left(self, task: str, error: StatecoreError) -> None:
+    def task_failed(self, task: str, error: StatecoreError) -> None:
         """A task failed and is retried later."""
         if self._problems.get(task) != str(error):
             self._problems[task] = str(error)
             self._say(f"Task {task} failed and is retried later; its copy stays as it is: {error}")
 
-    def follows(self, task: str) -> None:
+    def task_is_well(self, task: str) -> None:
         """A task has no problem."""
         if self._problems.pop(task, None) is not None:
             self._recovered.append(task)
@@ -51,7 +58,7 @@ class Messages:
         """A task was removed."""
         self._problems.pop(task, None)
 
-    def round_is_over(self) -> None:
+    def end_round(self) -> None:
         """Report the tasks that recovered in this round."""
         if self._recovered:
             self._say(f"{_named(self._recovered)} {'is' if len(self._recovered) == 1 else 'are'} followed again.")
@@ -60,3 +67,23 @@ class Messages:
 
 def _named(tasks: list[str]) -> str:
     return f"Task{'' if len(tasks) == 1 else 's'} {shortened_list(tasks)}"
+
+
+class RoundReports:
+    """Reports after complete rounds; after others only if something changed or an interval has passed."""
+
+    def __init__(
+        self, on_report: Callable[[StandbyReport], object], interval: float, clock: Clock = time.monotonic
+    ) -> None:
+        self._report, self._interval, self._clock = on_report, interval, clock
+        self._state: object = None
+        self._reported_at = 0.0
+
+    def end_round(self, report: StandbyReport, *, is_complete: bool) -> None:
+        """Report the end of a round; it is whole if the next one starts only after the interval."""
+        # Without the lag, which changes in every round.
+        state = [(task.task, task.role, task.exit_code, task.lag is None) for task in report.tasks]
+        now = self._clock()
+        if is_complete or state != self._state or now - self._reported_at >= self._interval:
+            self._state, self._reported_at = state, now
+            self._report(report)

@@ -23,7 +23,7 @@ DEFAULT_INTERVAL_MS = 30_000
 """Default of Kafka Streams' ``commit.interval.ms``."""
 
 
-FLEET = "Fleet"
+GROUP_SECTION = "Fleet"
 """Section of the options of a group."""
 
 DEFAULT_SESSION_MS = 45_000
@@ -126,7 +126,7 @@ class StandbyRequest(OfSpec):
             title="Group",
             help="share the tasks with the other processes of this consumer group; nothing else may use it, above all "
             "not the application",
-            section=FLEET,
+            section=GROUP_SECTION,
             check=_check_not_empty,
         ),
     )
@@ -136,7 +136,7 @@ class StandbyRequest(OfSpec):
             Whole(words="a number of copies"),
             title="Replicas",
             help="how many copies of each task the group keeps: num.standby.replicas",
-            section=FLEET,
+            section=GROUP_SECTION,
             check=_check_least,
         ),
     )
@@ -146,7 +146,7 @@ class StandbyRequest(OfSpec):
             Text("ID"),
             title="Instance id",
             help="group.instance.id, unique for each process: a restart within the session timeout then moves no task",
-            section=FLEET,
+            section=GROUP_SECTION,
             check=_check_not_empty,
         ),
     )
@@ -157,7 +157,7 @@ class StandbyRequest(OfSpec):
             title="Host",
             help="failure domain of this process, such as a zone; two copies of a task have different ones as long as "
             "there are enough",
-            section=FLEET,
+            section=GROUP_SECTION,
             otherwise="the name of this machine",
             check=_check_not_empty,
         ),
@@ -168,7 +168,7 @@ class StandbyRequest(OfSpec):
             Whole(words="a number of records"),
             title="Acceptable lag",
             help="a copy that is at most so many records behind counts as caught up: acceptable.recovery.lag",
-            section=FLEET,
+            section=GROUP_SECTION,
         ),
     )
     max_warmups: int = field(
@@ -177,7 +177,7 @@ class StandbyRequest(OfSpec):
             Whole(words="a number of copies"),
             title="Warm-ups",
             help="how many copies are warmed up at a time to move tasks: max.warmup.replicas",
-            section=FLEET,
+            section=GROUP_SECTION,
             check=_check_least,
         ),
     )
@@ -187,7 +187,7 @@ class StandbyRequest(OfSpec):
             Duration(),
             title="Probing interval",
             help="time between two checks whether warm-ups have caught up: probing.rebalance.interval.ms",
-            section=FLEET,
+            section=GROUP_SECTION,
             check=_check_least,
         ),
     )
@@ -197,7 +197,7 @@ class StandbyRequest(OfSpec):
             Duration(),
             title="Session timeout",
             help="time without a heartbeat after which this process's tasks are given to others: session.timeout.ms",
-            section=FLEET,
+            section=GROUP_SECTION,
             check=_check_least,
         ),
     )
@@ -208,7 +208,7 @@ class StandbyRequest(OfSpec):
             title="Cleaning",
             help="delete copies that are not assigned to this process and were not changed for this time, if others "
             "have as much: state.cleanup.delay.ms",
-            section=FLEET,
+            section=GROUP_SECTION,
             otherwise="never",
         ),
     )
@@ -219,7 +219,7 @@ class StandbyRequest(OfSpec):
             title="Clean even the best copy",
             help="also remove copies of which others have less, or an unknown amount; those are moved to "
             ".statecore/unowned for a week",
-            section=FLEET,
+            section=GROUP_SECTION,
         ),
     )
     max_open_stores: int = field(

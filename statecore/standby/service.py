@@ -21,9 +21,9 @@ from statecore.spec.model import ApplicationSpec
 from statecore.standby.assignment.model import Role
 from statecore.standby.bootstrap import Bases, sweep_bases
 from statecore.standby.group_member import GroupMember
+from statecore.standby.messages import RoundReports
 from statecore.standby.report import StandbyReport, StandbyTaskReport
 from statecore.standby.request import StandbyRequest
-from statecore.standby.round_messages import RoundMessages
 from statecore.standby.task_manager import TaskManager
 from statecore.standby.task_selection import TaskSelection
 from statecore.statedir.apply import recover
@@ -45,7 +45,7 @@ def run_standby(
     request: StandbyRequest,
     stop: Event,
     *,
-    told: Callable[[StandbyReport], object] = lambda _: None,
+    on_report: Callable[[StandbyReport], object] = lambda _: None,
     say: Callable[[str], None] = ignore,
     metrics: Metrics = NO_METRICS,
     faults: FaultPoints = NO_FAULTS,
@@ -91,15 +91,15 @@ def run_standby(
                 spec,
                 open_task,
                 settings=StartupSettings(request.max_open_stores),
-                find_copy=None if bases is None else bases.find,
+                find_snapshot=None if bases is None else bases.find_snapshot,
                 faults=faults,
             )
             check = ignore if selection is None else selection.check
             kept = TaskManager(spec, cluster, tasks.take, say, bases=bases, check=check, metrics=metrics)
-            job = _Standby(request, spec, directory, kept, told, metrics)
+            job = _Standby(request, spec, directory, kept, on_report, metrics)
             if selection is not None:
                 return job.run_static(selection, stop)
-            return job.run_fleet(GroupMember(request, spec, cluster, directory, kept, tasks, say, faults=faults), stop)
+            return job.run_group(GroupMember(request, spec, cluster, directory, kept, tasks, say, faults=faults), stop)
 
 
 class _Standby:
@@ -110,13 +110,13 @@ class _Standby:
         request: StandbyRequest,
         spec: ApplicationSpec,
         directory: StateDirectory,
-        kept: TaskManager,
-        told: Callable[[StandbyReport], object],
+        task_manager: TaskManager,
+        on_report: Callable[[StandbyReport], object],
         metrics: Metrics,
     ) -> None:
         self._request, self._spec, self._directory = request, spec, directory
-        self._messages = RoundMessages(told, request.interval / 1000)
-        self.kept, self._metrics = kept, metrics
+        self._messages = RoundReports(on_report, request.interval / 1000)
+        self.kept, self._metrics = task_manager, metrics
         self._rounds = 0
         self._left_out: tuple[StandbyTaskReport, ...] = ()
 
@@ -130,7 +130,7 @@ class _Standby:
         end = self._metrics.observe(STANDBY_FAILED, lambda: float(len(self._left_out)), tags)
         try:
             for name in selection.names:
-                self.kept.take_up(name)
+                self.kept.add(name)
             while not stop.is_set():
                 self._round(stop.is_set)
                 if self.kept.is_behind:
@@ -143,24 +143,24 @@ class _Standby:
             tasks = self.kept.close()
         return self._report(tasks)
 
-    def run_fleet(self, fleet: GroupMember, stop: Event) -> StandbyReport:
+    def run_group(self, member: GroupMember, stop: Event) -> StandbyReport:
         """Follow the tasks that the group assigns."""
         try:
-            fleet.start()
+            member.start()
             while not stop.is_set():
-                fleet.take_up()
-                self._round(lambda: stop.is_set() or fleet.attend(0))
-                if fleet.has_pending_assignment:
+                member.apply_assignment()
+                self._round(lambda: stop.is_set() or member.poll(0))
+                if member.has_pending_assignment:
                     continue
-                fleet.publish()
-                fleet.probe_for_cleanup()
+                member.publish()
+                member.probe_for_cleanup()
                 until = time.monotonic() + (0 if self.kept.is_behind else self._request.interval / 1000)
                 while not stop.is_set() and (left := until - time.monotonic()) > 0:
-                    if fleet.attend(min(_SLICE, left)):
+                    if member.poll(min(_SLICE, left)):
                         break
         finally:
             try:
-                fleet.close()
+                member.close()
             finally:
                 tasks = self.kept.close()
         return self._report(tasks)
@@ -170,7 +170,7 @@ class _Standby:
         self._rounds += 1
         self.kept.round(stopped)
         is_whole = not (self.kept.is_behind or self.kept.is_waiting)
-        self._messages.round(self._report(self.kept.report()), is_whole=is_whole)
+        self._messages.end_round(self._report(self.kept.report()), is_complete=is_whole)
 
     def _report(self, tasks: tuple[StandbyTaskReport, ...]) -> StandbyReport:
         return StandbyReport(

@@ -6,9 +6,8 @@ not ask whether another process has the task's state. Here a directory is delete
 at least as far with the task; unpublished state counts as unknown. With ``force`` the others are moved away and kept
 for a week.
 
-The application's lock is held meanwhile. ``.lock``, ``kafka-streams-process-metadata``, ``global/`` and tasks that are
-open always stay. A directory is first moved by one rename and then deleted: a cleaner that is killed leaves no half of
-a task, and the next one deletes what was moved.
+The application's lock is held meanwhile. A directory is first moved by one rename and then deleted, so that a kill
+leaves no half of a task.
 """
 
 from __future__ import annotations
@@ -21,12 +20,15 @@ from pathlib import Path
 from statecore.errors import Invalid, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.integers import INT64_MAX
-from statecore.spec.model import ApplicationSpec
-from statecore.standby.unreplicated_stores import followed_sum, why_unreplicated
+from statecore.formats.kinds import StoreKind
+from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.statedir.open_stores import refuse_open_stores
 from statecore.statedir.quarantine import delete_expired, delete_quarantined, quarantine_task, quarantined
 from statecore.statedir.state_directory import StateDirectory
+from statecore.statedir.task_layout import StoreDirectory, stores_in
 from statecore.statedir.work_directory import CLEANED, UNOWNED
+from statecore.stores.rocksdb.store import RocksDBStore
+from statecore.stores.settings import KEEP_FILES
 from statecore.tasks.offset_sums import TaskDirectoryState, TaskSum, read_task_sum
 
 CLEANUP_DELAY = "state.cleanup.delay.ms"
@@ -34,7 +36,7 @@ CLEANUP_DELAY = "state.cleanup.delay.ms"
 
 
 @dataclass(frozen=True)
-class CleaningSettings:
+class CleanupSettings:
     """Cleanup settings.
 
     Attributes:
@@ -54,19 +56,19 @@ class CleaningSettings:
 
 
 @dataclass(frozen=True)
-class Cleaned:
+class CleanupResult:
     """Result of one cleanup.
 
     Attributes:
         deleted: tasks whose directories were deleted.
         kept: expired unowned tasks, and why they stay.
-        left: tasks whose directories were moved but could not be deleted, and why; the next cleanup retries.
+        failed: tasks whose directories were moved but could not be deleted, and why; the next cleanup retries.
         moved_away: tasks that were moved away for a week though no other process may have all of their state.
     """
 
     deleted: tuple[str, ...] = ()
     kept: Mapping[str, str] = field(default_factory=dict)
-    left: Mapping[str, str] = field(default_factory=dict)
+    failed: Mapping[str, str] = field(default_factory=dict)
     moved_away: Mapping[str, Path] = field(default_factory=dict)
 
 
@@ -76,13 +78,13 @@ def clean_unowned(
     others: Mapping[str, int],
     *,
     spec: ApplicationSpec | None = None,
-    settings: CleaningSettings | None = None,
+    settings: CleanupSettings | None = None,
     force: bool = False,
     shortened: Collection[str] = (),
     may_delete: Callable[[str], bool] = lambda _: True,
     clock: Callable[[], float] = time.time,
     faults: FaultPoints = NO_FAULTS,
-) -> Cleaned:
+) -> CleanupResult:
     """Delete the task directories that no process owns or needs."""
     directory.check_locked()
     now_ms = int(clock() * 1000)
@@ -112,7 +114,7 @@ def clean_unowned(
                 moved_away[task] = moved.path
         faults.reach("cleaning.after-aside")
     deleted, left = _delete(directory, faults)
-    return Cleaned(tuple(deleted), kept, left, moved_away)
+    return CleanupResult(tuple(deleted), kept, left, moved_away)
 
 
 def removable_tasks(
@@ -121,7 +123,7 @@ def removable_tasks(
     others: Collection[str],
     *,
     spec: ApplicationSpec | None = None,
-    settings: CleaningSettings | None = None,
+    settings: CleanupSettings | None = None,
     force: bool = False,
     clock: Callable[[], float] = time.time,
 ) -> list[str]:
@@ -139,7 +141,7 @@ def removable_tasks(
 
 def is_forcible(found: TaskSum) -> bool:
     """Whether ``force`` may remove a task: not another application's, nor one that may be open."""
-    return not found.is_held and found.standing not in (
+    return not found.is_open_elsewhere and found.state not in (
         TaskDirectoryState.OPEN,
         TaskDirectoryState.UNREADABLE,
         TaskDirectoryState.FOREIGN,
@@ -150,22 +152,20 @@ def why_kept(
     directory: StateDirectory, found: TaskSum, elsewhere: int | None, spec: ApplicationSpec | None = None
 ) -> str:
     """Why an expired directory stays; empty if it may be deleted."""
-    if found.is_held or found.standing is TaskDirectoryState.OPEN:
-        return (
-            found.reason if found.standing is TaskDirectoryState.OPEN else "Another process has one of its stores open."
-        )
-    if found.standing is TaskDirectoryState.UNREADABLE:
+    if found.is_open_elsewhere or found.state is TaskDirectoryState.OPEN:
+        return found.reason if found.state is TaskDirectoryState.OPEN else "Another process has one of its stores open."
+    if found.state is TaskDirectoryState.UNREADABLE:
         return f"Whether another process has it open is unknown: {found.reason}"
-    if found.standing is TaskDirectoryState.EMPTY:
+    if found.state is TaskDirectoryState.EMPTY:
         return ""
-    if found.standing is not TaskDirectoryState.KNOWN:
+    if found.state is not TaskDirectoryState.KNOWN:
         return f"It cannot be compared with other copies: {found.reason}"
-    unsaid = next((one for one in found.stores if one.unsaid), None)
+    unsaid = next((one for one in found.stores if one.is_unknown), None)
     if unsaid is not None:
         return f"Its store {unsaid.store} cannot be compared with other copies: {unsaid.reason}"
     if elsewhere is None:
         return "No other process is known to have a copy of it."
-    held = followed_sum(found, spec)
+    held = replicated_sum(found, spec)
     if held > elsewhere:
         return f"It is the best copy: its offset sum is {held:,}, and the best one elsewhere {elsewhere:,}."
     return why_unreplicated(directory, found, spec)
@@ -175,11 +175,11 @@ def _expired(
     directory: StateDirectory,
     owned: Collection[str],
     spec: ApplicationSpec | None,
-    settings: CleaningSettings | None,
+    settings: CleanupSettings | None,
     now_ms: int,
 ) -> Iterator[tuple[str, TaskSum | OSError]]:
     """Expired unowned tasks with their offset sums, or the error of reading them."""
-    delay_ms = (settings or CleaningSettings()).cleanup_delay_ms
+    delay_ms = (settings or CleanupSettings()).cleanup_delay_ms
     for task in directory.task_directories():
         if task in owned:
             continue
@@ -203,3 +203,49 @@ def _delete(directory: StateDirectory, faults: FaultPoints) -> tuple[list[str], 
             deleted.append(one.task)
             faults.reach("cleaning.after-delete")
     return deleted, left
+
+
+def why_unreplicated(directory: StateDirectory, found: TaskSum, spec: ApplicationSpec | None = None) -> str:
+    """Why the offset sum of a closed task does not cover all its rows; empty if it does."""
+    try:
+        for place in stores_in(directory.task_path(found.task)):
+            reason = _why_unreplicated(place, found, spec) if place.databases else ""
+            if reason:
+                return f"Its store {place.store} {reason}"
+    except StatecoreError as error:
+        return error.what
+    except OSError as error:
+        return str(error)
+    return ""
+
+
+def replicated_sum(found: TaskSum, spec: ApplicationSpec | None) -> int:
+    """Offset sum of a task without its versioned stores, which standbys do not follow."""
+    declared = () if spec is None else spec.stores_of(found.task)
+    versioned = {store.name for store in declared if store.kind.is_versioned}
+    return TaskSum(found.task, found.state, stores=tuple(s for s in found.stores if s.store not in versioned)).sum
+
+
+def _why_unreplicated(place: StoreDirectory, found: TaskSum, spec: ApplicationSpec | None) -> str:
+    if spec is None:
+        is_covered = any(one.store == place.store for one in found.stores)
+        return "" if is_covered else "has no offset, so no other copy may have its rows."
+    store = next((one for one in spec.stores_of(found.task) if one.name == place.store), None)
+    if store is None:
+        return "is not declared, so it is unknown whether other copies have its rows."
+    if (store.is_logged and not store.kind.is_versioned) or not _has_rows(place, store):
+        return ""
+    if store.is_logged:
+        return "is versioned, and standbys do not follow it."
+    return "has no changelog, so no other copy has its rows."
+
+
+def _has_rows(place: StoreDirectory, store: StoreSpec) -> bool:
+    """Whether a store has rows. Raises ``StatecoreError``: it cannot be read."""
+    if store.kind in (StoreKind.UNKNOWN, StoreKind.IN_MEMORY):
+        return True
+    for database in place.databases:
+        with RocksDBStore(database, store.kind, read_only=True, settings=KEEP_FILES) as opened:
+            if next(opened.scan_lists(), None) is not None:
+                return True
+    return False

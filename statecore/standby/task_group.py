@@ -19,7 +19,7 @@ encoded by :meth:`TaskGroup.publish` and the ends are read by :meth:`TaskGroup.p
 the leader's assignment is computed on the loop, for at most a third of the session timeout: meanwhile the leader sends
 no heartbeats, and the broker would replace it.
 
-`assignment_result.py` says under which conditions a member may delete a copy it was not assigned.
+:class:`AssignmentResult` says under which conditions a member may delete a copy it was not assigned.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -45,8 +46,60 @@ from statecore.standby.assignment.protocol import (
     is_readable,
     only_known,
 )
-from statecore.standby.assignment_result import AssignmentResult, ReceivedAssignment
 from statecore.standby.kafka_group import NOT_IN_THE_GROUP, GroupConsumer, GroupSettings, foreign_group
+
+
+@dataclass(frozen=True)
+class AssignmentResult:
+    """A member's assignment; replaces the previous one.
+
+    Attributes:
+        generation: of the group; with ``member_id`` it fences transactions of removed members. -1 when lost.
+        member_id: member id at the broker.
+        roles: its tasks. An active task that is not active in here must be closed before the next ``publish``, which
+            confirms that.
+        errors: tasks that it must not touch, with the reason.
+        lost: it was removed from the group: others may have its tasks, and its active tasks must not be committed. An
+            assignment follows when it has rejoined.
+        leader: whether it was the leader.
+        probing: whether warm-ups are catching up to take over tasks.
+        elsewhere: best offset sum at the owners of local tasks that were not assigned to it.
+        is_new: whether all members have published their state since this member took part; false where the broker
+            returns the previous assignment of a static member.
+    """
+
+    generation: int
+    member_id: str
+    roles: Mapping[str, Role] = field(default_factory=dict)
+    errors: Mapping[str, str] = field(default_factory=dict)
+    lost: bool = False
+    leader: bool = False
+    probing: bool = False
+    elsewhere: Mapping[str, int] = field(default_factory=dict)
+    is_new: bool = False
+
+    def tasks(self, role: Role) -> frozenset[str]:
+        return frozenset(task for task, given in self.roles.items() if given is role)
+
+
+@dataclass(frozen=True)
+class ReceivedAssignment:
+    """An assignment as received from kafka-python.
+
+    Attributes:
+        generation: of the group.
+        data: user data.
+        partitions: whether it includes partitions.
+        joins: how often the member had joined the group by then.
+        at: time of arrival, on the group's clock.
+    """
+
+    generation: int
+    data: bytes
+    partitions: bool
+    joins: int
+    at: float
+
 
 __all__ = ["AssignmentResult", "Ends", "GroupSettings", "TaskGroup"]
 
@@ -144,7 +197,7 @@ class TaskGroup:
                 self.probe()
             with self._lock:
                 ask = self._sent_round not in (-1, self._round)
-            consumer.poll(min(_SLICE_MS, max(1, round(left * 1000))), ask=ask)
+            consumer.poll(min(_SLICE_MS, max(1, round(left * 1000))), rejoin=ask)
             took_part = True
 
     def publish(self, sums: Mapping[str, int]) -> None:

@@ -26,11 +26,10 @@ from statecore.spec.model import ApplicationSpec
 from statecore.standby.assignment.model import Role
 from statecore.standby.bootstrap import Bases
 from statecore.standby.messages import Messages
-from statecore.standby.metrics import StandbyMetrics
-from statecore.standby.report import StandbyStoreReport, StandbyTaskReport
+from statecore.standby.report import StandbyMetrics, StandbyStoreReport, StandbyTaskReport
 from statecore.tasks.changelog_ends import ChangelogEnd, changelog_ends
 from statecore.tasks.offset_sums import offset_sum
-from statecore.tasks.standby_task import Round, StandbyTask
+from statecore.tasks.standby_task import RoundResult, StandbyTask
 
 OpenStandby = Callable[[str], StandbyTask]
 """Opens a task, with all its stores."""
@@ -38,11 +37,11 @@ OpenStandby = Callable[[str], StandbyTask]
 FIRST_RETRY, LAST_RETRY = 5.0, 300.0
 """Retry backoff of a failed task in seconds: the first one and the longest; it doubles each time."""
 
-TURN = 5.0
+TIME_SLICE = 5.0
 """Time slice of a task in a round, in seconds."""
 
 
-class _Turn:
+class _TimeSlice:
     """Stop condition of a task's time slice; called between two chunks.
 
     Attributes:
@@ -51,7 +50,7 @@ class _Turn:
     """
 
     def __init__(self, stopped: Callable[[], bool], clock: Clock) -> None:
-        self._stopped, self._clock, self._until = stopped, clock, clock() + TURN
+        self._stopped, self._clock, self._until = stopped, clock, clock() + TIME_SLICE
         self.is_over = False
         self.error: Exception | None = None
 
@@ -163,11 +162,11 @@ class TaskManager:
         """Whether a task ran out of its time slice in the last round."""
         return any(one.is_behind for one in self._entries.values())
 
-    def on_state_loss(self, told: Callable[[], None]) -> None:
+    def on_state_loss(self, callback: Callable[[], None]) -> None:
         """Set a callback for when a task loses state that other members may count on."""
-        self._less = told
+        self._less = callback
 
-    def take_up(self, name: str, role: Role = Role.STANDBY) -> None:
+    def add(self, name: str, role: Role = Role.STANDBY) -> None:
         """Add a task; an existing one only changes its role."""
         if name in self._entries:
             self._entries[name].role = role
@@ -178,7 +177,7 @@ class TaskManager:
     def drop(self, name: str) -> dict[TopicPartition, StorePosition]:
         """Close a task and cancel the fetch of its base; its directory stays. Returns its positions by changelog."""
         one = self._entries.pop(name)
-        held = self._held(one)
+        held = self._counted_positions(one)
         if self._bases is not None:
             self._bases.cancel_fetch(name)
         self._close(one)
@@ -191,7 +190,7 @@ class TaskManager:
         return {
             name: offset_sum(
                 held.offset
-                for changelog, held in self._held(one).items()
+                for changelog, held in self._counted_positions(one).items()
                 if held.is_confirmed or held.offset < known.get(changelog, INT64_MAX)
             )
             for name, one in self._entries.items()
@@ -207,7 +206,7 @@ class TaskManager:
         for one, ends in self._ends(stopped):
             if one.task is None or stopped():
                 continue
-            turn = _Turn(stopped, self._clock)
+            turn = _TimeSlice(stopped, self._clock)
             try:
                 done = one.task.follow(ends, turn)
                 self._count(one, done)
@@ -216,15 +215,15 @@ class TaskManager:
                     self._rebuild(one, one.task, done.stale)
                     done = one.task.follow(ends, turn)
                     self._count(one, done)
-                    self._leave_stale(one, done.stale)
+                    self._keep_stale(one, done.stale)
                     one.is_behind = turn.is_over  # the emptied store may not have been read yet
             except Exception as error:
-                self._leave(one, as_statecore_error(error, f"task {one.name} was followed", task=one.name))
+                self._task_failed(one, as_statecore_error(error, f"task {one.name} was followed", task=one.name))
             else:
                 one.pause = FIRST_RETRY
             if turn.error is not None:
                 raise turn.error
-        self._messages.round_is_over()
+        self._messages.end_round()
 
     def report(self) -> tuple[StandbyTaskReport, ...]:
         """Reports of all tasks, in task order."""
@@ -254,12 +253,12 @@ class TaskManager:
                 return
             one.task = self._open_task(one.name)
         except Exception as error:
-            self._leave(one, as_statecore_error(error, f"task {one.name} was opened", task=one.name))
+            self._task_failed(one, as_statecore_error(error, f"task {one.name} was opened", task=one.name))
             return
         one.failure = None
-        one.end_metrics = self._metrics.opened(one.name, one.report)
+        one.end_metrics = self._metrics.add_task(one.name, one.report)
 
-    def _held(self, one: _Entry) -> dict[TopicPartition, StorePosition]:
+    def _counted_positions(self, one: _Entry) -> dict[TopicPartition, StorePosition]:
         """Positions that count in a group; a store that can no longer be followed has none."""
         if one.task is None:
             return {}
@@ -286,15 +285,15 @@ class TaskManager:
                     if not stuck or one.name in stuck:
                         one.fail(error)
                 if stuck:
-                    self._messages.wrong(stuck, str(error))
+                    self._messages.problem(stuck, str(error))
                 else:
-                    self._messages.away(error)
+                    self._messages.brokers_unreachable(error)
                 asked = [one for one in asked if stuck and one.name not in stuck]
             except StatecoreError:
                 yield from self._ends_of_each(asked, stopped)
                 return
             else:
-                self._messages.answered()
+                self._messages.brokers_answered()
                 for one in asked:
                     yield one, ends
                 return
@@ -309,9 +308,9 @@ class TaskManager:
                 found = self._ask([one])
             except StatecoreError as error:
                 one.fail(error)
-                self._messages.wrong([one.name], str(error))
+                self._messages.problem([one.name], str(error))
             else:
-                self._messages.answered()
+                self._messages.brokers_answered()
                 yield one, found
 
     def _ask(self, kept: Sequence[_Entry]) -> dict[TopicPartition, ChangelogEnd]:
@@ -322,18 +321,18 @@ class TaskManager:
         epochs = {at: epoch for task in tasks for at, epoch in task.epochs().items()}
         return self._ask_ends(self._cluster, self._spec, stores, epochs)
 
-    def _count(self, one: _Entry, done: Round) -> None:
+    def _count(self, one: _Entry, done: RoundResult) -> None:
         has_less = not _refused(one.errors) >= _refused(done.failed)
-        one.errors = {**{store: one.errors[store] for store in one.errors.keys() & done.passed_over}, **done.failed}
+        one.errors = {**{store: one.errors[store] for store in one.errors.keys() & done.skipped}, **done.failed}
         for changelog, followed in done.followed.items():
             one.records[changelog] = one.records.get(changelog, 0) + followed.records
-        self._metrics.updated(one.name, done.records)
+        self._metrics.count_records(one.name, done.records)
         if done.failed:
-            self._messages.wrong(
+            self._messages.problem(
                 [one.name], " ".join(f"Store {store}: {error}" for store, error in done.failed.items())
             )
         elif not done.stale and not one.errors:
-            self._messages.follows(one.name)
+            self._messages.task_is_well(one.name)
         if has_less:
             self._less()
 
@@ -344,7 +343,7 @@ class TaskManager:
             one.rebuilt[store] = one.rebuilt.get(store, 0) + 1
             self._less()
 
-    def _leave_stale(self, one: _Entry, stale: Mapping[str, str]) -> None:
+    def _keep_stale(self, one: _Entry, stale: Mapping[str, str]) -> None:
         """Mark stores that the next round has to rebuild again; no process may start from them until then."""
         for store, why in stale.items():
             error = Corrupted(
@@ -357,11 +356,11 @@ class TaskManager:
             one.errors[store] = error
             self._say(str(error))
 
-    def _leave(self, one: _Entry, error: StatecoreError) -> None:
+    def _task_failed(self, one: _Entry, error: StatecoreError) -> None:
         one.failure = error
         one.retry_at = self._clock() + one.pause
         one.pause = min(2 * one.pause, LAST_RETRY)
-        self._messages.left(one.name, error)
+        self._messages.task_failed(one.name, error)
         had = one.task is not None
         self._close(one)
         if had:

@@ -1,19 +1,96 @@
-"""Selects the standby tasks of a process without a group: the named ones, or all."""
+"""Finds the tasks that can be followed, and selects those of a process without a group: the named ones, or all."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from statecore.changelog.cluster import Cluster
+from statecore.changelog.model import TopicDescription
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from statecore.progress import Clock
-from statecore.spec.model import ApplicationSpec
-from statecore.standby.eligible_tasks import EligibleTasks, followed_tasks, is_all
+from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, task_of
 from statecore.standby.request import StandbyRequest
 from statecore.standby.task_manager import FIRST_RETRY
 from statecore.statedir.state_directory import StateDirectory
+from statecore.tasks.standby_store import StandbyStoreSpec
+from statecore.tasks.task_stores import standby_stores, tasks_of
 from statecore.words import shortened_list
+
+_ALL = "?"
+
+
+@dataclass(frozen=True)
+class EligibleTasks:
+    """The tasks of an application.
+
+    Attributes:
+        stores: followed stores of each eligible task; none where Kafka Streams restores all of them.
+        refused: why each of the others cannot be followed.
+    """
+
+    stores: Mapping[str, tuple[StandbyStoreSpec, ...]]
+    refused: Mapping[str, StatecoreError]
+
+    @property
+    def names(self) -> list[str]:
+        """All known tasks."""
+        return [*self.stores, *(task for task in self.refused if not is_subtopology_entry(task))]
+
+    def subtopology_entry(self, task: str) -> str | None:
+        """The entry of :attr:`refused` that covers a task; ``None`` if its subtopology's tasks are known."""
+        entry = f"{task.rpartition('_')[0]}_{_ALL}"
+        return entry if entry in self.refused else None
+
+
+def is_subtopology_entry(task: str) -> bool:
+    """Whether a name stands for all tasks of a subtopology."""
+    return task.endswith(f"_{_ALL}")
+
+
+def find_eligible_tasks(spec: ApplicationSpec, cluster: Cluster) -> EligibleTasks:
+    """Read the changelogs of all stores from the brokers."""
+    restorable = [store for store in spec.stores if store.is_restorable]
+    topics = _described(cluster, sorted({store.changelog for store in restorable} - {UNKNOWN_CHANGELOG}))
+    stores: dict[str, tuple[StandbyStoreSpec, ...]] = {}
+    refused: dict[str, StatecoreError] = {}
+    known = tasks_of(spec, {name: topic.partitions for name, topic in topics.items()})
+    known_subtopologies = {task.rpartition("_")[0] for task in known}
+    firsts = dict.fromkeys(task_of(store, 0) for store in restorable)
+    unknown_firsts = [first for first in firsts if first.rpartition("_")[0] not in known_subtopologies]
+    for task in (*known, *unknown_firsts):
+        name = f"{task.rpartition('_')[0]}_{_ALL}" if task in unknown_firsts else task
+        try:
+            of_task = standby_stores(spec, task)
+        except Invalid as error:
+            refused[name] = error
+            continue
+        missing = [store.changelog.topic for store in of_task if store.changelog.topic not in topics]
+        if task in unknown_firsts and not missing:  # only stores that Kafka Streams restores
+            missing = [store.changelog for store in restorable if task_of(store, 0) == task]
+        if missing:
+            refused[name] = NotFound(
+                f"The changelog {missing[0]} of task {name} does not exist.",
+                code="changelog-not-found",
+                action="Find out what deleted it; Kafka Streams creates it when the application starts.",
+                task=name,
+                topics=missing,
+            )
+        else:
+            stores[task] = of_task
+    return EligibleTasks(stores, refused)
+
+
+def _described(cluster: Cluster, names: Sequence[str]) -> dict[str, TopicDescription]:
+    """The existing changelogs. Raises ``NotFound``: there are none."""
+    try:
+        return cluster.describe_topics(names)
+    except NotFound as error:
+        existing = sorted(set(names) - set(error.context.get("topics", names)))
+        if not existing:
+            raise
+        return cluster.describe_topics(existing)
 
 
 class TaskSelection:
@@ -38,7 +115,7 @@ class TaskSelection:
         self._asked_at = clock()
         found = EligibleTasks({}, {})
         try:
-            found = followed_tasks(spec, cluster)
+            found = find_eligible_tasks(spec, cluster)
         except NotFound as error:
             if not request.tasks:
                 raise
@@ -55,10 +132,12 @@ class TaskSelection:
             self._refused = dict(found.refused)
         self.names: Sequence[str] = request.tasks
         if not request.tasks:
-            local = [task for task in directory.task_directories() if found.all_of(task) is not None]
+            local = [task for task in directory.task_directories() if found.subtopology_entry(task) is not None]
             self.names = [*found.names, *local]
-            covered = {found.all_of(task) for task in local}
-            self.left_out = {name: why for name, why in found.refused.items() if is_all(name) and name not in covered}
+            covered = {found.subtopology_entry(task) for task in local}
+            self.left_out = {
+                name: why for name, why in found.refused.items() if is_subtopology_entry(name) and name not in covered
+            }
             if not self.names and self.left_out:
                 raise next(iter(self.left_out.values()))
             if not self.names:
@@ -77,7 +156,7 @@ class TaskSelection:
             return
         if self._clock() - self._asked_at >= FIRST_RETRY:
             self._asked_at = self._clock()
-            found = followed_tasks(self._spec, self._cluster)
+            found = find_eligible_tasks(self._spec, self._cluster)
             self._refused = dict(found.refused)
             if (unknown := self._unknown(found)) is not None:
                 self._refused.update(dict.fromkeys(unknown.context["tasks"], unknown))
@@ -86,7 +165,7 @@ class TaskSelection:
 
     def _unknown(self, found: EligibleTasks) -> NotFound | None:
         """Error for named tasks that the application does not have; ``None`` if it has all."""
-        unknown = [name for name in self._named if name not in found.names and found.all_of(name) is None]
+        unknown = [name for name in self._named if name not in found.names and found.subtopology_entry(name) is None]
         if not unknown:
             return None
         return NotFound(
@@ -99,4 +178,4 @@ class TaskSelection:
 
     def _refusal(self, task: str) -> StatecoreError | None:
         found = EligibleTasks({}, self._refused)
-        return self._refused.get(task) or self._refused.get(found.all_of(task) or "")
+        return self._refused.get(task) or self._refused.get(found.subtopology_entry(task) or "")

@@ -114,7 +114,7 @@ class CarriedStores:
 
     def _states(self, store: StoreDirectory) -> list[DatabaseState] | None:
         """The state of every database, or ``None`` if one of them cannot be opened."""
-        found = read_store(store)
+        found = read_store(store, manifests=True)
         if found.damage is None:
             return [database.state for database in found.databases]
         what = found.damage.what

@@ -13,8 +13,14 @@ from pathlib import Path
 from statecore.errors import Invalid, NotFound, StatecoreError
 from statecore.formats.releases import GLOBAL, LOCK_FILE, PROCESS_FILE
 from statecore.formats.task_id import TaskId
-from statecore.spec.model import NO_CHANGELOG, UNKNOWN_CHANGELOG, ApplicationSpec, ProcessingGuarantee, StoreSpec
-from statecore.spec.reader import default_changelog
+from statecore.spec.model import (
+    NO_CHANGELOG,
+    UNKNOWN_CHANGELOG,
+    ApplicationSpec,
+    ProcessingGuarantee,
+    StoreSpec,
+    default_changelog,
+)
 from statecore.statedir.state_directory import StateDirectory, application_directory_given, has_tasks
 from statecore.statedir.task_layout import StoreDirectory, directories_in, unreadable
 

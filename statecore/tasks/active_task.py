@@ -6,7 +6,7 @@
                             ^                        |
                             |                        +-- abort() at-least-once, or a processor that raised
                             +------------------------+
-    restoring, running, failed --recycle()--> handed over        created ... failed --close()--> closed
+    restoring, running, failed --recycle()--> recycled           created ... failed --close()--> closed
     running --a Kafka client failed--> failed
 
 A store is never ahead of its changelog, and always has the offset that its rows belong to: Kafka is committed to first
@@ -32,14 +32,13 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
 from statecore.spec.model import ApplicationSpec
 from statecore.tasks.active_context import Consumer, InputRecord, Processor, ProcessorContext, TransactionalProducer
-from statecore.tasks.change_logging import ChangeLoggingStore
+from statecore.tasks.change_logging import ChangeLoggingStore, check_kind
 from statecore.tasks.changelog_ends import ChangelogEnd, changelog_ends, isolation_of
 from statecore.tasks.checkpoint_policy import CheckpointSettings
 from statecore.tasks.commit_policy import CommitPolicy, CommitSettings
 from statecore.tasks.kafka_commits import AtLeastOnce, ExactlyOnce, KafkaCommits, kafka_errors
-from statecore.tasks.restoration.store_kinds import check_kind
 from statecore.tasks.standby_task import StandbySettings, StandbyTask
-from statecore.tasks.task_offsets import MeantFor
+from statecore.tasks.task_offsets import NextReader
 from statecore.tasks.task_stores import TaskStores
 
 _REFRESH_SECONDS = 300.0
@@ -53,7 +52,7 @@ class TaskState(Enum):
     RESTORING = "restoring"
     RUNNING = "running"
     FAILED = "failed"
-    HANDED_OVER = "handed over"
+    RECYCLED = "handed over"
     CLOSED = "closed"
 
 
@@ -180,7 +179,7 @@ class ActiveTask:
         self._follower.open()
         self._state = TaskState.RESTORING
         with self._kafka_errors():
-            self._kafka_commits.start()
+            self._kafka_commits.fence()
 
     def catch_up(self, stopped: Callable[[], bool] = lambda: False) -> CaughtUp:
         """Bring the stores to the end of their changelogs; the task runs once they are there.
@@ -215,7 +214,7 @@ class ActiveTask:
         if done.stale or not at_end or before != after:
             return CaughtUp(False, done.records, done.stale)
         self._positions = dict(after)
-        self._begin()
+        self._start_processor()
         return CaughtUp(True, done.records)
 
     def _read_ends(self) -> dict[TopicPartition, ChangelogEnd]:
@@ -228,7 +227,7 @@ class ActiveTask:
         """Ask the brokers again every :data:`_REFRESH_SECONDS`, which bounds the age of recorded ends."""
         if self._clock() - self._ends_read_at >= _REFRESH_SECONDS:
             with suppress(StatecoreError):  # the earlier answer is still true, and only older
-                self._follower.see(self._read_ends())
+                self._follower.record_ends(self._read_ends())
 
     def process(self, records: Iterable[InputRecord]) -> None:
         """Process records, in order within each source partition; they count once :meth:`commit` is called.
@@ -257,7 +256,7 @@ class ActiveTask:
                 offset=record.offset,
                 expected=due,
             )
-        if not self._kafka_commits.has_begun:
+        if not self._kafka_commits.is_begun:
             with self._kafka_errors():
                 self._kafka_commits.begin()
         for store in self._logged.values():
@@ -285,7 +284,7 @@ class ActiveTask:
             Capacity: the disk is full; the stores are behind their changelogs, and the next instance catches up.
         """
         self._check(TaskState.RUNNING)
-        if self._kafka_commits.has_begun:
+        if self._kafka_commits.is_begun:
             with self._kafka_errors():
                 self._kafka_commits.commit(self._logged.values(), self._consumed)
             self._faults.reach("active.after-kafka-commit")
@@ -294,7 +293,7 @@ class ActiveTask:
                     if number:
                         self._faults.reach("active.between-stores")
                     store.commit()
-                self._follower.written()
+                self._follower.read_committed_offsets()
             except BaseException:
                 self._fail()
                 raise
@@ -340,11 +339,11 @@ class ActiveTask:
             with suppress(Retryable, Fenced):  # the stores are at their last commit whatever Kafka does
                 self.abort()
         stores = self._follower.recycle()
-        self._state = TaskState.HANDED_OVER
+        self._state = TaskState.RECYCLED
         return stores
 
-    def close(self, meant_for: MeantFor = MeantFor.KAFKA_STREAMS_4_3) -> None:
-        """Close the stores for the reader ``meant_for``; idempotent, and does nothing where they were given away.
+    def close(self, next_reader: NextReader = NextReader.KAFKA_STREAMS_4_3) -> None:
+        """Close the stores for the reader ``next_reader``; idempotent, and does nothing where they were given away.
 
         What was not committed is aborted: call :meth:`commit` before. The clients stay the caller's.
 
@@ -352,7 +351,7 @@ class ActiveTask:
             StatecoreError: see :meth:`TaskStores.close`.
             Exception: raised by the processor's ``close``; the stores were closed all the same.
         """
-        if self._state in (TaskState.CLOSED, TaskState.HANDED_OVER):
+        if self._state in (TaskState.CLOSED, TaskState.RECYCLED):
             return
         try:
             if self._state is TaskState.RUNNING:
@@ -364,12 +363,12 @@ class ActiveTask:
                     # A record of changelog ends that is older than the stores is still valid.
                     with suppress(StatecoreError):
                         self._follower.recycle()
-                self.stores.close(meant_for)
+                self.stores.close(next_reader)
             finally:
                 if not self.stores.is_open:
                     self._state = TaskState.CLOSED
 
-    def _begin(self) -> None:
+    def _start_processor(self) -> None:
         """Give the stores to the processor."""
         self._logged = {
             store.name: ChangeLoggingStore(
@@ -383,7 +382,11 @@ class ActiveTask:
             with self._kafka_errors():
                 self._kafka_commits.begin()  # the processor's init may write too
             context = ProcessorContext(
-                self.name, self._logged, self._kafka_commits.producer, self._kafka_commits.sent, self._policy.request
+                self.name,
+                self._logged,
+                self._kafka_commits.producer,
+                self._kafka_commits.record_sent,
+                self._policy.request,
             )
             self._is_initialised = True
             self._processor.init(context)
@@ -416,8 +419,8 @@ class ActiveTask:
         finally:
             for store in self.stores.stores:
                 with suppress(StatecoreError):  # an unreadable database keeps its last known offset
-                    store.take_offset()
-            self._kafka_commits.give_up()
+                    store.read_committed_offset()
+            self._kafka_commits.abandon()
 
     def _check(self, *allowed: TaskState) -> None:
         if self._state not in allowed:

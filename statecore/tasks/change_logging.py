@@ -24,8 +24,8 @@ from statecore.formats.rows.values import StoredValue, decode_value
 from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 from statecore.stores.base import StateStore
 from statecore.stores.delegating_store import DelegatingStore, find_wrapper
+from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.rows import check_key
-from statecore.tasks.restoration.store_kinds import check_kind, kind_of
 
 _MOST_IN_FLIGHT = 10_000
 FENCING = ("ProducerFencedError", "InvalidProducerEpochError", "InvalidPidMappingError")
@@ -172,7 +172,7 @@ class ChangeLoggingStore(DelegatingStore):
             self.put(key, value)
         return present
 
-    def settle(self) -> None:
+    def await_acknowledgements(self) -> None:
         """Wait until every sent record is acknowledged, before input is committed.
 
         Raises:
@@ -297,3 +297,31 @@ def logged_store(store: StateStore) -> StateStore:
     """The store inside a :class:`ChangeLoggingStore`, which a restore writes to; the store itself without one."""
     logging = find_wrapper(store, ChangeLoggingStore)
     return store if logging is None else logging.wrapped
+
+
+_KINDS = (
+    StoreKind.KEY_VALUE,
+    StoreKind.TIMESTAMPED_KEY_VALUE,
+    StoreKind.HEADERS_KEY_VALUE,
+    StoreKind.LIST,
+)
+
+
+def kind_of(store: StateStore) -> StoreKind:
+    """The kind of the RocksDB store inside any wrappers; ``key-value`` for other stores."""
+    while isinstance(store, DelegatingStore):
+        store = store.wrapped
+    return store.kind if isinstance(store, RocksDBStore) else StoreKind.KEY_VALUE
+
+
+def check_kind(kind: StoreKind) -> None:
+    """Refuse, with ``Invalid``, kinds that one database cannot maintain record by record."""
+    if kind not in _KINDS:
+        raise Invalid(
+            f"A store of kind {kind.value} cannot be updated from its changelog record by record: its rows are in "
+            "segments and expire, or keep old versions.",
+            code="kind-unsupported",
+            action="Rebuild it with statecore restore, which supports every kind; your processor can have stores "
+            "of the kinds " + ", ".join(one.value for one in _KINDS) + ".",
+            kind=kind.value,
+        )

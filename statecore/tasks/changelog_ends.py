@@ -30,22 +30,22 @@ class ChangelogEnd:
         topic: the topic.
         epoch_end: end of the leader epoch that was asked for; ``None`` where none was asked for, or the brokers do not
             tell it.
-        asked_at_ms: a time before the brokers were asked, by the cluster's clock, in ms since the epoch; ``None`` where
+        read_at_ms: a time before the brokers were asked, by the cluster's clock, in ms since the epoch; ``None`` where
             the cluster does not tell the time.
-        here_ms: the same time by :func:`uptime_ms`; ``None`` where it is unknown.
+        read_at_uptime_ms: the same time by :func:`uptime_ms`; ``None`` where it is unknown.
     """
 
     end: int
     log: LogOffsets
     topic: TopicDescription
     epoch_end: int | None
-    asked_at_ms: int | None
-    here_ms: int | None = None
+    read_at_ms: int | None
+    read_at_uptime_ms: int | None = None
 
     @property
     def horizon_ms(self) -> int | None:
         """How long deletes were kept at that time; ``None`` where the time is unknown."""
-        return None if self.asked_at_ms is None else recorded_horizon_ms(self.topic)
+        return None if self.read_at_ms is None else recorded_horizon_ms(self.topic)
 
 
 def uptime_ms() -> int:
@@ -62,8 +62,8 @@ class LocalAges:
     def observe(self, now: ChangelogEnd, changelog: TopicPartition, *, is_at_end: bool) -> None:
         """Record an answer of the brokers, and whether no record was beyond the store's position then."""
         horizon_ms, known = recorded_horizon_ms(now.topic), self._observed.get(changelog)
-        if is_at_end and now.here_ms is not None:
-            self._observed[changelog] = now.here_ms, horizon_ms
+        if is_at_end and now.read_at_uptime_ms is not None:
+            self._observed[changelog] = now.read_at_uptime_ms, horizon_ms
         elif known is not None:
             self._observed[changelog] = known[0], min(known[1], horizon_ms)
 

@@ -3,15 +3,6 @@
 A processor's loop commits its stores at ``commit.interval.ms`` through :meth:`TaskCheckpointer.commit`. Nothing else
 writes a checkpoint, no timer and no thread, so the effective interval is a multiple of the commit interval, and a task
 that does not commit writes none. The same holds for active, standby and global tasks.
-
-::
-
-    checkpointer = TaskCheckpointer(TaskOffsets(directory, stores, exactly_once=True), settings)
-    checkpointer.open()
-    while running:
-        process(...)
-        checkpointer.commit({"counts": {changelog: last_offset}})
-    checkpointer.close()
 """
 
 from __future__ import annotations
@@ -32,7 +23,7 @@ from statecore.metrics import (
 )
 from statecore.progress import Clock
 from statecore.spec.model import CHECKPOINT_INTERVAL, DEFAULT_CHECKPOINT_INTERVAL_MS
-from statecore.tasks.task_offsets import TakenOver, TaskOffsets
+from statecore.tasks.task_offsets import AdoptedOffsets, TaskOffsets
 
 INTERVAL_PROPERTY = CHECKPOINT_INTERVAL
 DEFAULT_INTERVAL_MS = DEFAULT_CHECKPOINT_INTERVAL_MS
@@ -128,7 +119,7 @@ class TaskCheckpointer:
         """Seconds since the last checkpoint, or since the stores were opened."""
         return self._policy.age
 
-    def open(self, *, ignore_foreign: bool = False) -> TakenOver:
+    def open(self, *, ignore_foreign: bool = False) -> AdoptedOffsets:
         """Open the stores and adopt older offsets; see :meth:`TaskOffsets.open`. The interval begins."""
         taken = self._offsets.open(ignore_foreign=ignore_foreign)
         self._policy.restart()

@@ -26,23 +26,22 @@ from statecore.stores.rocksdb.directory import has_database
 from statecore.stores.rocksdb.directory_lock import fenced, writer_of
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
-from statecore.tasks.partial_stores import segmentation_of, why_partially_deleted
-from statecore.tasks.unclean_stores import is_unclean
+from statecore.tasks.store_defects import is_unclean, segmentation_of, why_partially_deleted
 
 
 def empty_versioned_store(
-    directory: StateDirectory, task: str, store: StoreSpec, changelog: TopicPartition, made: Path, now_ms: int
+    directory: StateDirectory, task: str, store: StoreSpec, changelog: TopicPartition, is_created: Path, now_ms: int
 ) -> None:
     """Make a versioned store empty at -4; what it had is moved aside and kept for a week."""
     path = directory.store_path(task, store.name, store.kind)
     if _is_left_empty(path, store.kind, changelog):
         return
-    create_database(made, store.kind, {changelog: OFFSET_UNKNOWN})
+    create_database(is_created, store.kind, {changelog: OFFSET_UNKNOWN})
     make_directories(path.parent)
     remove_offsets(directory.task_path(task) / CHECKPOINT_FILE)  # it may have a later offset of the store
     if path.exists():
         quarantine_store(directory, task, path, STALE, now_ms)
-    made.rename(path)
+    is_created.rename(path)
     sync_file(path.parent)
 
 

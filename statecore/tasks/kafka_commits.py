@@ -53,11 +53,11 @@ class KafkaCommits(ABC):
         self._has_begun = False
 
     @property
-    def has_begun(self) -> bool:
+    def is_begun(self) -> bool:
         """Whether there may be something to commit: :meth:`begin` was called since the last commit or abort."""
         return self._has_begun
 
-    def sent(self, record: Acknowledgement) -> None:
+    def record_sent(self, record: Acknowledgement) -> None:
         """Record a record that was sent to an output topic, whether :meth:`begin` was called or not."""
         self._sent.append(record)
         self._has_begun = True
@@ -76,7 +76,8 @@ class KafkaCommits(ABC):
             sent.get(0)
         self._sent.clear()
         for store in stores:
-            store.settle()  # input whose changes the changelog has not acknowledged must not be committed
+            # Input whose changes the changelog has not acknowledged must not be committed.
+            store.await_acknowledgements()
         self._faults.reach("active.before-kafka-commit")
         self._end({KafkaPartition(*at): OffsetAndMetadata(offset, "", -1) for at, offset in consumed.items()})
         self._has_begun = False
@@ -94,11 +95,11 @@ class KafkaCommits(ABC):
             self._abort()
 
     @abstractmethod
-    def start(self) -> None:
+    def fence(self) -> None:
         """Fence an earlier instance of the task, once."""
 
     @abstractmethod
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """As :meth:`abort` where a client has failed: what cannot be done is left to the brokers."""
 
     @abstractmethod
@@ -119,13 +120,13 @@ class ExactlyOnce(KafkaCommits):
 
     _was_member = False
 
-    def start(self) -> None:
-        """See :meth:`KafkaCommits.start`."""
+    def fence(self) -> None:
+        """See :meth:`KafkaCommits.fence`."""
         self._was_member = getattr(self._consumer.group_metadata(), "generation_id", -1) >= 0
         self.producer.init_transactions()
 
-    def give_up(self) -> None:
-        """See :meth:`KafkaCommits.give_up`."""
+    def abandon(self) -> None:
+        """See :meth:`KafkaCommits.abandon`."""
         with suppress(Exception):  # the brokers abort it in any case, when it has timed out or is fenced
             self.abort()
 
@@ -156,12 +157,12 @@ class ExactlyOnce(KafkaCommits):
 class AtLeastOnce(KafkaCommits):
     """Records first, then the input offsets."""
 
-    def start(self) -> None:
-        """See :meth:`KafkaCommits.start`; fences no other instance."""
+    def fence(self) -> None:
+        """See :meth:`KafkaCommits.fence`; fences no other instance."""
         self.producer.check()
 
-    def give_up(self) -> None:
-        """See :meth:`KafkaCommits.give_up`."""
+    def abandon(self) -> None:
+        """See :meth:`KafkaCommits.abandon`."""
 
     def _begin(self) -> None:
         self.producer.check()

@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Protocol
 
 from statecore.errors import Corrupted, StatecoreError
 from statecore.formats.integers import INT64_MAX
@@ -30,25 +31,37 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
-from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
-from statecore.spec.reader import default_changelog
+from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec, default_changelog
 from statecore.statedir.open_stores import find_writer
 from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.store_on_disk import StoreOnDisk, read_store
 from statecore.statedir.store_places import changelog_owner
 from statecore.statedir.task_layout import StoreDirectory, stores_in, unreadable
 from statecore.stores.legacy_offsets import read_offsets
-from statecore.tasks.partial_stores import segmentation_of, why_partially_deleted
-from statecore.tasks.task import Task
+from statecore.tasks.store_defects import segmentation_of, why_partially_deleted
 
 
-class Source(StrEnum):
+class Task(Protocol):
+    """A task whose stores are open."""
+
+    @property
+    def name(self) -> str:
+        """Kafka Streams' task id, which is its directory: ``0_1``."""
+
+    def offsets(self) -> Mapping[TopicPartition, int]:
+        """The last applied offset of each changelog; absent, or -4, where unknown."""
+
+    def close(self) -> None:
+        """Close the stores; idempotent."""
+
+
+class OffsetSource(StrEnum):
     """Where an offset comes from."""
 
     TASK = "open task"
     FILE = "checkpoint"
     DATABASES = "databases"
-    NOBODY = "nobody"
+    NONE = "nobody"
 
 
 class TaskDirectoryState(StrEnum):
@@ -85,20 +98,20 @@ class StoreSum:
         changelog: its changelog partition; ``None`` where unknown.
         offset: the last one applied; ``None`` where unknown.
         source: where the offset comes from.
-        disagree: whether its databases have different offsets.
+        databases_differ: whether its databases have different offsets.
         reason: why nothing is known, or what is wrong; may be empty.
-        damaged: whether the reason is damage.
-        unsaid: whether it has databases without any known offset.
+        is_damaged: whether the reason is damage.
+        is_unknown: whether it has databases without any known offset.
     """
 
     store: str
     changelog: TopicPartition | None
     offset: int | None
-    source: Source
-    disagree: bool = False
+    source: OffsetSource
+    databases_differ: bool = False
     reason: str = ""
-    damaged: bool = False
-    unsaid: bool = False
+    is_damaged: bool = False
+    is_unknown: bool = False
 
     @property
     def next_offset(self) -> int:
@@ -112,24 +125,24 @@ class TaskSum:
 
     Attributes:
         task: the task.
-        standing: its state.
+        state: its state.
         reason: why, or a further remark; may be empty.
         stores: its stores that count, by name.
         databases: number of databases.
-        is_held: whether another process has one of its stores open, in any state.
+        is_open_elsewhere: whether another process has one of its stores open, in any state.
     """
 
     task: str
-    standing: TaskDirectoryState
+    state: TaskDirectoryState
     reason: str = ""
     stores: tuple[StoreSum, ...] = ()
     databases: int = 0
-    is_held: bool = False
+    is_open_elsewhere: bool = False
 
     @property
     def sum(self) -> int:
         """Its offset sum. Another application's offsets count nothing."""
-        return 0 if self.standing is TaskDirectoryState.FOREIGN else offset_sum(one.offset for one in self.stores)
+        return 0 if self.state is TaskDirectoryState.FOREIGN else offset_sum(one.offset for one in self.stores)
 
     @property
     def offsets(self) -> dict[TopicPartition, int]:
@@ -140,7 +153,7 @@ class TaskSum:
     @property
     def is_usable(self) -> bool:
         """Whether it is a task of this application that may be opened."""
-        return self.standing in (TaskDirectoryState.KNOWN, TaskDirectoryState.DAMAGED)
+        return self.state in (TaskDirectoryState.KNOWN, TaskDirectoryState.DAMAGED)
 
 
 def offset_sum(offsets: Iterable[int | None]) -> int:
@@ -152,7 +165,7 @@ def open_task_sum(task: Task, application_id: str, spec: ApplicationSpec | None 
     """The offsets of an open task; the spec gives the stores' names."""
     names = {_changelog(application_id, one).topic: one.name for one in declared_stores(spec, task.name)}
     stores = [
-        StoreSum(names.get(at.topic, ""), at, offset if offset >= 0 else None, Source.TASK)
+        StoreSum(names.get(at.topic, ""), at, offset if offset >= 0 else None, OffsetSource.TASK)
         for at, offset in sorted(task.offsets().items())
     ]
     return TaskSum(task.name, TaskDirectoryState.KNOWN, stores=tuple(stores))
@@ -254,7 +267,7 @@ class _TaskReader:
             stores = self._undeclared(found, holder is not None)
         stores.sort(key=lambda one: one.store)
         standing, reason = TaskDirectoryState.KNOWN, notes
-        broken = [one for one in stores if one.damaged]
+        broken = [one for one in stores if one.is_damaged]
         if undeclared:
             standing, reason = (
                 TaskDirectoryState.UNDECLARED,
@@ -270,7 +283,7 @@ class _TaskReader:
         elif broken:
             standing, reason = TaskDirectoryState.DAMAGED, broken[0].reason
         count = sum(map(len, databases.values()))
-        return TaskSum(self.task, standing, reason, tuple(stores), count, is_held=holder is not None)
+        return TaskSum(self.task, standing, reason, tuple(stores), count, is_open_elsewhere=holder is not None)
 
     def _read_file(self) -> str:
         """Read ``.checkpoint``; returns why it cannot be read, empty where it can, or does not exist."""
@@ -289,7 +302,7 @@ class _TaskReader:
         changelog = TopicPartition(topic, self.partition or 0)
         place = next((one for one in found if one.name == self._place(spec)), None)
         if place is None:
-            return StoreSum(spec.name, changelog, None, Source.NOBODY, reason="It has no directory.")
+            return StoreSum(spec.name, changelog, None, OffsetSource.NONE, reason="It has no directory.")
         lost = why_partially_deleted(place, segmentation_of(spec))
         return self._store(place, changelog, spec.kind.manages_offsets, is_open, lost)[0]
 
@@ -313,13 +326,13 @@ class _TaskReader:
                 if offsets:
                     at, offset = min(offsets)
                     known, disagree = offset if offset >= 0 else None, on_disk.agreed_offsets is None
-                    summed = StoreSum(place.store, at, known, Source.DATABASES, disagree, summed.reason)
+                    summed = StoreSum(place.store, at, known, OffsetSource.DATABASES, disagree, summed.reason)
             claimed.add(summed.changelog)
             stores.append(summed)
         for at, offset in sorted(self.file.items()):
             if at not in claimed and at.partition == self.partition and any(one.databases for one in found):
                 self.topics.add(at.topic)
-                stores.append(StoreSum("", at, offset if offset >= 0 else None, Source.FILE))
+                stores.append(StoreSum("", at, offset if offset >= 0 else None, OffsetSource.FILE))
         return stores
 
     def _store(
@@ -328,19 +341,21 @@ class _TaskReader:
         """The offset of a store; and its databases, where they had to be read."""
         databases = place.databases
         if lost:
-            return StoreSum(place.store, changelog, None, Source.NOBODY, reason=lost, damaged=True), None
+            return StoreSum(place.store, changelog, None, OffsetSource.NONE, reason=lost, is_damaged=True), None
         if not databases:
-            return StoreSum(place.store, changelog, None, Source.NOBODY, reason="It has no database."), None
+            return StoreSum(place.store, changelog, None, OffsetSource.NONE, reason="It has no database."), None
         if not is_open and changelog in self.file and _newest_ns(databases) <= self.file_ns:
             self.topics.add(changelog.topic)
-            return self._store_sum(place, changelog, self.file[changelog], Source.FILE), None
-        on_disk = read_store(place)
+            return self._store_sum(place, changelog, self.file[changelog], OffsetSource.FILE), None
+        on_disk = read_store(place, manifests=True)
         if on_disk.damage is not None:
-            return StoreSum(place.store, changelog, None, Source.NOBODY, reason=on_disk.damage.what, damaged=True), None
+            return StoreSum(
+                place.store, changelog, None, OffsetSource.NONE, reason=on_disk.damage.what, is_damaged=True
+            ), None
         self.topics |= {at.topic for at in on_disk.smallest_offsets}
         if inside and changelog in on_disk.smallest_offsets:
             smallest, disagree = on_disk.smallest_offsets[changelog], on_disk.agreed_offsets is None
-            return self._store_sum(place, changelog, smallest, Source.DATABASES, disagree), on_disk
+            return self._store_sum(place, changelog, smallest, OffsetSource.DATABASES, disagree), on_disk
         return self._from_files(place, changelog), on_disk
 
     def _from_files(self, place: StoreDirectory, changelog: TopicPartition) -> StoreSum:
@@ -348,16 +363,23 @@ class _TaskReader:
         try:
             alone = read_offsets(place.checkpoint_file)
         except Corrupted as error:
-            return StoreSum(place.store, changelog, None, Source.NOBODY, reason=error.what, unsaid=True)
+            return StoreSum(place.store, changelog, None, OffsetSource.NONE, reason=error.what, is_unknown=True)
         for offsets in (alone, self.file):
             self.topics |= {at.topic for at in offsets} if offsets is alone else set()
             if changelog in offsets:
                 self.topics.add(changelog.topic)
-                return self._store_sum(place, changelog, offsets[changelog], Source.FILE)
-        return StoreSum(place.store, changelog, None, Source.NOBODY, reason="Its offset is not recorded.", unsaid=True)
+                return self._store_sum(place, changelog, offsets[changelog], OffsetSource.FILE)
+        return StoreSum(
+            place.store, changelog, None, OffsetSource.NONE, reason="Its offset is not recorded.", is_unknown=True
+        )
 
     def _store_sum(
-        self, place: StoreDirectory, changelog: TopicPartition, offset: int, source: Source, disagree: bool = False
+        self,
+        place: StoreDirectory,
+        changelog: TopicPartition,
+        offset: int,
+        source: OffsetSource,
+        disagree: bool = False,
     ) -> StoreSum:
         if offset < 0:
             known = "-4: it is not known." if offset == OFFSET_UNKNOWN else f"{offset}, which is not an offset."

@@ -78,7 +78,7 @@ _DOCUMENT = DocumentType(
     older={1: lambda fields: fields, 2: lambda fields: fields},  # without the databases, and without the horizon
     is_sealed=True,
 )
-_DOUBTED = -1
+_DAMAGED = -1
 
 
 class StandbyLogStates:
@@ -96,17 +96,17 @@ class StandbyLogStates:
         except FileNotFoundError:
             logs = ()
         except Invalid:
-            logs = tuple(StandbyLogState(at.topic, at.partition, "", _DOUBTED, -1, None) for at in changelogs)
+            logs = tuple(StandbyLogState(at.topic, at.partition, "", _DAMAGED, -1, None) for at in changelogs)
         except OSError as error:
             raise system_error(
                 error, f"{self._file} cannot be read", action="Check its owner, and the disk.", path=str(self._file)
             ) from error
         self._known = {TopicPartition(one.topic, one.partition): one for one in logs}
 
-    def is_doubted(self, changelog: TopicPartition) -> bool:
+    def is_damaged(self, changelog: TopicPartition) -> bool:
         """Whether the state of a changelog was damaged, and its store has not been emptied since."""
         known = self._known.get(changelog)
-        return known is not None and known.end == _DOUBTED
+        return known is not None and known.end == _DAMAGED
 
     def end_of(self, changelog: TopicPartition, position: int, databases: Set[str] = frozenset()) -> BaseEnd:
         """What is known of a position; for another one than the saved only what holds of any.
@@ -123,7 +123,7 @@ class StandbyLogStates:
             return BaseEnd(changelog, known.topic_id, position, -1, *known.age)
         return BaseEnd(changelog, known.topic_id, position, -1, None)
 
-    def has_begun(self, changelog: TopicPartition, databases: Set[str] = frozenset()) -> bool:
+    def has_started(self, changelog: TopicPartition, databases: Set[str] = frozenset()) -> bool:
         """Whether a first read into these databases has begun without any known commit."""
         known = self._state_of(changelog, databases)
         return known is not None and known.end == 0
@@ -132,7 +132,7 @@ class StandbyLogStates:
         """The leader epoch of each changelog that is known."""
         return {at: known.leader_epoch for at, known in self._known.items() if known.leader_epoch >= 0}
 
-    def reached(self, end: BaseEnd, databases: Set[str] = frozenset()) -> None:
+    def record_end(self, end: BaseEnd, databases: Set[str] = frozenset()) -> None:
         """Set the end of a store of these databases, where they are known."""
         at = end.topic_partition
         state = (end.topic_id, end.end, end.leader_epoch, end.read_at_ms)

@@ -47,7 +47,7 @@ from statecore.stores.legacy_offsets import read_offsets, remove_offsets, write_
 from statecore.stores.rocksdb.directory import has_database, identity_of
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import StoreSettings
-from statecore.tasks.partial_stores import half_expired, why_partially_deleted
+from statecore.tasks.store_defects import half_expired, why_partially_deleted
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class StandbyStoreSpec:
     is_source: bool = False
 
 
-def written_by_older(database: Path, store: str) -> Invalid:
+def written_by_older_release(database: Path, store: str) -> Invalid:
     """The error for a database that Kafka Streams 4.2 or older wrote."""
     return Invalid(
         f"{database} was written by Kafka Streams 4.2 or older, which keeps no offset in its databases.",
@@ -135,7 +135,7 @@ class StandbyStore:
         return self._stream_time
 
     @property
-    def below(self) -> BaseDatabases:
+    def base_databases(self) -> BaseDatabases:
         """Its databases, in which deletes have something to hide."""
         return BaseDatabases(segments=frozenset(self._databases))
 
@@ -185,7 +185,7 @@ class StandbyStore:
                 self._offset = OFFSET_UNKNOWN
             self._adopt_offset_file()
         except BaseException:
-            self.drop()
+            self.close_after_failure()
             raise
 
     def apply(self, runs: Sequence[RunFile], end: int, stream_time: int = -1) -> None:
@@ -221,7 +221,7 @@ class StandbyStore:
 
     @property
     def database(self) -> RocksDBStore:
-        """The one open database, for another writer; call :meth:`take_offset` after each of its commits."""
+        """The one open database, for another writer; call :meth:`read_committed_offset` after each of its commits."""
         if self.spec.segmentation is not None or not self.is_open:
             raise Invalid(
                 f"The store {self.name} is {'divided into segments' if self.is_open else 'not open'}.",
@@ -231,7 +231,7 @@ class StandbyStore:
             )
         return self._databases[None]
 
-    def take_offset(self) -> None:
+    def read_committed_offset(self) -> None:
         """Read the offset that another writer has committed to the :attr:`database`."""
         offset = self.database.committed_offset(self.changelog)
         self._offset = OFFSET_UNKNOWN if offset is None and not self.has_rows else offset
@@ -334,7 +334,7 @@ class StandbyStore:
         except Invalid as error:
             if OFFSETS_COLUMN_FAMILY in read_database_state(path).column_families:
                 raise
-            raise written_by_older(path, self.name) from error
+            raise written_by_older_release(path, self.name) from error
         return store
 
     def _create_database(self, segment: int | None) -> None:
@@ -417,7 +417,7 @@ class StandbyStore:
         if self._exactly_once:
             remove_offsets(self._file)
 
-    def drop(self) -> None:
+    def close_after_failure(self) -> None:
         """Close every database after a failure; :meth:`open` continues from what was committed."""
         for database in self._databases.values():
             with suppress(StatecoreError):

@@ -33,9 +33,8 @@ from statecore.tasks.changelog_ends import ChangelogEnd, LocalAges, uptime_ms
 from statecore.tasks.checkpoint_policy import CheckpointPolicy, CheckpointSettings
 from statecore.tasks.standby_log_state import StandbyLogStates
 from statecore.tasks.standby_store import StandbyStore
-from statecore.tasks.store_errors import translated_errors
-from statecore.tasks.task_offsets import MeantFor
-from statecore.tasks.task_stores import TaskStores
+from statecore.tasks.task_offsets import NextReader
+from statecore.tasks.task_stores import TaskStores, translated_errors
 
 
 @dataclass(frozen=True)
@@ -44,16 +43,16 @@ class StandbySettings:
 
     Attributes:
         memory_bytes: memory for records of one store before they go to the disk, in bytes.
-        piece_offsets: offsets to read before their rows are ingested and committed.
+        batch_offsets: offsets to read before their rows are ingested and committed.
         timeout: seconds without progress after which a broker counts as unreachable.
     """
 
     memory_bytes: int = 64 << 20
-    piece_offsets: int = 2_000_000
+    batch_offsets: int = 2_000_000
     timeout: float = 30.0
 
     def __post_init__(self) -> None:
-        if self.memory_bytes < 1 or self.piece_offsets < 1 or self.timeout <= 0:
+        if self.memory_bytes < 1 or self.batch_offsets < 1 or self.timeout <= 0:
             raise Invalid(
                 "A standby task needs memory, offsets to read and time.",
                 code="setting-invalid",
@@ -62,7 +61,7 @@ class StandbySettings:
 
 
 @dataclass(frozen=True)
-class Followed:
+class FollowResult:
     """What one round did with one changelog.
 
     Attributes:
@@ -77,20 +76,20 @@ class Followed:
 
 
 @dataclass(frozen=True)
-class Round:
+class RoundResult:
     """Result of one round of a task.
 
     Attributes:
         followed: by changelog what was applied, of stores that had something to apply.
         stale: by store why its rows cannot be continued, and have to be rebuilt.
         failed: by store the error that stopped it.
-        passed_over: stores that the round had no time for, or whose ends were not given.
+        skipped: stores that the round had no time for, or whose ends were not given.
     """
 
-    followed: Mapping[TopicPartition, Followed] = field(default_factory=dict)
+    followed: Mapping[TopicPartition, FollowResult] = field(default_factory=dict)
     stale: Mapping[str, str] = field(default_factory=dict)
     failed: Mapping[str, StatecoreError] = field(default_factory=dict)
-    passed_over: frozenset[str] = frozenset()
+    skipped: frozenset[str] = frozenset()
 
     @property
     def records(self) -> int:
@@ -171,7 +170,9 @@ class StandbyTask:
             if store.changelog in self._ends
         }
 
-    def follow(self, ends: Mapping[TopicPartition, ChangelogEnd], stopped: Callable[[], bool] = lambda: False) -> Round:
+    def follow(
+        self, ends: Mapping[TopicPartition, ChangelogEnd], stopped: Callable[[], bool] = lambda: False
+    ) -> RoundResult:
         """Bring every store to the end of its changelog and commit it; that with the least to read first.
 
         Args:
@@ -187,16 +188,16 @@ class StandbyTask:
             Fenced: the application's lock was lost.
             Invalid, Capacity, Retryable: ``.checkpoint``, or the changelog states, cannot be written.
         """
-        self._check_own()
+        self._check_not_recycled()
         self.stores.check_locked()
-        followed: dict[TopicPartition, Followed] = {}
+        followed: dict[TopicPartition, FollowResult] = {}
         stale: dict[str, str] = {}
         failed: dict[str, StatecoreError] = {}
-        passed_over = {store.name for store in self.stores.stores}
-        for store, now in self._nearest_first(ends):
+        skipped = {store.name for store in self.stores.stores}
+        for store, now in self._shortest_tail_first(ends):
             if stopped():
                 break
-            passed_over.discard(store.name)
+            skipped.discard(store.name)
             self._ends[store.changelog] = now.end
             self._latest_ends[store.changelog] = now
             start, records = store.position, 0
@@ -219,16 +220,18 @@ class StandbyTask:
             if why is not None:
                 stale[store.name] = why
             if store.position > start:
-                followed[store.changelog] = Followed(start, store.position, records)
-        self._failed = frozenset(failed) | (self._failed & passed_over)
+                followed[store.changelog] = FollowResult(start, store.position, records)
+        self._failed = frozenset(failed) | (self._failed & skipped)
         self.stores.check_locked()
         self._logs.write()
         if self._policy.due:
             self.stores.checkpoint()
             self._policy.restart()
-        return Round(followed, stale, failed, frozenset(passed_over))
+        return RoundResult(followed, stale, failed, frozenset(skipped))
 
-    def _nearest_first(self, ends: Mapping[TopicPartition, ChangelogEnd]) -> list[tuple[StandbyStore, ChangelogEnd]]:
+    def _shortest_tail_first(
+        self, ends: Mapping[TopicPartition, ChangelogEnd]
+    ) -> list[tuple[StandbyStore, ChangelogEnd]]:
         """The stores whose ends are known, in the order of a round: a caller that stops in a long read has had the
         short ones.
 
@@ -250,7 +253,7 @@ class StandbyTask:
             NotFound: there is no such store.
             Invalid, Capacity, Retryable: it could not be emptied, or the stores were given away.
         """
-        self._check_own()
+        self._check_not_recycled()
         self.stores.faults.reach("standby.before-reset")
         self.stores.reset(store, discard=store in self._discardable)
         self._discardable.discard(store)
@@ -259,33 +262,33 @@ class StandbyTask:
         self._logs.forget(self.stores.store(store).changelog)
         self._logs.write()
 
-    def see(self, ends: Mapping[TopicPartition, ChangelogEnd]) -> None:
-        """Record ends of changelogs just told by the brokers, of stores that another task writes (:meth:`written`)."""
+    def record_ends(self, ends: Mapping[TopicPartition, ChangelogEnd]) -> None:
+        """Record the brokers' ends of changelogs that another task writes; see :meth:`read_committed_offsets`."""
         self._latest_ends |= ends
 
-    def written(self) -> None:
+    def read_committed_offsets(self) -> None:
         """Read the offsets that a writer of the changelogs has committed to the databases of the stores.
 
         The changelog states are written to the disk with ``.checkpoint``, when that is due, or by :meth:`recycle`. No
         other writer's records are beyond the new offsets, so none were when the brokers were last asked
-        (:meth:`follow`, :meth:`see`).
+        (:meth:`follow`, :meth:`record_ends`).
 
         Raises:
             Invalid: the stores were given away, or are not open.
             Fenced: the application's lock was lost.
             Invalid, Capacity: a file cannot be written.
         """
-        self._check_own()
+        self._check_not_recycled()
         self.stores.check_locked()
         for store in self.stores.stores:
             before, known = store.position, self._logs.end_of(store.changelog, store.position, store.identities)
-            store.take_offset()
+            store.read_committed_offset()
             if store.position:
                 epoch = known.leader_epoch if store.position == before else -1
                 seen = self._latest_ends.get(store.changelog)
-                age = (None, None) if seen is None else (seen.asked_at_ms, seen.horizon_ms)
+                age = (None, None) if seen is None else (seen.read_at_ms, seen.horizon_ms)
                 end = BaseEnd(store.changelog, known.topic_id, store.position, epoch, *age)
-                self._logs.reached(end, store.identities)
+                self._logs.record_end(end, store.identities)
         if self._policy.due:
             self._logs.write()
             self.stores.checkpoint()
@@ -305,18 +308,18 @@ class StandbyTask:
             Fenced: the application's lock was lost; they were not given away.
             Invalid, Capacity: the changelog states cannot be written; they were not given away.
         """
-        self._check_own()
+        self._check_not_recycled()
         self.stores.check_locked()
         self._logs.write()
         self._is_recycled = True
         return self.stores
 
-    def close(self, meant_for: MeantFor = MeantFor.KAFKA_STREAMS_4_3) -> None:
+    def close(self, next_reader: NextReader = NextReader.KAFKA_STREAMS_4_3) -> None:
         """Close the stores; see :meth:`TaskStores.close`. Does nothing where they were given away."""
         if not self._is_recycled:
-            self.stores.close(meant_for)
+            self.stores.close(next_reader)
 
-    def _check_own(self) -> None:
+    def _check_not_recycled(self) -> None:
         if self._is_recycled:
             raise Invalid(
                 f"The stores of task {self.name} were given to another task; this standby task has none.",
@@ -344,10 +347,10 @@ class StandbyTask:
         if store.offset == OFFSET_UNKNOWN:
             if not store.has_rows:
                 return None
-            if self._logs.has_begun(store.changelog, store.identities):
+            if self._logs.has_started(store.changelog, store.identities):
                 self._discardable.add(store.name)
             return "a process was killed before it had committed its first rows"
-        if self._logs.is_doubted(store.changelog):
+        if self._logs.is_damaged(store.changelog):
             what = f"the record of its changelog is damaged, so it is unknown of which {store.changelog} its rows are"
             return Reason(what, "changelog-record-damaged")
         end = self._logs.end_of(store.changelog, store.position, store.identities)
@@ -378,8 +381,8 @@ class StandbyTask:
             return
         is_first = store.offset == OFFSET_UNKNOWN
         if is_first:
-            began = BaseEnd(store.changelog, now.topic.topic_id, 0, -1, now.asked_at_ms, now.horizon_ms)
-            self._logs.reached(began, store.identities)
+            began = BaseEnd(store.changelog, now.topic.topic_id, 0, -1, now.read_at_ms, now.horizon_ms)
+            self._logs.record_end(began, store.identities)
             self._logs.write()
             self._local_ages.observe(now, store.changelog, is_at_end=True)
             known = replace(began, end=now.log.log_start)
@@ -387,7 +390,7 @@ class StandbyTask:
         while store.position < now.end:
             self.stores.check_locked()
             start = min(max(store.position, now.log.log_start), now.end) if is_first else store.position
-            end = min(now.end, start + self._settings.piece_offsets)
+            end = min(now.end, start + self._settings.batch_offsets)
             with translated_errors(self.name, store.name, "could not be advanced"):
                 builder = self._read(store, now, start, end)
                 if start < end:
@@ -413,7 +416,7 @@ class StandbyTask:
             store.spec.kind,
             scratch,
             memory_budget=self._settings.memory_bytes,
-            base=store.below,
+            base=store.base_databases,
             segmentation=store.spec.segmentation,
             changelog=store.changelog,
             store=store.name,
@@ -449,11 +452,11 @@ class StandbyTask:
         """Save what is known of the store's position. A log is not compacted beyond its last stable offset."""
         read_at_ms, horizon_ms = known.read_at_ms, known.horizon_ms
         self._local_ages.observe(now, store.changelog, is_at_end=store.position >= now.log.last_stable)
-        if store.position >= now.log.last_stable and now.asked_at_ms is not None:
-            read_at_ms, horizon_ms = now.asked_at_ms, now.horizon_ms
+        if store.position >= now.log.last_stable and now.read_at_ms is not None:
+            read_at_ms, horizon_ms = now.read_at_ms, now.horizon_ms
         elif horizon_ms is not None:
             horizon_ms = min(horizon_ms, recorded_horizon_ms(now.topic))
         if store.position:
             epoch = now.log.leader_epoch
             end = BaseEnd(store.changelog, now.topic.topic_id, store.position, epoch, read_at_ms, horizon_ms)
-            self._logs.reached(end, store.identities)
+            self._logs.record_end(end, store.identities)

@@ -1,14 +1,5 @@
 """Opens a standby for each existing task directory before the first assignment (KAFKA-17411).
 
-::
-
-    with directory.lock():
-        tasks = StartupTasks(directory, spec, open_standby)
-        sums = tasks.start()          # known before the group is joined
-        ...                           # the first assignment comes
-        standby = tasks.take("0_1")   # recycled as active or standby, with the worker's context
-        tasks.close_rest()            # tasks that others got
-
 How many stores are open at once is bounded, by a setting and by the process's limits. Tasks above that are read closed,
 and opened when they are taken. Under exactly-once each database of such a task is inspected, read-only and one at a
 time: ``.checkpoint`` does not tell whether Kafka Streams closed it.
@@ -18,9 +9,6 @@ directory is moved aside and kept for a while; the caller is told whether a snap
 over the existing rows, so nothing is moved: the task is refused, and an operator decides. The same holds where a store
 of the task has no changelog, because its rows exist nowhere else. Directories that are not of this application, or of
 no subtopology of it, are left alone and reported.
-
-Nothing here has to be undone after a kill. A directory is moved by one rename, and the next start reports directories
-moved aside that have not been replaced.
 """
 
 from __future__ import annotations
@@ -44,22 +32,21 @@ from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.task_layout import stores_in
 from statecore.statedir.work_directory import CORRUPT
 from statecore.tasks.offset_sums import (
+    Task,
     TaskDirectoryState,
     TaskSum,
     declared_stores,
     open_task_sum,
     read_task_sum,
 )
-from statecore.tasks.partial_stores import why_partially_deleted
-from statecore.tasks.task import Task
-from statecore.tasks.unclean_stores import distrusted_of_task
+from statecore.tasks.store_defects import rejected_in_task, why_partially_deleted
 
 _LOG = logging.getLogger(__name__)
 _SAME_SPEC = "Let all members use the same spec, that of the application as it is now."
 _RESTORE_IT = "Restore the task from its changelogs or a snapshot, or repair it (statecore repair)."
 
 OpenedTask = TypeVar("OpenedTask", bound=Task)
-FindCopy = Callable[[str], str | None]
+FindSnapshot = Callable[[str], str | None]
 """Returns the snapshot that has a copy of a task, ``None`` where none has."""
 
 
@@ -93,17 +80,17 @@ class CorruptTask:
 
     Attributes:
         task: the task.
-        aside: the directory moved aside, and since when.
+        quarantined: the directory moved aside, and since when.
         reason: what was wrong; empty where an earlier start found it.
-        copy: the snapshot that has a copy of the task, to be fetched; ``None`` where none has.
-        copy_unknown: why it is unknown whether there is a copy; empty where it is known.
+        snapshot: the snapshot that has a copy of the task, to be fetched; ``None`` where none has.
+        why_snapshot_unknown: why it is unknown whether there is a copy; empty where it is known.
     """
 
     task: str
-    aside: Quarantined
+    quarantined: Quarantined
     reason: str
-    copy: str | None
-    copy_unknown: str = ""
+    snapshot: str | None
+    why_snapshot_unknown: str = ""
 
 
 class StartupTasks(Generic[OpenedTask]):
@@ -119,13 +106,13 @@ class StartupTasks(Generic[OpenedTask]):
         open_task: Callable[[str], OpenedTask],
         *,
         settings: StartupSettings | None = None,
-        find_copy: FindCopy | None = None,
+        find_snapshot: FindSnapshot | None = None,
         clock: Callable[[], float] = time.time,
         faults: FaultPoints = NO_FAULTS,
     ) -> None:
         self._directory, self._spec, self._open_task = directory, spec, open_task
         self._settings = settings or StartupSettings()
-        self._find_copy: FindCopy = find_copy or (lambda _: None)
+        self._find_copy: FindSnapshot = find_snapshot or (lambda _: None)
         self._clock, self._faults = clock, faults
         self._open: dict[str, OpenedTask] = {}
         self._sums: dict[str, TaskSum] = {}
@@ -141,7 +128,7 @@ class StartupTasks(Generic[OpenedTask]):
         return {task: one for task, one in self._sums.items() if one.is_usable and task not in self._refused}
 
     @property
-    def left_alone(self) -> Mapping[str, TaskSum]:
+    def skipped(self) -> Mapping[str, TaskSum]:
         """Directories that this process must not open, each with its reason."""
         return {task: one for task, one in self._sums.items() if not one.is_usable}
 
@@ -175,7 +162,7 @@ class StartupTasks(Generic[OpenedTask]):
         """
         self._directory.check_locked()
         recover(self._directory, self._faults)
-        self._report_earlier()
+        self._report_quarantined()
         try:
             for task in self._directory.task_directories():
                 if task not in self._open:
@@ -217,12 +204,12 @@ class StartupTasks(Generic[OpenedTask]):
 
     def _start_task(self, task: str) -> None:
         found = read_task_sum(self._directory, task, self._spec)  # first: a standby would repair another's directory
-        if found.standing is TaskDirectoryState.EMPTY:
+        if found.state is TaskDirectoryState.EMPTY:
             return
         self._sums[task] = found
-        if found.standing is TaskDirectoryState.DAMAGED:
+        if found.state is TaskDirectoryState.DAMAGED:
             self._handle_corrupt(task, Corrupted(found.reason, code="task-damaged", action=_RESTORE_IT, task=task))
-        elif found.standing is TaskDirectoryState.KNOWN:
+        elif found.state is TaskDirectoryState.KNOWN:
             fits = not self._is_full and self._databases + found.databases <= self._settings.max_open_stores
             if found.databases and fits:
                 self._open_standby(task, found.databases)
@@ -247,13 +234,13 @@ class StartupTasks(Generic[OpenedTask]):
         self._open[task] = opened
         self._databases += count
         opened_sum = open_task_sum(opened, self._directory.application_id, self._spec)
-        self._sums[task] = TaskSum(task, opened_sum.standing, opened_sum.reason, opened_sum.stores, count)
+        self._sums[task] = TaskSum(task, opened_sum.state, opened_sum.reason, opened_sum.stores, count)
         self._faults.reach("startup.after-open")
 
     def _check_closed(self, task: str) -> None:
         """Inspect a closed task for what would prevent its opening."""
         try:
-            unclean = distrusted_of_task(self._directory.task_path(task))
+            unclean = rejected_in_task(self._directory.task_path(task))
         except Corrupted as error:
             self._handle_corrupt(task, error)
         except StatecoreError as error:
@@ -271,7 +258,7 @@ class StartupTasks(Generic[OpenedTask]):
         if not self._exactly_once or self._has_unlogged_rows(task):
             self._refused[task] = error
             return
-        copy, unknown = self._copy_of(task)
+        copy, unknown = self._snapshot_of(task)
         self._faults.reach("startup.before-aside")
         try:
             refuse_open_stores(self._directory.task_path(task))
@@ -291,20 +278,20 @@ class StartupTasks(Generic[OpenedTask]):
         unlogged = [store for store in stores_in(self._directory.task_path(task)) if store.store not in logged]
         return any(store.databases or why_partially_deleted(store) for store in unlogged)
 
-    def _copy_of(self, task: str) -> tuple[str | None, str]:
+    def _snapshot_of(self, task: str) -> tuple[str | None, str]:
         try:
             return self._find_copy(task), ""
         except StatecoreError as error:
             return None, error.what
 
-    def _report_earlier(self) -> None:
+    def _report_quarantined(self) -> None:
         """Delete expired directories, and report the others whose task has no directory now."""
         now_ms = int(self._clock() * 1000)
         present = set(self._directory.task_directories())
         delete_expired(self._directory, CORRUPT, now_ms, self._settings.keep_corrupt_ms)
         for one in quarantined(self._directory, CORRUPT):
             if one.task not in present and now_ms - one.at_ms <= self._settings.keep_corrupt_ms:
-                self._corrupt[one.task] = CorruptTask(one.task, one, "", *self._copy_of(one.task))
+                self._corrupt[one.task] = CorruptTask(one.task, one, "", *self._snapshot_of(one.task))
 
     def _check_assignable(self, task: str) -> None:
         if TaskId.match(task) is None or task == GLOBAL:
@@ -323,7 +310,7 @@ class StartupTasks(Generic[OpenedTask]):
                 task=task,
             )
         found = read_task_sum(self._directory, task, self._spec)  # read again: an operator may have moved it away
-        if found.standing is TaskDirectoryState.FOREIGN:
+        if found.state is TaskDirectoryState.FOREIGN:
             raise Invalid(
                 f"The task directory {self._directory.task_path(task)} is not of "
                 f"{self._directory.application_id}: {found.reason}",

@@ -30,7 +30,7 @@ from statecore.stores.rocksdb.errors import translate
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import StoreSettings
 from statecore.tasks.checkpoint_policy import CheckpointSettings, TaskCheckpointer
-from statecore.tasks.task_offsets import MeantFor, TakenOver, TaskOffsets, TaskStore
+from statecore.tasks.task_offsets import AdoptedOffsets, NextReader, TaskOffsets, TaskStore
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,15 @@ class TaskDirectory:
 
     Attributes:
         stores: the open stores by name.
-        taken_over: offsets adopted from files of an older version.
+        adopted: offsets adopted from files of an older version.
         checkpointer: commits the stores and writes checkpoints.
     """
 
-    def __init__(self, stores: Mapping[str, StateStore], taken_over: TakenOver, checkpointer: TaskCheckpointer) -> None:
+    def __init__(
+        self, stores: Mapping[str, StateStore], adopted: AdoptedOffsets, checkpointer: TaskCheckpointer
+    ) -> None:
         self.stores = MappingProxyType(dict(stores))
-        self.taken_over = taken_over
+        self.taken_over = adopted
         self.checkpointer = checkpointer
 
     def commit(self, offsets: Mapping[str, Mapping[TopicPartition, int | None]]) -> bool:
@@ -86,7 +88,7 @@ def open_task_directory(
     exactly_once: bool,
     settings: StoreSettings | None = None,
     checkpoints: CheckpointSettings | None = None,
-    meant_for: MeantFor = MeantFor.STATECORE,
+    next_reader: NextReader = NextReader.STATECORE,
     is_global: bool = False,
     ignore_foreign: bool = False,
     metrics: Metrics = NO_METRICS,
@@ -101,7 +103,7 @@ def open_task_directory(
         exactly_once: whether a store whose rows may be ahead of its offset is refused; see :class:`RocksDBStore`.
         settings: of every RocksDB store.
         checkpoints: how often offsets are written beside the stores.
-        meant_for: the next reader of the directory after a clean close.
+        next_reader: the next reader of the directory after a clean close.
         is_global: whether these are global stores.
         ignore_foreign: leave undeclared stores in the directory, and undeclared entries of ``.checkpoint``, alone; the
             entries are lost.
@@ -125,7 +127,7 @@ def open_task_directory(
         TaskStore(name, _store(directory, name, one, exactly_once, settings), one.changelogs)
         for name, one in stores.items()
     ]
-    offsets = TaskOffsets(directory, listed, exactly_once=exactly_once, is_global=is_global, meant_for=meant_for)
+    offsets = TaskOffsets(directory, listed, exactly_once=exactly_once, is_global=is_global, next_reader=next_reader)
     _make(directory)
     checkpointer = TaskCheckpointer(offsets, checkpoints, metrics=metrics)
     taken_over = checkpointer.open(ignore_foreign=ignore_foreign)

@@ -8,7 +8,7 @@
   offset, and is deleted.)
 - **Never ahead.** The file is written after the commits it describes, and lowered before one that sets a store back
   (:meth:`TaskOffsets.commit`). It counts for a store only while that store is closed; an open one is asked.
-- **Left for the next reader.** Which files stay after a clean close depends on :class:`MeantFor`.
+- **Left for the next reader.** Which files stay after a clean close depends on :class:`NextReader`.
 
 Under exactly-once a store that keeps its offset in a file has none while it is open: after a crash its rows are not
 trusted. A store with its offsets inside needs no such thing.
@@ -41,7 +41,7 @@ from statecore.stores.legacy_offsets import (
 )
 
 
-class MeantFor(StrEnum):
+class NextReader(StrEnum):
     """The next reader of the directory after a clean close, which decides the files that are left in it."""
 
     STATECORE = "statecore"
@@ -58,7 +58,7 @@ class MeantFor(StrEnum):
     @property
     def files(self) -> OffsetFiles:
         """The files that it reads in the directory."""
-        return _STATECORE_FILES if self is MeantFor.STATECORE else RELEASES[self].files
+        return _STATECORE_FILES if self is NextReader.STATECORE else RELEASES[self].files
 
 
 _STATECORE_FILES = OffsetFiles(task=True, task_while_open=True, stores=True, positions=False)
@@ -91,7 +91,7 @@ class TaskStore:
 
 
 @dataclass(frozen=True)
-class TakenOver:
+class AdoptedOffsets:
     """What was adopted from the files of a task when its stores were opened.
 
     Attributes:
@@ -116,7 +116,7 @@ class TaskOffsets:
         exactly_once: whether rows that may be ahead of their offset are refused: a store that keeps its offset in a
             file has none after a crash. It means the same for ``RocksDBStore``.
         is_global: whether these are global stores: their file never has -4, which older versions cannot read there.
-        meant_for: the next reader of the directory after a clean close.
+        next_reader: the next reader of the directory after a clean close.
 
     Raises:
         Invalid: a persistent store with a changelog keeps its offset nowhere, or two stores have one name.
@@ -129,7 +129,7 @@ class TaskOffsets:
         *,
         exactly_once: bool,
         is_global: bool = False,
-        meant_for: MeantFor = MeantFor.STATECORE,
+        next_reader: NextReader = NextReader.STATECORE,
     ) -> None:
         names = [one.name for one in stores]
         if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -149,14 +149,14 @@ class TaskOffsets:
                 )
         self.directory = validated_path(directory)
         self.stores = tuple(stores)
-        self.meant_for = enum_value(MeantFor, meant_for, "meant_for")
-        self._files = self.meant_for.files
+        self.next_reader = enum_value(NextReader, next_reader, "next_reader")
+        self._files = self.next_reader.files
         self._exactly_once = exactly_once
         self._is_global = is_global
         self._file = self.directory / CHECKPOINT_FILE
         self._written: dict[TopicPartition, int] = {}
 
-    def open(self, *, ignore_foreign: bool = False) -> TakenOver:
+    def open(self, *, ignore_foreign: bool = False) -> AdoptedOffsets:
         """Open every store and adopt offsets and positions that only the files have.
 
         Every file is read and validated before a store is opened. A failure leaves the files unchanged and the stores
@@ -174,7 +174,7 @@ class TaskOffsets:
         in_file = read_offsets(self._file)
         positions = {one.name: read_position(self.directory, one.name) for one in self.stores if one.store.persistent}
         for one in self.stores:
-            if _in_file(one):  # read again when the store opens it
+            if _as_in_file(one):  # read again when the store opens it
                 read_offsets(self.directory / store_checkpoint_file(one.name))
         known = {partition for one in self.stores for partition in one.changelogs}
         foreign = sorted(str(partition) for partition in in_file.keys() - known)
@@ -192,7 +192,7 @@ class TaskOffsets:
                 if not one.store.is_open:
                     one.store.open()
                     opened.append(one.store)
-            adopted = self._adopt(in_file, positions)
+            adopted = self._adopt_offsets(in_file, positions)
             self._replace_adopted_file()
         except BaseException:
             for store in opened:
@@ -360,9 +360,11 @@ class TaskOffsets:
 
     def _trusted_after_crash(self) -> list[TaskStore]:
         """The stores whose offset in ``.checkpoint`` is valid after a crash."""
-        return [one for one in self.stores if not (self._exactly_once and _in_file(one))]
+        return [one for one in self.stores if not (self._exactly_once and _as_in_file(one))]
 
-    def _adopt(self, in_file: Mapping[TopicPartition, int], positions: Mapping[str, Position]) -> TakenOver:
+    def _adopt_offsets(
+        self, in_file: Mapping[TopicPartition, int], positions: Mapping[str, Position]
+    ) -> AdoptedOffsets:
         imported: dict[str, dict[TopicPartition, int]] = {}
         with_position: list[str] = []
         without_rows: list[str] = []
@@ -392,9 +394,9 @@ class TaskOffsets:
             if not own and not wanted:
                 unknown.append(one.name)
         for one in self.stores:  # once imported, or no longer needed
-            if one.name in positions and not _in_file(one):
+            if one.name in positions and not _as_in_file(one):
                 remove_offsets(self.directory / position_file(one.name))
-        return TakenOver(imported, tuple(with_position), tuple(without_rows), tuple(unknown))
+        return AdoptedOffsets(imported, tuple(with_position), tuple(without_rows), tuple(unknown))
 
     def _write(self, offsets: Mapping[TopicPartition, int], stores: Sequence[TaskStore]) -> None:
         written: dict[TopicPartition, int] = {}
@@ -420,7 +422,7 @@ def _committed_position(store: StateStore) -> Position:
         return view.position
 
 
-def _in_file(one: TaskStore) -> bool:
+def _as_in_file(one: TaskStore) -> bool:
     return find_wrapper(one.store, LegacyCheckpointingStore) is not None
 
 

@@ -16,15 +16,15 @@ not logged (``changelog: none``)            unchanged, because its rows exist no
 ==========================================  =========================================================================
 
 While the task is open ``.checkpoint`` names every store of it, never ahead of the databases. At a clean close it stays
-or is deleted as the next reader needs it (:class:`MeantFor`).
+or is deleted as the next reader needs it (:class:`NextReader`).
 """
 
 from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound, StatecoreError
@@ -36,8 +36,7 @@ from statecore.formats.releases import CHECKPOINT_FILE, OFFSETS_COLUMN_FAMILY
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import RunFile
-from statecore.spec.derived import is_source, task_of
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec, undecided_note
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec, is_source, task_of, undecided_note
 from statecore.statedir.apply import recover
 from statecore.statedir.database_state import read_database_state
 from statecore.statedir.quarantine import delete_expired, quarantine_store
@@ -46,11 +45,11 @@ from statecore.statedir.task_layout import StoreDirectory, stores_in
 from statecore.statedir.work_directory import STALE, STANDBY
 from statecore.stores.legacy_offsets import remove_offsets, write_offsets
 from statecore.stores.settings import StoreSettings
+from statecore.system_errors import RUN_AS_APPLICATION, system_error
 from statecore.tasks.excluded_stores import close_unlogged, empty_versioned_store, refuse_half_deleted
-from statecore.tasks.partial_stores import segmentation_of
-from statecore.tasks.standby_store import StandbyStore, StandbyStoreSpec, written_by_older
-from statecore.tasks.store_errors import translated_errors
-from statecore.tasks.task_offsets import MeantFor
+from statecore.tasks.standby_store import StandbyStore, StandbyStoreSpec, written_by_older_release
+from statecore.tasks.store_defects import segmentation_of
+from statecore.tasks.task_offsets import NextReader
 
 
 def tasks_of(spec: ApplicationSpec, partitions: Mapping[str, int]) -> list[str]:
@@ -64,7 +63,7 @@ def tasks_of(spec: ApplicationSpec, partitions: Mapping[str, int]) -> list[str]:
     return sorted(found, key=found.__getitem__)
 
 
-def standby_store_specs(spec: ApplicationSpec, task: str) -> tuple[StandbyStoreSpec, ...]:
+def standby_stores(spec: ApplicationSpec, task: str) -> tuple[StandbyStoreSpec, ...]:
     """The stores of a task that follow changelogs."""
     found: list[StandbyStoreSpec] = []
     for store in _declared(spec, task):
@@ -137,7 +136,7 @@ class TaskStores:
             one.name: StandbyStore(
                 one, self.path, self.scratch, exactly_once=exactly_once, settings=settings, faults=faults
             )
-            for one in standby_store_specs(spec, task)
+            for one in standby_stores(spec, task)
         }
         self._versioned: dict[TopicPartition, int] = {}
         self._is_open = False
@@ -231,7 +230,7 @@ class TaskStores:
             with translated_errors(self.name, store, "could not be advanced"):
                 found.apply(runs, end, stream_time)
         except Exception:
-            found.drop()
+            found.close_after_failure()
             raise
 
     def reopen(self, store: str) -> None:
@@ -289,11 +288,11 @@ class TaskStores:
             self.store(store).reset(None if discard else self._quarantine)
         self.checkpoint()
 
-    def close(self, meant_for: MeantFor = MeantFor.KAFKA_STREAMS_4_3) -> None:
+    def close(self, next_reader: NextReader = NextReader.KAFKA_STREAMS_4_3) -> None:
         """Close every store, and give created files to the owner of the directory; idempotent.
 
         Args:
-            meant_for: the next reader of the directory.
+            next_reader: the next reader of the directory.
 
         Raises:
             Invalid: it is meant for Kafka Streams 4.2, which does not open these databases; nothing was closed.
@@ -301,7 +300,7 @@ class TaskStores:
             StatecoreError: a store could not be closed, or a file not be written or deleted; the stores were closed as
                 far as they could be.
         """
-        if meant_for is MeantFor.KAFKA_STREAMS_4_2:
+        if next_reader is NextReader.KAFKA_STREAMS_4_2:
             raise Invalid(
                 f"The stores of task {self.name} are in the layout of Kafka Streams 4.3 and later, which 4.2 does not "
                 "open.",
@@ -316,12 +315,12 @@ class TaskStores:
         except Fenced:
             self._is_open = False
             for store in self._stores.values():
-                store.drop()
+                store.close_after_failure()
             raise
         self._is_open = False
         failures: list[StatecoreError] = []
         failed: set[TopicPartition] = set()
-        if not meant_for.files.task:
+        if not next_reader.files.task:
             try:
                 with translated_errors(self.name, "", "could not be closed cleanly"):
                     remove_offsets(self.path / CHECKPOINT_FILE)
@@ -337,7 +336,7 @@ class TaskStores:
                 failures.append(error)
                 failed.add(store.changelog)
         with translated_errors(self.name, "", "could not be closed cleanly"):
-            if meant_for.files.task:
+            if next_reader.files.task:
                 sound = {at: offset for at, offset in self.offsets().items() if at not in failed}
                 write_offsets(self.path / CHECKPOINT_FILE, sound)
             shutil.rmtree(self.scratch, ignore_errors=True)
@@ -367,7 +366,7 @@ class TaskStores:
                 except Corrupted:
                     continue  # opening it reports the damage
                 if OFFSETS_COLUMN_FAMILY not in families:
-                    raise written_by_older(database, store.store)
+                    raise written_by_older_release(database, store.store)
 
     def _of_known_formats(self) -> list[StoreDirectory]:
         """The stores on disk, without those of the application's own classes."""
@@ -402,3 +401,15 @@ class TaskStores:
         for path in (self.path, *self.path.rglob("*")):
             if not ownership.accepts(path.lstat()):
                 ownership.apply(path)
+
+
+@contextmanager
+def translated_errors(task: str, store: str, what: str) -> Iterator[None]:
+    """Convert ``OSError`` into ``Capacity``, ``Retryable`` or ``Invalid``."""
+    try:
+        yield
+    except OSError as error:
+        whose = f"The store {store} of task {task}" if store else f"The task {task}"
+        where = f" ({error.filename})" if isinstance(error.filename, str) else ""
+        named = {"task": task, **({"store": store} if store else {})}
+        raise system_error(error, f"{whose} {what}{where}", action=RUN_AS_APPLICATION, **named) from error

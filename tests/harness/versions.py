@@ -15,7 +15,7 @@ from typing import Any
 
 from statecore.formats.kinds import StoreKind
 from statecore.formats.segments import default_segment_interval
-from statecore.spec.duration import format_duration
+from statecore.spec.units import format_duration
 from tests.harness.feeds import EVENTS, MINUTE
 from tests.harness.kinds import KindCase, KindsApplication
 from tests.harness.queries import StoreQuery

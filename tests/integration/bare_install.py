@@ -12,7 +12,7 @@ from pathlib import Path
 
 from statecore import (
     CheckpointSettings,
-    MeantFor,
+    NextReader,
     RocksDBStore,
     StoreKind,
     TaskCheckpointer,
@@ -36,7 +36,7 @@ def main(state_dir: Path) -> None:
     task = state_dir / "bare" / "0_0"
     store = RocksDBStore(task / "rocksdb" / "counts", KIND, create_if_missing=True)
     stores = [TaskStore("counts", store, (CHANGELOG,))]
-    offsets = TaskOffsets(task, stores, exactly_once=True, meant_for=MeantFor.KAFKA_STREAMS_4_3)
+    offsets = TaskOffsets(task, stores, exactly_once=True, next_reader=NextReader.KAFKA_STREAMS_4_3)
     checkpointer = TaskCheckpointer(offsets, CheckpointSettings(interval_ms=0))
     checkpointer.open()
     text, number = serde("string"), serde("long")

@@ -20,7 +20,7 @@ from statecore.jobs.checkpoint.schedule import check_due
 from statecore.jobs.in_progress_marker import marker_age
 from statecore.progress import MACHINE_PREFIX
 from statecore.repository.repository import create_repository
-from statecore.spark.checkpoint_job import SPARK_WANTED
+from statecore.spark.checkpoint_job import SPARK_NEEDED
 from statecore.spec.reader import parse_spec
 from tests.harness.broker import Broker
 from tests.harness.shop import Shop
@@ -98,10 +98,10 @@ def test_a_long_tail_is_planned_here_and_read_by_spark_and_what_is_published_is_
     before = shop.shelf.head()
     shop.write(300)
     code, said = Job.here(shop, "long", "--small-tail", "1").ends()
-    assert (code, said.get("stores"), said.get("error")) == (SPARK_WANTED, None, None)
+    assert (code, said.get("stores"), said.get("error")) == (SPARK_NEEDED, None, None)
     assert shop.shelf.head() == before
     twin = Job.here(shop, "twin", "--small-tail", "1")  # freezes the same offsets
-    assert twin.ends()[0] == SPARK_WANTED
+    assert twin.ends()[0] == SPARK_NEEDED
     assert marker_age(shop.shelf, time.time()) is not None, "a schedule waits"
     shop.write(50)  # what comes later is not read: the plan is frozen
     program = [str(ROOT / "spark_jobs" / "checkpoint.py"), "--small-tail", "1", "--go-on", "--master", "local[1]"]

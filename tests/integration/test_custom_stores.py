@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from statecore.doctor.diagnosis import examine
+from statecore.doctor.diagnosis import diagnose_directory
 from statecore.errors import Invalid
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
@@ -125,7 +125,7 @@ def test_after_a_total_loss_only_the_custom_stores_are_restored(made: Callable[.
     assert rows.read_bytes() == content
     assert not [note for note in report.notes if "from the start" in note]
     assert started(world) == {}
-    found = examine(StateDirectory(world.state_dir, world.application_id), spec=parse_spec(world.spec()))
+    found = diagnose_directory(StateDirectory(world.state_dir, world.application_id), spec=parse_spec(world.spec()))
     assert [one.code for one in found.findings if one.severity.name != "NOTE"] == []
 
     # Without its offset one is restored; under exactly-once also those that its files may be of, by their names.

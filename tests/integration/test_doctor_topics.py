@@ -16,10 +16,10 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.reader import ChangelogReader
-from statecore.doctor.changelog_comparison import LAST_WRITE_KINDS, Comparison, Limits, compare_rows, newest_records
+from statecore.doctor.changelog_comparison import LAST_WRITE_KINDS, Comparison, ReadLimits, compare_rows, newest_records
+from statecore.doctor.diagnosis import inspect
 from statecore.doctor.finding_catalog import Severity
-from statecore.doctor.inspect import inspect
-from statecore.doctor.stored_offsets import stored_offsets
+from statecore.doctor.logged_store_offsets import logged_store_offsets
 from statecore.doctor.topic_inspection import TopicsInspection, inspect_topics
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ApplicationSpec
@@ -151,10 +151,10 @@ def test_a_healthy_directory_gives_no_finding_running_or_closed_whatever_the_kin
     shown: dict[str, set[Comparison]] = {}
     inspection = inspect(StateDirectory(world.state_dir, application_id))
     with Cluster(world.servers) as cluster:
-        for store in stored_offsets(inspection):
+        for store in logged_store_offsets(inspection):
             if store.kind in LAST_WRITE_KINDS:
                 ((partition, following),) = store.known.items()
-                limits = Limits(time.monotonic() + 300)
+                limits = ReadLimits(time.monotonic() + 300)
                 newest = newest_records(ChangelogReader(cluster), partition, 0, following, limits)
                 assert newest is not None
                 shown[store.kind.value] = set(compare_rows(store.kind, store.databases, newest).values())
@@ -162,7 +162,7 @@ def test_a_healthy_directory_gives_no_finding_running_or_closed_whatever_the_kin
     assert {
         kind
         for kind, seen in shown.items()
-        if Comparison.SAME not in seen or seen - {Comparison.SAME, Comparison.NOTHING}
+        if Comparison.EQUAL not in seen or seen - {Comparison.EQUAL, Comparison.UNDECIDED}
     } == set()
 
 

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from statecore.cli.main import main
-from statecore.doctor.diagnosis import examine
+from statecore.doctor.diagnosis import diagnose_directory, inspect
 from statecore.doctor.finding_catalog import Severity
-from statecore.doctor.inspect import inspect
 from statecore.spec.model import ProcessingGuarantee
 from statecore.spec.reader import parse_spec
 from statecore.statedir.state_directory import StateDirectory
@@ -140,7 +139,7 @@ def test_the_doctor_finds_nothing_while_it_runs_and_what_is_to_be_found_when_it_
     assert running["findings"] == []
     before = sorted((path, path.stat().st_mtime_ns, path.stat().st_ctime_ns) for path in world.directory.rglob("*"))
     directory, spec = StateDirectory(world.state_dir, world.application_id), parse_spec(world.spec())
-    found = examine(directory, spec=spec, scan=True)
+    found = diagnose_directory(directory, spec=spec, scan=True)
     said = {(one.code, one.store) for one in found.findings if one.severity is not Severity.NOTE}
     empty = {store.store for store in inspect(directory, spec=spec).stores if store.segmented and not store.databases}
     is_exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from statecore.doctor.diagnosis import examine
+from statecore.doctor.diagnosis import diagnose_directory
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
@@ -297,7 +297,7 @@ def test_kafka_streams_never_emits_what_it_has_restored_and_after_a_repair_it_do
         emitted[b"much later+newer table"] = KEYS
     assert world.emitted() == emitted  # of "stays" and "stays too", whose time was before that, nothing
 
-    found = {(one.task, one.code) for one in examine(world.directory, spec=load_spec(spec)).findings}
+    found = {(one.task, one.code) for one in diagnose_directory(world.directory, spec=load_spec(spec)).findings}
     assert found == {(task, "grace-buffer-miskeyed") for task in TASKS}
     request = RepairRequest(application_id=application_id, state_dir=str(state_dir), spec_path=str(spec), apply=True)
     assert run_repair(request, InProcessEngine()).remaining == ()
@@ -311,4 +311,4 @@ def test_kafka_streams_never_emits_what_it_has_restored_and_after_a_repair_it_do
         world.produce(world.left, [(now + 7 * GRACE + 1, b"last")])
         world.wait()
     assert world.emitted() == {**emitted, b"stays+newer table": KEYS, b"stays too+newer table": KEYS}
-    assert examine(world.directory, spec=load_spec(spec)).findings == ()
+    assert diagnose_directory(world.directory, spec=load_spec(spec)).findings == ()

@@ -18,7 +18,7 @@ from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
 from statecore.stores.legacy_offsets import read_offsets
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.tasks.checkpoint_policy import CheckpointSettings, TaskCheckpointer
-from statecore.tasks.task_offsets import MeantFor, TaskOffsets, TaskStore
+from statecore.tasks.task_offsets import NextReader, TaskOffsets, TaskStore
 from tests.harness import topics
 from tests.harness.applications import PLAIN_AND_STAMPED, two_stores
 from tests.harness.broker import Broker
@@ -87,14 +87,14 @@ class World:
             for name, kind in KINDS.items()
         ]
 
-    def offsets(self, partition: int, meant_for: MeantFor) -> TaskOffsets:
+    def offsets(self, partition: int, next_reader: NextReader) -> TaskOffsets:
         return TaskOffsets(
-            self.task(partition), self.stores(partition), exactly_once=self.exactly_once, meant_for=meant_for
+            self.task(partition), self.stores(partition), exactly_once=self.exactly_once, next_reader=next_reader
         )
 
-    def on_every_task(self, act: Callable[[TaskOffsets], None], meant_for: MeantFor) -> None:
+    def on_every_task(self, act: Callable[[TaskOffsets], None], next_reader: NextReader) -> None:
         for partition in range(PARTITIONS):
-            act(self.offsets(partition, meant_for))
+            act(self.offsets(partition, next_reader))
 
     def drop_own_offsets(self) -> None:
         """Take the offsets out of the stores, as if an older version had written them."""
@@ -136,7 +136,7 @@ def test_offsets_moved_out_of_the_stores_are_found_by_kafka_streams(
         task.open()
         task.close()
 
-    world.on_every_task(open_and_close, MeantFor.KAFKA_STREAMS_4_2)
+    world.on_every_task(open_and_close, NextReader.KAFKA_STREAMS_4_2)
     world.drop_own_offsets()
     shutil.copytree(world.state_dir, tmp_path / "copy")
     for partition in range(PARTITIONS):
@@ -174,7 +174,7 @@ def test_offsets_that_kafka_streams_left_for_an_older_version_are_taken_over(
         }
         task.close()
 
-    world.on_every_task(take_over, MeantFor.KAFKA_STREAMS_4_3)
+    world.on_every_task(take_over, NextReader.KAFKA_STREAMS_4_3)
     assert world.own_offsets() == offsets
     assert not world.files(), "a directory for Kafka Streams 4.3 carries none"
     assert world.run() == (before, 0)
@@ -206,7 +206,7 @@ def test_a_checkpoint_of_a_running_task_is_behind_its_stores_and_wins_in_kafka_s
             one.store.commit({changelog: offset + 10})
         checkpointer.close()
 
-    world.on_every_task(play, MeantFor.KAFKA_STREAMS_4_3)
+    world.on_every_task(play, NextReader.KAFKA_STREAMS_4_3)
     assert not world.files()
     assert world.run() == (before, 0)
     # The file of a moment ago, had it stayed, would have been believed instead of the stores.
@@ -228,7 +228,7 @@ def test_a_file_with_offsets_of_another_task_is_refused_and_the_application_stil
     before, _ = world.run(**{"upgrade.from": "4.2"})
     (world.task(0) / ".checkpoint").write_bytes((world.task(1) / ".checkpoint").read_bytes())
     with raises(Invalid, "offsets-of-unknown-partitions", foreign=[str(world.changelog(s, 1)) for s in sorted(KINDS)]):
-        world.offsets(0, MeantFor.KAFKA_STREAMS_4_3).open()
+        world.offsets(0, NextReader.KAFKA_STREAMS_4_3).open()
     (world.task(0) / ".checkpoint").unlink()
     assert world.run() == (before, 0)
 
@@ -253,7 +253,7 @@ def test_a_store_without_offsets_of_its_own_is_opened_with_the_file_of_kafka_str
         )
         versions = RocksDBStore(directory / "rocksdb" / grace.TABLE, StoreKind.VERSIONED_KEY_VALUE)
         stores = [TaskStore(grace.TABLE, versions, (table,)), TaskStore(grace.BUFFER, buffer, (changelog,))]
-        offsets = TaskOffsets(directory, stores, exactly_once=exactly_once, meant_for=MeantFor.KAFKA_STREAMS_4_3)
+        offsets = TaskOffsets(directory, stores, exactly_once=exactly_once, next_reader=NextReader.KAFKA_STREAMS_4_3)
         assert offsets.open().unknown == ()
         assert buffer.committed_offset(changelog) == decode_checkpoint(before, "")[changelog]
         assert file.exists() is not exactly_once
@@ -316,7 +316,7 @@ def test_next_offsets_of_a_global_store_are_found_by_kafka_streams(
         [TaskStore("everywhere", store(), partitions)],
         exactly_once=guarantee == "exactly_once_v2",
         is_global=True,
-        meant_for=MeantFor.KAFKA_STREAMS_4_2,
+        next_reader=NextReader.KAFKA_STREAMS_4_2,
     )
     offsets.open()
     offsets.close()

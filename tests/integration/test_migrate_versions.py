@@ -166,7 +166,7 @@ def test_transactional_stores_go_down(fleet: Fleet, application_id: str, state_d
         world.feed_all()
         before = world.answers(running)
     assert statuses(world) == {None}
-    assert all(plan.is_nothing_to_do for plan in converted(world, "4.3", None))
+    assert all(plan.is_empty for plan in converted(world, "4.3", None))
     for release in ("4.2", "3.9"):
         converted(world, release, None)
         with world.on(release) as running:

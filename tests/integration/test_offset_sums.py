@@ -13,7 +13,7 @@ import pytest
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.reader import parse_spec
 from statecore.statedir.state_directory import StateDirectory
-from statecore.tasks.offset_sums import Source, TaskDirectoryState, TaskSum, read_offset_sums
+from statecore.tasks.offset_sums import OffsetSource, TaskDirectoryState, TaskSum, read_offset_sums
 from statecore.tasks.startup_tasks import StartupSettings, StartupTasks
 from tests.harness.command import statecore_here
 from tests.harness.fleet import NEWEST, Fleet, VersionedApplication
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.integration]
 
 def sums_of(world: VersionedApplication) -> dict[str, TaskSum]:
     found = read_offset_sums(StateDirectory(world.state_dir, world.application_id), parse_spec(world.spec()))
-    return {task: one for task, one in found.items() if one.standing is not TaskDirectoryState.EMPTY}
+    return {task: one for task, one in found.items() if one.state is not TaskDirectoryState.EMPTY}
 
 
 def remaining(world: VersionedApplication, sums: dict[str, TaskSum]) -> dict[tuple[str, int], int]:
@@ -120,7 +120,7 @@ def test_kafka_streams_restores_what_the_sums_of_an_older_directory_leave(fleet:
     with world.on("4.2.0"):
         world.feed_all()
     sums = sums_of(world)
-    assert {store.source for one in sums.values() for store in one.stores} == {Source.FILE}
+    assert {store.source for one in sums.values() for store in one.stores} == {OffsetSource.FILE}
     left = remaining(world, sums)
     assert not any(left.values())
     assert inspected(world, tmp_path) == by_task(sums, left)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from statecore.doctor.diagnosis import examine
+from statecore.doctor.diagnosis import diagnose_directory
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding
 from statecore.errors import NOT_READABLE_HERE, Invalid
@@ -169,7 +169,7 @@ class SetWorld(World):
         return StateDirectory(self.state_dir, self.application_id)
 
     def findings(self) -> tuple[Finding, ...]:
-        return tuple(examine(self.directory, scan=True).findings)
+        return tuple(diagnose_directory(self.directory, scan=True).findings)
 
     def snapshot(self) -> None:
         run_backup(BackupRequest(spec=self.request().spec, state_dir=str(self.state_dir), repository=self.url))

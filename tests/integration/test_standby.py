@@ -29,8 +29,8 @@ from statecore.standby.request import StandbyRequest
 from statecore.standby.service import run_standby
 from statecore.statedir.state_directory import StateDirectory
 from statecore.tasks.changelog_ends import changelog_ends, isolation_of
-from statecore.tasks.standby_task import Round, StandbyTask
-from statecore.tasks.task_stores import TaskStores, standby_store_specs, tasks_of
+from statecore.tasks.standby_task import RoundResult, StandbyTask
+from statecore.tasks.task_stores import TaskStores, standby_stores, tasks_of
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.command import statecore_here, statecore_killed
@@ -48,7 +48,7 @@ ALONE = {case.store for case in SMALL.cases if case.kind == "versioned-key-value
 """The stores on disk that are no business of a standby task: Kafka Streams restores them itself."""
 
 
-def follow(cluster: Cluster, spec: ApplicationSpec, tasks: list[StandbyTask]) -> list[Round]:
+def follow(cluster: Cluster, spec: ApplicationSpec, tasks: list[StandbyTask]) -> list[RoundResult]:
     """One round of all tasks, in which nothing goes wrong."""
     stores = [store.spec for task in tasks for store in task.stores.stores]
     epochs = {at: epoch for task in tasks for at, epoch in task.epochs().items()}
@@ -100,7 +100,7 @@ def kept_until_nothing_is_left(request: StandbyRequest, stores: int) -> tuple[St
     deadline = Timer(240, stop.set)
     deadline.start()
     try:
-        report = run_standby(request, stop, told=told, say=said.append)
+        report = run_standby(request, stop, on_report=told, say=said.append)
     finally:
         deadline.cancel()
     assert [store.lag for task in report.tasks for store in task.stores] == [0] * stores, said
@@ -119,7 +119,7 @@ def test_a_corrupt_copy_is_set_aside_at_a_start_and_begins_anew_with_a_snapshot(
         declared.write_text(json.dumps(world.spec()))
         spec = parse_spec(world.spec())
         names = tasks_of(spec, dict.fromkeys(world.changelogs(), world.partitions))
-        stores = sum(len(standby_store_specs(spec, name)) for name in names)
+        stores = sum(len(standby_stores(spec, name)) for name in names)
         request = StandbyRequest(
             spec_path=str(declared), state_dir=str(warm), repository=url, group=f"{world.application_id}-warm",
             session_timeout=6_000, interval=200,

@@ -124,7 +124,7 @@ def kept(broker: Broker, warm: Path) -> StandbyReport:
     deadline.start()
     try:
         request = StandbyRequest(spec=spec_of(broker), state_dir=str(warm), group=FLEET, interval=200, timeout=10)
-        return run_standby(request, stop, told=told)
+        return run_standby(request, stop, on_report=told)
     finally:
         deadline.cancel()
 

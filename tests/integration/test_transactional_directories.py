@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.doctor.diagnosis import Diagnosis, examine
+from statecore.doctor.diagnosis import Diagnosis, diagnose_directory
 from statecore.doctor.finding_catalog import Severity
 from statecore.spec.reader import parse_spec
 from statecore.statedir.state_directory import StateDirectory
@@ -38,7 +38,7 @@ def application(fleet: Fleet, base: Path, guarantee: str, name: str) -> Versione
 
 def diagnosed(world: VersionedApplication, *, transactional: bool = True) -> Diagnosis:
     spec = parse_spec({**world.spec(), "transactional_state_stores": transactional})
-    return examine(StateDirectory(world.state_dir, world.application_id), spec=spec)
+    return diagnose_directory(StateDirectory(world.state_dir, world.application_id), spec=spec)
 
 
 def worse(diagnosis: Diagnosis) -> set[tuple[str, str]]:
@@ -105,7 +105,7 @@ def test_a_killed_application_is_converted_and_only_its_tail_is_restored(
     fleet.kill(RELEASE)
     everything, before = records(world), identities(world)
     spec = parse_spec(world.spec())
-    assert all(plan.is_nothing_to_do for plan in converted(world, "4.3", spec))
+    assert all(plan.is_empty for plan in converted(world, "4.3", spec))
     converted(world, "4.2", spec)
     assert kept(world, before)
     world.kinds = SMALL

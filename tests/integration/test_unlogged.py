@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from statecore.doctor.inspect import inspect
+from statecore.doctor.diagnosis import inspect
 from statecore.errors import Invalid
 from statecore.jobs.in_process import InProcessEngine
 from statecore.spec.reader import parse_spec
@@ -52,8 +52,8 @@ def test_a_store_that_is_not_logged_is_kept_or_empty_and_no_task_is_wiped(
     # Not a fault of a directory, nor one that has to be declared to be none.
     directory = StateDirectory(state_dir, application_id)
     spec = parse_spec(world.spec())
-    assert [store.trouble for store in inspect(directory).stores if store.trouble] == []
-    assert [store.trouble for store in inspect(directory, spec=spec).stores if store.trouble] == []
+    assert [store.problems for store in inspect(directory).stores if store.problems] == []
+    assert [store.problems for store in inspect(directory, spec=spec).stores if store.problems] == []
     assert {store.store for store in inspect(directory).stores if not store.logged} == NOT_LOGGED
 
     # Undecided is refused, so is what has no changelog, and what nobody has declared.
@@ -90,7 +90,7 @@ def test_a_store_that_is_not_logged_is_kept_or_empty_and_no_task_is_wiped(
             key: found for key, found in answers.items() if key[0] in LOGGED
         }
         assert [found for (store, _), found in now.items() if store in NOT_LOGGED and found] == []
-        assert [store.trouble for store in inspect(directory, spec=spec).stores if store.trouble] == []
+        assert [store.problems for store in inspect(directory, spec=spec).stores if store.problems] == []
 
 
 def _with(store: str, spec: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from statecore import (
     Durability,
     Invalid,
     IsolationLevel,
-    MeantFor,
+    NextReader,
     OnStale,
     RestoreReader,
     RestoreSettings,
@@ -29,9 +29,9 @@ def test_a_text_is_the_choice_that_it_names(tmp_path: Path) -> None:
     assert restoring.on_stale is OnStale.REFUSE
     sync: Any = "sync"
     assert StoreSettings(durability=sync).durability is Durability.SYNC
-    release: Any = MeantFor.KAFKA_STREAMS_4_3.value
-    offsets = TaskOffsets(tmp_path, [], exactly_once=True, meant_for=release)
-    assert offsets.meant_for is MeantFor.KAFKA_STREAMS_4_3
+    release: Any = NextReader.KAFKA_STREAMS_4_3.value
+    offsets = TaskOffsets(tmp_path, [], exactly_once=True, next_reader=release)
+    assert offsets.next_reader is NextReader.KAFKA_STREAMS_4_3
 
 
 @pytest.mark.parametrize("wrong", ["", "WIPE", None, 1])

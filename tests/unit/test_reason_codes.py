@@ -16,7 +16,7 @@ import pytest
 
 import statecore
 from scripts.error_reference import page
-from statecore.doctor.finding_catalog import CATALOGUE
+from statecore.doctor.finding_catalog import CATALOG
 from statecore.error_codes import ERROR_CODES, REASON_CODES
 from statecore.errors import Reason
 
@@ -101,7 +101,7 @@ def looked_at(modules: dict[str, ast.Module]) -> tuple[set[str], list[str]]:
         told = constants(code)
         if told is None:
             wrong.append(f"{where}: {ast.unparse(code)} cannot be told from the source")
-        known = {*ERROR_CODES, *REASON_CODES, *(CATALOGUE if callee != REASON and where.startswith(FINDINGS) else ())}
+        known = {*ERROR_CODES, *REASON_CODES, *(CATALOG if callee != REASON and where.startswith(FINDINGS) else ())}
         for one in told or ():
             found.add(one)
             if one not in known:

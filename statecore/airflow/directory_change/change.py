@@ -24,8 +24,8 @@ from statecore.airflow.requests import check_names, check_paths
 from statecore.documents import DocumentType
 from statecore.errors import Invalid, StatecoreError
 from statecore.jobs.fields import Request
-from statecore.spec.duration import EXPECTED, parse_duration
-from statecore.spec.spark_settings import settings_of
+from statecore.spec.spark_settings import settings_from_params
+from statecore.spec.units import DURATION_EXPECTED, parse_duration
 
 DIRECTORIES = "directories"
 """The parameter with the state directories."""
@@ -150,7 +150,7 @@ class Change(ABC):
             "application_id": application_id,
             "host": named.get("host"),
             "engine": params.get("engine") or PROCESSES,
-            "conf": settings_of(params).to_conf() or None,
+            "conf": settings_from_params(params).to_conf() or None,
             "request": request,
         }
 
@@ -206,7 +206,7 @@ def approved_within(params: Mapping[str, Any]) -> timedelta:
     found = parse_duration(str(params["approve_within"]))
     if not found:
         raise Invalid(
-            f"The parameter approve_within is not well-formed: {params['approve_within']!r} is not {EXPECTED}.",
+            f"The parameter approve_within is invalid: {params['approve_within']!r} is not {DURATION_EXPECTED}.",
             code="parameter-invalid",
             action="Write a time such as 24h.",
             parameter="approve_within",

@@ -43,11 +43,11 @@ class CheckContext:
             return max(at_least_once, exactly_once, key=lambda one: one.rank)
         return exactly_once if self.is_exactly_once else at_least_once
 
-    def without_offset(self, at_least_once: Severity) -> Severity:
+    def severity_without_offset(self, at_least_once: Severity) -> Severity:
         """Severity of a store without an offset; without transactional stores exactly-once wipes its task."""
         return at_least_once if self.transactional else self.severity(at_least_once, Severity.ERROR)
 
-    def wiping(self) -> str:
+    def wipe_clause(self) -> str:
         """End of a sentence about a store without an offset; empty with transactional stores."""
         return "" if self.transactional else ", and under exactly-once wipes its task"
 
@@ -81,12 +81,12 @@ class CheckContext:
         """Whether a topic is named like a changelog of the application."""
         return topic.startswith(f"{self.application_id}-") and topic.endswith("-changelog")
 
-    def is_taken_over(self, store: StoreView, file: OffsetFileContent) -> bool:
+    def adopts_checkpoint_offset(self, store: StoreView, file: OffsetFileContent) -> bool:
         """Whether 4.3 or later reads the offset of a store without one from the task's ``.checkpoint``."""
         return any(offset != OFFSET_UNKNOWN for offset in self.entries_of(store, file).values())
 
 
-def of_store(
+def store_finding(
     store: StoreView,
     code: str,
     severity: Severity,
@@ -105,7 +105,7 @@ def of_store(
     return Finding(code, what, severity, store.task, store.store, segment, partition, evidence, repair)
 
 
-def foreign(store: StoreView, offsets_of: Sequence[TopicPartition], context: CheckContext) -> Finding:
+def foreign_offsets(store: StoreView, offsets_of: Sequence[TopicPartition], context: CheckContext) -> Finding:
     """Finding: a store has offsets only of partitions that are not its changelog."""
     what = (
         f"has the offset of {offsets_of[0]}, which is not its changelog: the directory belongs to another task or "
@@ -115,6 +115,6 @@ def foreign(store: StoreView, offsets_of: Sequence[TopicPartition], context: Che
         what += "Kafka Streams restores the store over these rows, under either guarantee"
     else:
         what += "at-least-once Kafka Streams restores the store over these rows, under exactly-once it wipes the task"
-    severity = context.without_offset(Severity.LOSS if store.rows else Severity.WARNING)
+    severity = context.severity_without_offset(Severity.LOSS if store.rows else Severity.WARNING)
     named = [str(one) for one in dict.fromkeys(offsets_of)]
-    return of_store(store, "offset-foreign", severity, what, repair=Repair.REBUILD, partitions=named)
+    return store_finding(store, "offset-foreign", severity, what, repair=Repair.REBUILD, partitions=named)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statecore.doctor.checks.context import CheckContext, of_store
+from statecore.doctor.checks.context import CheckContext, store_finding
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.views import StoreView, TaskView
@@ -12,14 +12,14 @@ from statecore.formats.releases import GLOBAL
 from statecore.spec.model import ApplicationSpec
 
 
-def has_custom(spec: ApplicationSpec | None, task: str) -> bool:
+def has_custom_store(spec: ApplicationSpec | None, task: str) -> bool:
     """Whether a task has a declared store of the application's own class, so that any file there may belong to it."""
     if spec is None or not task:
         return False
     return any(store.kind is StoreKind.CUSTOM for store in spec.stores_of(task))
 
 
-def custom(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
+def check_custom_store(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
     """Check the offset of a custom store: without one, exactly-once wipes its task.
 
     With transactional stores it does not; but this store is never transactional, so rows of an aborted transaction stay
@@ -28,7 +28,7 @@ def custom(store: StoreView, task: TaskView, context: CheckContext) -> list[Find
     if store.in_use or not store.logged or store.task == GLOBAL or not context.release.offsets_inside:
         return []
     file = store_checkpoint_file(store.store)
-    if store.store in task.stores or context.is_taken_over(store, task.checkpoint):
+    if store.store in task.stores or context.adopts_checkpoint_offset(store, task.checkpoint):
         return []
     severity = context.severity(Severity.WARNING, Severity.LOSS if context.transactional else Severity.ERROR)
     what = (
@@ -37,5 +37,5 @@ def custom(store: StoreView, task: TaskView, context: CheckContext) -> list[Find
     if context.transactional:
         what += ": under exactly-once rows of a transaction that was aborted may stay"
     else:
-        what += context.wiping()
-    return [of_store(store, "offset-missing", severity, what)]
+        what += context.wipe_clause()
+    return [store_finding(store, "offset-missing", severity, what)]

@@ -1,9 +1,9 @@
-"""Checks for databases that cannot be read, or whose files do not match their MANIFEST."""
+"""Checks for databases that cannot be read or do not match their MANIFEST, and for rows that were restored wrongly."""
 
 from __future__ import annotations
 
-from statecore.doctor.checks.context import CheckContext, of_store
-from statecore.doctor.finding_catalog import CATALOGUE, Repair, Severity
+from statecore.doctor.checks.context import CheckContext, store_finding
+from statecore.doctor.finding_catalog import CATALOG, Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.views import DatabaseView, StoreView, TaskView
 from statecore.errors import Corrupted, Invalid
@@ -12,7 +12,7 @@ from statecore.stores.rocksdb.manifest_guard import LOST_DIRECTORY
 from statecore.words import number_of, shortened_list
 
 
-def damage(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
+def check_damage(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
     """Damage of one store of one task, a finding for each database."""
     found = [_broken(store, one) for one in store.databases if one.broken]
     for one in store.databases:
@@ -24,13 +24,13 @@ def damage(store: StoreView, task: TaskView, context: CheckContext) -> list[Find
         elif one.unnamed:
             found.append(_unnamed(store, one, task, context))
         if one.lost and store.holder is None:  # its process deletes them at its close if no row is missing
-            found.append(_set_aside(store, one))
+            found.append(_lost_files(store, one))
     return found
 
 
 def _broken(store: StoreView, database: DatabaseView) -> Finding:
-    kind = CATALOGUE[database.cause]
-    return of_store(
+    kind = CATALOG[database.cause]
+    return store_finding(
         store,
         kind.code,
         kind.severity,
@@ -53,7 +53,7 @@ def _unnamed(store: StoreView, database: DatabaseView, task: TaskView, context: 
             "rightly"
         )
         return _manifest(store, database, Severity.NOTE, what)
-    if not database.rows and context.is_taken_over(store, task.checkpoint):
+    if not database.rows and context.adopts_checkpoint_offset(store, task.checkpoint):
         what += f", and no row, though {CHECKPOINT_FILE} has its offset: the MANIFEST has lost its end"
         return _manifest(store, database, Severity.LOSS, what)
     what += (
@@ -65,7 +65,7 @@ def _unnamed(store: StoreView, database: DatabaseView, task: TaskView, context: 
 
 def _manifest(store: StoreView, database: DatabaseView, severity: Severity, what: str) -> Finding:
     lost = severity is Severity.LOSS
-    return of_store(
+    return store_finding(
         store,
         "manifest-truncated",
         severity,
@@ -77,14 +77,14 @@ def _manifest(store: StoreView, database: DatabaseView, severity: Severity, what
     )
 
 
-def _set_aside(store: StoreView, database: DatabaseView) -> Finding:
+def _lost_files(store: StoreView, database: DatabaseView) -> Finding:
     what = (
         f"has {number_of(len(database.lost), 'SST file')} in {database.name}/{LOST_DIRECTORY} "
         f"({_some(database.lost)}) that its MANIFEST did not name: compare its rows with its changelog, restore it if "
         "some are missing, then delete them"
     )
     segment = database.name if store.segmented else ""
-    return of_store(
+    return store_finding(
         store,
         "files-set-aside",
         Severity.WARNING,
@@ -97,3 +97,15 @@ def _set_aside(store: StoreView, database: DatabaseView) -> Finding:
 
 def _some(names: tuple[str, ...], most: int = 5) -> str:
     return ", ".join(names[:most]) + (", …" if len(names) > most else "")
+
+
+def check_grace_buffer(store: StoreView) -> list[Finding]:
+    """Rows with the wrong keys of a restore by Kafka Streams, which it never finds again."""
+    if not store.miskeyed:
+        return []
+    what = (
+        f"has {number_of(store.miskeyed, 'row')} at least that Kafka Streams mis-keyed when it restored the store: the "
+        "join never emits these records, and later ones may not wait for the grace period"
+    )
+    code = "grace-buffer-miskeyed"
+    return [store_finding(store, code, Severity.LOSS, what, repair=Repair.REBUILD, rows_seen=store.miskeyed)]

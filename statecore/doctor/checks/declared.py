@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from statecore.doctor.checks.context import CheckContext, of_store
-from statecore.doctor.checks.custom import has_custom
+from statecore.doctor.checks.context import CheckContext, store_finding
+from statecore.doctor.checks.custom import has_custom_store
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.views import StoreView
-from statecore.spec.derived import task_of
-from statecore.spec.model import ApplicationSpec, StoreSpec, undecided_kinds, undecided_note
+from statecore.spec.model import ApplicationSpec, StoreSpec, task_of, undecided_kinds, undecided_note
 from statecore.statedir.store_places import StorePlace
 from statecore.words import shortened_list
 
@@ -20,15 +19,15 @@ def check_kind(store: StoreView) -> list[Finding]:
     if not store.mismatch:
         return []
     text = "" if store.declared is None else str(store.declared.kind)
-    return [of_store(store, "kind-mismatch", Severity.LOSS, store.mismatch, repair=Repair.REBUILD, declared=text)]
+    return [store_finding(store, "kind-mismatch", Severity.LOSS, store.mismatch, repair=Repair.REBUILD, declared=text)]
 
 
-def declared(spec: ApplicationSpec, places: Sequence[StorePlace], context: CheckContext) -> list[Finding]:
+def check_declarations(spec: ApplicationSpec, places: Sequence[StorePlace], context: CheckContext) -> list[Finding]:
     """Declared stores without a directory, undeclared stores, and tasks of undeclared subtopologies."""
     return [*_undecided(spec), *_absent(spec, places, context), *_undeclared(spec, places)]
 
 
-def transactional(spec: ApplicationSpec, stores: Sequence[StoreView], context: CheckContext) -> list[Finding]:
+def check_transactional(spec: ApplicationSpec, stores: Sequence[StoreView], context: CheckContext) -> list[Finding]:
     """Transactional stores (KIP-892) that the spec does not declare."""
     shown = [f"{store.task} {store.store}" for store in stores if store.transactional]
     if spec.transactional_state_stores or not context.release.transactional_stores or not shown:
@@ -51,7 +50,7 @@ def _undecided(spec: ApplicationSpec) -> list[Finding]:
 def _absent(spec: ApplicationSpec, places: Sequence[StorePlace], context: CheckContext) -> list[Finding]:
     seen = {(place.task, place.store) for place in places}
     named = {place.store for place in places}
-    severity = context.without_offset(Severity.WARNING)
+    severity = context.severity_without_offset(Severity.WARNING)
     found = []
     for store in (*spec.stores, *spec.global_stores):
         if not store.is_logged or not store.kind.can_be_built:
@@ -85,7 +84,7 @@ def _undeclared(spec: ApplicationSpec, places: Sequence[StorePlace]) -> list[Fin
     found: dict[tuple[str, str], Finding] = {}
     for place in places:
         if place.store not in names:
-            if not place.databases and has_custom(spec, place.task):
+            if not place.databases and has_custom_store(spec, place.task):
                 continue  # files of the custom store
             what = f"{place.store} has a directory and is not declared"
             found["", place.store] = Finding("store-undeclared", what, Severity.WARNING, store=place.store)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from statecore.discover.kind_detection import families_leave
-from statecore.doctor.checks.context import of_store
+from statecore.discover.kind_detection import kinds_opening_families
+from statecore.doctor.checks.context import store_finding
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.views import DatabaseView, StoreView
@@ -12,11 +12,11 @@ from statecore.formats.releases import DEFAULT_COLUMN_FAMILY, FAMILIES, OFFSETS_
 from statecore.words import number_of
 
 
-def families(store: StoreView) -> list[Finding]:
+def check_families(store: StoreView) -> list[Finding]:
     """Column families that are unknown, missing, or of an older format."""
     found = _unknown(store)
     if not store.in_use:
-        found += _lacking(store)
+        found += _missing(store)
     older = sum(one.older_rows for one in store.readable)
     if older:
         found.append(_misread(store, older) or _older(store, older))
@@ -25,7 +25,7 @@ def families(store: StoreView) -> list[Finding]:
 
 def _older(store: StoreView, rows: int) -> Finding:
     what = f"still has {number_of(rows, 'row')} in an older format: the application converts rows that it touches"
-    return of_store(store, "older-rows", Severity.NOTE, what, rows=rows)
+    return store_finding(store, "older-rows", Severity.NOTE, what, rows=rows)
 
 
 def _misread(store: StoreView, rows: int) -> Finding | None:
@@ -34,13 +34,13 @@ def _misread(store: StoreView, rows: int) -> Finding | None:
     several = [names for one in store.readable if len(names := _older_families(store, one)) > 1]
     if several:
         what = f"has rows of two older formats, in {' and '.join(several[0])}: every start fails"
-        return of_store(store, code, Severity.ERROR, what, repair=Repair.REBUILD, rows=rows, families=several[0])
+        return store_finding(store, code, Severity.ERROR, what, repair=Repair.REBUILD, rows=rows, families=several[0])
     if store.kind is StoreKind.HEADERS_EMIT_FINAL_SESSION:
         what = (
             f"has {number_of(rows, 'row')} from before the application used headers: Kafka Streams converts them to "
             "values with headers, which such a store does not have, and answers with a byte 00 before each"
         )
-        return of_store(store, code, Severity.LOSS, what, repair=Repair.REBUILD, rows=rows)
+        return store_finding(store, code, Severity.LOSS, what, repair=Repair.REBUILD, rows=rows)
     return None
 
 
@@ -49,10 +49,10 @@ def _older_families(store: StoreView, database: DatabaseView) -> list[str]:
 
 
 def _unknown(store: StoreView) -> list[Finding]:
-    if store.strange:
+    if store.unopenable:
         named = {name for one in store.readable for name in one.families} - FAMILIES
         guilty = [one for one in store.readable if not _some_class_opens(one, store)] or list(store.readable)
-        return [_too_many(store, store.strange, sorted(named), guilty)] if guilty else []
+        return [_too_many(store, store.unopenable, sorted(named), guilty)] if guilty else []
     if store.mismatch or not store.kind.can_be_built:
         return []
     allowed = {store.kind.data_column_family, DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY}
@@ -69,18 +69,18 @@ def _too_many(store: StoreView, what: str, named: list[str], guilty: list[Databa
     empty = bool(named) and not any(one.family_rows.get(name) for one in guilty for name in named)
     repair = Repair.DROP_FAMILY if empty else Repair.REBUILD
     where = [one.name for one in guilty]
-    return of_store(
+    return store_finding(
         store, "column-family-unknown", Severity.ERROR, what, repair=repair, families=named, databases=where
     )
 
 
 def _some_class_opens(database: DatabaseView, store: StoreView) -> bool:
-    return bool(families_leave(frozenset(database.families), segmented=store.segmented))
+    return bool(kinds_opening_families(frozenset(database.families), segmented=store.segmented))
 
 
-def _lacking(store: StoreView) -> list[Finding]:
+def _missing(store: StoreView) -> list[Finding]:
     """The data family is missing, and so are rows of an older format, which would be read instead."""
-    if not store.kind.can_be_built or store.strange:
+    if not store.kind.can_be_built or store.unopenable:
         return []
     family = store.kind.data_column_family
     lacking = [one for one in store.readable if family not in one.families and not one.rows]
@@ -89,7 +89,7 @@ def _lacking(store: StoreView) -> list[Finding]:
         return []
     segment = lacking[0].name if store.segmented and len(lacking) == 1 else ""
     return [
-        of_store(
+        store_finding(
             store,
             "column-family-missing",
             Severity.LOSS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from statecore.doctor.checks.context import CheckContext, foreign, of_store
+from statecore.doctor.checks.context import CheckContext, foreign_offsets, store_finding
 from statecore.doctor.checks.missing_stores import find_missing
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
@@ -20,14 +20,14 @@ from statecore.statedir.store_places import changelog_owner
 from statecore.words import shortened_list
 
 
-def store_files(store: StoreView, task: TaskView) -> list[Finding]:
+def check_store_files(store: StoreView, task: TaskView) -> list[Finding]:
     """Check ``.checkpoint_<store>`` and ``<store>.position`` of one store."""
     found = []
     file = task.stores.get(store.store)
     if file is not None and file.unreadable:
         what = f"cannot be opened: {file.unreadable}"
         found.append(
-            of_store(
+            store_finding(
                 store,
                 "checkpoint-unreadable",
                 Severity.ERROR,
@@ -44,16 +44,18 @@ def store_files(store: StoreView, task: TaskView) -> list[Finding]:
         if read.unreadable:
             what = f"cannot be opened: {read.unreadable}"
             repair = Repair.MOVE_ASIDE if read.damaged else None
-            found.append(of_store(store, "checkpoint-unreadable", Severity.ERROR, what, repair=repair, file=name))
+            found.append(store_finding(store, "checkpoint-unreadable", Severity.ERROR, what, repair=repair, file=name))
         else:
             what = "has a .position file of 4.2 or older, which is merged into its position at every start"
             found.append(
-                of_store(store, "position-leftover", Severity.NOTE, what, repair=Repair.MERGE_CHECKPOINT, file=name)
+                store_finding(
+                    store, "position-leftover", Severity.NOTE, what, repair=Repair.MERGE_CHECKPOINT, file=name
+                )
             )
     return found
 
 
-def task_files(task: TaskView, stores: Sequence[StoreView], context: CheckContext) -> list[Finding]:
+def check_task_files(task: TaskView, stores: Sequence[StoreView], context: CheckContext) -> list[Finding]:
     """Check the ``.checkpoint`` of one task."""
     file = task.checkpoint
     if any(store.in_use for store in stores):
@@ -71,31 +73,31 @@ def task_files(task: TaskView, stores: Sequence[StoreView], context: CheckContex
         return [
             Finding("checkpoint-unreadable", what, Severity.ERROR, task.task, evidence=evidence, repair=repair),
         ]
-    others = _of_others(task, stores, context)
+    others = _of_other_applications(task, stores, context)
     others += _of_other_tasks(task, stores, context, {store.store for store, _ in others})
-    found = [foreign(store, entries, context) for store, entries in others]
+    found = [foreign_offsets(store, entries, context) for store, entries in others]
     missing = find_missing(task, stores, context)
     reported = {str(part) for _, entries in others for part in entries}
     reported |= {entry for one in missing for entry in one.evidence["entries"]}
-    found += [*missing, *_strays(task, stores, context, reported)]
+    found += [*missing, *_unowned(task, stores, context, reported)]
     for store in stores:
         if store.keeps_offsets_inside and store.kind.manages_offsets:
             found += _conflicting_offsets(store, context.entries_of(store, file), task, CHECKPOINT_FILE)
-    return [*found, *_late(task, stores, context)]
+    return [*found, *_rows_after_checkpoint(task, stores, context)]
 
 
-def _late(task: TaskView, stores: Sequence[StoreView], context: CheckContext) -> list[Finding]:
+def _rows_after_checkpoint(task: TaskView, stores: Sequence[StoreView], context: CheckContext) -> list[Finding]:
     """Rows that were flushed after the ``.checkpoint`` with their offset was written."""
     by_it = [
         store
         for store in stores
         if store.logged and store.readable and not store.offsets and context.entries_of(store, task.checkpoint)
     ]
-    if not any(store.store in task.late for store in by_it):
+    if not any(store.store in task.rows_after_checkpoint for store in by_it):
         return []
     found, written = [], format_time(task.written_ns)
     for store in by_it:
-        files = {name: format_time(at) for name, at in sorted(task.late.get(store.store, {}).items())}
+        files = {name: format_time(at) for name, at in sorted(task.rows_after_checkpoint.get(store.store, {}).items())}
         severity = Severity.WARNING
         if files:
             severity = context.severity(Severity.WARNING, Severity.LOSS)
@@ -115,7 +117,7 @@ def _late(task: TaskView, stores: Sequence[StoreView], context: CheckContext) ->
             )
         repair = None if context.is_at_least_once else Repair.REBUILD
         found.append(
-            of_store(store, "rows-after-checkpoint", severity, what, repair=repair, written=written, files=files)
+            store_finding(store, "rows-after-checkpoint", severity, what, repair=repair, written=written, files=files)
         )
     return found
 
@@ -148,7 +150,7 @@ def _conflicting_offsets(
             )
         )
         found.append(
-            of_store(
+            store_finding(
                 store,
                 "checkpoint-ahead" if ahead else "checkpoint-behind",
                 Severity.LOSS if ahead else Severity.WARNING,
@@ -163,7 +165,7 @@ def _conflicting_offsets(
     return found
 
 
-def _of_others(
+def _of_other_applications(
     task: TaskView, stores: Sequence[StoreView], context: CheckContext
 ) -> list[tuple[StoreView, list[TopicPartition]]]:
     """Stores without an offset, with entries of another application's changelog for that store name."""
@@ -204,7 +206,7 @@ def _is_trusted(part: TopicPartition, offset: int, task: TaskView, context: Chec
     return offset >= 0 and part.partition == TaskId.parse(task.task).partition and context.is_changelog(part.topic)
 
 
-def _strays(
+def _unowned(
     task: TaskView, stores: Sequence[StoreView], context: CheckContext, reported: Collection[str]
 ) -> list[Finding]:
     """Entries of no store, except those already reported.

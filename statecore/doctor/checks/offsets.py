@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from statecore.doctor.checks.context import CheckContext, foreign, of_store
+from statecore.doctor.checks.context import CheckContext, foreign_offsets, store_finding
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.views import StoreView, TaskView
@@ -18,7 +18,7 @@ _NO_OFFSET = frozenset({"offset-missing", "offset-foreign", "segment-missing", "
 """Findings for which exactly-once wipes a task, unless its stores are transactional."""
 
 
-def bookkeeping(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
+def check_offsets(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
     """Check offset and status of one store of one task, except for what is normal in a running application."""
     found = []
     if store.keeps_offsets_inside is not False:
@@ -31,17 +31,19 @@ def bookkeeping(store: StoreView, task: TaskView, context: CheckContext) -> list
 def _missing(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
     if store.in_use or not store.logged or store.foreign:
         return []
-    severity = context.without_offset(Severity.LOSS if store.rows else Severity.WARNING)
+    severity = context.severity_without_offset(Severity.LOSS if store.rows else Severity.WARNING)
     if not store.databases:
         what = "is a directory without a database"
-        return [] if store.segmented else [of_store(store, "offset-missing", severity, what, repair=Repair.REBUILD)]
+        return (
+            [] if store.segmented else [store_finding(store, "offset-missing", severity, what, repair=Repair.REBUILD)]
+        )
     if not store.readable:
         return []
     if not store.kind.manages_offsets:
         if store.store in task.stores or not context.release.offsets_inside:
             return []
         what = f"has no .checkpoint_{store.store}, where Kafka Streams keeps its offset: Kafka Streams restores it "
-    elif store.offsets or context.is_taken_over(store, task.checkpoint):
+    elif store.offsets or context.adopts_checkpoint_offset(store, task.checkpoint):
         return []
     else:
         what = "has no offset: Kafka Streams restores it "
@@ -50,8 +52,8 @@ def _missing(store: StoreView, task: TaskView, context: CheckContext) -> list[Fi
         what += "from the start of its topic, over its rows" if store.rows else "from the start of its topic"
     else:
         over = " over its rows" if store.rows else ""
-        what += f"from the start{over}{context.wiping()}"
-    return [of_store(store, "offset-missing", severity, what, repair=Repair.REBUILD, rows=store.rows)]
+        what += f"from the start{over}{context.wipe_clause()}"
+    return [store_finding(store, "offset-missing", severity, what, repair=Repair.REBUILD, rows=store.rows)]
 
 
 def _foreign(store: StoreView, context: CheckContext) -> list[Finding]:
@@ -67,7 +69,11 @@ def _foreign(store: StoreView, context: CheckContext) -> list[Finding]:
         strange += [one for one in store.offsets if changelog_owner(one.topic, context.application_id, (store.store,))]
     if not strange:
         return []
-    return [foreign(store, strange, context)] if len(set(strange)) == len(store.offsets) else _segments(store, strange)
+    return (
+        [foreign_offsets(store, strange, context)]
+        if len(set(strange)) == len(store.offsets)
+        else _segments(store, strange)
+    )
 
 
 def _of_another_topic(store: StoreView, context: CheckContext) -> list[Finding]:
@@ -83,7 +89,7 @@ def _of_another_topic(store: StoreView, context: CheckContext) -> list[Finding]:
         "from its start over these rows; if the spec is wrong, correct it, else move the store's directory away"
     )
     severity = Severity.LOSS if store.rows else Severity.WARNING
-    return [of_store(store, "offset-foreign", severity, what, topics=others)]
+    return [store_finding(store, "offset-foreign", severity, what, topics=others)]
 
 
 def _segments(store: StoreView, strange: list[TopicPartition]) -> list[Finding]:
@@ -99,7 +105,9 @@ def _segments(store: StoreView, strange: list[TopicPartition]) -> list[Finding]:
     segment = guilty[0].name if len(guilty) == 1 else ""
     named = [str(one) for one in strange]
     return [
-        of_store(store, "offset-foreign", Severity.LOSS, what, repair=Repair.REBUILD, segment=segment, partitions=named)
+        store_finding(
+            store, "offset-foreign", Severity.LOSS, what, repair=Repair.REBUILD, segment=segment, partitions=named
+        )
     ]
 
 
@@ -111,7 +119,9 @@ def _unknown(store: StoreView, context: CheckContext) -> list[Finding]:
         what = "has the offset -4: a global store with it fails every start"
         severity = Severity.ERROR
         return [
-            of_store(store, "global-offset-unknown", severity, what, repair=Repair.REBUILD, partitions=[*map(str, at)])
+            store_finding(
+                store, "global-offset-unknown", severity, what, repair=Repair.REBUILD, partitions=[*map(str, at)]
+            )
         ]
     if not store.rows or store.in_use:
         return []
@@ -122,12 +132,12 @@ def _unknown(store: StoreView, context: CheckContext) -> list[Finding]:
             "has rows and the offset -4: Kafka Streams replays its changelog over them, which changes them and, "
             "with some histories, fails: restore it"
         )
-        return [of_store(store, "offset-unknown", Severity.LOSS, what, repair=Repair.REBUILD, damage=True)]
+        return [store_finding(store, "offset-unknown", Severity.LOSS, what, repair=Repair.REBUILD, damage=True)]
     what = (
         "has rows and the offset -4: Kafka Streams restores it from the start over them, and keys whose deletes the "
         "changelog no longer has survive"
     )
-    return [of_store(store, "offset-unknown", Severity.LOSS, what, repair=Repair.REBUILD, rows=store.rows)]
+    return [store_finding(store, "offset-unknown", Severity.LOSS, what, repair=Repair.REBUILD, rows=store.rows)]
 
 
 def _not_closed(store: StoreView, context: CheckContext) -> Finding:
@@ -135,7 +145,9 @@ def _not_closed(store: StoreView, context: CheckContext) -> Finding:
     if store.task == GLOBAL:
         what = "was not closed, its process died: under exactly-once every start of the application fails"
         severity = context.severity(Severity.WARNING, Severity.ERROR)
-        return of_store(store, "global-store-not-closed", severity, what, repair=Repair.SET_STATUS, databases=opened)
+        return store_finding(
+            store, "global-store-not-closed", severity, what, repair=Repair.SET_STATUS, databases=opened
+        )
     if context.transactional:
         severity = context.severity(Severity.NOTE, Severity.ERROR)
         what = (
@@ -149,10 +161,10 @@ def _not_closed(store: StoreView, context: CheckContext) -> Finding:
             "it restores the records after the last flush" if store.logged else "records after the last flush are lost"
         )
     repair = None if context.is_at_least_once else Repair.REBUILD
-    return of_store(store, "store-not-closed", severity, what, repair=repair, databases=opened)
+    return store_finding(store, "store-not-closed", severity, what, repair=repair, databases=opened)
 
 
-def unlogged(stores: Iterable[StoreView], found: Iterable[Finding], context: CheckContext) -> list[Finding]:
+def check_unlogged(stores: Iterable[StoreView], found: Iterable[Finding], context: CheckContext) -> list[Finding]:
     """Stores without changelog, and which of them the next start deletes with their task."""
     wiped = set()
     if not context.is_at_least_once:
@@ -164,8 +176,8 @@ def unlogged(stores: Iterable[StoreView], found: Iterable[Finding], context: Che
             continue
         if store.task in wiped and store.rows:
             what = "is not logged, and under exactly-once the next start deletes it with its task: copy it first"
-            result.append(of_store(store, "store-unlogged", Severity.LOSS, what, rows=store.rows))
+            result.append(store_finding(store, "store-unlogged", Severity.LOSS, what, rows=store.rows))
         else:
             what = "is not logged: it needs no offset, and its rows have no other copy"
-            result.append(of_store(store, "store-unlogged", Severity.NOTE, what, rows=store.rows))
+            result.append(store_finding(store, "store-unlogged", Severity.NOTE, what, rows=store.rows))
     return result

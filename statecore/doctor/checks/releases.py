@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from statecore.doctor.checks.context import CheckContext, of_store
+from statecore.doctor.checks.context import CheckContext, store_finding
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.views import StoreView, TaskView
@@ -19,18 +19,18 @@ from statecore.formats.releases import (
 from statecore.words import number_of
 
 
-def releases(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
+def check_releases(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
     """Check one store of one task for the release that will open it."""
     found = _cannot_open(store, context)
     if store.logged and not store.in_use and store.readable:
         if context.release.offsets_inside and any(not one.has_offsets_family for one in store.readable):
             found.append(_older(store, task, context))
         elif not context.release.offsets_inside and store.keeps_offsets_inside is False:
-            found += _beside(store, task, context)
+            found += _offset_files(store, task, context)
     return found
 
 
-def half_migrated(task: TaskView, stores: Sequence[StoreView], context: CheckContext) -> list[Finding]:
+def check_half_migrated(task: TaskView, stores: Sequence[StoreView], context: CheckContext) -> list[Finding]:
     """Stores of one task that were written by different releases."""
     readable = [store for store in stores if store.readable]
     if any(store.in_use for store in readable):
@@ -40,7 +40,7 @@ def half_migrated(task: TaskView, stores: Sequence[StoreView], context: CheckCon
     mixed = [store for store in older if any(one.has_offsets_family for one in store.readable)]
     if not older or not (inside or mixed):
         return []
-    have_offsets = all(context.is_taken_over(store, task.checkpoint) for store in older if store.logged)
+    have_offsets = all(context.adopts_checkpoint_offset(store, task.checkpoint) for store in older if store.logged)
     what = (
         f"{number_of(len(older), 'store')} of {task.task} without the column family offsets "
         f"({', '.join(store.store for store in older[:5])}) beside {len(inside)} that have it"
@@ -60,24 +60,24 @@ def _older(store: StoreView, task: TaskView, context: CheckContext) -> Finding:
         f"has no column family offsets: written by Kafka Streams {LAST_WITHOUT_OFFSETS} or older, offsets in "
         f"{CHECKPOINT_FILE}"
     )
-    if context.is_taken_over(store, task.checkpoint):
-        return of_store(store, "older-release", Severity.NOTE, what, kept=True)
+    if context.adopts_checkpoint_offset(store, task.checkpoint):
+        return store_finding(store, "older-release", Severity.NOTE, what, kept=True)
     unknown = OFFSET_UNKNOWN in context.entries_of(store, task.checkpoint).values()
     what += f", which has {'-4' if unknown else 'no offset'} for it: {context.release.name} restores it from the start"
     at_least_once = Severity.WARNING if store.rows else Severity.NOTE
     repair = Repair.REBUILD if store.rows else None
     if store.task == GLOBAL:
         what += ", once, and then keeps its offset: nothing has to be done"
-        return of_store(store, "older-release", at_least_once, what, repair=repair, kept=False)
+        return store_finding(store, "older-release", at_least_once, what, repair=repair, kept=False)
     if context.transactional and store.rows and not context.is_at_least_once:
         what += " over its rows, and those of an aborted transaction stay"
         at_least_once = Severity.ERROR
-    what += context.wiping()
-    severity = context.without_offset(at_least_once)
-    return of_store(store, "older-release", severity, what, repair=repair, kept=False)
+    what += context.wipe_clause()
+    severity = context.severity_without_offset(at_least_once)
+    return store_finding(store, "older-release", severity, what, repair=repair, kept=False)
 
 
-def _beside(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
+def _offset_files(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
     """For a release that reads only ``.checkpoint``."""
     if context.entries_of(store, task.checkpoint) or task.checkpoint.unreadable:
         return []
@@ -89,7 +89,7 @@ def _beside(store: StoreView, task: TaskView, context: CheckContext) -> list[Fin
         severity = context.severity(Severity.LOSS if store.rows else Severity.WARNING, Severity.ERROR)
         what = f"{why}: Kafka Streams {context.release.name} restores it from the start"
         what += ", and under exactly-once wipes its task"
-    return [of_store(store, "offset-missing", severity, what, repair=Repair.REBUILD, rows=store.rows)]
+    return [store_finding(store, "offset-missing", severity, what, repair=Repair.REBUILD, rows=store.rows)]
 
 
 def _cannot_open(store: StoreView, context: CheckContext) -> list[Finding]:
@@ -113,5 +113,7 @@ def _cannot_open(store: StoreView, context: CheckContext) -> list[Finding]:
     severity = Severity.ERROR
     what = f"cannot be opened{swallowed}: {'; '.join(why)}"
     return [
-        of_store(store, "release-cannot-open", severity, what, release=release.name, families=of_newer, formats=formats)
+        store_finding(
+            store, "release-cannot-open", severity, what, release=release.name, families=of_newer, formats=formats
+        )
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from statecore.doctor.checks.context import CheckContext, of_store
+from statecore.doctor.checks.context import CheckContext, store_finding
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.views import DatabaseView, StoreView
@@ -12,17 +12,17 @@ from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED
 from statecore.formats.task_id import TaskId
 
 
-def segments(store: StoreView, context: CheckContext) -> list[Finding]:
+def check_segments(store: StoreView, context: CheckContext) -> list[Finding]:
     """Check the segments of one store of one task, unless it is in use."""
     if not store.segmented or store.in_use:
         return []
     if not store.databases:
-        return _without(store, context)
+        return _without_segments(store, context)
     # A grace buffer has one segment, and its offset in a file.
     return _disagreeing(store, context) if store.kind.manages_offsets else []
 
 
-def _without(store: StoreView, context: CheckContext) -> list[Finding]:
+def _without_segments(store: StoreView, context: CheckContext) -> list[Finding]:
     if store.foreign or store.outside:  # not a RocksDB store, or its offset is kept in a file
         return []
     if not store.logged or not context.release.offsets_inside:  # 4.2 and older keep the offset in a file
@@ -32,8 +32,8 @@ def _without(store: StoreView, context: CheckContext) -> list[Finding]:
         what += "every start restores it from the start of its changelog"
     else:
         what += "under exactly-once every start wipes its task"
-    severity = context.without_offset(Severity.NOTE)
-    return [of_store(store, "segment-missing", severity, what, repair=Repair.CREATE_SEGMENT)]
+    severity = context.severity_without_offset(Severity.NOTE)
+    return [store_finding(store, "segment-missing", severity, what, repair=Repair.CREATE_SEGMENT)]
 
 
 def _disagreeing(store: StoreView, context: CheckContext) -> list[Finding]:
@@ -66,7 +66,7 @@ def _disagreeing(store: StoreView, context: CheckContext) -> list[Finding]:
         open_ = any(one.status not in (None, STATUS_CLOSED) for one in store.databases)
         severity = context.severity(Severity.LOSS, Severity.ERROR if open_ else Severity.LOSS)
         found.append(
-            of_store(
+            store_finding(
                 store,
                 "segments-disagree",
                 severity,

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from statecore.doctor.checks.context import CheckContext, of_store
-from statecore.doctor.checks.custom import has_custom
+from statecore.doctor.checks.context import CheckContext, store_finding
+from statecore.doctor.checks.custom import has_custom_store
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.views import StoreView, TaskView
 from statecore.formats.checkpoint import store_checkpoint_file
-from statecore.spec.duration import format_duration
+from statecore.spec.units import format_duration
 from statecore.statedir.state_directory import WORK_DIRECTORY
 from statecore.words import number_of, shortened_list
 
 
-def surroundings(task: TaskView, stores: Sequence[StoreView], context: CheckContext) -> list[Finding]:
+def check_stray_files(task: TaskView, stores: Sequence[StoreView], context: CheckContext) -> list[Finding]:
     """Findings of one task outside its stores, or of the application's own directory (task ``""``)."""
     found = []
     name = task.task or "the application's directory"
@@ -31,7 +31,7 @@ def surroundings(task: TaskView, stores: Sequence[StoreView], context: CheckCont
         found.append(
             Finding("cleaning-deletes", what, Severity.WARNING, task.task, "", "", None, evidence, Repair.TOUCH)
         )
-    foreign = [] if has_custom(context.spec, task.task) else [*task.foreign]
+    foreign = [] if has_custom_store(context.spec, task.task) else [*task.foreign]
     for store in stores:
         for one in () if store.in_use else store.databases:
             foreign += [f"{store.store}/{one.name}/{file}" if store.segmented else f"{store.store}/{file}"
@@ -49,7 +49,7 @@ def surroundings(task: TaskView, stores: Sequence[StoreView], context: CheckCont
     return found
 
 
-def unread(store: StoreView) -> list[Finding]:
+def check_unsupported_store(store: StoreView) -> list[Finding]:
     """A store that is kept in files other than RocksDB's."""
     if not store.foreign:
         return []
@@ -59,10 +59,10 @@ def unread(store: StoreView) -> list[Finding]:
     if store.outside:
         text = ", ".join(f"{offset:,} of {partition}" for partition, offset in sorted(store.outside.items()))
         what += f"; {store_checkpoint_file(store.store)} says {text}"
-    return [of_store(store, "store-unread", Severity.NOTE, what, files=[*store.foreign])]
+    return [store_finding(store, "store-unread", Severity.NOTE, what, files=[*store.foreign])]
 
 
-def unfinished(journal: str, left: Sequence[str]) -> list[Finding]:
+def check_interrupted_jobs(journal: str, left: Sequence[str]) -> list[Finding]:
     """Interrupted jobs of this library."""
     if journal:
         what = f"a placement was interrupted (request {journal}): {WORK_DIRECTORY} has its journal and the directories"

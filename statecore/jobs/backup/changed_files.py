@@ -19,7 +19,7 @@ from statecore.jobs.backup.task_manifests import Files, Newest, key
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import BaseFile
 from statecore.repository.upload import LocalFile
-from statecore.spec.derived import segment_interval_of
+from statecore.spec.model import segment_interval_of
 from statecore.stores.rocksdb.files import parse_manifest
 
 _IDENTITY = "IDENTITY"

@@ -41,7 +41,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import segment_order
 from statecore.jobs.backup.problems import Refuse
 from statecore.jobs.backup.stores import TakenStore
-from statecore.spec.derived import segment_interval_of
+from statecore.spec.model import segment_interval_of
 from statecore.statedir.database_state import read_database_state, smallest_offsets
 from statecore.statedir.store_on_disk import read_database
 from statecore.stores.rocksdb.checkpoint import DatabaseCheckpoint, take_checkpoint
@@ -49,7 +49,7 @@ from statecore.stores.rocksdb.directory import current_manifest
 from statecore.stores.rocksdb.directory_lock import writer_of
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
-from statecore.tasks.partial_stores import segmentation_of, why_partially_deleted
+from statecore.tasks.store_defects import segmentation_of, why_partially_deleted
 
 _ROUNDS = 5
 _WRITTEN = replace(KEEP_FILES, guards_manifest=False)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from statecore.discover.contradicted_kinds import contradictions_in
+from statecore.discover.contradicted_kinds import find_contradictions
 from statecore.errors import NotFound, Reason
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
@@ -113,7 +113,7 @@ def _mismatched_classes(
 ) -> set[tuple[str, str]]:
     """Refuse custom stores that are declared as another kind, and the reverse."""
     found = set()
-    for one in contradictions_in(directory, spec, wanted, by_content=False):
+    for one in find_contradictions(directory, spec, wanted, by_content=False):
         tasks = [task for task in one.tasks if any(store.name == one.store for store in wanted[task])]
         if tasks and one.is_of_another_class:
             what = f"{one}. Correct the kind in the spec, or move the directory away if it is a leftover."

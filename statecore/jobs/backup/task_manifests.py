@@ -27,8 +27,7 @@ from statecore.repository.manifest import (
 )
 from statecore.repository.snapshot_composition import stores_behind
 from statecore.repository.upload import SMALL, LocalFile
-from statecore.spec.derived import retention_of, segment_interval_of, task_of
-from statecore.spec.model import ApplicationSpec
+from statecore.spec.model import ApplicationSpec, retention_of, segment_interval_of, task_of
 from statecore.spec.writer import spec_hash
 from statecore.stores.rocksdb.checkpoint import named_files
 

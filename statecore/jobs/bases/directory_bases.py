@@ -17,8 +17,7 @@ from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.bases import ImageBase, ImageBases, checked_bases
 from statecore.jobs.bases.base import DIRECTORY, Base, Key, Refused
-from statecore.spec.derived import segment_interval_of
-from statecore.spec.model import ApplicationSpec, StoreSpec
+from statecore.spec.model import ApplicationSpec, StoreSpec, segment_interval_of
 from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.store_on_disk import read_database
 from statecore.statedir.task_layout import StoreDirectory
@@ -62,7 +61,8 @@ class DirectoryBases:
         databases = _databases(store, found)
         self._refuse_older_offsets(task, store)
         segment_offsets = {
-            segment: dict(read_database(path).checked().state.offsets) for segment, path in databases.items()
+            segment: dict(read_database(path, manifests=True).checked().state.offsets)
+            for segment, path in databases.items()
         }
         if not store.kind.manages_offsets:
             segment_offsets = dict.fromkeys(segment_offsets, read_offsets(found.checkpoint_file))

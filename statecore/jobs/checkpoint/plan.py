@@ -20,8 +20,8 @@ from statecore.jobs.planning.planner import check_unchanged, covers, plan_restor
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import TaskManifest
 from statecore.repository.publication import Publication
-from statecore.spec.duration import format_duration
 from statecore.spec.model import ApplicationSpec
+from statecore.spec.units import format_duration
 
 
 @dataclass(frozen=True, kw_only=True)

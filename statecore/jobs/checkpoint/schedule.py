@@ -44,9 +44,8 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.compatibility import differences
 from statecore.repository.head import SnapshotEntry
 from statecore.repository.manifest import Manifest, StoreSnapshot
-from statecore.spec.derived import is_source, task_of
-from statecore.spec.duration import format_duration
-from statecore.spec.model import DEFAULT_CHECKPOINT_INTERVAL_MS, ApplicationSpec, StoreSpec
+from statecore.spec.model import DEFAULT_CHECKPOINT_INTERVAL_MS, ApplicationSpec, StoreSpec, is_source, task_of
+from statecore.spec.units import format_duration
 
 DEFAULT_TICK_MS = 60_000
 """Time between two checks."""

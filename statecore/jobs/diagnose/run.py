@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from statecore.doctor.diagnosis import Diagnosis, examine
+from statecore.doctor.diagnosis import Diagnosis, diagnose_directory
 from statecore.errors import StatecoreError
 from statecore.formats.releases import RELEASES
 from statecore.jobs.context import JobContext
@@ -84,9 +84,9 @@ def diagnosis(
 ) -> Diagnosis:
     """Diagnose one directory; ``is_locked`` if the caller holds its lock.
 
-    Raises like :func:`statecore.doctor.diagnosis.examine`.
+    Raises like :func:`statecore.doctor.diagnosis.diagnose_directory`.
     """
-    return examine(
+    return diagnose_directory(
         directory,
         spec=spec,
         guarantee=request.processing_guarantee,

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from statecore.doctor.row_reader import Chunk, side_by_side
+from statecore.doctor.row_reader import Chunk, aligned_by_key
 from statecore.images.digest import EMPTY, combined, digest_rows
 from statecore.images.model import StoreDigest
 
@@ -127,7 +127,7 @@ class RowDiff:
             The counts of these two databases.
         """
         before, self.counts = self.counts, RowCounts()
-        for mine, theirs in side_by_side(store, reference):
+        for mine, theirs in aligned_by_key(store, reference):
             self._compare(segment, mine, theirs)
         here, self.counts = self.counts, before + self.counts
         return here

@@ -39,8 +39,7 @@ from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.pipeline.stages import Watch, batched, run_batches
 from statecore.jobs.processes import ProcessEngine
 from statecore.progress import Progress
-from statecore.spec.derived import retention_of, segment_interval_of
-from statecore.spec.model import ApplicationSpec
+from statecore.spec.model import ApplicationSpec, retention_of, segment_interval_of
 from statecore.statedir.startup_offsets import StartupOffsets, read_startup_offsets
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_places import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from statecore.discover.contradicted_kinds import contradicted
+from statecore.discover.contradicted_kinds import contradiction_error
 from statecore.jobs.fetch.plan import FetchPlan
 from statecore.jobs.fetch.store_to_fetch import StoreToFetch
 from statecore.jobs.job import Job
@@ -26,7 +26,9 @@ def placement_of(job: Job, todo: FetchPlan, work: Path | None, built: FetchPlan,
         return StoreImage(*sibling, path, store.offsets)
 
     spec = job.context.declared or todo.found.spec
-    if work is None and (refusal := contradicted(job.context.directory, spec, {store.task for store in todo.stores})):
+    if work is None and (
+        refusal := contradiction_error(job.context.directory, spec, {store.task for store in todo.stores})
+    ):
         raise refusal
     return plan_placement(
         job.context.directory,
@@ -51,7 +53,9 @@ def refuse_like_a_run(job: Job, todo: FetchPlan) -> tuple[str, ...]:
         StoreImage(*store.key, store.snapshot.kind, store.snapshot.changelogs[0].topic_partition)
         for store in todo.stores
     ]
-    refusal = contradicted(job.context.directory, spec, tasks) or unopenable_stores_error(job.context.directory, images)
+    refusal = contradiction_error(job.context.directory, spec, tasks) or unopenable_stores_error(
+        job.context.directory, images
+    )
     if refusal is not None:
         raise refusal
     return ()

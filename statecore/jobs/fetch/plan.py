@@ -12,9 +12,8 @@ from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.select import FoundSnapshot
 from statecore.jobs.fetch.store_to_fetch import StoreToFetch, stores_to_fetch
 from statecore.repository.compatibility import GUARANTEE, Difference, differences
-from statecore.spec.derived import retention_of
-from statecore.spec.duration import format_duration
-from statecore.spec.model import ApplicationSpec
+from statecore.spec.model import ApplicationSpec, retention_of
+from statecore.spec.units import format_duration
 from statecore.statedir.state_directory import StateDirectory
 
 _SHOWN = 5

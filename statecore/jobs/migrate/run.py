@@ -90,7 +90,7 @@ class MigrationPlan:
     @property
     def to_convert(self) -> list[TaskConversion]:
         """Conversions that change something."""
-        return [task for task in self.tasks if not task.is_nothing_to_do]
+        return [task for task in self.tasks if not task.is_empty]
 
     @property
     def is_empty(self) -> bool:
@@ -136,7 +136,7 @@ class _Migration(DirectoryChange[MigrationPlan, _Converted, MigrateReport]):
         for task in tasks:
             before = fingerprint(self.directory.task_path(task))
             plans.append(plan := self._plan(task))
-            if not plan.is_nothing_to_do:
+            if not plan.is_empty:
                 fingerprints[task] = before
             self.progress.advance()
         self.progress.done()
@@ -227,7 +227,7 @@ class _Migration(DirectoryChange[MigrationPlan, _Converted, MigrateReport]):
         with self.phase("verify"):
             wrong = sorted(task for task, outcome in changed.outcomes.items() if outcome is not Placed.PLACED)
             if not wrong:
-                wrong = [task.task for task in self.inspect().tasks if task.refused or not task.is_nothing_to_do]
+                wrong = [task.task for task in self.inspect().tasks if task.refused or not task.is_empty]
             if wrong:
                 raise Corrupted(
                     f"{', '.join(wrong)} in {self.directory.path} are not what they were converted to.",

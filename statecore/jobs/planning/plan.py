@@ -41,8 +41,14 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Segmentation
 from statecore.jobs.bases.base import Base, Key
 from statecore.jobs.versioned_start import VersionedStart
-from statecore.spec.derived import retention_of, segment_interval_of, task_of
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
+from statecore.spec.model import (
+    ApplicationSpec,
+    ProcessingGuarantee,
+    StoreSpec,
+    retention_of,
+    segment_interval_of,
+    task_of,
+)
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from statecore.changelog.cluster import Cluster
-from statecore.discover.kind_evidence import listed, of_topic
+from statecore.discover.kind_evidence import evidence_of_topic, listed
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.planning.plan_request import PlanRequest
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
-from statecore.spec.reader import default_changelog
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec, default_changelog
 
 
 def notes_of(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan, request: PlanRequest) -> tuple[str, ...]:
@@ -142,6 +141,6 @@ def contradictions(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan) -
         f"{topics[own[store]].configs.get('cleanup.policy')}) as that of {listed(one.kinds)}. If the kind is wrong, "
         "the rebuilt store contains wrong data: compare it with the topology."
         for store, kind in sorted(kinds.items())
-        for one in of_topic(topics[own[store]])
+        for one in evidence_of_topic(topics[own[store]])
         if kind not in one.kinds
     ]

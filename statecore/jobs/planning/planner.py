@@ -40,8 +40,15 @@ from statecore.jobs.planning.plan_request import PlanRequest
 from statecore.jobs.planning.plan_warnings import notes_of
 from statecore.jobs.planning.selection import check_partitions, select_stores
 from statecore.jobs.versioned_start import VersionedStart
-from statecore.spec.derived import is_source, retention_of, segment_interval_of, task_of
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
+from statecore.spec.model import (
+    ApplicationSpec,
+    ProcessingGuarantee,
+    StoreSpec,
+    is_source,
+    retention_of,
+    segment_interval_of,
+    task_of,
+)
 
 POLL_INTERVAL = 0.5
 

@@ -18,10 +18,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from statecore.doctor.diagnosis import Diagnosis, InspectedDirectory
+from statecore.doctor.diagnosis import Coverage, Diagnosis
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
-from statecore.doctor.global_store_outcome import NextStart, Start, next_starts
+from statecore.doctor.global_store_outcome import NextStart, StartOutcome, next_starts
 from statecore.doctor.repair_plan import RepairPlan, plan_repairs
 from statecore.errors import Invalid, NotFound
 from statecore.faults import NO_FAULTS, FaultPoints
@@ -119,7 +119,7 @@ class _Recovery(DirectoryRepair):
         """Diagnose the global stores; those that do not exist yet have no findings."""
         self._refuse_files()
         if GLOBAL not in self.directory.every_task():
-            nothing = InspectedDirectory(0, 0, 0, 0, scanned=False, brokers=False, declared=True)
+            nothing = Coverage(0, 0, 0, 0, scanned=False, brokers=False, declared=True)
             guarantee = self.spec.processing_guarantee
             return Diagnosis(self.spec.application_id, self.directory.path, None, guarantee, CURRENT.name, (), nothing)
         existing = {found.store for found in self.directory.stores(GLOBAL)}
@@ -153,7 +153,9 @@ class _Recovery(DirectoryRepair):
         """What the next start would do with each selected store."""
         known = {view.store for view in found.stores} | {one.store for one in found.findings}
         existing = next_starts([one.name for one in self.stores if one.name in known], found.findings)
-        absent = [NextStart(one.name, Start.RECOVERS, (_ABSENT,)) for one in self.stores if one.name not in known]
+        absent = [
+            NextStart(one.name, StartOutcome.RECOVERS, (_ABSENT,)) for one in self.stores if one.name not in known
+        ]
         return (*existing, *absent)
 
     def check(self, found: Diagnosis, actions: RepairPlan) -> None:

@@ -22,7 +22,7 @@ from statecore.doctor.diagnosis import Diagnosis
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.global_store_outcome import NextStart
-from statecore.doctor.repair_actions import cannot_be_repaired, repair
+from statecore.doctor.repair_actions import apply_repairs, why_not_repairable
 from statecore.doctor.repair_plan import Rebuild, RepairPlan, plan_repairs, without_older
 from statecore.errors import Corrupted, Invalid, Retryable
 from statecore.faults import NO_FAULTS, FaultPoints
@@ -100,7 +100,7 @@ class PlannedRepair:
 
     @property
     def is_empty(self) -> bool:
-        return self.actions.is_nothing_to_do
+        return self.actions.is_empty
 
     @property
     def doubts(self) -> list[str]:
@@ -165,7 +165,7 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
         self.check(found, actions)
         repaired = tuple(
             RepairedTask(task, tuple(map(str, of)), tuple(dict.fromkeys(code for one in of for code in one.codes)))
-            for task, of in actions.mendings.items()
+            for task, of in actions.actions.items()
         )
         return PlannedRepair(found, actions, fingerprints, repaired, self._planned_rebuilds(actions, found))
 
@@ -182,7 +182,7 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
                 plan_id=plan.plan_id,
                 doubts=plan.doubts,
             )
-        if lacking := cannot_be_repaired(self.directory, plan.actions.mendings):
+        if lacking := why_not_repairable(self.directory, plan.actions.actions):
             raise self._without_permission(lacking)
 
     def resumes(self, plan: PlannedRepair) -> bool:
@@ -196,7 +196,7 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
 
     def change(self, plan: PlannedRepair) -> _Repaired:
         """Repair copies of tasks and swap them in, then rebuild stores."""
-        kept = self._repair_copies(plan) if plan.actions.mendings else ""
+        kept = self._repair_copies(plan) if plan.actions.actions else ""
         self.faults.reach("repair.after-mending")
         with self.phase("rebuild"):
             rebuilt = tuple(
@@ -211,7 +211,7 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
             after = self.diagnose()
             actions = self.plan_repairs(after)
         repaired = {
-            (one.task, one.store, code) for of in plan.actions.mendings.values() for one in of for code in one.codes
+            (one.task, one.store, code) for of in plan.actions.actions.values() for one in of for code in one.codes
         }
         again = [
             one
@@ -229,7 +229,7 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
                 finding=again[0].code,
             )
         worse = tuple(one for one in without_older(after.findings, after.stores) if one.severity is not Severity.NOTE)
-        return replace(changed, remaining=worse, is_complete=actions.is_nothing_to_do)
+        return replace(changed, remaining=worse, is_complete=actions.is_empty)
 
     def diagnose(self) -> Diagnosis:
         """Diagnose the directory."""
@@ -278,7 +278,7 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
             try:
                 found[task] = fingerprint(self.directory.task_path(task))
             except PermissionError as error:
-                raise self._without_permission(cannot_be_repaired(self.directory, [task])) from error
+                raise self._without_permission(why_not_repairable(self.directory, [task])) from error
         return found
 
     def _without_permission(self, lacking: str) -> Invalid:
@@ -305,7 +305,7 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
 
     def _repair_copies(self, plan: PlannedRepair) -> str:
         """Repair copies of the tasks and swap them in; returns where the old ones are kept."""
-        actions = plan.actions.mendings
+        actions = plan.actions.actions
         how = CheckContext(self.request.application_id, plan.diagnosis.guarantee, spec=self.declared)
         with ExitStack() as stack, self.phase("mend"):
             for task in actions:
@@ -321,7 +321,7 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
             )
             self.progress.phase("mend", len(actions), "tasks")
             for task, of in actions.items():
-                repair(swap.copy(task), of, how, self.directory)
+                apply_repairs(swap.copy(task), of, how, self.directory)
                 self.progress.advance()
             self.progress.done()
             failed = sorted(task for task, outcome in swap.swap(actions).items() if outcome is not Placed.PLACED)
@@ -371,14 +371,14 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
             plan.rebuilt,
             [f"Not checked with the brokers: {one}" for one in plan.diagnosis.undecided],
         )
-        remaining: Sequence[Finding] = plan.actions.left
+        remaining: Sequence[Finding] = plan.actions.unrepaired
         if changed is not None:
             kept, rebuilt, remaining = changed.kept, changed.rebuilt, changed.remaining
             if not changed.is_complete:
                 notes.insert(0, "The remaining findings can be repaired too: run this again.")
         else:
             outcome = Outcome.UNCHANGED if plan.is_empty else Outcome.PLANNED
-            if lacking := cannot_be_repaired(self.directory, plan.actions.mendings):
+            if lacking := why_not_repairable(self.directory, plan.actions.actions):
                 notes.insert(0, f"This user cannot apply the plan: {lacking}.")
         if others := self._kept_before({kept, *(one.kept for one in rebuilt)}):
             notes.append(f"Directories replaced by earlier jobs are kept for a week, too: {', '.join(others)}")

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from statecore.discover.contradicted_kinds import contradicted
+from statecore.discover.contradicted_kinds import contradiction_error
 from statecore.formats.kinds import StoreKind
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
@@ -24,7 +24,7 @@ def check_kinds(
     directory: StateDirectory, spec: ApplicationSpec, plan: RestorePlan, decided: Collection[Key] = ()
 ) -> None:
     """Refuse stores whose directories contradict their declared kinds, except those decided on by the caller."""
-    if (refusal := contradicted(directory, spec, plan.tasks, decided)) is not None:
+    if (refusal := contradiction_error(directory, spec, plan.tasks, decided)) is not None:
         raise refusal
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from statecore.changelog.cluster import Cluster
-from statecore.discover.contradicted_kinds import contradicted
+from statecore.discover.contradicted_kinds import contradiction_error
 from statecore.errors import Invalid
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import DIRECTORY, SHOWN, Key, grouped
@@ -183,7 +183,7 @@ def check_plan(
     used = () if holder is None else (directory.use_note(holder),)
     refusal = _refusal_to_advance(planned)
     if refusal is None and spec is not None:
-        refusal = contradicted(directory, spec, planned.plan.tasks)
+        refusal = contradiction_error(directory, spec, planned.plan.tasks)
     if refusal is None and not request.replace:
         refusal = existing_stores_error(directory, images_of(planned.plan, planned.here))
     if refusal is None:
@@ -292,7 +292,9 @@ def _refusal_to_advance(planned: PlannedRestoreOf) -> Invalid | None:
     if directory is not None:
         tasks = {task for task, _ in stores}
         images = [image for image in images_of(planned.plan, ()) if (image.task, image.store) in stores]
-        final = contradicted(directory, planned.candidates.spec, tasks) or unopenable_stores_error(directory, images)
+        final = contradiction_error(directory, planned.candidates.spec, tasks) or unopenable_stores_error(
+            directory, images
+        )
         if final is not None:
             return final
     lines = "\n".join(f"  store {one.store} of task {one.task}: {one.why}" for one in lacking[:SHOWN])

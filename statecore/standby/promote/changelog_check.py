@@ -22,8 +22,8 @@ from statecore.errors import Invalid, Reason, Retryable, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.failures import as_statecore_error
-from statecore.spec.duration import format_duration
 from statecore.spec.model import ApplicationSpec
+from statecore.spec.units import format_duration
 from statecore.tasks.standby_log_state import StandbyLogStates
 from statecore.tasks.standby_store import StandbyStoreSpec
 
@@ -114,9 +114,9 @@ def too_old(end: BaseEnd, now: ChangelogEnd) -> Reason | None:
         return Reason(f"{behind}: when the copy was at the end is unknown", "parent-age-unknown")
     if horizon is None:
         return Reason(f"{behind}: how long deletes were retained at that time is unknown", "retention-unknown")
-    if now.asked_at_ms is None:
+    if now.read_at_ms is None:
         return Reason(f"{behind}: {NO_TIME}", "cluster-time-unknown")
-    age = now.asked_at_ms - end.read_at_ms
+    age = now.read_at_ms - end.read_at_ms
     if age < -CLOCK_MARGIN_MS:
         return Reason(
             f"{behind}: the copy was followed {-age / 1000:,.0f} s in the future, so a clock is wrong",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from statecore.discover.contradicted_kinds import contradicted
+from statecore.discover.contradicted_kinds import contradiction_error
 from statecore.errors import Invalid, NotFound, Reason, StatecoreError
 from statecore.filesystem import tree_bytes
 from statecore.formats.kinds import StoreKind
@@ -34,7 +34,7 @@ from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.store_places import StorePlace, store_places
 from statecore.statedir.work_directory import STANDBY
 from statecore.stores.rocksdb.directory import identities_of
-from statecore.tasks.task_stores import standby_store_specs
+from statecore.tasks.task_stores import standby_stores
 
 if TYPE_CHECKING:
     from statecore.tasks.changelog_ends import ChangelogEnd
@@ -340,7 +340,7 @@ class PromotionPlanner:
     def _refuse_placement(self, task: str, stores: Sequence[CopiedStore]) -> None:
         """Raises ``Invalid`` or ``Fenced`` if the placement would refuse this task."""
         refuse_open_stores(self.directory.task_path(task))
-        if (refusal := contradicted(self.directory, self.application, [task], by_rows=False)) is not None:
+        if (refusal := contradiction_error(self.directory, self.application, [task], by_rows=False)) is not None:
             raise refusal
         problems = refusals(
             self.directory,
@@ -363,7 +363,7 @@ class PromotionPlanner:
         databases = {one.spec.name: one.place.databases for one in stores if one.place is not None}
         copies = [
             Copy(one, positions.get(one.name, 0), identities_of(databases.get(one.name, ())))
-            for one in standby_store_specs(self.application, task)
+            for one in standby_stores(self.application, task)
             if one.name in positions or one.kind is StoreKind.GRACE_BUFFER
         ]
         return self.standby.work_path / STANDBY / task / "logs.json", copies

@@ -4,8 +4,7 @@ Under exactly-once Kafka Streams deletes a whole task if one of its stores was n
 offset. The offset of a grace buffer counts only in ``.checkpoint_<store>``.
 
 A database whose MANIFEST lost its end still opens, with the newest offset but without some of its rows, and Kafka
-Streams does not notice. So the MANIFEST guard is checked on both sides
-(:mod:`statecore.stores.rocksdb.manifest_guard`).
+Streams does not notice. So the MANIFESTs of both sides are checked.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from statecore.statedir.startup_offsets import read_startup_offsets
 from statecore.statedir.store_on_disk import StoreOnDisk, read_store
 from statecore.statedir.store_places import StorePlace
 from statecore.stores.legacy_offsets import read_offsets
-from statecore.tasks.partial_stores import segmentation_of, why_partially_deleted
+from statecore.tasks.store_defects import segmentation_of, why_partially_deleted
 
 
 def closed_at(task: str, place: StorePlace, store: StoreSpec, changelog: TopicPartition) -> int:
@@ -91,7 +90,7 @@ def damage(place: StorePlace, store: StoreSpec) -> Reason | None:
     """Reason if a store of the application lacks rows that its offset covers; ``None`` otherwise."""
     if why_partially_deleted(place, segmentation_of(store)):
         return Reason(f"{place.store} there is partially deleted", "store-incomplete", store=place.store)
-    if read_store(place).damage is not None:
+    if read_store(place, manifests=True).damage is not None:
         return Reason(f"{place.store} there is damaged", "store-damaged", store=place.store)
     return None
 
@@ -144,7 +143,7 @@ def _states(task: str, place: StorePlace, store: StoreSpec) -> list[DatabaseStat
     try:
         if why := why_partially_deleted(place, segmentation_of(store)):
             raise Corrupted(why, code="store-incomplete", action="")
-        return [database.state for database in read_store(place).checked().databases]
+        return [database.state for database in read_store(place, manifests=True).checked().databases]
     except Corrupted as error:
         raise error.restated(
             f"The standby copy of {place.store} in {task} is damaged: {error.what}",

@@ -18,7 +18,7 @@ from statecore.formats.registry import row_format
 from statecore.formats.row_format import Records
 from statecore.formats.rows.headers import decoded_headers, parse_headers
 from statecore.isolation import IsolationLevel
-from statecore.tasks.restoration.records import RestoredRows, log_start_moved, merge_position_header, misfit
+from statecore.tasks.restoration.records import RestoredRows, log_start_moved, merge_position_header, unfit_record
 
 
 def read_rows(
@@ -40,7 +40,7 @@ def read_rows(
         records = Records(batch["key"], batch["value"], batch["timestamp"], batch["headers"] if headers else None)
         wrong = row.check(records)
         if wrong is not None:
-            raise misfit(kind, partition, batch["offset"][wrong.row].as_py(), wrong.why)
+            raise unfit_record(kind, partition, batch["offset"][wrong.row].as_py(), wrong.why)
         values = row.row_values(records)
         if row.stamped:
             values = put_on_timestamps(values, records.timestamps)

@@ -16,7 +16,7 @@ from statecore.formats.rows.row import rows_of_record
 from statecore.formats.topic_partition import TopicPartition
 from statecore.isolation import IsolationLevel
 from statecore.tasks.restoration.preconditions import check_topic_id, topic_id_of
-from statecore.tasks.restoration.records import RestoredRows, log_start_moved, merge_position_header, misfit
+from statecore.tasks.restoration.records import RestoredRows, log_start_moved, merge_position_header, unfit_record
 
 _POLL_MS = 200
 _MAX_RECORDS = 10_000
@@ -139,7 +139,7 @@ def _rows(
         try:
             rows += rows_of_record(kind, record.key, record.value, record.timestamp, record.headers)
         except Invalid as error:
-            raise misfit(kind, partition, record.offset, f"does not fit ({error.what.rstrip('.')})") from error
+            raise unfit_record(kind, partition, record.offset, f"does not fit ({error.what.rstrip('.')})") from error
     return RestoredRows(rows, records_with_key, following, position)
 
 

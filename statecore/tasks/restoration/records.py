@@ -50,7 +50,7 @@ def merge_position_header(position: Position, headers: Iterable[Header]) -> None
     merge_position(position, decode_position(encoded))
 
 
-def misfit(kind: StoreKind, partition: TopicPartition, offset: int, why: str) -> Invalid:
+def unfit_record(kind: StoreKind, partition: TopicPartition, offset: int, why: str) -> Invalid:
     """The error for a record that cannot belong to a store of the kind; ``why`` completes "the record ..."."""
     return Invalid(
         f"The record at offset {offset} of {partition} {why}: this is not the changelog of a {kind.value} store.",

@@ -32,7 +32,7 @@ from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 from statecore.isolation import IsolationLevel
 from statecore.metrics import NO_METRICS, Metrics, RestoreMetrics, Tags
 from statecore.stores.base import StateStore
-from statecore.tasks.change_logging import logged_store
+from statecore.tasks.change_logging import check_kind, kind_of, logged_store
 from statecore.tasks.restoration.preconditions import (
     check_topic_id,
     refuse_stale,
@@ -41,7 +41,6 @@ from statecore.tasks.restoration.preconditions import (
     why_stale,
 )
 from statecore.tasks.restoration.records import RestoredRows
-from statecore.tasks.restoration.store_kinds import check_kind, kind_of
 
 
 class RestoreReader(StrEnum):
@@ -115,7 +114,7 @@ class Restored:
 
 class _Plan(NamedTuple):
     span: OffsetRange
-    stale: Reason | None
+    why_stale: Reason | None
     topic_id: str | None
 
 
@@ -183,9 +182,9 @@ def _restore(
 ) -> Restored:
     plan = _plan(store, changelog, cluster, settings, topic_id, clock)
     _is_columnar(settings.reader)  # before anything is changed
-    if plan.stale is not None:
+    if plan.why_stale is not None:
         if settings.on_stale is OnStale.REFUSE:
-            raise refuse_stale(changelog, plan.stale)
+            raise refuse_stale(changelog, plan.why_stale)
         wipe(store, changelog)
     span, records, committed = plan.span, 0, plan.span.start
     progress = RestoreMetrics(measured[0], span.end - span.start, measured[1])
@@ -207,7 +206,7 @@ def _restore(
         progress.close()
         if store.is_open:
             transaction.abort()  # a later commit must not include rows whose offset was not committed
-    return Restored(records, span.start, span.end, plan.stale, plan.topic_id)
+    return Restored(records, span.start, span.end, plan.why_stale, plan.topic_id)
 
 
 def _plan(

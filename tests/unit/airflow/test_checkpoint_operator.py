@@ -14,7 +14,7 @@ import pytest
 from statecore.airflow.assets import SNAPSHOTS
 from statecore.airflow.checkpoint_operator import (
     KEPT_REPORTS,
-    SPARK_WANTED,
+    SPARK_NEEDED,
     StatecoreCheckpointOperator,
     delete_old_reports,
 )
@@ -110,7 +110,7 @@ def test_without_a_usable_connection_of_spark_little_tails_are_read_all_the_same
 
 
 def test_the_exit_code_for_spark_is_the_one_of_the_job() -> None:
-    assert checkpoint_job.SPARK_WANTED == SPARK_WANTED
+    assert checkpoint_job.SPARK_NEEDED == SPARK_NEEDED
 
 
 def test_what_was_announced_is_not_announced_again(spark: StubSpark) -> None:

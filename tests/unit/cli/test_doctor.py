@@ -9,7 +9,7 @@ import pytest
 from kafka.protocol.metadata import MetadataRequest
 
 from statecore.cli.main import main
-from statecore.doctor.finding_catalog import CATALOGUE, Repair
+from statecore.doctor.finding_catalog import CATALOG, Repair
 from statecore.jobs.diagnose.request import DiagnoseRequest
 from statecore.jobs.fields import declared_fields
 from statecore.jobs.repair.request import RepairRequest
@@ -58,8 +58,8 @@ def test_one_finding_in_many_tasks_is_one_paragraph_and_the_worst_comes_first(ru
     headings = [line for line in out.splitlines() if line.split("  ")[0] in ("LOSS", "ERROR", "WARNING", "NOTE")]
     assert [line.split(":")[0] for line in headings] == ["LOSS  offset-unknown", "WARNING  store-not-closed"]
     assert sum(line.startswith("  orders in 0_0, 0_1, 0_2: ") for line in out.splitlines()) == 1
-    assert f"  It means: {CATALOGUE['store-not-closed'].means}" in out
-    assert f"  Do: {CATALOGUE['store-not-closed'].remedy}" in out
+    assert f"  It means: {CATALOG['store-not-closed'].means}" in out
+    assert f"  Do: {CATALOG['store-not-closed'].remedy}" in out
     assert "docs/findings/store-not-closed.md" in out
     *_, counts, repair = out.splitlines()
     assert counts.endswith("1 loss, 3 warnings")

@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from statecore.cli.dump import iso, show
 from statecore.cli.main import main
-from statecore.dump.deserialisers import deserialiser
+from statecore.dump.deserializers import find_deserializer
 from statecore.dump.dump import Dump, find_store, kind_of
 from statecore.formats.kinds import StoreKind
 from statecore.statedir.state_directory import StateDirectory
@@ -70,7 +70,7 @@ def test_a_table_shows_fifty_rows_and_says_how_many_more(run):
 
 def test_counting_what_is_not_shown_ends_when_it_takes_long(state_dir, capfd):
     places = find_store(StateDirectory(state_dir, "shop"), "orders", ())
-    key, value = deserialiser("hex", "key"), deserialiser("hex", "value")
+    key, value = find_deserializer("hex", "key"), find_deserializer("hex", "value")
     show(Dump("orders", kind_of(places, None, None), places, key, value, b""), 1, counting_seconds=-1.0)
     out = capfd.readouterr().out
     assert re.findall(r"\b[0-9]+\b", out[out.index("1 row, ") :]) == ["1", "120", "121"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from statecore.cli.recover_global import show
-from statecore.doctor.global_store_outcome import NextStart, Start
+from statecore.doctor.global_store_outcome import NextStart, StartOutcome
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.repair.report import Outcome, RebuiltStores, RepairReport
 
@@ -23,11 +23,11 @@ def test_after_a_recovery_it_is_said_of_the_time_before_it_what_the_start_would_
         exit_code=0,
         found=({"severity": "loss"}, {"severity": "loss"}),
         rebuilt=(RebuiltStores(("table",), ("global",), ("offset-past-end",)),),
-        next_starts=(NextStart("table", Start.FAILS, ("The topic was made anew.",)),),
+        next_starts=(NextStart("table", StartOutcome.FAILS, ("The topic was made anew.",)),),
     )
     show(report)
-    assert capsys.readouterr().out.splitlines()[0] == f"global store table: {Start.FAILS}"
+    assert capsys.readouterr().out.splitlines()[0] == f"global store table: {StartOutcome.FAILS}"
     show(replace(report, outcome=Outcome.REPAIRED))
     said = capsys.readouterr().out.splitlines()
-    assert said[0] == f"global store table before the recovery: {Start.FAILS}"
+    assert said[0] == f"global store table before the recovery: {StartOutcome.FAILS}"
     assert "2 findings before the repair" in said

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from statecore.cli.main import COMMANDS
-from statecore.doctor.global_store_outcome import NextStart, Start
+from statecore.doctor.global_store_outcome import NextStart, StartOutcome
 from statecore.errors import Retryable
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.attempt import Attempt
@@ -320,7 +320,7 @@ def test_migrate(transcript: Transcript, root: Path) -> None:
 
 
 def test_recover_global(transcript: Transcript, monkeypatch: pytest.MonkeyPatch, spec: Path, root: Path) -> None:
-    fails = NextStart("table", Start.FAILS, ("The topic was deleted and created again.",))
+    fails = NextStart("table", StartOutcome.FAILS, ("The topic was deleted and created again.",))
     planned = RepairReport(
         **vars(Attempt.begin("shop", "/state", "one")),
         finished="now",

@@ -69,7 +69,7 @@ class Task:
         verify_conversion(plan, copy)
         assert _bytes(self.path) == before
         self.path = copy
-        assert self.plan(release, **options).is_nothing_to_do
+        assert self.plan(release, **options).is_empty
         return plan
 
     @property

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from statecore.conversion import TaskConversion
-from statecore.conversion.downward import Terms, downward
+from statecore.conversion.downward import ConversionOptions, plan_downward
 from statecore.conversion.inspection import StoreInspection, TaskInspection
-from statecore.conversion.rows import Counted
+from statecore.conversion.rows import RowCounts
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import RELEASES
@@ -22,7 +22,7 @@ HEADERS = "keyValueWithTimestampAndHeaders"
 
 
 def plan(seen: TaskInspection, release: str = "4.2", exactly_once: bool | None = True, **more: Any) -> TaskConversion:
-    return downward(seen, Terms(RELEASES[release], exactly_once, **more))
+    return plan_downward(seen, ConversionOptions(RELEASES[release], exactly_once, **more))
 
 
 def test_the_family_is_dropped_everywhere_and_the_file_says_what_it_said() -> None:
@@ -142,13 +142,13 @@ def test_without_any_offset_none_is_invented() -> None:
 
 
 def test_the_file_of_a_grace_buffer_is_merged() -> None:
-    made = plan(task(buffer("b", outside={at("b"): 8}), plain("a", {at("a"): 3})))
+    made = plan(task(buffer("b", file_offsets={at("b"): 8}), plain("a", {at("a"): 3})))
     assert made.written == {".checkpoint": {at("a"): 3, at("b"): 8}}
     assert made.moved == (".checkpoint_b",)
 
 
 def test_the_file_of_a_store_of_the_applications_own_making_is_merged_whatever_its_directory_is_called() -> None:
-    made = plan(task(plain("a", {at("a"): 3}), beside={".checkpoint_custom": {at("custom"): 8}}))
+    made = plan(task(plain("a", {at("a"): 3}), offset_files={".checkpoint_custom": {at("custom"): 8}}))
     assert made.written == {".checkpoint": {at("a"): 3, at("custom"): 8}}
     assert made.moved == (".checkpoint_custom",)
 
@@ -173,14 +173,14 @@ def test_a_global_store_is_never_named_with_minus_4_and_only_global_topics_are()
 @pytest.mark.parametrize("release", ["4.2", "3.9"])
 def test_a_directory_of_that_release_is_nothing_to_do(release: str) -> None:
     made = plan(task(plain("a", sst_format=5), segmented("w"), checkpoint={at("a"): 1, at("w"): -4}), release)
-    assert made.is_nothing_to_do
+    assert made.is_empty
     assert not made.left
 
 
 def with_headers(headers: int = 0, strange: int = 0, **more: Any) -> StoreInspection:
-    counted = Counted(10, headers, strange, StoreDigest(10, 100, "1" * 32))
+    counted = RowCounts(10, headers, strange, StoreDigest(10, 100, "1" * 32))
     seen = {"seen_kind": StoreKind.HEADERS_KEY_VALUE, "seen_target": StoreKind.TIMESTAMPED_KEY_VALUE, **more}
-    return plain("h", {at("h"): 3}, data=HEADERS, moved=counted, **seen)
+    return plain("h", {at("h"): 3}, data=HEADERS, converted_rows=counted, **seen)
 
 
 def test_rows_with_headers_blocks_that_are_empty_are_moved() -> None:
@@ -201,7 +201,7 @@ def test_headers_are_lost_only_where_that_is_asked_for() -> None:
 
 
 def test_a_store_with_headers_of_which_the_kind_is_not_known_is_refused() -> None:
-    unknown = {"seen_kind": StoreKind.UNKNOWN, "seen_target": None, "seen_kinds_left": "a or b"}
+    unknown = {"seen_kind": StoreKind.UNKNOWN, "seen_target": None, "seen_possible_kinds": "a or b"}
     assert [why.code for why in plan(task(with_headers(**unknown))).refused] == ["kind-undecided"]
     (why,) = plan(task(with_headers(strange=2))).refused
     assert (why.code, why.context["rows"]) == ("kind-mismatch", 2)
@@ -219,6 +219,6 @@ def test_a_family_with_headers_and_without_rows_is_only_dropped() -> None:
 def test_rows_below_those_that_are_moved_are_only_added_up_where_they_are_known() -> None:
     store = with_headers()
     one = store.databases[0]
-    below = type(one)(**{**vars(one), "filled": one.filled | {"keyValueWithTimestamp"}})
+    below = type(one)(**{**vars(one), "filled": one.nonempty_families | {"keyValueWithTimestamp"}})
     made = plan(task(type(store)(**{**vars(store), "databases": (below,)})))
     assert made.stores[0].databases[0].contents == {}

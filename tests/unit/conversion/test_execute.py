@@ -163,7 +163,7 @@ def test_a_refused_task_is_not_converted(tmp_path: Path) -> None:
     task = golden_task(tmp_path, "4.2")
     (task.path / ".checkpoint").write_text("torn")
     plan = task.plan("4.3")
-    assert plan.is_nothing_to_do
+    assert plan.is_empty
     with pytest.raises(ValueError, match="refused"):
         convert(plan, task.path)
 

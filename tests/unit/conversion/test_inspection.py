@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.conversion.inspection import StoreInspection, TaskInspection, Wanted, inspect_task
+from statecore.conversion.inspection import InspectionDepth, StoreInspection, TaskInspection, inspect_task
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.rows.buffered import BufferedRecord, BufferKey, encode_buffered
@@ -14,11 +14,12 @@ from statecore.spec.model import ApplicationSpec
 from statecore.statedir.file_trees import fingerprint
 from tests.golden.directories import unpacked
 from tests.harness.damage import AT_LEAST_ONCE, DAMAGES
+from tests.harness.damaging import cut_manifest
 from tests.harness.raising import raises
 from tests.unit.conversion.tasks import Task, declared, golden_task
 from tests.unit.doctor.stored import offsets, write_database, write_golden
 
-DOWN = Wanted(moves=True, sst_format=6)
+DOWN = InspectionDepth(moves=True, sst_format=6)
 KIND = StoreKind
 
 
@@ -53,7 +54,7 @@ def test_rows_tell_what_a_conversion_depends_on(
 ) -> None:
     seen = store(case, tmp_path)
     assert (seen.kind, seen.target) == (kind, target)
-    assert all(one.moved is not None and not one.moved.strange for one in seen.databases if target)
+    assert all(one.converted_rows is not None and not one.converted_rows.misfits for one in seen.databases if target)
 
 
 def test_a_grace_buffer_that_kafka_streams_has_restored_is_one(tmp_path: Path) -> None:
@@ -68,7 +69,7 @@ def test_a_grace_buffer_that_kafka_streams_has_restored_is_one(tmp_path: Path) -
 def test_only_a_spec_tells_whether_an_aggregation_that_emits_in_the_end_slides(tmp_path: Path) -> None:
     seen = store("headers-emit-final-window", tmp_path / "1")
     assert (seen.kind, seen.target) == (KIND.UNKNOWN, None)
-    assert set(seen.kinds_left.split(" or ")) >= {"headers-emit-final-sliding-window", "headers-emit-final-window"}
+    assert set(seen.possible_kinds.split(" or ")) >= {"headers-emit-final-sliding-window", "headers-emit-final-window"}
     for kind in (KIND.HEADERS_EMIT_FINAL_WINDOW, KIND.EMIT_FINAL_WINDOW):
         declared_so = store("headers-emit-final-window", tmp_path / kind, kind)
         assert (declared_so.kind, declared_so.target) == (KIND.HEADERS_EMIT_FINAL_WINDOW, KIND.EMIT_FINAL_WINDOW)
@@ -79,7 +80,7 @@ def test_a_database_without_current_or_with_a_cut_manifest_is_broken(tmp_path: P
     (task.path / "rocksdb" / "plain" / "CURRENT").unlink()
     manifest = next((task.path / "rocksdb" / "stamped").glob("MANIFEST-*"))
     manifest.write_bytes(b"not a manifest")
-    seen = {one.store: one.broken for one in look(task.path, task.application_id).stores}
+    seen = {one.store: one.damage for one in look(task.path, task.application_id).stores}
     assert "no CURRENT" in seen["plain"]
     assert seen["stamped"]
     assert len(task.plan("4.3").refused) == 2
@@ -102,6 +103,14 @@ def test_a_database_whose_manifest_lost_its_end_is_refused(name: str, tmp_path: 
     assert not task.plan(CUT[name]).refused
     damage.inflict(application)
     assert [one.code for one in task.plan(CUT[name]).refused] == ["database-damaged"]
+
+
+def test_a_lost_flush_of_an_older_release_is_refused_in_both_directions(tmp_path: Path) -> None:
+    task = golden_task(tmp_path, "4.2")
+    assert not task.plan("3.9").refused
+    cut_manifest(task.path / "rocksdb" / "plain", all_files=True)
+    assert [one.code for one in task.plan("3.9").refused] == ["database-damaged"]
+    assert [one.code for one in task.plan("4.3").refused] == ["database-damaged"]
 
 
 def test_a_store_of_the_application_s_own_making_is_no_database(tmp_path: Path) -> None:

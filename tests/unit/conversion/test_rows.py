@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.conversion.rows import COUNTERPARTS, count_moved, counterpart_of_row, moved, moved_chunks
+from statecore.conversion.rows import (
+    COUNTERPARTS,
+    convert_chunks,
+    convert_rows,
+    count_converted_rows,
+    counterpart_of_row,
+)
 from statecore.errors import Corrupted
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
@@ -48,7 +54,7 @@ def test_every_kind_with_headers_has_a_counterpart_without() -> None:
 @pytest.mark.parametrize(("case", "target"), CASES)
 def test_rows_say_the_same_but_for_their_headers(case: str, target: StoreKind) -> None:
     source, rows = StoreKind(golden(case)["kind"]), rows_of(case)
-    made = moved(*columns(rows), source, target)
+    made = convert_rows(*columns(rows), source, target)
     before = row_format(source).decode(*columns(rows)).to_pylist()
     after = row_format(target).decode(made.keys, made.values).to_pylist()
     assert len(after) == len(before) > 3
@@ -62,7 +68,7 @@ def test_rows_say_the_same_but_for_their_headers(case: str, target: StoreKind) -
     assert len(made.keys) == len(rows) - dropped
     assert (index > 0) == ("emit-final" in case)
     having = [value for _, value in rows if value and value[0]] if target is not StoreKind.EMIT_FINAL_SESSION else []
-    assert (made.headers, made.strange) == (len(having), 0)
+    assert (made.headers, made.misfits) == (len(having), 0)
 
 
 @pytest.mark.parametrize(("case", "target"), CASES)
@@ -81,7 +87,7 @@ def test_a_store_without_headers_has_none_to_lose() -> None:
 )
 def test_windows_of_the_other_sort_are_counted_as_strange(case: str, wrong: StoreKind) -> None:
     rows = rows_of(case)
-    assert moved(*columns(rows), StoreKind.HEADERS_WINDOW, wrong).strange == len(rows)
+    assert convert_rows(*columns(rows), StoreKind.HEADERS_WINDOW, wrong).misfits == len(rows)
 
 
 @settings(deadline=None)
@@ -98,14 +104,16 @@ def test_counting_and_moving_come_to_the_same_rows(given_rows: list[tuple[bytes,
     rows = [(key, block(headers) + bytes(8) + value) for key, headers, value in given_rows]
     chunks = [([key], [value]) for key, value in rows]
     of = StoreKind.HEADERS_KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE
-    counted = count_moved(chunks, *of)
+    counted = count_converted_rows(chunks, *of)
     assert counted.rows == len(rows)
     assert counted.headers == sum(bool(headers) for _, headers, _ in given_rows)
     assert counted.content == digest_rows([([key], [value]) for key, value in wanted])
-    made = [(chunk.keys.tobytes(), chunk.values.tobytes(), chunk.valid.tolist()) for chunk in moved_chunks(chunks, *of)]
+    made = [
+        (chunk.keys.tobytes(), chunk.values.tobytes(), chunk.valid.tolist()) for chunk in convert_chunks(chunks, *of)
+    ]
     assert made == [(key, value, [1]) for key, value in wanted]
 
 
 def test_a_row_that_is_none_of_its_kind_is_damage() -> None:
     with pytest.raises(Corrupted, match="headers"):
-        moved(*columns([(b"key", b"\x7f")]), StoreKind.HEADERS_SESSION, StoreKind.SESSION)
+        convert_rows(*columns([(b"key", b"\x7f")]), StoreKind.HEADERS_SESSION, StoreKind.SESSION)

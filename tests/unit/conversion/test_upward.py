@@ -6,7 +6,7 @@ import pytest
 
 from statecore.conversion import StoreConversion, TaskConversion
 from statecore.conversion.inspection import TaskInspection
-from statecore.conversion.upward import upward
+from statecore.conversion.upward import plan_upward
 from statecore.errors import Reason
 from statecore.formats.offsets import OFFSET_UNKNOWN, decode_int64, offset_key
 from statecore.formats.position import decode_position
@@ -18,7 +18,7 @@ STATUS = b"status"
 
 
 def plan(seen: TaskInspection) -> TaskConversion:
-    return upward(seen, RELEASES["4.3"])
+    return plan_upward(seen, RELEASES["4.3"])
 
 
 def entries(store: StoreConversion, database: int = 0) -> dict[bytes, int]:
@@ -40,7 +40,7 @@ def test_every_segment_gets_the_same_offset() -> None:
 
 def test_a_segment_without_an_offset_gets_that_of_the_others() -> None:
     store = plan(task(segmented("w", [{at("w"): 7}, None]))).stores[0]
-    assert store.databases[0].is_nothing_to_do
+    assert store.databases[0].is_empty
     assert entries(store, 1) == {offset_key(at("w")): 7, STATUS: 0}
 
 
@@ -48,12 +48,12 @@ def test_a_segment_without_an_offset_gets_that_of_the_others() -> None:
 def test_a_segment_of_4_3_that_was_never_flushed_stays_so_that_the_damage_can_be_seen(
     segments: list[dict[TopicPartition, int]],
 ) -> None:
-    assert plan(task(segmented("w", segments, status=1, filled=False))).is_nothing_to_do
+    assert plan(task(segmented("w", segments, status=1, filled=False))).is_empty
 
 
 def test_a_store_that_has_an_offset_keeps_it_and_a_contradiction_is_told() -> None:
     made = plan(task(plain("a", {at("a"): 30}), checkpoint={at("a"): 20}))
-    assert made.stores[0].is_nothing_to_do
+    assert made.stores[0].is_empty
     assert made.moved == (".checkpoint",)
     assert all(said in made.notes[0] for said in ("app-a-changelog-0 at 20", "app-a-changelog-0 at 30"))
 
@@ -61,7 +61,7 @@ def test_a_store_that_has_an_offset_keeps_it_and_a_contradiction_is_told() -> No
 def test_a_source_topic_that_a_store_has_an_offset_of_is_its_own_without_a_spec_too() -> None:
     source = TopicPartition("orders", 0)
     made = plan(task(plain("a", {source: 30}, seen_changelog=""), checkpoint={source: 40}))
-    assert made.stores[0].is_nothing_to_do
+    assert made.stores[0].is_empty
     assert (made.moved, made.written, made.left) == ((".checkpoint",), {}, ())
     assert all(said in made.notes[0] for said in ("orders-0 at 40", "orders-0 at 30"))
 
@@ -99,7 +99,7 @@ def test_what_the_next_start_restores_in_full_is_noted() -> None:
     made = plan(task(segmented("w", seen_logged=True), plain("a"), checkpoint={at("a"): 1}))
     assert made.notes == (f"w: its offset is -4: {STARTS_ANEW}",)
     of_4_3 = task(plain("a", {at("a"): OFFSET_UNKNOWN}), plain("b", {}, seen_logged=True), plain("c", {at("c"): 3}))
-    assert plan(of_4_3).is_nothing_to_do
+    assert plan(of_4_3).is_empty
     known, wiped = plan(of_4_3).notes
     assert known == f"a: its offset is -4: {STARTS_ANEW}"
     assert wiped.startswith(f"b: it has no offset: {STARTS_ANEW}, ")
@@ -140,7 +140,7 @@ def test_a_global_store_never_gets_minus_4() -> None:
 
 def test_a_global_store_has_the_offsets_of_all_partitions_and_no_position() -> None:
     both = {TopicPartition("prices", number): 10 + number for number in range(2)}
-    store = plain("g", seen_changelog="prices", seen_outside_position={"prices": {0: 4}}, seen_has_position_file=True)
+    store = plain("g", seen_changelog="prices", seen_file_position={"prices": {0: 4}}, seen_has_position_file=True)
     made = plan(task(store, checkpoint=both, name="global"))
     assert entries(made.stores[0]) == {offset_key(one): offset for one, offset in both.items()} | {STATUS: 0}
     assert b"position" not in made.stores[0].databases[0].entries
@@ -151,7 +151,7 @@ def test_a_position_is_merged_by_the_greater_offset() -> None:
         "a",
         {at("a"): 3},
         position={"in": {0: 5, 1: 9}},
-        seen_outside_position={"in": {0: 7, 1: 2}, "other": {0: 1}},
+        seen_file_position={"in": {0: 7, 1: 2}, "other": {0: 1}},
         seen_has_position_file=True,
     )
     made = plan(task(store))
@@ -163,7 +163,7 @@ def test_the_entry_of_a_grace_buffer_goes_to_a_file_of_its_own() -> None:
     made = plan(task(buffer("b"), checkpoint={at("b"): 8}))
     assert made.written == {".checkpoint_b": {at("b"): 8}}
     assert entries(made.stores[0]) == {STATUS: 0}
-    kept = plan(task(buffer("b", outside={at("b"): 9}), checkpoint={at("b"): 8}))
+    kept = plan(task(buffer("b", file_offsets={at("b"): 9}), checkpoint={at("b"): 8}))
     assert kept.written == {}
     assert "keeps its own" in kept.notes[0]
 
@@ -187,7 +187,7 @@ def test_an_entry_of_a_store_that_is_no_database_stays() -> None:
     for foreign, said in ((True, "reads it itself"), (False, "has no database")):
         store = plain("x", seen_foreign=foreign)
         made = plan(task(type(store)(**{**vars(store), "databases": ()}), checkpoint={at("x"): 5}))
-        assert made.is_nothing_to_do
+        assert made.is_empty
         assert said in made.left[0]
 
 
@@ -199,21 +199,21 @@ def test_an_entry_of_another_partition_is_not_said_to_lack_a_database() -> None:
 
 def test_a_task_without_any_offset_is_left_as_it_is() -> None:
     made = plan(task(plain("a"), segmented("w", [None])))
-    assert made.is_nothing_to_do
+    assert made.is_empty
     assert "the instance died" in made.left[0]
 
 
 def test_what_cannot_be_read_is_refused() -> None:
     broken = Reason("cannot be opened", "database-damaged", database="a")
-    (why,) = plan(task(plain("a", seen_broken=broken), checkpoint={})).refused
+    (why,) = plan(task(plain("a", seen_damage=broken), checkpoint={})).refused
     assert (why.code, why.context) == ("database-damaged", {"database": "a", "store": "a"})
-    (why,) = plan(task(plain("a"), broken=Reason("torn", "checkpoint-file-damaged"))).refused
+    (why,) = plan(task(plain("a"), damage=Reason("torn", "checkpoint-file-damaged"))).refused
     assert why.code == "checkpoint-file-damaged"
 
 
 def test_a_directory_of_4_3_is_nothing_to_do() -> None:
     made = plan(task(plain("a", {at("a"): 30}), segmented("w", [{at("w"): 1}]), plain("unlogged", {})))
-    assert made.is_nothing_to_do
+    assert made.is_empty
     assert (made.left, made.refused, made.seen) == ((), (), "4.3 or 4.4")
 
 
@@ -225,7 +225,7 @@ def test_a_segment_that_says_no_offset_beside_others_that_do_is_told() -> None:
 
 def test_segments_at_different_offsets_stay_and_the_doctor_is_named() -> None:
     made = plan(task(segmented("w", [{at("w"): 9}, {at("w"): 12}])))
-    assert made.is_nothing_to_do
+    assert made.is_empty
     (note,) = made.notes
     assert "statecore doctor" in note
     assert "statecore repair" in note
@@ -233,7 +233,7 @@ def test_segments_at_different_offsets_stay_and_the_doctor_is_named() -> None:
 
 def test_a_status_that_is_open_stays_and_is_told() -> None:
     made = plan(task(plain("a", {at("a"): 30}, status=1)))
-    assert made.is_nothing_to_do
+    assert made.is_empty
     assert "not closed" in made.notes[0]
 
 
@@ -249,13 +249,16 @@ def test_a_status_that_is_open_stays_and_is_told() -> None:
 def test_rows_of_no_offset_are_refused_where_4_4_would_restore_over_them_instead_of_a_wipe(
     seen: TaskInspection,
 ) -> None:
-    declared = upward(seen, RELEASES["4.4"], True, transactional=True)
+    declared = plan_upward(seen, RELEASES["4.4"], True, transactional=True)
     assert [(why.code, why.context) for why in declared.refused] == [("uncommitted-rows", {"stores": ["a"]})]
-    assert declared.is_nothing_to_do
-    undeclared, without = upward(seen, RELEASES["4.4"], True), upward(seen, RELEASES["4.4"], True, transactional=False)
+    assert declared.is_empty
+    undeclared, without = (
+        plan_upward(seen, RELEASES["4.4"], True),
+        plan_upward(seen, RELEASES["4.4"], True, transactional=False),
+    )
     assert (undeclared.refused, len(undeclared.remarks), without.remarks) == ((), 1, ())
     for release, exactly_once in (("4.3", True), ("4.4", False)):
-        assert not upward(seen, RELEASES[release], exactly_once, transactional=True).refused
+        assert not plan_upward(seen, RELEASES[release], exactly_once, transactional=True).refused
 
 
 def test_what_has_no_rows_or_an_offset_is_not_refused_for_transactional_stores() -> None:
@@ -265,4 +268,4 @@ def test_what_has_no_rows_or_an_offset_is_not_refused_for_transactional_stores()
         task(plain("a", {at("a"): 3}, status=None)),
         task(plain("a", seen_logged=False), plain("b"), checkpoint={at("b"): 3}),
     ):
-        assert not upward(seen, RELEASES["4.4"], True, transactional=True).refused
+        assert not plan_upward(seen, RELEASES["4.4"], True, transactional=True).refused

@@ -7,7 +7,7 @@ import pytest
 
 from statecore.changelog.decoder import CHANGELOG_SCHEMA, HEADERS_FIELD
 from statecore.changelog.model import LogOffsets, TopicDescription
-from statecore.discover.changelog_sample import sample
+from statecore.discover.changelog_sample import sample_changelog
 from statecore.discover.kind_evidence import BUILT
 from statecore.formats.kinds import StoreKind
 
@@ -50,7 +50,7 @@ def look(*records, partitions=1, ends=(0, 2_000)):
         def log_offsets(self, parts):
             return {part: LogOffsets(ends[0], ends[1], ends[1]) for part in parts}
 
-    found = sample(Cluster(), TopicDescription("app-s-changelog", "0" * 32, partitions, {}), Reader())
+    found = sample_changelog(Cluster(), TopicDescription("app-s-changelog", "0" * 32, partitions, {}), Reader())
     return found, spans
 
 

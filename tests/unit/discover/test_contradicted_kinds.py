@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from statecore.discover.contradicted_kinds import contradicted, contradictions_in
-from statecore.doctor.diagnosis import examine
+from statecore.discover.contradicted_kinds import contradiction_error, find_contradictions
+from statecore.doctor.diagnosis import diagnose_directory
 from statecore.doctor.finding_catalog import Severity
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
@@ -57,7 +57,7 @@ def write(directory: StateDirectory, name: str, text: str = "rows") -> None:
 
 
 def found(directory: StateDirectory, declared: ApplicationSpec) -> list[str]:
-    return [one.store for one in contradictions_in(directory, declared, ["0_0", "0_1", "global"])]
+    return [one.store for one in find_contradictions(directory, declared, ["0_0", "0_1", "global"])]
 
 
 OFFSET = "0\n1\napp-s-changelog 0 7\n"
@@ -188,14 +188,14 @@ def test_a_leftover_beside_the_right_store_tells_nothing(directory):
 def test_only_the_tasks_that_are_asked_for_are_looked_at_and_one_may_be_decided(directory):
     database(directory, StoreKind.KEY_VALUE, task="0_1")
     declared = spec("timestamped-key-value")
-    assert contradictions_in(directory, declared, ["0_0"]) == []
-    assert [one.tasks for one in contradictions_in(directory, declared, ["0_0", "0_1"])] == [("0_1",)]
-    assert contradicted(directory, declared, ["0_1"], {("0_1", "s")}) is None
+    assert find_contradictions(directory, declared, ["0_0"]) == []
+    assert [one.tasks for one in find_contradictions(directory, declared, ["0_0", "0_1"])] == [("0_1",)]
+    assert contradiction_error(directory, declared, ["0_1"], {("0_1", "s")}) is None
 
 
 def test_the_refusal_names_every_store_and_changes_nothing(directory):
     database(directory, StoreKind.KEY_VALUE)
-    refusal = contradicted(directory, spec("window"), ["0_0"])
+    refusal = contradiction_error(directory, spec("window"), ["0_0"])
     assert isinstance(refusal, Invalid)
     assert refusal.code == "kind-mismatch"
     assert refusal.context["stores"] == ["s"]
@@ -219,5 +219,5 @@ def test_the_doctor_offers_no_repair_that_would_replace_a_store_of_another_class
         write(directory, ".checkpoint_s", OFFSET)
     else:
         database(directory, StoreKind.KEY_VALUE)
-    found = [one for one in examine(directory, spec=spec(declared)).findings if one.store == "s"]
+    found = [one for one in diagnose_directory(directory, spec=spec(declared)).findings if one.store == "s"]
     assert [(one.code, one.severity, one.repair) for one in found] == [("kind-mismatch", severity, None)]

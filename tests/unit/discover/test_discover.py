@@ -143,7 +143,7 @@ Topologies:
 
 def test_the_order_of_nodes_does_not_matter():
     parsed = parse_topology(BY_NAME)
-    assert [(part.number, part.is_global, part.fed) for part in parsed] == [
+    assert [(part.number, part.is_global, part.store_inputs) for part in parsed] == [
         (
             0,
             False,
@@ -175,9 +175,9 @@ def test_from_the_topology_numbers_and_changelogs_are_told_and_kinds_are_left_op
     assert [(store.name, store.changelog, store.is_global) for store in spec.global_stores] == [
         ("products-store", "products", True)
     ]
-    assert "restored from profiles" in notes.beside["profile"]
+    assert "restored from profiles" in notes.by_name["profile"]
     assert any("Replace every '?'" in line for line in notes.general)
-    text = spec_to_yaml(spec, header=tuple(notes.general), notes=notes.beside)
+    text = spec_to_yaml(spec, header=tuple(notes.general), notes=notes.by_name)
     assert read_spec(text) == spec
     assert "# restored from profiles" in text
 
@@ -210,8 +210,8 @@ def test_a_state_directory_tells_transactional_stores(tmp_path, status, shown, t
     write_database(tmp_path / "app/0_1/rocksdb/latest", {"default": [], "offsets": written})
     spec, notes = discover(FakeCluster(TOPICS), "app", state_dir=tmp_path, transactional_state_stores=told)
     assert spec.transactional_state_stores is (shown or told)
-    assert ("transactional_state_stores" in notes.beside) is (shown and not told)
-    assert read_spec(spec_to_yaml(spec, notes=notes.beside)) == spec
+    assert ("transactional_state_stores" in notes.by_name) is (shown and not told)
+    assert read_spec(spec_to_yaml(spec, notes=notes.by_name)) == spec
 
 
 @pytest.mark.parametrize(
@@ -252,9 +252,9 @@ def test_the_configuration_of_a_changelog_tells_retentions(configs, kind, retent
     spec, notes = discover(FakeCluster({"app-s-changelog": configs}), "app", topology_text=topology)
     store = found(spec, "s")
     assert (str(store.kind), store.retention_ms) == (kind, retention)
-    assert ("one of" in notes.beside.get("s", "")) is (kind == "?" and configs["cleanup.policy"] == "compact")
-    assert ("derived from" in notes.beside.get("s", "")) is (retention is not None)
-    assert read_spec(spec_to_yaml(spec, notes=notes.beside)) == spec
+    assert ("one of" in notes.by_name.get("s", "")) is (kind == "?" and configs["cleanup.policy"] == "compact")
+    assert ("derived from" in notes.by_name.get("s", "")) is (retention is not None)
+    assert read_spec(spec_to_yaml(spec, notes=notes.by_name)) == spec
 
 
 def test_topology_and_directory_together_and_where_they_disagree(tmp_path):
@@ -264,7 +264,7 @@ def test_topology_and_directory_together_and_where_they_disagree(tmp_path):
     spec, notes = discover(FakeCluster(TOPICS), "app", state_dir=tmp_path, topology_text=TOPOLOGY)
     assert (str(found(spec, "latest").kind), found(spec, "latest").subtopology) == ("key-value", 0)
     assert found(spec, "counts").subtopology == 0
-    assert "in subtopology 3" in notes.beside["counts"]
+    assert "in subtopology 3" in notes.by_name["counts"]
     assert any(line.startswith("gone ") for line in notes.general)
 
 
@@ -272,8 +272,8 @@ def test_a_store_without_any_topic_is_written_undecided_and_said():
     topics = {name: TOPICS[name] for name in TOPICS if name != "app-latest-changelog" and name != "flights"}
     spec, notes = discover(FakeCluster(topics), "app", topology_text=TOPOLOGY)
     assert found(spec, "latest").changelog == "?"
-    assert "'changelog: none'" in notes.beside["latest"]
-    assert read_spec(spec_to_yaml(spec, notes=notes.beside)) == spec
+    assert "'changelog: none'" in notes.by_name["latest"]
+    assert read_spec(spec_to_yaml(spec, notes=notes.by_name)) == spec
 
 
 FED = """\
@@ -308,8 +308,8 @@ def test_a_source_topic_is_a_changelog_only_of_its_own_table(source, processor, 
     topics = {"profiles": COMPACT, "clicks": COMPACT, "app-other-changelog": COMPACT}
     spec, notes = discover(FakeCluster(topics), "app", topology_text=FED.format(source=source, processor=processor))
     assert found(spec, "s").changelog == changelog
-    assert said in notes.beside["s"]
-    assert ("profiles" in notes.beside["s"]) is (said != "'changelog: none' if")
+    assert said in notes.by_name["s"]
+    assert ("profiles" in notes.by_name["s"]) is (said != "'changelog: none' if")
 
 
 @pytest.mark.parametrize(
@@ -330,8 +330,8 @@ def test_a_directory_that_was_closed_without_an_offset_is_of_a_store_that_is_not
     cluster = FakeCluster(dict.fromkeys([*topics, "app-other-changelog"], COMPACT))
     spec, notes = discover(cluster, "app", state_dir=tmp_path, topology_text=TOPOLOGY)
     assert found(spec, "profile").changelog == changelog
-    assert "profile" in notes.beside or changelog.startswith("app-")
-    assert read_spec(spec_to_yaml(spec, notes=notes.beside)) == spec
+    assert "profile" in notes.by_name or changelog.startswith("app-")
+    assert read_spec(spec_to_yaml(spec, notes=notes.by_name)) == spec
 
 
 def test_without_a_source_or_without_a_store_it_is_an_error(tmp_path):
@@ -362,11 +362,11 @@ def test_the_guarantee_is_told_by_the_markers_of_transactions(offsets, last_is_m
     cluster, reader = FakeCluster(TOPICS, {"app-latest-changelog": offsets}), FakeReader()
     spec, notes = discover(cluster, "app", topology_text=TOPOLOGY, reader=reader)
     assert spec.processing_guarantee is expected
-    assert ("processing_guarantee" in notes.beside) is guessed
+    assert ("processing_guarantee" in notes.by_name) is guessed
     guarantee = ProcessingGuarantee.EXACTLY_ONCE_V2
     told = discover(cluster, "app", topology_text=TOPOLOGY, processing_guarantee=guarantee, reader=reader)
     assert told.spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
-    assert "processing_guarantee" not in told.notes.beside
+    assert "processing_guarantee" not in told.notes.by_name
 
 
 def topic_of(case: dict) -> dict[str, str]:
@@ -390,9 +390,9 @@ def test_what_kafka_streams_left_is_written_into_the_spec_with_its_times(tmp_pat
     assert str(store.kind) == alike.get(made["kind"], made["kind"])
     assert (store.retention_ms, store.segment_interval_ms) == (made.get("retention_ms"), None)
     assert store.changelog == made["changelog"]
-    remarks = notes.beside.get(store.name, "")
+    remarks = notes.by_name.get(store.name, "")
     assert not any(word in remarks for word in ("guess", "one of", "contradicts", "by its"))
-    assert read_spec(spec_to_yaml(spec, notes=notes.beside)) == spec
+    assert read_spec(spec_to_yaml(spec, notes=notes.by_name)) == spec
 
 
 def made_id(case: str) -> str:
@@ -418,7 +418,7 @@ def test_segments_that_contradict_the_retention_of_the_topic_are_believed(tmp_pa
     spec, notes = discover(FakeCluster(topics), "app", state_dir=tmp_path)
     store = found(spec, "s")
     assert (store.retention_ms, store.segment_interval_ms) == (retention, interval)
-    assert said in notes.beside["s"]
+    assert said in notes.by_name["s"]
 
 
 def test_a_windowed_store_without_a_known_retention_says_that_one_is_to_be_added(tmp_path):
@@ -426,7 +426,7 @@ def test_a_windowed_store_without_a_known_retention_says_that_one_is_to_be_added
     topics = {"app-s-changelog": {"cleanup.policy": "compact,delete", "retention.ms": "-1"}}
     spec, notes = discover(FakeCluster(topics), "app", state_dir=tmp_path)
     assert found(spec, "s").retention_ms is None
-    assert "add 'retention'" in notes.beside["s"]
+    assert "add 'retention'" in notes.by_name["s"]
 
 
 def test_a_topic_that_contradicts_the_rows_is_not_believed_but_said(tmp_path):
@@ -434,14 +434,14 @@ def test_a_topic_that_contradicts_the_rows_is_not_believed_but_said(tmp_path):
     topics = {made["changelog"]: {"cleanup.policy": "compact", "min.compaction.lag.ms": "90000000"}}
     spec, notes = discover(FakeCluster(topics), made_id("key-value"), state_dir=tmp_path)
     assert str(found(spec, made["store"]).kind) == "key-value"
-    assert "contradicts" in notes.beside[made["store"]]
+    assert "contradicts" in notes.by_name[made["store"]]
 
 
 def test_a_store_whose_tasks_have_directories_and_it_has_none_is_in_memory(tmp_path):
     make_store(tmp_path / "app/0_0/rocksdb/latest", StoreKind.KEY_VALUE, TopicPartition("app-latest-changelog", 0))
     spec, notes = discover(FakeCluster(TOPICS), "app", state_dir=tmp_path, topology_text=TOPOLOGY)
     assert str(found(spec, "counts").kind) == "in-memory"
-    assert "added since" in notes.beside["counts"]
+    assert "added since" in notes.by_name["counts"]
 
 
 GLOBALS = """\
@@ -469,16 +469,16 @@ def test_a_global_store_that_user_code_fills_is_marked(source, processor, store,
     spec, notes = discover(FakeCluster(TOPICS), "app", topology_text=text)
     (global_store,) = spec.global_stores
     assert (global_store.name, global_store.reprocess) == (store, reprocess)
-    assert noted in notes.beside.get(store, "")
-    assert ("reprocess" in notes.beside.get(store, "")) is ("reprocess" in noted)
-    assert read_spec(spec_to_yaml(spec, notes=notes.beside)) == spec
+    assert noted in notes.by_name.get(store, "")
+    assert ("reprocess" in notes.by_name.get(store, "")) is ("reprocess" in noted)
+    assert read_spec(spec_to_yaml(spec, notes=notes.by_name)) == spec
 
 
 def test_a_store_of_no_known_class_stays_undecided_and_says_why(tmp_path):
     make_families(tmp_path / "app/0_0/rocksdb/s", "offsets", "somethingNew")
     spec, notes = discover(FakeCluster({"app-s-changelog": COMPACT}), "app", state_dir=tmp_path)
     assert str(found(spec, "s").kind) == "?"
-    assert "somethingNew" in notes.beside["s"]
+    assert "somethingNew" in notes.by_name["s"]
 
 
 def test_an_application_of_which_the_cluster_has_nothing_is_not_found():

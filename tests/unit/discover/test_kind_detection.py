@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from statecore.discover.kind_detection import KindDetection, detect_kind, families_leave
-from statecore.discover.kind_evidence import Evidence, conclude, is_made_by_dsl, of_name
+from statecore.discover.kind_detection import KindDetection, detect_kind, kinds_opening_families
+from statecore.discover.kind_evidence import Evidence, conclude, evidence_of_name, is_created_by_dsl
 from statecore.errors import Corrupted
 from statecore.formats.kinds import StoreKind
 from statecore.formats.rows.buffered import BufferedRecord, BufferKey, correct_key, encode_buffered
@@ -29,15 +29,15 @@ def look(state_dir: Path) -> tuple[StorePlace, KindDetection]:
 
 def kind_of(state_dir: Path) -> StoreKind:
     place, seen = look(state_dir)
-    assert not seen.strange
-    return conclude([*seen.evidence, *of_name(place.store, ())]).kind
+    assert not seen.unopenable
+    return conclude([*seen.evidence, *evidence_of_name(place.store, ())]).kind
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_store_of_kafka_streams_is_recognised_without_a_guess(tmp_path, case):
     made = write_golden(tmp_path / "app", case)
     place, seen = look(tmp_path)
-    found = conclude([*seen.evidence, *of_name(place.store, ())])
+    found = conclude([*seen.evidence, *evidence_of_name(place.store, ())])
     assert (str(found.kind), found.remarks) == (made["kind"].replace("final-sliding", _alike(made["kind"])), ())
 
 
@@ -100,11 +100,11 @@ def test_the_segment_interval_of_a_versioned_store_is_in_its_rows(tmp_path):
 def test_a_store_without_rows_stays_open_among_those_of_its_families(tmp_path):
     write_database(tmp_path / f"app/0_0/s/s.{BASE}", {"default": [], "offsets": offsets("t", 0, 1)})
     place, seen = look(tmp_path)
-    found = conclude([*seen.evidence, *of_name(place.store, ())])
+    found = conclude([*seen.evidence, *evidence_of_name(place.store, ())])
     assert found.kind is StoreKind.UNKNOWN
-    assert {StoreKind.WINDOW, StoreKind.JOIN_WINDOW, StoreKind.SESSION} < found.left
-    assert StoreKind.TIMESTAMPED_WINDOW not in found.left
-    assert seen.empty
+    assert {StoreKind.WINDOW, StoreKind.JOIN_WINDOW, StoreKind.SESSION} < found.possible_kinds
+    assert StoreKind.TIMESTAMPED_WINDOW not in found.possible_kinds
+    assert seen.is_empty
 
 
 def test_rows_of_an_older_format_below_the_newer_are_seen(tmp_path):
@@ -143,7 +143,7 @@ def test_a_broken_database_is_an_error_and_not_an_empty_store(tmp_path):
     ],
 )
 def test_column_families_leave_the_kinds_whose_class_opens_them(families, segmented, left):
-    found = families_leave(frozenset(families | {"offsets"} if families else families), segmented=segmented)
+    found = kinds_opening_families(frozenset(families | {"offsets"} if families else families), segmented=segmented)
     assert {str(kind) for kind in found} == left
 
 
@@ -185,7 +185,7 @@ def test_the_start_of_a_segment_is_in_its_name_in_every_form(name, start):
     ],
 )
 def test_names_that_kafka_streams_gives_tell_kinds(store, processors, kind):
-    assert str(conclude(of_name(store, processors)).kind) == kind
+    assert str(conclude(evidence_of_name(store, processors)).kind) == kind
 
 
 @pytest.mark.parametrize(
@@ -202,21 +202,21 @@ def test_names_that_kafka_streams_gives_tell_kinds(store, processors, kind):
     ],
 )
 def test_generated_names_are_of_stores_that_the_dsl_chose(store, processors, kind):
-    found = conclude(of_name(store, processors), by_dsl=is_made_by_dsl(store, processors))
+    found = conclude(evidence_of_name(store, processors), by_dsl=is_created_by_dsl(store, processors))
     assert str(found.kind) == ("timestamped-key-value" if kind else "?")
     assert found.default_format is (kind == 1 or store.startswith("KSTREAM-"))
-    assert ("key-value" in map(str, found.left)) is not is_made_by_dsl(store, processors)
+    assert ("key-value" in map(str, found.possible_kinds)) is not is_created_by_dsl(store, processors)
 
 
 def test_a_generated_name_with_the_families_of_headers_keeps_them():
     store = "KTABLE-AGGREGATE-STATE-STORE-0000000003"
     seen = Evidence(frozenset({StoreKind.HEADERS_KEY_VALUE}), "its column families")
-    found = conclude([seen, *of_name(store, ())], by_dsl=True)
+    found = conclude([seen, *evidence_of_name(store, ())], by_dsl=True)
     assert (str(found.kind), found.default_format, found.remarks) == ("headers-key-value", False, ())
 
 
 def test_a_generated_buffer_is_no_guess():
-    found = conclude(of_name("KSTREAM-JOIN-0000000004-Buffer", {"KSTREAM-JOIN-0000000004"}))
+    found = conclude(evidence_of_name("KSTREAM-JOIN-0000000004-Buffer", {"KSTREAM-JOIN-0000000004"}))
     assert (str(found.kind), found.remarks) == ("grace-buffer", ())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from statecore.doctor.diagnosis import Diagnosis, examine
+from statecore.doctor.diagnosis import Diagnosis, diagnose_directory
 from statecore.doctor.finding_catalog import Severity
 from statecore.spec.model import ProcessingGuarantee
 from statecore.spec.reader import parse_spec
@@ -20,12 +20,14 @@ def examined(application: Path, name: str, *, declared: bool = False, **how: Any
         application: the copy.
         name: of the golden directory, which says the guarantee.
         declared: whether it is held against its spec.
-        how: as :func:`statecore.doctor.diagnosis.examine`.
+        how: as :func:`statecore.doctor.diagnosis.diagnose_directory`.
     """
     golden = golden_directories()[name]
     spec = parse_spec(golden.spec) if declared else None
     guarantee = ProcessingGuarantee(golden.guarantee)
-    return examine(StateDirectory(application.parent, application.name), spec=spec, guarantee=guarantee, **how)
+    return diagnose_directory(
+        StateDirectory(application.parent, application.name), spec=spec, guarantee=guarantee, **how
+    )
 
 
 def worse(diagnosis: Diagnosis) -> set[tuple[str, str, str, str]]:

@@ -15,12 +15,12 @@ from statecore.changelog.reader import ChangelogReader
 from statecore.doctor.changelog_comparison import (
     KEYS,
     LAST_WRITE_KINDS,
-    LEAST_KEYS,
+    MIN_KEYS,
     Comparison,
-    Later,
-    Limits,
-    Newest,
-    Written,
+    LastRecord,
+    LaterRecords,
+    NewestRecords,
+    ReadLimits,
     compare_rows,
     differing,
     has_rows,
@@ -28,7 +28,7 @@ from statecore.doctor.changelog_comparison import (
     newest_records,
     proof,
 )
-from statecore.doctor.stored_offsets import DatabasePlace
+from statecore.doctor.logged_store_offsets import DatabasePath
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from tests.unit.changelog.build import Record, batch, marker
@@ -36,20 +36,20 @@ from tests.unit.changelog.scripted import ScriptedBrokers, part
 from tests.unit.doctor.stored import CASES, golden, write_database, write_golden
 
 HERE = TopicPartition("changelog", 0)
-NONE = Later(frozenset(), has_gaps=False)
+NONE = LaterRecords(frozenset(), has_gaps=False)
 STAMP = (1_700_000_000_000).to_bytes(8)
 
 
-def written(key: bytes, value: bytes | None, offset: int = 0) -> Written:
-    return Written(key, value, 1_700_000_000_000, offset)
+def written(key: bytes, value: bytes | None, offset: int = 0) -> LastRecord:
+    return LastRecord(key, value, 1_700_000_000_000, offset)
 
 
-def newest(*records: tuple[bytes, bytes | None], whole: bool = False, **earlier: set[bytes]) -> Newest:
+def newest(*records: tuple[bytes, bytes | None], whole: bool = False, **earlier: set[bytes]) -> NewestRecords:
     every = tuple(written(key, value, 10 - at) for at, (key, value) in enumerate(records))
-    return Newest(every, {key.encode(): frozenset(values) for key, values in earlier.items()}, whole)
+    return NewestRecords(every, {key.encode(): frozenset(values) for key, values in earlier.items()}, whole)
 
 
-def stamped(tmp_path: Path, rows: Mapping[bytes, bytes], older: Mapping[bytes, bytes] = {}) -> tuple[DatabasePlace]:
+def stamped(tmp_path: Path, rows: Mapping[bytes, bytes], older: Mapping[bytes, bytes] = {}) -> tuple[DatabasePath]:
     path = tmp_path / "store"
     families = {
         "default": sorted(older.items()),
@@ -57,7 +57,7 @@ def stamped(tmp_path: Path, rows: Mapping[bytes, bytes], older: Mapping[bytes, b
         "offsets": [],
     }
     write_database(path, families)
-    return (DatabasePlace(path),)
+    return (DatabasePath(path),)
 
 
 def test_a_row_is_the_records_an_explained_one_another_or_none(tmp_path: Path) -> None:
@@ -73,27 +73,27 @@ def test_a_row_is_the_records_an_explained_one_another_or_none(tmp_path: Path) -
         older={b"0"},
     )
     assert compare_rows(StoreKind.TIMESTAMPED_KEY_VALUE, places, seen) == {
-        b"same": Comparison.SAME,
+        b"same": Comparison.EQUAL,
         b"older": Comparison.EXPLAINED,
-        b"other": Comparison.OTHER,
-        b"absent": Comparison.ABSENT,
-        b"deleted": Comparison.NOTHING,
-        b"lives": Comparison.OTHER,
-        b"plain": Comparison.NOTHING,  # it lies there in the older format
+        b"other": Comparison.FOREIGN,
+        b"absent": Comparison.MISSING,
+        b"deleted": Comparison.UNDECIDED,
+        b"lives": Comparison.FOREIGN,
+        b"plain": Comparison.UNDECIDED,  # it lies there in the older format
     }
     assert has_rows(StoreKind.TIMESTAMPED_KEY_VALUE, places)
 
 
 def test_a_store_without_rows_is_told_from_one_of_another_log(tmp_path: Path) -> None:
     places = stamped(tmp_path, {})
-    assert compare_rows(StoreKind.TIMESTAMPED_KEY_VALUE, places, newest((b"k", b"v"))) == {b"k": Comparison.ABSENT}
+    assert compare_rows(StoreKind.TIMESTAMPED_KEY_VALUE, places, newest((b"k", b"v"))) == {b"k": Comparison.MISSING}
     assert not has_rows(StoreKind.TIMESTAMPED_KEY_VALUE, places)
 
 
 def test_a_row_that_is_too_short_for_its_kind_shows_nothing(tmp_path: Path) -> None:
     write_database(tmp_path / "store", {"keyValueWithTimestamp": [(b"k", b"short")]})
-    places = (DatabasePlace(tmp_path / "store"),)
-    assert compare_rows(StoreKind.TIMESTAMPED_KEY_VALUE, places, newest((b"k", b"v"))) == {b"k": Comparison.NOTHING}
+    places = (DatabasePath(tmp_path / "store"),)
+    assert compare_rows(StoreKind.TIMESTAMPED_KEY_VALUE, places, newest((b"k", b"v"))) == {b"k": Comparison.UNDECIDED}
 
 
 def window(key: bytes, start: int) -> bytes:
@@ -103,7 +103,7 @@ def window(key: bytes, start: int) -> bytes:
 def test_rows_of_windows_are_looked_for_in_their_segment_and_may_have_expired(tmp_path: Path) -> None:
     for start in (600_000, 660_000):
         write_database(tmp_path / f"w.{start}", {"default": [(window(b"k", start), b"v")], "offsets": []})
-    places = tuple(DatabasePlace(tmp_path / f"w.{start}", start, start + 60_000) for start in (600_000, 660_000))
+    places = tuple(DatabasePath(tmp_path / f"w.{start}", start, start + 60_000) for start in (600_000, 660_000))
     seen = newest(
         (window(b"k", 600_000), b"v"),
         (window(b"k", 660_000), b"other"),
@@ -112,26 +112,26 @@ def test_rows_of_windows_are_looked_for_in_their_segment_and_may_have_expired(tm
         (window(b"k", 720_000), b"v"),
     )
     assert list(compare_rows(StoreKind.WINDOW, places, seen).values()) == [
-        Comparison.SAME,
-        Comparison.OTHER,
-        Comparison.ABSENT,
-        Comparison.NOTHING,
-        Comparison.NOTHING,
+        Comparison.EQUAL,
+        Comparison.FOREIGN,
+        Comparison.MISSING,
+        Comparison.UNDECIDED,
+        Comparison.UNDECIDED,
     ]
-    endless = tuple(DatabasePlace(place.path, place.start) for place in places)
+    endless = tuple(DatabasePath(place.path, place.start) for place in places)
     assert list(compare_rows(StoreKind.WINDOW, endless, seen).values()) == [
-        Comparison.SAME,
-        Comparison.OTHER,
-        Comparison.NOTHING,  # nobody knows where the segment ends
-        Comparison.NOTHING,
-        Comparison.NOTHING,
+        Comparison.EQUAL,
+        Comparison.FOREIGN,
+        Comparison.UNDECIDED,  # nobody knows where the segment ends
+        Comparison.UNDECIDED,
+        Comparison.UNDECIDED,
     ]
 
 
 def test_records_that_are_none_of_the_kind_show_nothing(tmp_path: Path) -> None:
     write_database(tmp_path / "w.0", {"default": [(window(b"k", 0), b"v")]})
-    places = (DatabasePlace(tmp_path / "w.0", 0, 60_000),)
-    assert compare_rows(StoreKind.WINDOW, places, newest((b"k", b"v"))) == {b"k": Comparison.NOTHING}
+    places = (DatabasePath(tmp_path / "w.0", 0, 60_000),)
+    assert compare_rows(StoreKind.WINDOW, places, newest((b"k", b"v"))) == {b"k": Comparison.UNDECIDED}
     assert compare_rows(StoreKind.WINDOW, places, newest()) == {}
 
 
@@ -145,64 +145,63 @@ def test_what_kafka_streams_wrote_is_of_its_own_log(tmp_path: Path, case: str) -
         ends: list[int | None] = [*starts[1:], None]
         root = task / made["store"]
         places = [
-            DatabasePlace(root / f"{made['store']}.{start}", start, end)
-            for start, end in zip(starts, ends, strict=True)
+            DatabasePath(root / f"{made['store']}.{start}", start, end) for start, end in zip(starts, ends, strict=True)
         ]
     else:
-        places = [DatabasePlace(task / "rocksdb" / made["store"])]
-    last: dict[bytes, Written] = {}
+        places = [DatabasePath(task / "rocksdb" / made["store"])]
+    last: dict[bytes, LastRecord] = {}
     for at, record in enumerate(made["records"]):
         key, value = (None if record[name] is None else bytes.fromhex(record[name]) for name in ("key", "value"))
         if key is not None:
-            last[key] = Written(key, value, record["timestamp"], at)
-    shown = set(compare_rows(kind, places, Newest(tuple(last.values()))).values())
-    assert Comparison.SAME in shown
-    assert shown <= {Comparison.SAME, Comparison.NOTHING}
+            last[key] = LastRecord(key, value, record["timestamp"], at)
+    shown = set(compare_rows(kind, places, NewestRecords(tuple(last.values()))).values())
+    assert Comparison.EQUAL in shown
+    assert shown <= {Comparison.EQUAL, Comparison.UNDECIDED}
 
 
-MANY = [b"key-%d" % n for n in range(LEAST_KEYS)]
+MANY = [b"key-%d" % n for n in range(MIN_KEYS)]
 
 
-def judged(shown: Sequence[Comparison], later: Later = NONE, **of_newest: Any) -> list[bytes]:
+def judged(shown: Sequence[Comparison], later: LaterRecords = NONE, **of_newest: Any) -> list[bytes]:
     keys = [b"key-%d" % n for n in range(len(shown))]
     seen = newest(*((key, b"v") for key in keys), **of_newest)
     return [one.key for one in proof(seen, dict(zip(keys, shown, strict=True)), later)]
 
 
 def test_rows_of_no_record_prove_another_log() -> None:
-    assert judged([Comparison.OTHER] * LEAST_KEYS) == MANY
-    assert judged([Comparison.ABSENT] * LEAST_KEYS) == MANY
-    assert judged([Comparison.OTHER, Comparison.ABSENT, Comparison.NOTHING, Comparison.OTHER]) == [
+    assert judged([Comparison.FOREIGN] * MIN_KEYS) == MANY
+    assert judged([Comparison.MISSING] * MIN_KEYS) == MANY
+    assert judged([Comparison.FOREIGN, Comparison.MISSING, Comparison.UNDECIDED, Comparison.FOREIGN]) == [
         b"key-0",
         b"key-1",
         b"key-3",
     ]
 
 
-@pytest.mark.parametrize("one", [Comparison.SAME, Comparison.EXPLAINED])
+@pytest.mark.parametrize("one", [Comparison.EQUAL, Comparison.EXPLAINED])
 def test_one_row_of_the_log_proves_the_contrary(one: Comparison) -> None:
-    assert judged([Comparison.OTHER] * 10 + [one]) == []
+    assert judged([Comparison.FOREIGN] * 10 + [one]) == []
 
 
 def test_few_keys_prove_nothing_unless_there_are_no_more() -> None:
-    few = [Comparison.OTHER] * (LEAST_KEYS - 1)
+    few = [Comparison.FOREIGN] * (MIN_KEYS - 1)
     assert judged(few) == []
-    assert len(judged(few, whole=True)) == LEAST_KEYS - 1
-    assert judged([Comparison.OTHER, *[Comparison.NOTHING] * 5], whole=True) == []
+    assert len(judged(few, whole=True)) == MIN_KEYS - 1
+    assert judged([Comparison.FOREIGN, *[Comparison.UNDECIDED] * 5], whole=True) == []
     assert judged([], whole=True) == []
-    assert judged([Comparison.NOTHING], whole=True) == []
+    assert judged([Comparison.UNDECIDED], whole=True) == []
 
 
 def test_a_row_of_a_later_record_proves_nothing() -> None:
-    assert judged([Comparison.OTHER] * LEAST_KEYS, Later(frozenset(MANY[:1]), has_gaps=False)) == []
-    shown = [Comparison.OTHER] * (LEAST_KEYS + 1)
-    assert judged(shown, Later(frozenset(MANY[:1]), has_gaps=False)) == [b"key-1", b"key-2", b"key-3"]
+    assert judged([Comparison.FOREIGN] * MIN_KEYS, LaterRecords(frozenset(MANY[:1]), has_gaps=False)) == []
+    shown = [Comparison.FOREIGN] * (MIN_KEYS + 1)
+    assert judged(shown, LaterRecords(frozenset(MANY[:1]), has_gaps=False)) == [b"key-1", b"key-2", b"key-3"]
 
 
 def test_a_row_that_is_missing_proves_nothing_where_its_delete_may_be() -> None:
-    later = Later(frozenset(), has_gaps=True)
-    assert judged([Comparison.ABSENT] * LEAST_KEYS, later) == []
-    assert judged([Comparison.OTHER] * LEAST_KEYS, later) == MANY
+    later = LaterRecords(frozenset(), has_gaps=True)
+    assert judged([Comparison.MISSING] * MIN_KEYS, later) == []
+    assert judged([Comparison.FOREIGN] * MIN_KEYS, later) == MANY
 
 
 def test_what_differs_is_all_but_what_is_the_same_or_says_nothing() -> None:
@@ -212,8 +211,8 @@ def test_what_differs_is_all_but_what_is_the_same_or_says_nothing() -> None:
 # Reading them.
 
 
-def limits(seconds: float = 300.0, most_bytes: int = 1 << 20) -> Limits:
-    return Limits(time.monotonic() + seconds, most_bytes)
+def limits(seconds: float = 300.0, most_bytes: int = 1 << 20) -> ReadLimits:
+    return ReadLimits(time.monotonic() + seconds, most_bytes)
 
 
 def records(*values: tuple[int, bytes | None, bytes | None]) -> list[Record]:
@@ -243,8 +242,8 @@ def test_the_last_record_of_each_key_counts_and_what_it_was_before_is_kept(
     brokers.add("changelog", [part(data)])
     found = newest_records(reader, HERE, 0, 6, limits())
     assert found is not None
-    assert [one[:2] + one[3:] for one in found.written] == [(b"a", b"2", 5), (b"c", None, 4), (b"b", b"0", 1)]
-    assert (found.earlier, found.whole) == ({b"a": {b"0", b"1"}}, True)
+    assert [one[:2] + one[3:] for one in found.records] == [(b"a", b"2", 5), (b"c", None, 4), (b"b", b"0", 1)]
+    assert (found.earlier_values, found.is_complete) == ({b"a": {b"0", b"1"}}, True)
 
 
 def test_records_of_aborted_transactions_were_never_written(brokers: ScriptedBrokers, reader: ChangelogReader) -> None:
@@ -253,7 +252,7 @@ def test_records_of_aborted_transactions_were_never_written(brokers: ScriptedBro
     brokers.add("changelog", [part(data, aborted=[(5, 1)])])
     found = newest_records(reader, HERE, 0, 3, limits())
     assert found is not None
-    assert [one.value for one in found.written] == [b"0"]
+    assert [one.value for one in found.records] == [b"0"]
 
 
 def test_no_more_is_read_than_it_takes_to_see_enough_keys(brokers: ScriptedBrokers, reader: ChangelogReader) -> None:
@@ -261,8 +260,8 @@ def test_no_more_is_read_than_it_takes_to_see_enough_keys(brokers: ScriptedBroke
     brokers.add("changelog", [part(data)])
     found = newest_records(reader, HERE, 0, 3_000, limits())
     assert found is not None
-    assert [one.offset for one in found.written] == [2999 - n for n in range(KEYS)]
-    assert (found.whole, reader.statistics.records) == (False, 64)
+    assert [one.offset for one in found.records] == [2999 - n for n in range(KEYS)]
+    assert (found.is_complete, reader.statistics.records) == (False, 64)
 
 
 def test_few_keys_are_looked_for_farther_back(brokers: ScriptedBrokers, reader: ChangelogReader) -> None:
@@ -270,16 +269,16 @@ def test_few_keys_are_looked_for_farther_back(brokers: ScriptedBrokers, reader: 
     brokers.add("changelog", [part(data)])
     found = newest_records(reader, HERE, 0, 300, limits())
     assert found is not None
-    assert [one.key for one in found.written[:2]] == [b"hot", b"key-19"]
-    assert len(found.written) == KEYS
-    assert not found.whole
+    assert [one.key for one in found.records[:2]] == [b"hot", b"key-19"]
+    assert len(found.records) == KEYS
+    assert not found.is_complete
 
 
 def test_reading_ends_where_it_would_take_too_much(brokers: ScriptedBrokers, reader: ChangelogReader) -> None:
     brokers.add("changelog", [part([batch(records((0, b"a", b"0" * 1000)))])])
     assert newest_records(reader, HERE, 0, 1, limits(most_bytes=100)) is None
     assert newest_records(reader, HERE, 0, 1, limits(seconds=-1)) is None
-    assert limits(seconds=-1).over
+    assert limits(seconds=-1).is_expired
     assert later_records(reader, OffsetRange("changelog", 0, 0, 1), [b"a"], limits(most_bytes=100)) is None
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from statecore.conversion.inspection import Wanted, inspect_task
-from statecore.doctor.diagnosis import examine
+from statecore.conversion.inspection import InspectionDepth, inspect_task
+from statecore.doctor.diagnosis import diagnose_directory
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import CURRENT
 from statecore.formats.topic_partition import TopicPartition
@@ -17,7 +17,7 @@ from statecore.statedir.task_layout import StoreDirectory
 from statecore.stores.rocksdb.directory import data_files_in
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.tasks.offset_sums import TaskDirectoryState, read_task_sum
-from statecore.tasks.partial_stores import why_partially_deleted
+from statecore.tasks.store_defects import why_partially_deleted
 
 
 @pytest.fixture(params=["rocksdb/s", "s/s.0"])
@@ -36,12 +36,12 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def test_its_rows_in_the_log_are_missed_by_everybody(store: Path, tmp_path: Path) -> None:
     directory, task = StateDirectory(tmp_path, "app"), tmp_path / "app" / "0_0"
-    found = examine(directory)
+    found = diagnose_directory(directory)
     assert {(one.task, one.store, one.code) for one in found.findings} == {("0_0", "s", "current-missing")}
     assert found.exit_code == 22
-    (converted,) = inspect_task("0_0", task, "app", None, Wanted(False, CURRENT.sst_format)).stores
-    assert converted.broken
-    assert read_task_sum(directory, "0_0", None).standing is TaskDirectoryState.DAMAGED
+    (converted,) = inspect_task("0_0", task, "app", None, InspectionDepth(False, CURRENT.sst_format)).stores
+    assert converted.damage
+    assert read_task_sum(directory, "0_0", None).state is TaskDirectoryState.DAMAGED
     segmented = store.parent.name == "s"
     assert why_partially_deleted(StoreDirectory("s", store.parent if segmented else store, segmented))
 
@@ -49,5 +49,5 @@ def test_its_rows_in_the_log_are_missed_by_everybody(store: Path, tmp_path: Path
 def test_an_empty_log_has_lost_nothing(store: Path, tmp_path: Path) -> None:
     for file in store.glob("*.log"):
         file.write_bytes(b"")
-    found = examine(StateDirectory(tmp_path, "app"))
+    found = diagnose_directory(StateDirectory(tmp_path, "app"))
     assert "current-missing" not in {one.code for one in found.findings}

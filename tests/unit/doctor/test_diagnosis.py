@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from statecore.doctor.diagnosis import examine
-from statecore.doctor.finding_catalog import CATALOGUE, Repair, Severity
+from statecore.doctor.diagnosis import diagnose_directory
+from statecore.doctor.finding_catalog import CATALOG, Repair, Severity
 from statecore.errors import NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import RELEASES
@@ -42,10 +42,10 @@ subtopologies: {{0: {{stores: {{{stores}}}}}}}
 def diagnose(tmp_path, application="app", **how):
     """An examination, which changes nothing."""
     before = metadata(tmp_path)
-    found = examine(StateDirectory(tmp_path, application), **how)
+    found = diagnose_directory(StateDirectory(tmp_path, application), **how)
     assert metadata(tmp_path) == before
     for one in found.findings:
-        assert one.severity.rank <= CATALOGUE[one.code].severity.rank, one
+        assert one.severity.rank <= CATALOG[one.code].severity.rank, one
         assert one.repair is None or one.repair in one.kind.repairs, one
     assert [one.severity.rank for one in found.findings] == sorted(
         (one.severity.rank for one in found.findings), reverse=True
@@ -801,7 +801,7 @@ def test_it_says_what_was_looked_at(tmp_path):
     plain(tmp_path)
     plain(tmp_path, task="0_1")
     window(tmp_path, {600_000: (7, 0, 2), 900_000: (7, 0, 2)})
-    looked = diagnose(tmp_path).looked_at
+    looked = diagnose(tmp_path).coverage
     assert (looked.tasks, looked.stores, looked.databases, looked.scanned) == (2, 2, 4, False)
     document = diagnose(tmp_path, scan=True, guarantee=EOS).to_json()
     assert (document["version"], document["application_id"], document["exit_code"]) == (1, "app", 0)
@@ -841,5 +841,5 @@ def test_the_brokers_are_asked_about_what_was_seen(tmp_path):
     found = diagnose(tmp_path, topics=topics)
     assert asked == [("s", {TopicPartition("app-s-changelog", 0): 7})]
     assert found.findings == (finding, finding)
-    assert found.looked_at.brokers
+    assert found.coverage.brokers
     assert found.undecided == ("nobody knows",)

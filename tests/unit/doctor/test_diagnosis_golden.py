@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from statecore.doctor.diagnosis import examine
+from statecore.doctor.diagnosis import diagnose_directory
 from statecore.doctor.finding_catalog import Severity
 from statecore.formats.releases import CURRENT, RELEASES
 from statecore.spec.model import ProcessingGuarantee
@@ -20,7 +20,7 @@ OFFLINE = sorted(name for name, damage in DAMAGES.items() if "brokers" not in da
 
 
 def diagnose(application, **how):
-    return examine(StateDirectory(application.parent, application.name), **how)
+    return diagnose_directory(StateDirectory(application.parent, application.name), **how)
 
 
 def codes(findings):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from statecore.doctor.finding_catalog import CATALOGUE, Severity
+from statecore.doctor.finding_catalog import CATALOG, Severity
 
 INTEGRATION = Path(__file__).parents[2] / "integration"
 
@@ -28,11 +28,11 @@ def _constants(file: Path) -> set[str]:
 
 
 def test_each_finding_that_a_repair_mends_is_shown_with_real_kafka_streams() -> None:
-    named = set().union(*map(_constants, INTEGRATION.glob("test_repair*.py"))) & set(CATALOGUE)
+    named = set().union(*map(_constants, INTEGRATION.glob("test_repair*.py"))) & set(CATALOG)
     named |= {code for code, file in SHOWN_ELSEWHERE.items() if {code, "repair"} <= _constants(INTEGRATION / file)}
-    repaired = {kind.code for kind in CATALOGUE.values() if kind.repairs}
+    repaired = {kind.code for kind in CATALOG.values() if kind.repairs}
     assert sorted(repaired - named) == sorted(NOT_SHOWN)
 
 
 def test_what_is_not_shown_is_a_note() -> None:
-    assert {CATALOGUE[code].severity for code in NOT_SHOWN} == {Severity.NOTE}
+    assert {CATALOG[code].severity for code in NOT_SHOWN} == {Severity.NOTE}

@@ -4,7 +4,7 @@ import pytest
 
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding
-from statecore.doctor.global_store_outcome import Start, next_starts
+from statecore.doctor.global_store_outcome import StartOutcome, next_starts
 
 
 def found(code: str, severity: Severity, store: str = "a", task: str = "global") -> Finding:
@@ -14,16 +14,16 @@ def found(code: str, severity: Severity, store: str = "a", task: str = "global")
 @pytest.mark.parametrize(
     ("finding", "start"),
     [
-        (found("global-offset-unknown", Severity.ERROR), Start.FAILS),
-        (found("topic-recreated", Severity.LOSS), Start.WRONG),
-        (found("checkpoint-behind", Severity.WARNING), Start.RECOVERS),
-        (found("global-topic-not-compacted", Severity.WARNING), Start.SOUND),
-        (found("older-rows", Severity.NOTE), Start.SOUND),
-        (found("checkpoint-unreadable", Severity.ERROR, store=""), Start.FAILS),
-        (found("store-not-closed", Severity.ERROR, task="0_0"), Start.SOUND),
+        (found("global-offset-unknown", Severity.ERROR), StartOutcome.FAILS),
+        (found("topic-recreated", Severity.LOSS), StartOutcome.WRONG),
+        (found("checkpoint-behind", Severity.WARNING), StartOutcome.RECOVERS),
+        (found("global-topic-not-compacted", Severity.WARNING), StartOutcome.SOUND),
+        (found("older-rows", Severity.NOTE), StartOutcome.SOUND),
+        (found("checkpoint-unreadable", Severity.ERROR, store=""), StartOutcome.FAILS),
+        (found("store-not-closed", Severity.ERROR, task="0_0"), StartOutcome.SOUND),
     ],
 )
-def test_a_start_goes_by_the_worst_that_was_found(finding: Finding, start: Start) -> None:
+def test_a_start_goes_by_the_worst_that_was_found(finding: Finding, start: StartOutcome) -> None:
     (one,) = next_starts(["a"], [found("older-rows", Severity.NOTE), finding])
     assert one.start is start
 
@@ -34,4 +34,4 @@ def test_what_is_found_in_one_store_says_nothing_of_another_and_why_is_said_once
     (why,) = broken.why
     assert why.startswith("It is as it is. ")
     assert "deletes all of global/" in why
-    assert (sound.start, sound.why) == (Start.SOUND, ())
+    assert (sound.start, sound.why) == (StartOutcome.SOUND, ())

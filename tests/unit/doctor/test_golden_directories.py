@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from statecore.doctor.finding_catalog import CATALOGUE
-from statecore.doctor.inspect import inspect
+from statecore.doctor.diagnosis import inspect
+from statecore.doctor.finding_catalog import CATALOG
 from statecore.formats.releases import RELEASES
 from statecore.spec.reader import read_spec
 from statecore.statedir.state_directory import StateDirectory
@@ -68,7 +68,7 @@ def test_a_golden_directory_is_what_its_index_says(name, tmp_path):
 @pytest.mark.parametrize("name", names())
 def test_what_a_doctor_must_find_is_in_the_catalogue(name):
     golden = golden_directories()[name]
-    assert {*golden.findings, *golden.tolerated} <= set(CATALOGUE)
+    assert {*golden.findings, *golden.tolerated} <= set(CATALOG)
     if golden.moment == Moment.CLEAN.value:
         assert golden.findings == (("older-release",) if golden.release in ("3.9", "4.2") else ())
 
@@ -109,7 +109,7 @@ def test_a_damage_is_done_where_it_says_and_nowhere_else(name, tmp_path):
 
 def test_every_damage_names_findings_of_the_catalogue():
     for damage in DAMAGES.values():
-        assert {*damage.findings, *damage.also} <= set(CATALOGUE)
+        assert {*damage.findings, *damage.also} <= set(CATALOG)
         assert damage.directory in golden_directories()
     found = Counter(code for damage in DAMAGES.values() for code in damage.findings)
     assert len(found) >= 25

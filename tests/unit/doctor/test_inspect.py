@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from statecore.doctor.inspect import inspect
+from statecore.doctor.diagnosis import inspect
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
@@ -35,7 +35,7 @@ def look(tmp_path, application="app", **wanted):
 
 
 def trouble_of(tmp_path, **wanted):
-    return [one for store in look(tmp_path, **wanted).stores for one in store.trouble]
+    return [one for store in look(tmp_path, **wanted).stores for one in store.problems]
 
 
 def plain(tmp_path, task="0_0", offset=7, status=0, rows=3):
@@ -52,7 +52,7 @@ def test_what_kafka_streams_closed_is_without_trouble_and_counted(tmp_path, case
     before = sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
     found = look(tmp_path, owner(case))
     (store,) = found.stores
-    assert store.trouble == ()
+    assert store.problems == ()
     databases = made.get("segments", {made["store"]: made.get("families")})
     assert store.rows == sum(
         len(rows) for families in databases.values() for name, rows in families.items() if name != "offsets"
@@ -61,7 +61,7 @@ def test_what_kafka_streams_closed_is_without_trouble_and_counted(tmp_path, case
     ((partition, offset),) = store.offsets.items()
     # A transaction's marker follows the last record only under exactly-once.
     assert (str(partition), offset) == (f"{made['changelog']}-0", made["log_end_offset"] - 1)
-    assert found.trouble == ()
+    assert found.problems == ()
     assert sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")) == before
 
 
@@ -88,7 +88,7 @@ def test_a_store_that_was_not_closed_is_trouble_unless_the_application_runs(tmp_
         found = look(tmp_path)
         assert found.holder.process == process.pid
         assert found.holder.command.startswith("python")
-        assert found.stores[0].trouble == ()
+        assert found.stores[0].problems == ()
         process.stdin.close()
     assert look(tmp_path).holder is None
 
@@ -120,8 +120,8 @@ def test_segments_that_disagree_are_trouble_with_their_offsets(tmp_path):
         (1_200_000, 1_500_000),
     ]
     assert set(store.offsets.values()) == {150}
-    assert "100 in s.600000, 150 in s.900000 and 1 more" in store.trouble[0]
-    assert store.damage == store.trouble
+    assert "100 in s.600000, 150 in s.900000 and 1 more" in store.problems[0]
+    assert store.damage == store.problems
 
 
 @pytest.mark.parametrize(
@@ -159,9 +159,9 @@ def test_a_store_that_is_not_logged_needs_no_offset_and_no_directory(tmp_path):
     stores = "s: {kind: key-value}, u: {kind: key-value, changelog: none}, w: {kind: window, changelog: none}"
     spec = read_spec(SPEC.format(stores=stores))
     for found in (look(tmp_path), look(tmp_path, spec=spec)):
-        assert [store.trouble for store in found.stores] == [(), ()]
+        assert [store.problems for store in found.stores] == [(), ()]
         assert [(store.store, store.logged) for store in found.stores] == [("s", True), ("u", False)]
-        assert found.trouble == ()
+        assert found.problems == ()
     # Declared as logged, it lacks its offset.
     spec = read_spec(SPEC.format(stores="s: {kind: key-value}, u: {kind: key-value}"))
     assert "has no offset" in trouble_of(tmp_path, spec=spec)[0]
@@ -192,15 +192,15 @@ def test_a_broken_database_is_said_and_the_others_are_shown(tmp_path):
     for file in (tmp_path / "app/0_0/rocksdb/s").glob("MANIFEST*"):
         file.write_bytes(b"junk")
     broken, whole = look(tmp_path).stores
-    assert "0_0/rocksdb/s" in broken.trouble[0]
-    assert (whole.rows, whole.trouble) == (3, ())
+    assert "0_0/rocksdb/s" in broken.problems[0]
+    assert (whole.rows, whole.problems) == (3, ())
 
 
 def test_only_what_a_restore_has_to_mend_is_damage(tmp_path):
     plain(tmp_path, status=1)
     write_database(tmp_path / "app/0_1/rocksdb/s", {"default": [], "offsets": []})
     found = look(tmp_path)
-    assert all(store.trouble for store in found.stores)
+    assert all(store.problems for store in found.stores)
     assert (found.exit_code, [store.damage for store in found.stores]) == (0, [(), ()])
 
 
@@ -260,11 +260,11 @@ def test_files_beside_the_stores_are_named_with_what_they_do(tmp_path):
     (tmp_path / "app/0_0/.checkpoint").write_text("0\n1\napp-s-changelog 0 3\n")
     (tmp_path / "app/0_0/s.position").write_text("0\n0\n")
     found = look(tmp_path)
-    meanings = {one.name: one.meaning for one in found.leftovers}
+    meanings = {one.name: one.meaning for one in found.offset_files}
     assert "app-s-changelog-0 = 3" in meanings[".checkpoint"]
     assert "overrule" in meanings[".checkpoint"]
     assert set(meanings) == {".checkpoint", "s.position"}
-    assert any("0_0/.checkpoint overrules" in one for one in found.trouble)
+    assert any("0_0/.checkpoint overrules" in one for one in found.problems)
 
 
 def test_the_spec_is_held_against_the_directory(tmp_path):
@@ -273,11 +273,11 @@ def test_the_spec_is_held_against_the_directory(tmp_path):
         SPEC.format(stores="s: {kind: timestamped-key-value}, gone: {kind: key-value}, m: {kind: in-memory}")
     )
     found = look(tmp_path, spec=spec)
-    assert "timestamped-key-value" in found.stores[0].trouble[0]
-    (absent,) = found.trouble
+    assert "timestamped-key-value" in found.stores[0].problems[0]
+    (absent,) = found.problems
     assert (absent.split()[0], absent.split()[-1]) == ("gone", "0_0")
     found = look(tmp_path, spec=read_spec(SPEC.format(stores="other: {kind: key-value}")))
-    assert [one.split()[0] for one in found.trouble] == ["other", "s"]
+    assert [one.split()[0] for one in found.problems] == ["other", "s"]
     with raises(Invalid, "spec-application-mismatch", application_id="orders"):
         check_application(spec, "orders")
 
@@ -315,10 +315,10 @@ def test_a_store_that_a_processor_has_open_is_no_trouble(tmp_path):
         store.put(b"a", b"1")
         store.commit({TopicPartition("app-s-changelog", 0): 7})
         (seen,) = look(tmp_path).stores
-        assert (seen.holder and seen.holder.process, seen.closed, seen.trouble) == (os.getpid(), False, ())
+        assert (seen.holder and seen.holder.process, seen.closed, seen.problems) == (os.getpid(), False, ())
         assert look(tmp_path).to_json()["stores"][0]["open_by"]["process"] == os.getpid()
     (seen,) = look(tmp_path).stores
-    assert (seen.holder, seen.closed, seen.trouble) == (None, True, ())
+    assert (seen.holder, seen.closed, seen.problems) == (None, True, ())
 
 
 def test_files_that_were_kept_aside_are_named(tmp_path):
@@ -330,7 +330,7 @@ def test_files_that_were_kept_aside_are_named(tmp_path):
     for number in range(7):
         (path / "lost" / f"00001{number}.sst").write_bytes(b"")
     (found,) = look(tmp_path).stores
-    (trouble,) = found.trouble
+    (trouble,) = found.problems
     assert all(said in trouble for said in ("7 SST files", "orders/lost", "000010.sst"))
     assert found.damage == ()
     assert len(found.databases[0].lost) == 7

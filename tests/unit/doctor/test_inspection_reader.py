@@ -6,8 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from statecore.doctor.diagnosis import examine
-from statecore.doctor.inspect import inspect
+from statecore.doctor.diagnosis import diagnose_directory, inspect
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.statedir.journal import JOURNAL
@@ -61,10 +60,10 @@ def test_an_application_that_has_lost_its_lock_is_one_that_runs(tmp_path):
     said = offsets("app-s-changelog", 1, 41, status=1)  # not closed
     write_database(tmp_path / "app/0_1/rocksdb/s", {"default": [], "offsets": said})
     with at_work(directory, directory.store_path("0_0", "s", StoreKind.KEY_VALUE), "lost") as process:
-        for seen in (inspect(directory), examine(directory)):
+        for seen in (inspect(directory), diagnose_directory(directory)):
             lock = seen.to_json()["lock"]
             assert (lock["process"], lock["lost"]) == (process, True)
             assert [store.in_use for store in seen.stores] == [True, True]
             assert [one.what for one in seen.findings if one.task == "0_1"] == []
     assert inspect(directory).holder is None
-    assert [one.what for one in examine(directory).findings if one.task == "0_1"] != []
+    assert [one.what for one in diagnose_directory(directory).findings if one.task == "0_1"] != []

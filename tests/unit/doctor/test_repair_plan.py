@@ -28,8 +28,8 @@ def test_files_beside_the_tasks_are_left_to_a_person(tmp_path):
     (application / "kafka-streams-process-metadata").chmod(0o000)
     seen = examined(application, AT_LEAST_ONCE)
     plan = plan_repairs(seen.findings, seen.stores)
-    assert plan.is_nothing_to_do
-    assert [(one.code, one.task) for one in plan.left] == [("rights", "")]
+    assert plan.is_empty
+    assert [(one.code, one.task) for one in plan.unrepaired] == [("rights", "")]
 
 
 def test_no_segment_is_made_where_the_kind_of_store_is_not_known(tmp_path):
@@ -38,8 +38,8 @@ def test_no_segment_is_made_where_the_kind_of_store_is_not_known(tmp_path):
     (application / "0_0" / "index").mkdir()
     seen = examined(application, EXACTLY_ONCE)
     plan = plan_repairs(seen.findings, seen.stores)
-    assert plan.mendings == plan_repairs(before.findings, before.stores).mendings
-    assert [(one.code, one.task, one.store) for one in plan.left] == [("segment-missing", "0_0", "index")]
+    assert plan.actions == plan_repairs(before.findings, before.stores).actions
+    assert [(one.code, one.task, one.store) for one in plan.unrepaired] == [("segment-missing", "0_0", "index")]
 
 
 @pytest.mark.parametrize("name", OLDER)
@@ -48,7 +48,7 @@ def test_what_an_older_release_wrote_is_not_made_half_of_the_newest(tmp_path, na
     shutil.rmtree(application / "0_0" / WINDOWS)
     (application / "0_0" / WINDOWS).mkdir()  # all its segments have expired
     seen = examined(application, name)
-    assert plan_repairs(seen.findings, seen.stores).is_nothing_to_do
+    assert plan_repairs(seen.findings, seen.stores).is_empty
 
 
 @pytest.mark.parametrize("name", OLDER)
@@ -60,8 +60,8 @@ def test_a_task_without_any_database_is_of_the_release_of_the_others(tmp_path, n
     seen = examined(application, name, declared=True)
     plan = plan_repairs(seen.findings, seen.stores)
     assert plan.rebuilds == ()
-    assert [one.repair for one in plan.mendings["0_0"]] == [Repair.DROP_ENTRIES]
-    assert any(PLAIN in entry for entry in plan.mendings["0_0"][0].names)
+    assert [one.repair for one in plan.actions["0_0"]] == [Repair.DROP_ENTRIES]
+    assert any(PLAIN in entry for entry in plan.actions["0_0"][0].names)
 
 
 @pytest.mark.parametrize("name", golden_names(moment="clean", release=NEWEST_RELEASE))
@@ -86,5 +86,5 @@ def test_of_an_empty_directory_nothing_is_rebuilt(tmp_path):
             shutil.rmtree(path)
     seen = examined(application, AT_LEAST_ONCE, declared=True)
     plan = plan_repairs(seen.findings, seen.stores)
-    assert plan.is_nothing_to_do
-    assert {one.code for one in plan.left} == {"store-absent"}
+    assert plan.is_empty
+    assert {one.code for one in plan.unrepaired} == {"store-absent"}

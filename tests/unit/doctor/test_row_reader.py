@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.doctor.row_reader import check_families, current_rows, layers, side_by_side
+from statecore.doctor.row_reader import aligned_by_key, check_families, current_rows, layers
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.statedir.readonly_database import Database
@@ -91,7 +91,7 @@ def test_pieces_side_by_side_have_all_rows_once_and_the_same_keys_together(
         return [(keys[at : at + at_once], keys[at : at + at_once]) for at in range(0, len(keys), at_once)]
 
     mine, theirs, seen = [], [], b""
-    for (keys, _), (others, _) in side_by_side(iter(pieces(sorted(left), size)), iter(pieces(sorted(right), other))):
+    for (keys, _), (others, _) in aligned_by_key(iter(pieces(sorted(left), size)), iter(pieces(sorted(right), other))):
         together = [*keys, *others]
         assert min(together) >= seen
         seen = max(together)

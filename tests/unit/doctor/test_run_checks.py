@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from statecore.doctor.checks.context import CheckContext
+from statecore.doctor.diagnosis import run_checks
 from statecore.doctor.inspection_reader import read_inspection
-from statecore.doctor.run_checks import run_checks
 from statecore.spec.reader import parse_spec
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.lock_holder import Holder

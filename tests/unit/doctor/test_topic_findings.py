@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statecore.changelog.model import LogOffsets, TopicDescription
-from statecore.doctor.finding_catalog import CATALOGUE, Repair, Severity
+from statecore.doctor.finding_catalog import CATALOG, Repair, Severity
 from statecore.doctor.findings import Finding
-from statecore.doctor.stored_offsets import StoreOffsets
+from statecore.doctor.logged_store_offsets import LoggedStoreOffsets
 from statecore.doctor.topic_findings import (
     BrokerAnswers,
-    asked_partitions,
-    by_the_file,
+    blame_checkpoint_file,
+    existing_partitions,
     findings_of_offsets,
     source_partitions,
 )
@@ -28,14 +28,14 @@ CHANGELOG, SOURCE = TopicPartition("app-s-changelog", 0), TopicPartition("source
 EXACTLY_ONCE, AT_LEAST_ONCE = ProcessingGuarantee.EXACTLY_ONCE_V2, ProcessingGuarantee.AT_LEAST_ONCE
 
 
-def store(offset: int | None = 9, partition: TopicPartition = CHANGELOG, **more: Any) -> StoreOffsets:
+def store(offset: int | None = 9, partition: TopicPartition = CHANGELOG, **more: Any) -> LoggedStoreOffsets:
     offsets = {} if offset is None else {partition: offset}
-    made = StoreOffsets("0_0", "s", StoreKind.KEY_VALUE, "app-s-changelog", offsets)
+    made = LoggedStoreOffsets("0_0", "s", StoreKind.KEY_VALUE, "app-s-changelog", offsets)
     return replace(made, **more)
 
 
-def global_store(offset: int, partition: TopicPartition = SOURCE) -> StoreOffsets:
-    return StoreOffsets("global", "g", StoreKind.KEY_VALUE, "", {partition: offset})
+def global_store(offset: int, partition: TopicPartition = SOURCE) -> LoggedStoreOffsets:
+    return LoggedStoreOffsets("global", "g", StoreKind.KEY_VALUE, "", {partition: offset})
 
 
 def told(
@@ -46,13 +46,15 @@ def told(
     return BrokerAnswers({topic.name: topic}, {partition: LogOffsets(start, end, end)})
 
 
-def found(one: StoreOffsets, answers: BrokerAnswers, guarantee: ProcessingGuarantee | None = None) -> list[Finding]:
+def found(
+    one: LoggedStoreOffsets, answers: BrokerAnswers, guarantee: ProcessingGuarantee | None = None
+) -> list[Finding]:
     return findings_of_offsets([one], answers, guarantee)
 
 
-def only(one: StoreOffsets, answers: BrokerAnswers, guarantee: ProcessingGuarantee | None = None) -> Finding:
+def only(one: LoggedStoreOffsets, answers: BrokerAnswers, guarantee: ProcessingGuarantee | None = None) -> Finding:
     (finding,) = found(one, answers, guarantee)
-    assert finding.severity.rank <= CATALOGUE[finding.code].severity.rank
+    assert finding.severity.rank <= CATALOG[finding.code].severity.rank
     assert (finding.task, finding.store) == (one.task, one.store)
     return finding
 
@@ -108,7 +110,7 @@ def test_an_empty_log_is_called_so() -> None:
 @pytest.mark.parametrize("offset", [None, -4])
 def test_what_has_no_offset_is_held_against_nothing(offset: int | None) -> None:
     assert found(store(offset), told(5, 10)) == []
-    assert asked_partitions([store(offset)], told().topics) == []
+    assert existing_partitions([store(offset)], told().topics) == []
 
 
 def test_a_topic_that_is_not_there_is_missed() -> None:
@@ -134,7 +136,7 @@ def test_a_partition_that_the_topic_does_not_have_is_unknown() -> None:
     finding = only(one, answers)
     assert "partition 3 of app-s-changelog" in finding.what
     assert (finding.code, finding.severity, finding.partition) == ("partition-unknown", Severity.ERROR, here)
-    assert asked_partitions([one], answers.topics) == []
+    assert existing_partitions([one], answers.topics) == []
     declared = store(None, task="0_3", declared="app-s-changelog")
     assert only(declared, answers).code == "partition-unknown"
 
@@ -179,9 +181,9 @@ def test_a_global_topic_is_to_keep_the_last_record_of_each_key(
     assert found(store(9, SOURCE), answers) == [], "of other stores it is said by nobody"
 
 
-def beside_a_file(own: int, says: int, **more: Any) -> StoreOffsets:
+def beside_a_file(own: int, says: int, **more: Any) -> LoggedStoreOffsets:
     """A store whose database says another offset than ``.checkpoint``."""
-    return store(says, own={CHANGELOG: own}, **more)
+    return store(says, own_offsets={CHANGELOG: own}, **more)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +201,7 @@ def test_what_only_a_checkpoint_file_says_is_mended_by_moving_it_aside(own: int,
     one = beside_a_file(own, says)
     alone = one.without_file
     assert alone is not None
-    (finding,) = by_the_file(found(one, told(5, 10)), [alone], found(alone, told(5, 10)))
+    (finding,) = blame_checkpoint_file(found(one, told(5, 10)), [alone], found(alone, told(5, 10)))
     assert (finding.code, finding.repair) == ("offset-past-end" if says > 5 else "offset-before-start", how)
     assert (finding.evidence.get("file") == ".checkpoint") is (how is Repair.MOVE_ASIDE)
     assert (f"the store itself says {own}" in finding.what) is (how is Repair.MOVE_ASIDE)
@@ -209,4 +211,4 @@ def test_what_no_file_overrules_stays_as_it_is() -> None:
     one = store(99)
     assert one.without_file is None
     findings = found(one, told(5, 10))
-    assert by_the_file(findings, [], []) == findings
+    assert blame_checkpoint_file(findings, [], []) == findings

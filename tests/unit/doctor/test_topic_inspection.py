@@ -18,8 +18,8 @@ from kafka.protocol.consumer.offsets import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from statecore.changelog.horizon import CLOCK_MARGIN_MS
+from statecore.doctor.diagnosis import inspect
 from statecore.doctor.finding_catalog import Severity
-from statecore.doctor.inspect import inspect
 from statecore.doctor.topic_inspection import Brokers, TopicsInspection, inspect_topics
 from statecore.doctor.views import Inspection
 from statecore.errors import Invalid, Retryable

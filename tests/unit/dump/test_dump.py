@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from statecore.dump.deserialisers import deserialiser
+from statecore.dump.deserializers import find_deserializer
 from statecore.dump.dump import MILLISECONDS, Dump, find_store, kind_of
-from statecore.dump.output import json_rows, whole_file, write_json_lines, write_parquet
+from statecore.dump.output import atomic_file, json_rows, write_json_lines, write_parquet
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.statedir.state_directory import StateDirectory
@@ -25,7 +25,7 @@ BASE = 1_357_034_400_000
 
 def dump_of(state_dir, store, *, kind=None, tasks=(), key="hex", value="hex", prefix=b""):
     places = find_store(StateDirectory(state_dir, "app"), store, tasks)
-    keys, values = deserialiser(key, "key"), deserialiser(value, "value")
+    keys, values = find_deserializer(key, "key"), find_deserializer(value, "value")
     return Dump(store, kind_of(places, kind, None), places, keys, values, prefix)
 
 
@@ -138,9 +138,9 @@ def test_rows_of_older_formats_come_after_the_newer_with_nulls_for_what_they_lac
     ],
 )
 def test_kafkas_deserialisers(name, data, shown):
-    made = deserialiser(name, "value").convert(pa.array([None, data, b"", None][:2], pa.large_binary()))
+    made = find_deserializer(name, "value").convert(pa.array([None, data, b"", None][:2], pa.large_binary()))
     batch = pa.RecordBatch.from_arrays([made], ["value"])
-    assert made.type == deserialiser(name, "value").type
+    assert made.type == find_deserializer(name, "value").type
     assert [row["value"] for row in json_rows(batch)] == [None, shown]
 
 
@@ -154,18 +154,18 @@ def test_kafkas_deserialisers(name, data, shown):
 )
 def test_bytes_that_do_not_fit_are_refused_and_shown(name, data, code, shown):
     with raises(Invalid, code, deserializer=name) as refused:
-        deserialiser(name, "value").convert(pa.array([data], pa.large_binary()))
+        find_deserializer(name, "value").convert(pa.array([data], pa.large_binary()))
     assert shown in refused.value.what
 
 
 @pytest.mark.parametrize("name", ["strnig", "nowhere_to_be_found:f", "json:nothing", "json:__name__"])
 def test_a_deserialiser_that_does_not_exist_is_refused(name):
-    with pytest.raises(Invalid, match="deserialiser"):
-        deserialiser(name, "key")
+    with pytest.raises(Invalid, match="deserializer"):
+        find_deserializer(name, "key")
 
 
 def test_a_function_of_ones_own_may_return_anything_json_holds():
-    own = deserialiser("json:loads", "value")
+    own = find_deserializer("json:loads", "value")
     made = own.convert(pa.array([b'{"a": [1, null]}', None], pa.large_binary()))
     batch = pa.RecordBatch.from_arrays([made], ["value"])
     assert own.is_json
@@ -215,30 +215,30 @@ def test_bytes_that_do_not_fit_are_refused_with_the_store_and_task_they_lie_in(t
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path):
     target = tmp_path / "rows.jsonl"
-    with pytest.raises(ZeroDivisionError), whole_file(target, overwrite=False) as file:
+    with pytest.raises(ZeroDivisionError), atomic_file(target, overwrite=False) as file:
         file.write(b"%d" % (1 // 0))
     assert list(tmp_path.iterdir()) == []
-    with whole_file(target, overwrite=False) as file:
+    with atomic_file(target, overwrite=False) as file:
         file.write(b"whole")
     assert target.read_bytes() == b"whole"
-    with raises(Invalid, "file-exists"), whole_file(target, overwrite=False):
+    with raises(Invalid, "file-exists"), atomic_file(target, overwrite=False):
         pass
-    with raises(Invalid, "system-refused"), whole_file(tmp_path / "no/such", overwrite=False):
+    with raises(Invalid, "system-refused"), atomic_file(tmp_path / "no/such", overwrite=False):
         pass
     assert list(tmp_path.iterdir()) == [target]
-    with raises(Invalid, "system-refused"), whole_file(target / "no file", overwrite=False):
+    with raises(Invalid, "system-refused"), atomic_file(target / "no file", overwrite=False):
         pass
 
 
 def test_what_is_no_file_is_written_to_and_stays(tmp_path):
     (target := tmp_path / "null").symlink_to("/dev/null")
-    with whole_file(target, overwrite=True) as file:
+    with atomic_file(target, overwrite=True) as file:
         file.write(b"rows")
     assert target.is_symlink()
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    with whole_file(pipe, overwrite=True) as file:
+    with atomic_file(pipe, overwrite=True) as file:
         file.write(b"rows")
     assert (os.read(reader, 9), pipe.is_fifo()) == (b"rows", True)
     os.close(reader)

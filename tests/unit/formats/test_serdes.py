@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.dump.deserialisers import NAMES, deserialiser
+from statecore.dump.deserializers import NAMES, find_deserializer
 from statecore.errors import Invalid
 from statecore.formats.serdes import NUMBERS, serde
 from tests.harness.raising import raises
@@ -79,9 +79,9 @@ def test_a_dump_reads_the_same(name: str, data: bytes) -> None:
     except Invalid:
         if name != "uuid":  # which a dump shows as the text it is
             with pytest.raises(Invalid):
-                deserialiser(name, "value").convert(column)
+                find_deserializer(name, "value").convert(column)
         return
-    (nothing, shown) = deserialiser(name, "value").convert(column).to_pylist()
+    (nothing, shown) = find_deserializer(name, "value").convert(column).to_pylist()
     assert nothing is None
     assert shown == (str(expected) if name == "uuid" else expected) or math.isnan(expected)
 

@@ -32,7 +32,7 @@ def test_any_other_is_not_and_the_sentence_names_it(positions, ends, reason) -> 
     assert found is not None
     assert found.reason is reason
     assert found.trusted
-    assert str(max(positions, key=lambda at: at)) in found.what
+    assert str(max(positions, key=lambda at: at)) in found.text
 
 
 def test_a_partition_that_the_store_does_not_know_is_no_reason() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from statecore.global_stores.state import FOLLOWS, GlobalState, StateMachine, state_of_all
+from statecore.global_stores.state import TRANSITIONS, GlobalState, StateMachine, state_of_all
 
 CREATED, RESTORING, RUNNING, ERROR, CLOSED = GlobalState
 
@@ -13,7 +13,7 @@ def test_a_store_goes_from_restoring_to_running_and_back_and_its_listener_is_tol
     told: list[tuple[str, GlobalState, GlobalState]] = []
     machine = StateMachine("rates", lambda *change: told.append(change))
     for state in (RESTORING, RESTORING, RUNNING, RESTORING, RUNNING, CLOSED):
-        machine.to(state)
+        machine.change_to(state)
     assert [(now, before) for _, now, before in told] == [
         (RESTORING, CREATED),
         (RUNNING, RESTORING),
@@ -37,15 +37,15 @@ def test_a_store_goes_from_restoring_to_running_and_back_and_its_listener_is_tol
 def test_no_state_is_skipped_and_an_end_is_an_end(way: tuple[GlobalState, ...], never: GlobalState) -> None:
     machine = StateMachine("rates")
     for state in way:
-        machine.to(state)
+        machine.change_to(state)
     before = machine.state
     with pytest.raises(ValueError, match="does not follow"):
-        machine.to(never)
+        machine.change_to(never)
     assert machine.state is before
 
 
 def test_every_state_can_be_closed_and_has_a_number_of_its_own() -> None:
-    assert all(CLOSED in after for state, after in FOLLOWS.items() if state is not CLOSED)
+    assert all(CLOSED in after for state, after in TRANSITIONS.items() if state is not CLOSED)
     assert [state.number for state in GlobalState] == [0, 1, 2, 3, 4]
 
 

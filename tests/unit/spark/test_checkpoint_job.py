@@ -14,7 +14,7 @@ from statecore.jobs.checkpoint.read_tails import SMALL_TAIL
 from statecore.jobs.engine import Engine
 from statecore.jobs.restore.report import RestoreReport
 from statecore.spark import checkpoint_job
-from statecore.spark.checkpoint_job import SPARK_WANTED, PlanOnlyEngine
+from statecore.spark.checkpoint_job import SPARK_NEEDED, PlanOnlyEngine
 from statecore.spark.engine import SparkEngine
 from statecore.spec.reader import parse_spec
 
@@ -41,7 +41,7 @@ def test_what_is_wrong_is_in_the_report(tmp_path: Path) -> None:
 
 
 def test_no_kind_of_error_ends_with_the_exit_code_that_wants_spark() -> None:
-    assert SPARK_WANTED not in {kind.exit_code for kind in KINDS.values()}
+    assert SPARK_NEEDED not in {kind.exit_code for kind in KINDS.values()}
 
 
 @pytest.mark.parametrize(("arguments", "small_tail"), [((), SMALL_TAIL), (("--small-tail", "7"), 7)])
@@ -56,7 +56,7 @@ def test_long_tails_want_spark_and_leave_no_error(
     seen: list[int] = []
     monkeypatch.setattr(checkpoint_job, "exit_with_parent_process", lambda: None)
     code, said = run(tmp_path, {"spec": SPEC, "repository": "file:///r"}, "--here", *arguments, checkpoint=starts)
-    assert (code, "error" in said, "finished" in said) == (SPARK_WANTED, False, False)
+    assert (code, "error" in said, "finished" in said) == (SPARK_NEEDED, False, False)
     assert (said["application_id"], seen) == ("app", [small_tail])
 
 

@@ -107,7 +107,9 @@ def test_each_thing_that_is_wrong_is_one_clause(
             "token": token.name,
             "writable": True,
         }
-        said = f"a line of the system's\n{probe.MARK}{json.dumps({**fine, 'files': [], 'brokers': {}, **said})}"
+        said = (
+            f"a line of the system's\n{probe.OUTPUT_PREFIX}{json.dumps({**fine, 'files': [], 'brokers': {}, **said})}"
+        )
     (found,) = problems_of(said, "/opt/python", token, Question(token.parent, (), ()))
     assert found.code == code
     assert all(word.format(directory=token.parent) in found.what for word in words)

@@ -64,7 +64,7 @@ def test_a_new_archive_takes_the_place_of_the_environment_s_own_and_of_what_is_n
     assert archive is not None
     archive.parent.mkdir(parents=True)
     mine = archive.name.rpartition("-")[0]
-    old, new = time.time() - jvm.KEPT_SECONDS - 3600, time.time()
+    old, new = time.time() - jvm.ARCHIVE_RETENTION_SECONDS - 3600, time.time()
     for name, used in {
         archive.name: new,
         f"{mine}-0.jsa": new,
@@ -76,7 +76,7 @@ def test_a_new_archive_takes_the_place_of_the_environment_s_own_and_of_what_is_n
     }.items():
         (archive.parent / name).touch()
         os.utime(archive.parent / name, (used, used))
-    jvm.forget_unused(archive)
+    jvm.delete_unused_archives(archive)
     left = {file.name for file in archive.parent.iterdir()}
     assert left == {archive.name, f"{mine}-0.jsa.77", "spark-1-0.jsa", "kernels.so"}
 
@@ -88,5 +88,5 @@ def test_an_archive_that_a_jvm_is_started_with_counts_as_used(jars: Path) -> Non
     archive.touch()
     os.utime(archive, (1, 1))
     jvm.quick_start_options()
-    jvm.forget_unused(archive)
+    jvm.delete_unused_archives(archive)
     assert archive.exists()

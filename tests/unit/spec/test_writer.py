@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statecore.formats.kinds import RETAINED_KINDS, StoreKind
-from statecore.spec.duration import format_duration, parse_duration
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
-from statecore.spec.reader import default_changelog, read_spec
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec, default_changelog
+from statecore.spec.reader import read_spec
+from statecore.spec.units import format_duration, parse_duration
 from statecore.spec.writer import spec_from_json, spec_hash, spec_to_json, spec_to_yaml
 
 NAMES = st.one_of(

@@ -25,7 +25,7 @@ from statecore.jobs.fetch.run import run_fetch
 from statecore.objectstore.base import RetryPolicy
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.repository import create_repository
-from statecore.standby.bootstrap import KEPT_MS, Bases, sweep_bases
+from statecore.standby.bootstrap import RETENTION_MS, Bases, sweep_bases
 from statecore.statedir.state_directory import StateDirectory
 from tests.harness.raising import raises
 from tests.unit.jobs.fetch.fetching import Topics, files_of, flipped
@@ -184,7 +184,7 @@ def test_where_there_is_no_snapshot_the_task_is_read_from_the_start(tmp_path: Pa
     warm = Warm(Shop(tmp_path), state_dir)
     create_repository(warm.shop.url)
     with warm.process() as bases:
-        assert bases.find(TASK) is None
+        assert bases.find_snapshot(TASK) is None
         brought(bases)
         assert not bases.is_pending(TASK)
         assert not warm.base.exists()
@@ -196,7 +196,10 @@ def test_where_there_is_no_snapshot_the_task_is_read_from_the_start(tmp_path: Pa
 
 def test_a_task_that_the_snapshot_has_not_is_read_from_the_start(warm: Warm) -> None:
     with warm.process() as bases:
-        assert (bases.find("0_7"), bases.find(TASK)) == (None, warm.shop.shelf.head().snapshots[0].snapshot)
+        assert (bases.find_snapshot("0_7"), bases.find_snapshot(TASK)) == (
+            None,
+            warm.shop.shelf.head().snapshots[0].snapshot,
+        )
         brought(bases, "0_7")
     (said,) = warm.said
     assert (said.startswith("Task 0_7 "), FROM_START in said, "has no task 0_7" in said) == (True, True, True)
@@ -503,12 +506,12 @@ def test_what_a_former_process_left_of_a_base_goes_after_a_day_and_at_once_where
     named = warm.directory.work_path / "standby" / "0_3"
     old, young, there = named / "base", warm.base, warm.directory.work_path / "standby" / "0_4" / "base"
     now = 1_800_000_000.0
-    for base, at in ((old, now - KEPT_MS / 1000 - 1), (young, now - KEPT_MS / 1000 + 1), (there, now)):
+    for base, at in ((old, now - RETENTION_MS / 1000 - 1), (young, now - RETENTION_MS / 1000 + 1), (there, now)):
         (base / "state").mkdir(parents=True)
         (base / "state" / "file").touch()
         for path in (base / "state" / "file", base / "state", base):
             os.utime(path, (at, at))
-    os.utime(young, (now - 10 * KEPT_MS, now - 10 * KEPT_MS))  # what lies in it is younger
+    os.utime(young, (now - 10 * RETENTION_MS, now - 10 * RETENTION_MS))  # what lies in it is younger
     (named / "logs.json").touch()
     no_task = warm.directory.work_path / "standby" / "0_1.bak" / "base"
     no_task.mkdir(parents=True)

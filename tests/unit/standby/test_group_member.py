@@ -79,7 +79,7 @@ class Fleet:
             on_state_loss=lambda _: None,
         )
         self.startup: Any = SimpleNamespace(
-            close_rest=self._close_rest, start=dict, left_alone={}, refused={}, corrupt=dict[str, CorruptTask]()
+            close_rest=self._close_rest, start=dict, skipped={}, refused={}, corrupt=dict[str, CorruptTask]()
         )
         brokers: Any = Brokers(*gone)
         asked: dict[str, Any] = {
@@ -145,7 +145,7 @@ class Fleet:
 
     def given(self, assigned: AssignmentResult) -> None:
         self.fleet._pending = assigned
-        self.fleet.take_up()
+        self.fleet.apply_assignment()
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from statecore.faults import CLEANING_POINTS
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import StoreSpec
-from statecore.standby.state_cleaner import Cleaned, CleaningSettings, clean_unowned, removable_tasks
+from statecore.standby.state_cleaner import CleanupResult, CleanupSettings, clean_unowned, removable_tasks
 from statecore.statedir.database_state import create_database
 from statecore.statedir.quarantine import quarantined
 from statecore.statedir.task_layout import stores_in
@@ -43,7 +43,7 @@ def put(world: World, task: str, offset: int = 4, changed: float = LONG_AGO) -> 
     os.utime(world.path(task), (changed, changed))
 
 
-def clean(world: World, others: dict[str, int], owned: tuple[str, ...] = (), force: bool = False) -> Cleaned:
+def clean(world: World, others: dict[str, int], owned: tuple[str, ...] = (), force: bool = False) -> CleanupResult:
     return clean_unowned(world.directory, owned, others, spec=spec_of(), force=force)
 
 
@@ -116,7 +116,7 @@ def test_a_task_that_was_opened_since_it_was_looked_at_stays(world: World) -> No
 
 def test_a_task_stays_until_it_was_not_changed_for_the_delay(world: World) -> None:
     put(world, "0_0", changed=1000)
-    settings = CleaningSettings(5000)
+    settings = CleanupSettings(5000)
     now = [0.0]
     for moment, deleted in ((1004.9, ()), (1005.0, ()), (1005.1, ("0_0",))):
         now[0] = moment
@@ -126,7 +126,7 @@ def test_a_task_stays_until_it_was_not_changed_for_the_delay(world: World) -> No
 
 def test_a_young_task_stays_even_by_force(world: World) -> None:
     world.put_task("0_0", 4)
-    assert clean(world, {}, force=True) == Cleaned()
+    assert clean(world, {}, force=True) == CleanupResult()
 
 
 @pytest.mark.parametrize("force", [True, False])
@@ -271,7 +271,7 @@ def test_what_cannot_be_deleted_is_said_and_goes_next_time(world: World, monkeyp
 
     with monkeypatch.context() as patched:
         refusing(patched, "rmdir", errno.EBUSY, lambda _: True)
-        assert list(clean(world, {"0_0": 10}).left) == ["0_0"]
+        assert list(clean(world, {"0_0": 10}).failed) == ["0_0"]
     assert not world.path("0_0").exists()
     assert clean(world, {}).deleted == ("0_0",)
 
@@ -285,7 +285,7 @@ def test_nothing_goes_without_the_lock(tmp_path: Path) -> None:
 
 def test_a_delay_below_nothing_is_refused() -> None:
     with pytest.raises(Invalid, match=r"state\.cleanup\.delay\.ms"):
-        CleaningSettings(-1)
+        CleanupSettings(-1)
 
 
 @pytest.mark.parametrize("point", three_of(CLEANING_POINTS))

@@ -24,7 +24,7 @@ from statecore.metrics import (
 from statecore.spec.reader import parse_spec
 from statecore.standby.assignment.model import Role
 from statecore.standby.task_manager import FIRST_RETRY, LAST_RETRY, StorePosition, TaskManager
-from statecore.tasks.standby_task import Followed, Round
+from statecore.tasks.standby_task import FollowResult, RoundResult
 
 SPEC = parse_spec(
     {
@@ -69,13 +69,13 @@ class Task:
         store = SimpleNamespace(name="counts", changelog=self.changelog, offset=9, spec=None)
         self.stores = SimpleNamespace(stores=(store,))
         self.lag = {self.changelog: 3}
-        self.rounds: list[Round | Exception] = []
+        self.rounds: list[RoundResult | Exception] = []
 
     def epochs(self) -> dict[TopicPartition, int]:
         return {}
 
-    def follow(self, ends: Any, stopped: Any) -> Round:
-        done = self.rounds.pop(0) if self.rounds else Round()
+    def follow(self, ends: Any, stopped: Any) -> RoundResult:
+        done = self.rounds.pop(0) if self.rounds else RoundResult()
         if isinstance(done, Exception):
             raise done
         return done
@@ -139,11 +139,11 @@ def world() -> World:
 def test_a_task_that_fails_is_closed_and_said_and_the_others_go_on(
     world: World, failure: Exception, kind: type[StatecoreError]
 ) -> None:
-    world.kept.take_up("0_0")
-    world.kept.take_up("0_1")
+    world.kept.add("0_0")
+    world.kept.add("0_1")
     first, second = world.opened.values()
     first.rounds = [failure]
-    second.rounds = [Round({second.changelog: Followed(0, 7, 7)})]
+    second.rounds = [RoundResult({second.changelog: FollowResult(0, 7, 7)})]
     world.round()
     assert first.closed
     assert not second.closed
@@ -158,7 +158,7 @@ def test_a_task_that_fails_is_closed_and_said_and_the_others_go_on(
 
 def test_a_task_that_cannot_be_opened_is_tried_again_later_each_time_and_said_once(world: World) -> None:
     world.refused["0_0"] = Capacity("No room.", code="test-error", action="Make room.")
-    world.kept.take_up("0_0")
+    world.kept.add("0_0")
     tried: list[float] = []
 
     def refuse(name: str) -> Any:
@@ -183,24 +183,24 @@ def test_a_task_that_cannot_be_opened_is_tried_again_later_each_time_and_said_on
 
 def test_a_long_read_of_one_task_gives_the_others_their_turn(world: World) -> None:
     """The first task has twelve pieces of two seconds each to read; the second one nothing."""
-    world.kept.take_up("0_0")
-    world.kept.take_up("0_1")
+    world.kept.add("0_0")
+    world.kept.add("0_1")
     long, short = world.opened["0_0"], world.opened["0_1"]
     left, turns = [12], list[str]()
 
-    def read_pieces(ends: Any, stopped: Any) -> Round:
+    def read_pieces(ends: Any, stopped: Any) -> RoundResult:
         turns.append("0_0")
         while left[0]:
             left[0] -= 1
             world.now += 2
             if stopped():
                 break
-        return Round({long.changelog: Followed(0, 1, 1)})
+        return RoundResult({long.changelog: FollowResult(0, 1, 1)})
 
-    def read_nothing(ends: Any, stopped: Any) -> Round:
+    def read_nothing(ends: Any, stopped: Any) -> RoundResult:
         turns.append("0_1")
         assert not stopped()
-        return Round()
+        return RoundResult()
 
     long.follow, short.follow = read_pieces, read_nothing  # type: ignore[method-assign]
     world.round()
@@ -216,12 +216,12 @@ def test_a_long_read_of_one_task_gives_the_others_their_turn(world: World) -> No
 
 
 def test_a_task_that_fails_slowly_is_not_begun_again_at_once(world: World) -> None:
-    world.kept.take_up("0_0")
+    world.kept.add("0_0")
 
-    def stall(ends: Any, stopped: Any) -> Round:
+    def stall(ends: Any, stopped: Any) -> RoundResult:
         world.now += 30
         assert stopped()
-        return Round(failed={"counts": Retryable("No progress.", code="test-error", action="Look.")})
+        return RoundResult(failed={"counts": Retryable("No progress.", code="test-error", action="Look.")})
 
     world.opened["0_0"].follow = stall  # type: ignore[method-assign]
     world.round()
@@ -230,7 +230,7 @@ def test_a_task_that_fails_slowly_is_not_begun_again_at_once(world: World) -> No
 
 def test_brokers_that_are_away_are_asked_once_a_round_and_no_task_is_closed(world: World) -> None:
     for name in ("0_0", "0_1", "0_2"):
-        world.kept.take_up(name)
+        world.kept.add(name)
 
     def away(_: Any) -> Any:
         raise Retryable("No broker answered.", code="test-error", action="Check the brokers.")
@@ -243,8 +243,8 @@ def test_brokers_that_are_away_are_asked_once_a_round_and_no_task_is_closed(worl
 
 
 def test_a_topic_that_is_gone_stops_only_the_tasks_that_follow_it(world: World) -> None:
-    world.kept.take_up("0_0")
-    world.kept.take_up("0_1")
+    world.kept.add("0_0")
+    world.kept.add("0_1")
 
     def gone(_: Any) -> Any:
         if len(world.asked) < 3:
@@ -258,9 +258,12 @@ def test_a_topic_that_is_gone_stops_only_the_tasks_that_follow_it(world: World) 
 
 
 def test_a_store_whose_rows_cannot_be_continued_is_made_anew_and_followed_at_once(world: World) -> None:
-    world.kept.take_up("0_0")
+    world.kept.add("0_0")
     task = world.opened["0_0"]
-    task.rounds = [Round(stale={"counts": "records are gone"}), Round({task.changelog: Followed(0, 5, 5)})]
+    task.rounds = [
+        RoundResult(stale={"counts": "records are gone"}),
+        RoundResult({task.changelog: FollowResult(0, 5, 5)}),
+    ]
     world.round()
     (report,) = world.kept.report()
     assert (task.rebuilt, report.stores[0].rebuilt, report.stores[0].records) == (1, 1, 5)
@@ -273,9 +276,9 @@ def test_a_store_whose_rows_cannot_be_continued_is_made_anew_and_followed_at_onc
 
 
 def test_a_store_that_is_stale_again_when_it_was_made_anew_is_said_and_counts_nothing(world: World) -> None:
-    world.kept.take_up("0_0")
+    world.kept.add("0_0")
     task = world.opened["0_0"]
-    task.rounds = [Round(stale={"counts": "records are gone"}), Round(stale={"counts": "and again"})]
+    task.rounds = [RoundResult(stale={"counts": "records are gone"}), RoundResult(stale={"counts": "and again"})]
     world.round()
     (report,) = world.kept.report()
     assert (task.rebuilt, report.exit_code) == (1, Corrupted.exit_code)
@@ -286,16 +289,16 @@ def test_a_store_that_is_stale_again_when_it_was_made_anew_is_said_and_counts_no
 
 def test_a_store_that_is_found_stale_when_the_round_is_over_is_made_anew_all_the_same(world: World) -> None:
     """Whoever starts from the copy next would keep rows whose deletes are gone."""
-    world.kept.take_up("0_0")
+    world.kept.add("0_0")
     task = world.opened["0_0"]
     stopped: list[bool] = []
 
-    def follow(_ends: Any, stop: Callable[[], bool]) -> Round:
+    def follow(_ends: Any, stop: Callable[[], bool]) -> RoundResult:
         if stopped:
             assert stop()
-            return Round()
+            return RoundResult()
         stopped.append(True)
-        return Round(stale={"counts": "deletes may be missing"})
+        return RoundResult(stale={"counts": "deletes may be missing"})
 
     task.follow = follow  # type: ignore[method-assign]
     world.kept.round(lambda: bool(stopped))
@@ -304,15 +307,15 @@ def test_a_store_that_is_found_stale_when_the_round_is_over_is_made_anew_all_the
 
 
 def test_what_the_group_says_in_the_middle_of_a_task_is_none_of_the_task_s_errors(world: World) -> None:
-    world.kept.take_up("0_0")
+    world.kept.add("0_0")
     task = world.opened["0_0"]
     begun: list[bool] = []
 
-    def follow(_ends: Any, stop: Callable[[], bool]) -> Round:
+    def follow(_ends: Any, stop: Callable[[], bool]) -> RoundResult:
         begun.append(True)
         assert stop()
         assert stop(), "asked again it does not go on"
-        return Round()
+        return RoundResult()
 
     def attend() -> bool:
         if begun:
@@ -327,9 +330,9 @@ def test_what_the_group_says_in_the_middle_of_a_task_is_none_of_the_task_s_error
 
 
 def test_a_task_that_is_dropped_is_closed_and_one_that_stays_is_not(world: World) -> None:
-    world.kept.take_up("0_0", Role.WARMUP)
-    world.kept.take_up("0_1")
-    world.kept.take_up("0_0", Role.STANDBY)
+    world.kept.add("0_0", Role.WARMUP)
+    world.kept.add("0_1")
+    world.kept.add("0_0", Role.STANDBY)
     assert len(world.opened) == 2
     assert [task.role for task in world.kept.report()] == ["standby", "standby"]
     assert world.kept.drop("0_1") == {world.opened["0_1"].changelog: StorePosition(9, is_confirmed=True)}
@@ -338,11 +341,11 @@ def test_a_task_that_is_dropped_is_closed_and_one_that_stays_is_not(world: World
 
 
 def test_what_is_measured_goes_by_kafka_streams_names(world: World) -> None:
-    world.kept.take_up("0_0")
+    world.kept.add("0_0")
     world.refused["0_1"] = Capacity("No room.", code="test-error", action="Make room.")
-    world.kept.take_up("0_1")
+    world.kept.add("0_1")
     task = world.opened["0_0"]
-    task.rounds = [Round({task.changelog: Followed(0, 7, 7)})]
+    task.rounds = [RoundResult({task.changelog: FollowResult(0, 7, 7)})]
     world.round()
     assert world.told.counters[UPDATED.name, str({"application-id": "app", "task-id": "0_0"})] == 7
     assert world.told.now(RESTORE_REMAINING, "0_0") == 3
@@ -354,7 +357,7 @@ def test_what_is_measured_goes_by_kafka_streams_names(world: World) -> None:
 
 def test_while_the_brokers_are_away_no_lag_is_measured_and_the_tasks_count_as_failed(world: World) -> None:
     for name in ("0_0", "0_1"):
-        world.kept.take_up(name)
+        world.kept.add(name)
     world.opened["0_1"].lag = {}  # no round has looked at it yet
     assert [world.told.now(RESTORE_REMAINING, name) for name in ("0_0", "0_1")] == [3, None]
 
@@ -373,7 +376,7 @@ def test_while_the_brokers_are_away_no_lag_is_measured_and_the_tasks_count_as_fa
 
 def test_an_outage_is_said_once_for_all_tasks_and_so_is_its_end(world: World) -> None:
     for name in ("0_0", "0_1", "0_2"):
-        world.kept.take_up(name)
+        world.kept.add(name)
     tries = itertools.count()
 
     def away(_: Any) -> Any:
@@ -393,10 +396,10 @@ def test_an_outage_is_said_once_for_all_tasks_and_so_is_its_end(world: World) ->
 
 def test_tasks_that_go_on_are_named_together(world: World) -> None:
     for name in ("0_0", "0_1", "0_2"):
-        world.kept.take_up(name)
+        world.kept.add(name)
     for name in ("0_0", "0_2"):
         world.opened[name].rounds = [
-            Round(failed={"counts": Retryable("No progress.", code="test-error", action="Look.")})
+            RoundResult(failed={"counts": Retryable("No progress.", code="test-error", action="Look.")})
         ] * 2
     for _ in range(4):
         world.round()
@@ -407,7 +410,7 @@ def test_tasks_that_go_on_are_named_together(world: World) -> None:
 
 def test_tasks_are_reported_in_the_order_of_their_partitions(world: World) -> None:
     for name in ("0_10", "1_0", "0_2"):
-        world.kept.take_up(name)
+        world.kept.add(name)
     assert [task.task for task in world.kept.report()] == ["0_2", "0_10", "1_0"]
 
 
@@ -420,7 +423,7 @@ def test_the_tasks_are_closed_before_a_base_that_is_on_its_way_is_waited_for(wor
     bases: Any = SimpleNamespace(is_pending=lambda _: False, close=close)
     cluster: Any = None
     kept = TaskManager(SPEC, cluster, world.open, world.said.append, bases=bases)
-    kept.take_up("0_0")
+    kept.add("0_0")
     kept.close()
     assert open_then == [False]
 
@@ -445,7 +448,7 @@ def test_a_task_that_cannot_be_followed_gets_no_base_and_is_tried_again(world: W
         clock=lambda: world.now,
         ends=world.ask,
     )
-    kept.take_up("0_0")
+    kept.add("0_0")
     assert (asked, world.opened, kept.report()[0].exit_code) == ([], {}, NotFound.exit_code)
     world.now += FIRST_RETRY
     kept.round(lambda: False)
@@ -457,14 +460,14 @@ def test_a_task_that_is_dropped_while_its_base_is_on_its_way_gives_the_base_up(w
     bases: Any = SimpleNamespace(is_pending=lambda _: True, cancel_fetch=given_up.append)
     cluster: Any = None
     kept = TaskManager(SPEC, cluster, world.open, world.said.append, bases=bases)
-    kept.take_up("0_0")
+    kept.add("0_0")
     assert (kept.is_waiting, given_up) == (True, [])
     assert kept.drop("0_0") == {}
     assert (kept.is_waiting, given_up, world.opened) == (False, ["0_0"], {})
 
 
 def test_a_task_that_goes_on_is_tried_again_soon_when_it_fails_the_next_time(world: World) -> None:
-    world.kept.take_up("0_0")
+    world.kept.add("0_0")
     for _ in range(3):
         world.opened["0_0"].rounds = [Retryable("away", code="test-error", action="")]
         world.round()
@@ -478,7 +481,7 @@ def test_a_partition_without_a_leader_stops_only_the_tasks_that_follow_its_topic
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("0_0", "0_1"):
-        world.kept.take_up(name)
+        world.kept.add(name)
         world.opened[name].stores.stores[0].spec = name
     other = TopicPartition("app-other-changelog", 1)
     world.opened["0_1"].stores.stores[0].changelog = other
@@ -493,7 +496,7 @@ def test_a_partition_without_a_leader_stops_only_the_tasks_that_follow_its_topic
         return {}
 
     world.ask = ends  # type: ignore[method-assign]
-    world.opened["0_0"].rounds = [Round({world.opened["0_0"].changelog: Followed(0, 7, 7)})]
+    world.opened["0_0"].rounds = [RoundResult({world.opened["0_0"].changelog: FollowResult(0, 7, 7)})]
     world.round()
     assert asked == [["0_0", "0_1"], ["0_0"]]
     first, second = world.kept.report()
@@ -503,13 +506,13 @@ def test_a_partition_without_a_leader_stops_only_the_tasks_that_follow_its_topic
 
 def test_a_store_that_cannot_be_followed_any_more_counts_nothing_and_its_lag_is_not_known(world: World) -> None:
     """Its topic was created again: others that have less of the right topic get the task."""
-    world.kept.take_up("0_0")
+    world.kept.add("0_0")
     assert world.kept.sums() == {"0_0": 10}
     for error, held in (
         (Invalid("Created again.", code="test-error", action="Look."), 0),
         (Retryable("Away.", code="test-error", action="Wait."), 10),
     ):
-        world.opened["0_0"].rounds = [Round(failed={"counts": error})]
+        world.opened["0_0"].rounds = [RoundResult(failed={"counts": error})]
         world.round()
         assert world.kept.sums() == {"0_0": held}
         assert world.kept.report()[0].lag is None
@@ -520,7 +523,7 @@ def test_a_store_that_cannot_be_followed_any_more_counts_nothing_and_its_lag_is_
 def test_a_store_beyond_the_end_counts_nothing_until_a_round_has_seen_that_its_changelog_reaches_so_far(
     world: World,
 ) -> None:
-    world.kept.take_up("0_0")
+    world.kept.add("0_0")
     task = world.opened["0_0"]
     seen, task.lag = task.lag, {}
     for end, held in ((9, 0), (10, 10)):
@@ -532,10 +535,10 @@ def test_a_store_beyond_the_end_counts_nothing_until_a_round_has_seen_that_its_c
 def test_a_task_that_has_less_than_before_is_told_at_once_and_not_again(world: World) -> None:
     told: list[int] = []
     world.kept.on_state_loss(lambda: told.append(world.kept.sums()["0_0"]))
-    world.kept.take_up("0_0")
+    world.kept.add("0_0")
     task = world.opened["0_0"]
-    gone = Round(failed={"counts": Invalid("Created again.", code="test-error", action="Look.")})
-    task.rounds = [gone, gone, Round(), Round(stale={"counts": "records are gone"}), Round()]
+    gone = RoundResult(failed={"counts": Invalid("Created again.", code="test-error", action="Look.")})
+    task.rounds = [gone, gone, RoundResult(), RoundResult(stale={"counts": "records are gone"}), RoundResult()]
     for _ in range(2):
         world.round()
     assert told == [0]
@@ -549,10 +552,10 @@ def test_a_task_that_has_less_than_before_is_told_at_once_and_not_again(world: W
 
 def test_the_error_of_a_store_that_a_round_had_no_time_for_stays(world: World) -> None:
     """Else whoever stops the process between two such rounds is told that the copy may be started from."""
-    world.kept.take_up("0_0")
+    world.kept.add("0_0")
     task = world.opened["0_0"]
     gone = Corrupted("Its topic was created again.", code="test-error", action="Look.")
-    task.rounds += [Round(failed={"counts": gone}), Round(passed_over=frozenset({"counts"})), Round()]
+    task.rounds += [RoundResult(failed={"counts": gone}), RoundResult(skipped=frozenset({"counts"})), RoundResult()]
     for _ in range(2):
         world.round()
         (report,) = world.kept.report()

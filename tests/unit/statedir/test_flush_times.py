@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.doctor.diagnosis import examine
+from statecore.doctor.diagnosis import diagnose_directory
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.repair_plan import plan_repairs
 from statecore.formats.kinds import StoreKind
@@ -135,7 +135,7 @@ def test_the_doctor_says_what_it_costs_and_all_stores_of_the_task_are_rebuilt(
     DAMAGES["rows-after-checkpoint"].inflict(application)
     for file in (application / TASK / "rocksdb" / PLAIN).glob("*.sst"):
         os.utime(file, (1_600_000_000, 1_600_000_000))  # one store is as it was
-    diagnosis = examine(StateDirectory(tmp_path, application.name), guarantee=guarantee, tasks=[TASK])
+    diagnosis = diagnose_directory(StateDirectory(tmp_path, application.name), guarantee=guarantee, tasks=[TASK])
     found = {one.store: one for one in diagnosis.findings if one.code == "rows-after-checkpoint"}
     assert len(found) > 3
     assert {one.repair for one in found.values()} == {repair}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import rocksdict
 
-from statecore.doctor.inspect import inspect
+from statecore.doctor.diagnosis import inspect
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.statedir.readonly_database import Database
 from statecore.statedir.state_directory import StateDirectory
@@ -114,7 +114,7 @@ def test_a_segment_that_expires_while_one_looks_is_passed_over(tmp_path, monkeyp
     write_database(tmp_path / "app/0_0/s/s.600000", {"default": [], "keyValueWithTimestamp": [], "offsets": []})
     (store,) = inspect(StateDirectory(tmp_path, "app")).stores
     assert (str(store.kind), [one.name for one in store.databases]) == ("timestamped-window", ["s.900000"])
-    assert store.trouble == ()
+    assert store.problems == ()
 
 
 def test_a_column_family_that_is_made_while_it_is_opened_is_tried_again(path):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.doctor.diagnosis import examine
+from statecore.doctor.diagnosis import diagnose_directory
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
@@ -68,7 +68,7 @@ def test_it_finds_a_database_damaged_where_the_doctor_does(name: str, tmp_path: 
     application = unpacked(damage.directory, tmp_path)
     damage.inflict(application)
     by_doctor, unlooked = {}, set()
-    for store in examine(StateDirectory(tmp_path, application.name)).stores:
+    for store in diagnose_directory(StateDirectory(tmp_path, application.name)).stores:
         for database in store.databases:
             key = store.task, store.store, database.name
             by_doctor[key] = bool(database.broken or database.lost_end)

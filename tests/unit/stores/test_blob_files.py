@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.doctor.database_inspection import Depth, inspect_database
+from statecore.doctor.database_inspection import InspectionDepth, inspect_database
 from statecore.errors import NOT_READABLE_HERE, Corrupted, Invalid
 from statecore.formats.rocksdb_log import Manifest
 from statecore.images.bases import ImageBase, ImageBases, base_identity
@@ -112,11 +112,11 @@ def test_a_blob_file_that_is_missing_or_cut_is_damage_before_anything_is_opened(
 
 @pytest.mark.parametrize(("damage", "cause"), [(lost, "file-missing"), (cut, "database-unreadable")])
 def test_a_look_at_a_database_finds_it(store: Path, damage: Callable[[Path], None], cause: str) -> None:
-    found = inspect_database(Segment(store, None), None, Depth())
+    found = inspect_database(Segment(store, None), None, InspectionDepth())
     assert found is not None
     assert (found.cause, found.rows) == ("", ROWS - 20)
     damage(store)
-    found = inspect_database(Segment(store, None), None, Depth(count=False))
+    found = inspect_database(Segment(store, None), None, InspectionDepth(count=False))
     assert found is not None
     assert (found.cause, found.error) == (cause, "Corrupted")
 
@@ -152,7 +152,7 @@ def test_files_of_which_nobody_knows_where_they_are_refuse_whatever_lists_them(s
     assert not (tmp_path / "moment").exists()
     for file in store.glob("*.sst"):
         file.unlink()
-    found = inspect_database(Segment(store, None), None, Depth())
+    found = inspect_database(Segment(store, None), None, InspectionDepth())
     assert found is not None
     assert found.cause == NOT_READABLE_HERE
 

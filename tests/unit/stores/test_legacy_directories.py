@@ -15,7 +15,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.tasks.checkpoint_policy import CheckpointSettings, TaskCheckpointer
-from statecore.tasks.task_offsets import MeantFor, TaskOffsets, TaskStore
+from statecore.tasks.task_offsets import NextReader, TaskOffsets, TaskStore
 from tests.harness.raising import raises
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -42,9 +42,9 @@ class Task:
             for name, kind in KINDS.items()
         }
 
-    def offsets(self, stores: dict[str, RocksDBStore], meant_for: MeantFor = MeantFor.STATECORE) -> TaskOffsets:
+    def offsets(self, stores: dict[str, RocksDBStore], next_reader: NextReader = NextReader.STATECORE) -> TaskOffsets:
         listed = [TaskStore(name, store, (self.changelogs[name],)) for name, store in stores.items()]
-        return TaskOffsets(self.directory, listed, exactly_once=True, meant_for=meant_for)
+        return TaskOffsets(self.directory, listed, exactly_once=True, next_reader=next_reader)
 
     def files(self) -> set[str]:
         return {path.name for path in self.directory.iterdir() if path.is_file()}
@@ -58,7 +58,7 @@ def task(request: pytest.FixtureRequest, tmp_path: Path) -> Task:
 def test_offsets_and_positions_move_into_the_stores_and_stay_there(task: Task) -> None:
     assert task.files() == {".checkpoint", "plain.position", "stamped.position"}
     stores = task.stores()
-    checkpointer = TaskCheckpointer(task.offsets(stores, MeantFor.KAFKA_STREAMS_4_3), CheckpointSettings(0))
+    checkpointer = TaskCheckpointer(task.offsets(stores, NextReader.KAFKA_STREAMS_4_3), CheckpointSettings(0))
     taken = checkpointer.open()
     assert taken.offsets == {name: {changelog: OFFSET} for name, changelog in task.changelogs.items()}
     assert set(taken.positions) == set(KINDS)
@@ -75,7 +75,7 @@ def test_offsets_and_positions_move_into_the_stores_and_stay_there(task: Task) -
 def test_a_directory_can_be_given_the_files_of_its_version_again(task: Task) -> None:
     before = {name: (task.directory / name).read_text() for name in task.files()}
     stores = task.stores()
-    offsets = task.offsets(stores, MeantFor.KAFKA_STREAMS_4_2)
+    offsets = task.offsets(stores, NextReader.KAFKA_STREAMS_4_2)
     offsets.open()
     offsets.checkpoint()
     assert task.files() == set(), "under exactly-once an older version must find none after a crash"

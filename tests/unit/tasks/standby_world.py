@@ -22,7 +22,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 from statecore.statedir.state_directory import StateDirectory
 from statecore.tasks.changelog_ends import ChangelogEnd, uptime_ms
-from statecore.tasks.standby_task import Round, StandbySettings, StandbyTask
+from statecore.tasks.standby_task import RoundResult, StandbySettings, StandbyTask
 from statecore.tasks.task_stores import TaskStores
 
 APPLICATION, STORE, TASK = "app", "plain", "0_0"
@@ -130,7 +130,7 @@ class World:
 
     def task(self, piece_offsets: int = 2_000_000, uptime: Callable[[], int] = uptime_ms) -> StandbyTask:
         """The task, closed."""
-        settings = StandbySettings(piece_offsets=piece_offsets)
+        settings = StandbySettings(batch_offsets=piece_offsets)
         made = StandbyTask(
             self.stores(),
             cast(Cluster, self),
@@ -150,7 +150,7 @@ class World:
         topic = TopicDescription(CHANGELOG.topic, self.log.topic_id, 1, self.log.configs)
         return dict.fromkeys(names, topic)
 
-    def follow(self, task: StandbyTask, stopped: Callable[[], bool] = lambda: False) -> Round:
+    def follow(self, task: StandbyTask, stopped: Callable[[], bool] = lambda: False) -> RoundResult:
         """One round to the end of the log."""
         return task.follow(self.log.ends(int(self.now * 1000)), stopped)
 

@@ -26,8 +26,8 @@ from statecore.statedir.task_layout import databases_of
 from statecore.stores.legacy_offsets import write_offsets
 from statecore.stores.rocksdb.manifest_guard import remove_guard_record
 from statecore.stores.rocksdb.store import RocksDBStore
+from statecore.tasks.offset_sums import Task
 from statecore.tasks.startup_tasks import StartupTasks
-from statecore.tasks.task import Task
 from tests.harness.filesystems import refusing
 
 APPLICATION = "app"

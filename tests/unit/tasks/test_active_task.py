@@ -16,7 +16,7 @@ from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.tasks.active_context import InputRecord
 from statecore.tasks.active_task import TaskState
 from statecore.tasks.standby_log_state import StandbyLogStates
-from statecore.tasks.task_offsets import MeantFor
+from statecore.tasks.task_offsets import NextReader
 from tests.unit.tasks.active_world import EXACTLY_ONCE, World, rows
 from tests.unit.tasks.counting import (
     COUNTS,
@@ -247,7 +247,7 @@ def test_a_processor_whose_close_raises_keeps_no_database_open(world: World) -> 
 def test_a_task_whose_stores_could_not_be_closed_as_asked_can_still_be_closed(world: World) -> None:
     task = world.running()
     with pytest.raises(Invalid):
-        task.close(MeantFor.KAFKA_STREAMS_4_2)
+        task.close(NextReader.KAFKA_STREAMS_4_2)
     assert task.stores.is_open
     task.close()
     assert task.state is TaskState.CLOSED

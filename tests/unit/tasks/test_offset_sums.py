@@ -14,9 +14,10 @@ from statecore.formats.integers import INT64_MAX
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.database_state import create_database
+from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.tasks.offset_sums import (
-    Source,
+    OffsetSource,
     TaskDirectoryState,
     TaskSum,
     is_empty_task,
@@ -25,6 +26,9 @@ from statecore.tasks.offset_sums import (
     read_offset_sums,
     read_task_sum,
 )
+from tests.golden.directories import unpacked
+from tests.harness.damage import EXACTLY_ONCE, STAMPED
+from tests.harness.damaging import TASK, cut_manifest, database_of
 from tests.harness.filesystems import refusing
 from tests.unit.tasks.startup_tasks_world import KV, WINDOW, OpenStores, World, changelog, spec_of
 
@@ -38,7 +42,7 @@ def read(world: World, task: str = "0_0", declared: bool = True) -> TaskSum:
     return read_task_sum(world.directory, task, spec_of() if declared else None)
 
 
-def by_store(found: TaskSum) -> dict[str, tuple[int | None, Source]]:
+def by_store(found: TaskSum) -> dict[str, tuple[int | None, OffsetSource]]:
     return {one.store: (one.offset, one.source) for one in found.stores}
 
 
@@ -52,8 +56,8 @@ def test_closed_stores_are_read_from_their_databases(world: World) -> None:
     world.put_plain("0_0", 41)
     world.put_segment("0_0", 0, 9)
     found = read(world)
-    assert by_store(found) == {KV: (41, Source.DATABASES), WINDOW: (9, Source.DATABASES)}
-    assert (found.sum, found.standing, found.databases) == (52, TaskDirectoryState.KNOWN, 2)
+    assert by_store(found) == {KV: (41, OffsetSource.DATABASES), WINDOW: (9, OffsetSource.DATABASES)}
+    assert (found.sum, found.state, found.databases) == (52, TaskDirectoryState.KNOWN, 2)
     assert found.offsets == {changelog(KV): 41, changelog(WINDOW): 9}
 
 
@@ -76,7 +80,7 @@ def test_a_younger_checkpoint_is_believed_and_no_database_is_opened(world: World
         manifest.write_bytes(b"nonsense")
         os.utime(manifest, ns=(status.st_atime_ns, status.st_mtime_ns))
     found = read(world, declared=declared)
-    assert by_store(found) == {KV: (3, Source.FILE), WINDOW: (4, Source.FILE)}
+    assert by_store(found) == {KV: (3, OffsetSource.FILE), WINDOW: (4, OffsetSource.FILE)}
     assert found.sum == 9
 
 
@@ -84,7 +88,7 @@ def test_an_older_checkpoint_was_left_by_who_died_and_the_databases_are_asked(wo
     world.put_task("0_0", 4)
     world.write_checkpoint("0_0", {changelog(KV): 3, changelog(WINDOW): 3})
     os.utime(world.path("0_0") / ".checkpoint", (1, 1))
-    assert by_store(read(world)) == {KV: (4, Source.DATABASES), WINDOW: (4, Source.DATABASES)}
+    assert by_store(read(world)) == {KV: (4, OffsetSource.DATABASES), WINDOW: (4, OffsetSource.DATABASES)}
 
 
 def test_an_older_checkpoint_is_all_there_is_of_stores_that_keep_no_offset_inside(world: World) -> None:
@@ -93,7 +97,7 @@ def test_an_older_checkpoint_is_all_there_is_of_stores_that_keep_no_offset_insid
     world.write_checkpoint("0_0", {changelog(KV): 3, changelog(WINDOW): -4})
     os.utime(world.path("0_0") / ".checkpoint", (1, 1))
     found = read(world)
-    assert by_store(found) == {KV: (3, Source.FILE), WINDOW: (None, Source.FILE)}
+    assert by_store(found) == {KV: (3, OffsetSource.FILE), WINDOW: (None, OffsetSource.FILE)}
     assert found.sum == 4
     assert "not known" in found.stores[1].reason
 
@@ -103,7 +107,7 @@ def test_a_checkpoint_says_nothing_of_a_store_without_a_database(world: World) -
     (world.path("0_0") / WINDOW).mkdir()
     world.write_checkpoint("0_0", {changelog(KV): 4, changelog(WINDOW): 100})
     found = read(world)
-    assert (found.sum, found.standing) == (5, TaskDirectoryState.KNOWN)
+    assert (found.sum, found.state) == (5, TaskDirectoryState.KNOWN)
     shutil.rmtree(world.path("0_0") / WINDOW)
     assert read(world).sum == 5
     assert [one.reason for one in read(world).stores] == ["", "It has no directory."]
@@ -113,7 +117,7 @@ def test_a_broken_checkpoint_is_said_and_the_databases_are_read(world: World) ->
     world.put_task("0_0", 4)
     (world.path("0_0") / ".checkpoint").write_text("0\nnonsense\n")
     found = read(world)
-    assert (found.sum, found.standing) == (10, TaskDirectoryState.KNOWN)
+    assert (found.sum, found.state) == (10, TaskDirectoryState.KNOWN)
     assert "line 2" in found.reason
 
 
@@ -121,7 +125,7 @@ def test_segments_count_with_the_smallest_offset_and_it_is_said_that_they_disagr
     world.put_plain("0_0", 4)
     world.put_segment("0_0", 0, 7)
     world.put_segment("0_0", 3_600_000, 9)
-    assert [(one.offset, one.disagree) for one in read(world).stores] == [(4, False), (7, True)]
+    assert [(one.offset, one.databases_differ) for one in read(world).stores] == [(4, False), (7, True)]
     world.put_segment("0_0", 7_200_000, None)
     assert read(world).stores[1].offset == 7
     world.put_segment("0_0", 10_800_000, -4)
@@ -131,7 +135,7 @@ def test_segments_count_with_the_smallest_offset_and_it_is_said_that_they_disagr
 def test_a_grace_buffer_has_its_offset_in_its_own_file(world: World) -> None:
     world.put_segment("0_0", 0, None)
     (world.path("0_0") / f".checkpoint_{WINDOW}").write_text(f"0\n1\n{changelog(WINDOW).topic} 0 12\n")
-    assert by_store(read(world))[WINDOW] == (12, Source.FILE)
+    assert by_store(read(world))[WINDOW] == (12, OffsetSource.FILE)
 
 
 def test_an_open_task_is_asked(world: World) -> None:
@@ -144,7 +148,7 @@ def test_an_open_task_is_asked(world: World) -> None:
         sums = read_offset_sums(world.directory, spec_of(), open_tasks={"0_0": task})
     finally:
         task.close()
-    assert by_store(sums["0_0"]) == {KV: (50, Source.TASK), WINDOW: (4, Source.TASK)}
+    assert by_store(sums["0_0"]) == {KV: (50, OffsetSource.TASK), WINDOW: (4, OffsetSource.TASK)}
     assert {name: one.sum for name, one in sums.items()} == {"0_0": 56, "0_1": 12}
 
 
@@ -166,7 +170,7 @@ def test_a_store_that_somebody_has_open_is_told_as_it_was_flushed(world: World) 
     with RocksDBStore(world.path("0_0") / "rocksdb" / KV, StoreKind.KEY_VALUE):
         world.write_checkpoint("0_0", {changelog(KV): 90, changelog(WINDOW): 90})
         found = read(world)
-    assert (found.standing, found.sum) == (TaskDirectoryState.OPEN, 10)
+    assert (found.state, found.sum) == (TaskDirectoryState.OPEN, 10)
     assert "open" in found.reason
 
 
@@ -187,7 +191,7 @@ def test_every_other_directory_is_an_entry_with_its_reason(world: World, monkeyp
     world.put_task("0_5", 4)
     refusing(monkeypatch, "scandir", errno.EACCES, lambda path: path.parent.name == "0_5")
     sums = read_offset_sums(world.directory, spec_of())
-    assert {task: one.standing for task, one in sums.items()} == {
+    assert {task: one.state for task, one in sums.items()} == {
         "0_0": TaskDirectoryState.KNOWN,
         "0_1": TaskDirectoryState.FOREIGN,
         "0_2": TaskDirectoryState.EMPTY,
@@ -217,16 +221,16 @@ def test_an_expired_segment_that_was_deleted_in_part_is_no_damage(world: World) 
         world.put_segment("0_0", start, 4)
     (world.path("0_0") / WINDOW / f"{WINDOW}.0" / "000009.sst").touch()
     (world.path("0_0") / WINDOW / f"{WINDOW}.0" / "CURRENT").unlink()
-    assert read_offset_sums(world.directory, spec_of())["0_0"].standing is TaskDirectoryState.KNOWN
-    assert read_offset_sums(world.directory)["0_0"].standing is TaskDirectoryState.DAMAGED
+    assert read_offset_sums(world.directory, spec_of())["0_0"].state is TaskDirectoryState.KNOWN
+    assert read_offset_sums(world.directory)["0_0"].state is TaskDirectoryState.DAMAGED
 
 
 def test_the_checkpoint_of_another_application_is_seen_as_such(world: World) -> None:
     world.put_plain("0_0", None)
     world.write_checkpoint("0_0", {changelog(KV, application="other"): 30})
     found = read(world)
-    assert (found.standing, found.sum) == (TaskDirectoryState.FOREIGN, 0)
-    assert read(world, declared=False).standing is TaskDirectoryState.FOREIGN
+    assert (found.state, found.sum) == (TaskDirectoryState.FOREIGN, 0)
+    assert read(world, declared=False).state is TaskDirectoryState.FOREIGN
 
 
 def test_without_a_spec_a_source_topic_in_the_checkpoint_counts(world: World) -> None:
@@ -244,3 +248,11 @@ def test_a_look_changes_nothing(world: World) -> None:
     before = everything()
     assert read(world).sum == 10
     assert everything() == before
+
+
+def test_a_store_whose_manifest_lost_its_end_counts_nothing(tmp_path: Path) -> None:
+    application = unpacked(EXACTLY_ONCE, tmp_path)
+    cut_manifest(database_of(application, STAMPED), between=True)
+    found = read_task_sum(StateDirectory(tmp_path, application.name), TASK)
+    assert found.state is TaskDirectoryState.DAMAGED
+    assert [(one.offset, one.is_damaged) for one in found.stores if one.store == STAMPED] == [(None, True)]

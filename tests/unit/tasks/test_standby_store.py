@@ -260,7 +260,7 @@ def test_a_store_that_was_dropped_is_opened_where_it_was_committed(tmp_path: Pat
     store = store_of(tmp_path, StoreKind.KEY_VALUE, exactly_once=True)
     store.open()
     store.apply([], 8)
-    store.drop()
+    store.close_after_failure()
     assert not store.is_open
     shutil.rmtree(store.path)
     store.open()

@@ -24,7 +24,7 @@ from statecore.statedir.quarantine import quarantined
 from statecore.statedir.work_directory import STALE
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.tasks.changelog_ends import ChangelogEnd
-from statecore.tasks.standby_task import Round, StandbyTask
+from statecore.tasks.standby_task import RoundResult, StandbyTask
 from tests.harness.forked import Forks
 from tests.unit.tasks.standby_world import (
     CHANGELOG,
@@ -361,7 +361,12 @@ def test_nothing_is_written_by_path_when_the_lock_is_lost_in_the_middle_of_a_rea
         world.reader.before = taken
         with pytest.raises(Fenced, match="lock"):
             world.follow(task)
-        for step in (lambda: task.stores.reopen(STORE), lambda: task.written(), task.recycle, task.close):
+        for step in (
+            lambda: task.stores.reopen(STORE),
+            lambda: task.read_committed_offsets(),
+            task.recycle,
+            task.close,
+        ):
             with pytest.raises(Fenced, match="lock"):
                 step()
         assert [there()] == before
@@ -373,7 +378,7 @@ def test_a_store_that_failed_comes_last_in_the_next_round(tmp_path: Path) -> Non
     with world.directory.lock():
         task = world.task()
         task.open()
-        nearest = task._nearest_first
+        nearest = task._shortest_tail_first
         (plain,) = world.log.ends(0).values()
         ends = {changelog_of(STORE): replace(plain, end=1), changelog_of("other"): replace(plain, end=5)}
         assert [one.name for one, _ in nearest(ends)] == [STORE, "other"]
@@ -392,11 +397,11 @@ def test_a_store_that_failed_is_no_less_failed_when_a_round_had_no_time_for_it(t
         ends = {changelog_of(STORE): replace(plain, end=1), changelog_of("other"): replace(plain, end=5)}
         world.reader.before = lambda span: fail_for(STORE, span)
         failed = task.follow(ends)
-        assert (set(failed.failed), failed.passed_over) == ({STORE}, frozenset())
+        assert (set(failed.failed), failed.skipped) == ({STORE}, frozenset())
         answers = iter([False])
         short = task.follow(ends, lambda: next(answers, True))
-        assert (dict(short.failed), short.passed_over) == ({}, {STORE})
-        assert [one.name for one, _ in task._nearest_first(ends)] == ["other", STORE]
+        assert (dict(short.failed), short.skipped) == ({}, {STORE})
+        assert [one.name for one, _ in task._shortest_tail_first(ends)] == ["other", STORE]
         task.close()
 
 
@@ -572,8 +577,8 @@ def test_where_the_cluster_tells_no_time_the_age_of_this_process_alone_is_known(
     uptime = 5_000_000
     world.tells_time = False
 
-    def follow(task: StandbyTask) -> Round:
-        ends = {at: replace(end, asked_at_ms=None, here_ms=uptime) for at, end in world.log.ends(0).items()}
+    def follow(task: StandbyTask) -> RoundResult:
+        ends = {at: replace(end, read_at_ms=None, read_at_uptime_ms=uptime) for at, end in world.log.ends(0).items()}
         return task.follow(ends)
 
     for number in range(30):

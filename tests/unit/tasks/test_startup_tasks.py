@@ -14,9 +14,8 @@ from statecore.formats.kinds import StoreKind
 from statecore.spec.model import ProcessingGuarantee
 from statecore.statedir.quarantine import quarantined
 from statecore.stores.rocksdb.store import RocksDBStore
-from statecore.tasks.offset_sums import TaskDirectoryState
+from statecore.tasks.offset_sums import Task, TaskDirectoryState
 from statecore.tasks.startup_tasks import StartupSettings, StartupTasks
-from statecore.tasks.task import Task
 from tests.harness.forked import Forks
 from tests.harness.raising import raises
 from tests.harness.tiers import three_of
@@ -81,7 +80,7 @@ def test_directories_of_others_are_left_alone_and_reported(world: World) -> None
     log: list[str] = []
     tasks = StartupTasks(world.directory, spec_of(), opener(world, log))
     assert set(tasks.start()) == {"0_0"}
-    assert {task: one.standing for task, one in tasks.left_alone.items()} == {
+    assert {task: one.state for task, one in tasks.skipped.items()} == {
         "7_0": TaskDirectoryState.UNDECLARED,
         "0_1": TaskDirectoryState.FOREIGN,
     }
@@ -113,7 +112,7 @@ def test_a_task_that_somebody_else_has_open_is_left_to_them(world: World) -> Non
     tasks = StartupTasks(world.directory, spec_of(), opener(world, []))
     with RocksDBStore(world.path("0_0") / "rocksdb" / KV, StoreKind.KEY_VALUE):
         assert set(tasks.start()) == {"0_1"}
-        assert tasks.left_alone["0_0"].standing is TaskDirectoryState.OPEN
+        assert tasks.skipped["0_0"].state is TaskDirectoryState.OPEN
         with pytest.raises(Fenced):
             tasks.take("0_0")
     tasks.close_rest()
@@ -136,15 +135,15 @@ def test_a_corrupt_task_is_moved_aside_under_exactly_once_after_a_copy_was_looke
         spec_of(),
         opener(world, []),
         settings=StartupSettings(bound),
-        find_copy=find_copy,
+        find_snapshot=find_copy,
         clock=lambda: 1000.0,
     )
     assert set(tasks.start()) == {"0_0"}
     assert asked == [("0_1", True)]
     (found,) = tasks.corrupt.values()
-    assert (found.task, found.copy, found.aside.at_ms) == ("0_1", "snapshot-7", 1_000_000)
-    assert found.aside.path == world.directory.work_path / "corrupt" / "0_1@1000000"
-    assert {path.name for path in (found.aside.path / "rocksdb" / KV).iterdir()} == files
+    assert (found.task, found.snapshot, found.quarantined.at_ms) == ("0_1", "snapshot-7", 1_000_000)
+    assert found.quarantined.path == world.directory.work_path / "corrupt" / "0_1@1000000"
+    assert {path.name for path in (found.quarantined.path / "rocksdb" / KV).iterdir()} == files
     assert not world.path("0_1").exists()
     assert found.reason
     tasks.close_rest()
@@ -302,10 +301,10 @@ def test_a_repository_that_does_not_answer_leaves_unknown_whether_there_is_a_cop
     def find_copy(task: str) -> str:
         raise Retryable("No answer.", code="broker-unreachable", action="Later.")
 
-    tasks = StartupTasks(world.directory, spec_of(), opener(world, [], "0_0"), find_copy=find_copy)
+    tasks = StartupTasks(world.directory, spec_of(), opener(world, [], "0_0"), find_snapshot=find_copy)
     tasks.start()
     (found,) = tasks.corrupt.values()
-    assert (found.copy, found.copy_unknown) == (None, "No answer.")
+    assert (found.snapshot, found.why_snapshot_unknown) == (None, "No answer.")
 
 
 def test_the_next_start_mentions_what_lies_aside_and_deletes_it_when_its_time_is_over(world: World) -> None:
@@ -317,7 +316,7 @@ def test_the_next_start_mentions_what_lies_aside_and_deletes_it_when_its_time_is
             spec_of(),
             opener(world, []),
             settings=StartupSettings(keep_corrupt_ms=5000),
-            find_copy=lambda task: f"copy of {task}",
+            find_snapshot=lambda task: f"copy of {task}",
             clock=lambda: now[0],
         )
         tasks.start()
@@ -328,7 +327,7 @@ def test_the_next_start_mentions_what_lies_aside_and_deletes_it_when_its_time_is
     break_it(world, "0_0")
     assert start().corrupt["0_0"].reason
     now[0] += 5
-    assert (start().corrupt["0_0"].copy, start().corrupt["0_0"].reason) == ("copy of 0_0", "")
+    assert (start().corrupt["0_0"].snapshot, start().corrupt["0_0"].reason) == ("copy of 0_0", "")
     world.put_task("0_0", 1)
     assert not start().corrupt, "there is another one in its place"
     assert quarantined(world.directory, "corrupt")
@@ -378,10 +377,10 @@ def test_killed_at_any_point_the_next_start_finds_the_same(forks: Forks, tmp_pat
     assert killed.returncode == -signal.SIGKILL, killed.errors
     with world.directory.lock():
         tasks = StartupTasks(
-            world.directory, spec_of(), opener(world, [], "0_1"), find_copy=lambda task: f"copy of {task}"
+            world.directory, spec_of(), opener(world, [], "0_1"), find_snapshot=lambda task: f"copy of {task}"
         )
         assert {task: one.sum for task, one in tasks.start().items()} == {"0_0": 10, "0_2": 10}
-        assert tasks.corrupt["0_1"].copy == "copy of 0_1"
+        assert tasks.corrupt["0_1"].snapshot == "copy of 0_1"
         assert not world.path("0_1").exists()
         tasks.close_rest()
     assert len(quarantined(world.directory, "corrupt")) == 1

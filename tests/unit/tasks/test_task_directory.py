@@ -10,7 +10,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.tasks.task_directory import LoggedStore, open_task_directory
-from statecore.tasks.task_offsets import MeantFor, TaskOffsets, TaskStore
+from statecore.tasks.task_offsets import NextReader, TaskOffsets, TaskStore
 from tests.unit.stores.rows_in_file import RowsInFile
 
 CHANGELOG, BESIDE = TopicPartition("app-counts-changelog", 0), TopicPartition("app-beside-changelog", 0)
@@ -48,7 +48,7 @@ def test_offsets_of_an_older_version_are_taken_over(tmp_path: Path) -> None:
         store.put(b"a", b"1")
         store.commit({CHANGELOG: None})
     (tmp_path / ".checkpoint").write_bytes(encode_checkpoint({CHANGELOG: 7}))
-    with open_task_directory(tmp_path, STORES, exactly_once=True, meant_for=MeantFor.KAFKA_STREAMS_4_3) as task:
+    with open_task_directory(tmp_path, STORES, exactly_once=True, next_reader=NextReader.KAFKA_STREAMS_4_3) as task:
         assert task.taken_over.offsets == {"counts": {CHANGELOG: 7}}
         assert not (tmp_path / ".checkpoint").exists(), "Kafka Streams 4.3 would believe it"
 

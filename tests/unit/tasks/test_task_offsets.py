@@ -12,7 +12,7 @@ from statecore.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from statecore.formats.topic_partition import TopicPartition
 from statecore.stores.base import StateStore
 from statecore.stores.legacy_checkpointing import LegacyCheckpointingStore
-from statecore.tasks.task_offsets import MeantFor, TaskOffsets, TaskStore
+from statecore.tasks.task_offsets import NextReader, TaskOffsets, TaskStore
 from tests.harness.filesystems import refusing
 from tests.harness.raising import raises
 from tests.unit.stores.recorded_store import RecordedStore
@@ -29,7 +29,7 @@ class Task:
         *,
         exactly_once: bool = False,
         is_global: bool = False,
-        meant_for: MeantFor = MeantFor.STATECORE,
+        next_reader: NextReader = NextReader.STATECORE,
     ) -> None:
         self.directory = directory
         self.inside = RecordedStore(directory / "inside", manages_offsets=True)
@@ -39,7 +39,7 @@ class Task:
         )
         stores = [TaskStore("inside", self.inside, (INSIDE,)), TaskStore("beside", self.beside, (BESIDE,))]
         self.offsets = TaskOffsets(
-            directory, stores, exactly_once=exactly_once, is_global=is_global, meant_for=meant_for
+            directory, stores, exactly_once=exactly_once, is_global=is_global, next_reader=next_reader
         )
 
     def commit(self, offset: int) -> None:
@@ -180,17 +180,17 @@ def test_a_store_that_cannot_be_opened_leaves_files_and_stores_as_they_were(tmp_
 
 @pytest.mark.parametrize("exactly_once", [False, True])
 @pytest.mark.parametrize(
-    ("meant_for", "left"),
+    ("next_reader", "left"),
     [
-        (MeantFor.STATECORE, {".checkpoint": BOTH, ".checkpoint_beside": "app-beside-changelog 0 7"}),
-        (MeantFor.KAFKA_STREAMS_4_3, {".checkpoint_beside": "app-beside-changelog 0 7"}),
-        (MeantFor.KAFKA_STREAMS_4_2, {".checkpoint": BOTH, "inside.position": "in 0 7"}),
+        (NextReader.STATECORE, {".checkpoint": BOTH, ".checkpoint_beside": "app-beside-changelog 0 7"}),
+        (NextReader.KAFKA_STREAMS_4_3, {".checkpoint_beside": "app-beside-changelog 0 7"}),
+        (NextReader.KAFKA_STREAMS_4_2, {".checkpoint": BOTH, "inside.position": "in 0 7"}),
     ],
 )
 def test_a_clean_close_leaves_what_the_next_one_reads(
-    tmp_path: Path, meant_for: MeantFor, left: dict[str, str], exactly_once: bool
+    tmp_path: Path, next_reader: NextReader, left: dict[str, str], exactly_once: bool
 ) -> None:
-    with Task(tmp_path, exactly_once=exactly_once, meant_for=meant_for).running() as task:
+    with Task(tmp_path, exactly_once=exactly_once, next_reader=next_reader).running() as task:
         task.commit(5)
         task.offsets.checkpoint()
         task.commit(7)
@@ -200,20 +200,20 @@ def test_a_clean_close_leaves_what_the_next_one_reads(
 
 
 @pytest.mark.parametrize(
-    ("meant_for", "exactly_once", "left"),
+    ("next_reader", "exactly_once", "left"),
     [
-        (MeantFor.STATECORE, False, {"app-inside-changelog 0 5", "app-beside-changelog 0 5"}),
-        (MeantFor.STATECORE, True, {"app-inside-changelog 0 5"}),
-        (MeantFor.KAFKA_STREAMS_4_3, False, {"app-inside-changelog 0 5", "app-beside-changelog 0 5"}),
-        (MeantFor.KAFKA_STREAMS_4_3, True, {"app-inside-changelog 0 5"}),
-        (MeantFor.KAFKA_STREAMS_4_2, False, {"app-inside-changelog 0 5", "app-beside-changelog 0 5"}),
-        (MeantFor.KAFKA_STREAMS_4_2, True, set()),
+        (NextReader.STATECORE, False, {"app-inside-changelog 0 5", "app-beside-changelog 0 5"}),
+        (NextReader.STATECORE, True, {"app-inside-changelog 0 5"}),
+        (NextReader.KAFKA_STREAMS_4_3, False, {"app-inside-changelog 0 5", "app-beside-changelog 0 5"}),
+        (NextReader.KAFKA_STREAMS_4_3, True, {"app-inside-changelog 0 5"}),
+        (NextReader.KAFKA_STREAMS_4_2, False, {"app-inside-changelog 0 5", "app-beside-changelog 0 5"}),
+        (NextReader.KAFKA_STREAMS_4_2, True, set()),
     ],
 )
 def test_a_crash_leaves_the_offsets_of_the_last_checkpoint_where_they_can_be_believed(
-    tmp_path: Path, meant_for: MeantFor, exactly_once: bool, left: set[str]
+    tmp_path: Path, next_reader: NextReader, exactly_once: bool, left: set[str]
 ) -> None:
-    crashed = Task(tmp_path, exactly_once=exactly_once, meant_for=meant_for)
+    crashed = Task(tmp_path, exactly_once=exactly_once, next_reader=next_reader)
     crashed.offsets.open()
     crashed.commit(5)
     crashed.offsets.checkpoint()
@@ -221,7 +221,7 @@ def test_a_crash_leaves_the_offsets_of_the_last_checkpoint_where_they_can_be_bel
     found = files(tmp_path)
     assert set(filter(None, found.get(".checkpoint", "").split("; "))) == left
     assert (".checkpoint_beside" in found) is not exactly_once
-    again = Task(tmp_path, exactly_once=exactly_once, meant_for=meant_for)
+    again = Task(tmp_path, exactly_once=exactly_once, next_reader=next_reader)
     taken = again.offsets.open()
     assert again.inside.committed_offset(INSIDE) == 7, "the store knows better than the file"
     assert again.beside.committed_offset(BESIDE) == (None if exactly_once else 5)
@@ -255,7 +255,7 @@ def test_the_file_is_written_behind_a_flush_of_every_store(tmp_path: Path, monke
 
 
 def test_a_store_that_fails_to_close_is_left_out(tmp_path: Path) -> None:
-    task = Task(tmp_path, exactly_once=True, meant_for=MeantFor.KAFKA_STREAMS_4_2)
+    task = Task(tmp_path, exactly_once=True, next_reader=NextReader.KAFKA_STREAMS_4_2)
     task.offsets.open()
     task.commit(7)
     task.inside.failing = "close"
@@ -268,7 +268,7 @@ def test_a_store_that_fails_to_close_is_left_out(tmp_path: Path) -> None:
 def test_a_file_that_would_win_is_gone_before_a_store_counts_as_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    task = Task(tmp_path, meant_for=MeantFor.KAFKA_STREAMS_4_3)
+    task = Task(tmp_path, next_reader=NextReader.KAFKA_STREAMS_4_3)
     task.offsets.open()
     task.commit(5)
     task.offsets.checkpoint()

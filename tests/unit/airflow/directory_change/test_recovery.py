@@ -6,7 +6,7 @@ from statecore.airflow.directory_change.approval import without_approval
 from statecore.airflow.directory_change.plans import page
 from statecore.airflow.directory_change.recovery import Recovery
 from statecore.airflow.directory_change.xcom_values import DoubtfulPlan, Entry
-from statecore.doctor.global_store_outcome import NextStart, Start
+from statecore.doctor.global_store_outcome import NextStart, StartOutcome
 from statecore.errors import Invalid
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.repair.report import Outcome, RebuiltStores, RepairReport
@@ -26,7 +26,7 @@ def entry() -> Entry:
 def plan(*doubts: str, rebuilt: bool = True) -> DoubtfulPlan:
     of = (RebuiltStores(("prices",), ("global",), ("offset-past-end",), sources="the brokers at b", doubts=doubts),)
     said: dict[str, Any] = {"finished": "", "outcome": Outcome.PLANNED, "plan_id": "p-1", "exit_code": 0}
-    starts = (NextStart("prices", Start.FAILS, ("It says offset 9.",)), NextStart("rates", Start.SOUND))
+    starts = (NextStart("prices", StartOutcome.FAILS, ("It says offset 9.",)), NextStart("rates", StartOutcome.SOUND))
     attempt = vars(Attempt.begin("a_b", "/srv", "r"))
     return RECOVERY.short(RepairReport(**attempt, **said, rebuilt=of if rebuilt else (), next_starts=starts))
 

@@ -61,7 +61,7 @@ def test_a_store_that_is_gone_while_checkpoint_has_its_offset_is_a_loss(tmp_path
         assert "restores nothing" in one.what
     with_spec = examined(application, name, declared=True)
     plan = plan_repairs(with_spec.findings, with_spec.stores)
-    assert [(one.repair, one.names) for one in plan.mendings["0_0"]] == [(Repair.DROP_ENTRIES, (str(entry),))]
+    assert [(one.repair, one.names) for one in plan.actions["0_0"]] == [(Repair.DROP_ENTRIES, (str(entry),))]
     assert not plan.rebuilds, "4.2 would not open it any more"
 
 
@@ -111,7 +111,7 @@ def test_beside_stores_with_offsets_of_their_own_the_file_goes_and_the_store_is_
     seen = examined(application, name, declared=True)
     assert losses(seen) == {("checkpoint-stray", "0_0", PLAIN)}
     plan = plan_repairs(seen.findings, seen.stores)
-    assert [(one.repair, one.names) for one in plan.mendings["0_0"]] == [(Repair.MOVE_ASIDE, (".checkpoint",))]
+    assert [(one.repair, one.names) for one in plan.actions["0_0"]] == [(Repair.MOVE_ASIDE, (".checkpoint",))]
     assert [(one.stores, one.tasks) for one in plan.rebuilds] == [((PLAIN,), ("0_0",))]
 
 

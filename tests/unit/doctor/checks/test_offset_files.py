@@ -27,7 +27,7 @@ def test_a_file_that_this_user_may_not_read_is_not_repaired(tmp_path, monkeypatc
     refusing(monkeypatch, "open", errno.EACCES, lambda path: path == application / file)
     seen = examined(application, NEWEST[0])
     assert {code for code, *_ in worse(seen)} == {"checkpoint-unreadable"}
-    assert plan_repairs(seen.findings, seen.stores).is_nothing_to_do
+    assert plan_repairs(seen.findings, seen.stores).is_empty
 
 
 @pytest.mark.parametrize("name", OLDER)
@@ -49,7 +49,7 @@ def test_task_directories_that_were_exchanged_are_told_by_the_partitions_of_thei
     assert {"key-value", "timestamped-key-value", "timestamped-window", "versioned-key-value"} <= stores
     assert "checkpoint-stray" not in {code for code, *_ in worse(seen)}
     if release == NEWEST_RELEASE:  # as a repair sees it
-        assert plan_repairs(seen.findings, seen.stores).is_nothing_to_do
+        assert plan_repairs(seen.findings, seen.stores).is_empty
 
 
 @pytest.mark.parametrize("name", OLDER[:1])

@@ -24,4 +24,4 @@ def test_a_directory_of_another_engine_is_said_to_be_one_and_nothing_is_made_in_
     (one,) = [one for one in seen.findings if one.store == "index"]
     assert (one.code, one.repair, one.evidence["files"]) == ("store-unread", None, ["segments_1"])
     assert f".checkpoint_index says 1,234 of {name}-index-changelog-0" in one.what
-    assert plan_repairs(seen.findings, seen.stores).is_nothing_to_do
+    assert plan_repairs(seen.findings, seen.stores).is_empty

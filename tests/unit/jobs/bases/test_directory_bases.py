@@ -17,6 +17,9 @@ from statecore.spec.reader import parse_spec
 from statecore.statedir.database_state import create_database
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.store import RocksDBStore
+from tests.golden.directories import unpacked
+from tests.harness.damage import EXACTLY_ONCE, STAMPED
+from tests.harness.damaging import TASK, cut_manifest, database_of
 
 PLAIN = TopicPartition("orders-plain-changelog", 0)
 CLICKS = TopicPartition("orders-clicks-changelog", 0)
@@ -148,3 +151,22 @@ def test_a_store_that_is_not_there_is_no_candidate(application: Application) -> 
     parents = DirectoryBases(application.directory, application.spec, {})
     assert parents.has(("0_0", "plain"))
     assert not parents.has(("0_1", "plain"))
+
+
+def test_a_store_whose_manifest_lost_its_end_is_refused(tmp_path: Path) -> None:
+    golden = unpacked(EXACTLY_ONCE, tmp_path)
+    stores = {STAMPED: {"kind": "timestamped-key-value"}}
+    spec = parse_spec(
+        {
+            "application_id": golden.name,
+            "bootstrap_servers": "localhost:9",
+            "processing_guarantee": "exactly_once_v2",
+            "subtopologies": {"0": {"stores": stores}},
+        }
+    )
+    bases = DirectoryBases(StateDirectory(tmp_path, golden.name), spec, {})
+    assert [type(one) for one in bases.of((TASK, STAMPED))] == [Base]
+    cut_manifest(database_of(golden, STAMPED), between=True)
+    (refused,) = bases.of((TASK, STAMPED))
+    assert isinstance(refused, Refused)
+    assert refused.why.code == "database-damaged"

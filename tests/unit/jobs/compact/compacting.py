@@ -26,8 +26,7 @@ from statecore.repository.publication import Publication, Published
 from statecore.repository.rebase import rebase_advance
 from statecore.repository.repository import create_repository
 from statecore.repository.upload import LocalFile, put_files
-from statecore.spec.derived import retention_of, segment_interval_of
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec, retention_of, segment_interval_of
 from tests.unit.images.sst_files import Rows, written
 
 APPLICATION = "orders"

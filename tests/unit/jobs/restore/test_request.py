@@ -160,8 +160,7 @@ def test_reading_the_declaration_takes_neither_an_extra_nor_time() -> None:
         "statecore.jobs.request_fields",
         "statecore.jobs.versioned_start",
         "statecore.spec",
-        "statecore.spec.duration",
-        "statecore.spec.size",
+        "statecore.spec.units",
         "statecore.repository",
         "statecore.repository.layout",
     }

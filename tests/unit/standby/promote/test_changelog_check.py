@@ -43,7 +43,7 @@ def known(
     file = tmp_path / "logs.json"
     logs = StandbyLogStates(file)
     logs.read()
-    logs.reached(BaseEnd(changelog, OLD, end, 3, read_at, horizon))
+    logs.record_end(BaseEnd(changelog, OLD, end, 3, read_at, horizon))
     logs.write()
     return file
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from statecore.standby.promote.store_offsets import damage
 
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.spec.model import StoreSpec
 from statecore.standby.promote.report import Verdict
 from statecore.statedir.database_state import read_database_state
 from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.state_directory import StateDirectory
+from statecore.statedir.store_places import store_places
 from statecore.stores.rocksdb.manifest_guard import RECORD_FILE
 from statecore.stores.rocksdb.store import RocksDBStore
-from tests.harness.damaging import cut, manifest_of
+from tests.golden.directories import unpacked
+from tests.harness.damage import EXACTLY_ONCE, STAMPED
+from tests.harness.damaging import TASK, cut, cut_manifest, database_of, manifest_of
 from tests.unit.standby.promote.test_run import World, prices, verdicts, with_prices
 
 GUARANTEES = ["exactly_once_v2", "at_least_once"]
@@ -138,3 +143,15 @@ def test_a_torn_versioned_store_is_made_empty_under_at_least_once_too(tmp_path: 
     assert task.verdict is Verdict.PROMOTED
     assert any("prices" in note and "is created empty" in note for note in task.notes)
     assert set(read_database_state(path).offsets.values()) == {OFFSET_UNKNOWN}
+
+
+def test_a_store_of_kafka_streams_whose_manifest_lost_its_end_is_damaged(tmp_path: Path) -> None:
+    application = unpacked(EXACTLY_ONCE, tmp_path)
+    places = store_places(StateDirectory(tmp_path, application.name))
+    place = next(one for one in places if (one.task, one.store) == (TASK, STAMPED))
+    store = StoreSpec(STAMPED, StoreKind.TIMESTAMPED_KEY_VALUE, 0, f"{application.name}-{STAMPED}-changelog")
+    assert damage(place, store) is None
+    cut_manifest(database_of(application, STAMPED), between=True)
+    why = damage(place, store)
+    assert why is not None
+    assert why.code == "store-damaged"

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from statecore.discover.survey import survey
-from statecore.doctor.diagnosis import examine
-from statecore.doctor.inspect import inspect
+from statecore.discover.directory_stores import find_directory_stores
+from statecore.doctor.diagnosis import diagnose_directory, inspect
 from statecore.errors import Invalid
 from statecore.formats.checkpoint import encode_checkpoint
 from statecore.formats.kinds import StoreKind
@@ -117,15 +116,15 @@ def test_everybody_sees_the_other_segments(world: World, families: tuple[str, ..
     assert [segment.start for segment in place.segments] == [one * INTERVAL for one in others]
 
     found = read_task_sum(world.live, TASK, world.spec)
-    assert (found.standing, found.sum, [one.disagree for one in found.stores]) == (
+    assert (found.state, found.sum, [one.databases_differ for one in found.stores]) == (
         TaskDirectoryState.KNOWN,
         20,
         [False, False],
     )
 
     assert dict(read_startup_offsets(place, ()).offsets) == {world.changelog("clicks"): 9}
-    clicks = {one.name: one for one in survey(world.live)}["clicks"]
-    assert (clicks.trouble, clicks.topics) == ("", {world.changelog("clicks").topic})
+    clicks = {one.name: one for one in find_directory_stores(world.live)}["clicks"]
+    assert (clicks.error, clicks.topics) == ("", {world.changelog("clicks").topic})
 
     (parent,) = DirectoryBases(world.live, world.spec, {}).of((TASK, "clicks"))
     assert isinstance(parent, Base)
@@ -133,7 +132,7 @@ def test_everybody_sees_the_other_segments(world: World, families: tuple[str, ..
 
     inspected = {one.store: one for one in inspect(world.live, spec=world.spec).stores}["clicks"]
     assert ([one.start for one in inspected.databases], inspected.damage) == ([one * INTERVAL for one in others], ())
-    codes = {one.code for one in examine(world.live, spec=world.spec).findings}
+    codes = {one.code for one in diagnose_directory(world.live, spec=world.spec).findings}
     assert not codes & {"older-release", "half-migrated", "segments-disagree", "current-missing", "foreign-file"}
 
 
@@ -187,7 +186,9 @@ def test_in_a_task_of_an_older_release_an_empty_store_is_there_whatever_another_
         said = {world.changelog("totals"): OFFSET_UNKNOWN}
         (world.live.task_path(TASK) / CHECKPOINT_FILE).write_bytes(encode_checkpoint(said))
     assert world.place("totals").databases == (world.path("totals"),)
-    codes = {(one.code, one.store) for one in examine(world.live, spec=world.spec).findings if one.task == TASK}
+    codes = {
+        (one.code, one.store) for one in diagnose_directory(world.live, spec=world.spec).findings if one.task == TASK
+    }
     assert {code for code, store in codes if store == "totals"} == {"older-release"}
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from statecore.doctor.diagnosis import examine
-from statecore.doctor.finding_catalog import CATALOGUE, Severity
+from statecore.doctor.diagnosis import diagnose_directory
+from statecore.doctor.finding_catalog import CATALOG, Severity
 from statecore.formats.rocksdb_log import read_manifest
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.directory import current_manifest
@@ -42,10 +42,10 @@ def test_where_no_file_of_rows_is_there_nothing_is_called_damaged(database: Path
     assert files_elsewhere(database) == ""
     move(database, *families)
     assert files_elsewhere(database)
-    (found,) = examine(StateDirectory(database.parents[3], "app")).findings
+    (found,) = diagnose_directory(StateDirectory(database.parents[3], "app")).findings
     assert (found.code, found.severity, found.repair) == ("not-readable-here", Severity.WARNING, None)
     assert not found.evidence["damage"]
-    known = CATALOGUE[found.code]
+    known = CATALOG[found.code]
     assert "deleted" in known.means, "nobody can tell, so it is no all-clear"
     assert "db_paths" in known.remedy
 
@@ -54,7 +54,7 @@ def test_where_no_file_of_rows_is_there_nothing_is_called_damaged(database: Path
 def test_where_one_is_there_the_others_were_lost(database: Path, families: tuple[str, ...]) -> None:
     move(database, *families)
     assert files_elsewhere(database) == ""
-    (found,) = examine(StateDirectory(database.parents[3], "app")).findings
+    (found,) = diagnose_directory(StateDirectory(database.parents[3], "app")).findings
     assert found.code == "file-missing"
 
 

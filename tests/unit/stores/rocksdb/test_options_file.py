@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import rocksdict
 
-from statecore.doctor.diagnosis import examine
+from statecore.doctor.diagnosis import diagnose_directory
 from statecore.doctor.finding_catalog import Severity
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
@@ -58,13 +58,13 @@ def levels(path: Path) -> dict[str, int]:
 
 
 def test_the_doctor_reads_it_and_finds_nothing(deep: Path, tmp_path: Path) -> None:
-    assert examine(StateDirectory(tmp_path, "app"), scan=True).findings == ()
+    assert diagnose_directory(StateDirectory(tmp_path, "app"), scan=True).findings == ()
 
 
 def test_without_its_options_it_is_not_called_damaged(deep: Path, tmp_path: Path) -> None:
     for file in deep.glob("OPTIONS-*"):
         file.unlink()
-    (found,) = examine(StateDirectory(tmp_path, "app")).findings
+    (found,) = diagnose_directory(StateDirectory(tmp_path, "app")).findings
     assert (found.code, found.severity, found.repair) == ("not-readable-here", Severity.WARNING, None)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from statecore.standby.messages import RoundReports
 from statecore.standby.report import StandbyReport, StandbyStoreReport, StandbyTaskReport
-from statecore.standby.round_messages import RoundMessages
 
 
 class World:
@@ -11,13 +11,13 @@ class World:
 
     def __init__(self) -> None:
         self.now, self.rounds, self.told = 0.0, 0, list[int]()
-        self.news = RoundMessages(lambda report: self.told.append(report.rounds), 30, lambda: self.now)
+        self.news = RoundReports(lambda report: self.told.append(report.rounds), 30, lambda: self.now)
 
     def round(self, lag: int | None = 0, *, exit_code: int = 0, is_whole: bool = False) -> None:
         self.rounds += 1
         store = StandbyStoreReport("counts", "app-counts-changelog-0", 9, lag, 0, 0, None)
         task = StandbyTaskReport("0_0", "standby", (store,), None, exit_code)
-        self.news.round(StandbyReport("app", "/d", self.rounds, (task,)), is_whole=is_whole)
+        self.news.end_round(StandbyReport("app", "/d", self.rounds, (task,)), is_complete=is_whole)
 
 
 def test_rounds_that_follow_each_other_at_once_are_told_once_an_interval() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from statecore.conversion.step import which
+from statecore.conversion.model import affected_databases
 
 
 @pytest.mark.parametrize(
@@ -17,4 +17,4 @@ from statecore.conversion.step import which
 def test_databases_are_named_alike_however_many_segments_a_task_has(
     count: int, total: int, segmented: bool, words: str
 ) -> None:
-    assert which(count, total, segmented=segmented) == words
+    assert affected_databases(count, total, segmented=segmented) == words

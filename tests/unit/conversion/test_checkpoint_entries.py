@@ -1,4 +1,4 @@
-"""What becomes of a task with rows that were flushed after its ``.checkpoint`` was written."""
+"""Every entry of a file is of one store, or of none; nothing is lost on the way."""
 
 from __future__ import annotations
 
@@ -7,16 +7,79 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from statecore.conversion import TaskConversion
-from statecore.conversion.downward import Terms, downward
+from statecore.conversion.checkpoint_entries import assign_entries
+from statecore.conversion.downward import ConversionOptions, plan_downward
 from statecore.conversion.inspection import StoreInspection, TaskInspection
-from statecore.conversion.upward import upward
+from statecore.conversion.upward import plan_upward
+from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import RELEASES
 from statecore.formats.topic_partition import TopicPartition
+from statecore.statedir.database_state import smallest_offsets
 from statecore.statedir.flush_times import Flushes
-from tests.unit.conversion.inspections import at, plain, task
+from tests.unit.conversion.inspections import APPLICATION, at, plain, task
 from tests.unit.conversion.tasks import golden_task
+
+NAMES = st.sampled_from(["a", "b", "c"])
+OFFSETS = st.one_of(st.just(OFFSET_UNKNOWN), st.integers(0, 2**63 - 1))
+ENTRIES = st.dictionaries(
+    st.builds(
+        TopicPartition, st.sampled_from([*(f"{APPLICATION}-{one}-changelog" for one in "abc"), "in"]), st.integers(0, 2)
+    ),
+    OFFSETS,
+    max_size=8,
+)
+
+
+@settings(deadline=None)
+@given(st.sets(NAMES), ENTRIES, st.integers(0, 2))
+def test_entries_are_divided_and_none_is_lost(stores: set[str], entries: dict[TopicPartition, int], at: int) -> None:
+    found = assign_entries(task(*map(plain, sorted(stores)), checkpoint=entries, name=f"0_{at}"))
+    of_stores = {entry: offset for offsets in found.by_store.values() for entry, offset in offsets.items()}
+    assert {**of_stores, **found.unclaimed} == entries
+    assert not of_stores.keys() & found.unclaimed.keys()
+    assert all(entry.partition == at for entry in of_stores)
+
+
+@settings(deadline=None)
+@given(st.lists(ENTRIES, max_size=4))
+def test_the_smallest_offset_of_each_partition_is_taken(several: list[dict[TopicPartition, int]]) -> None:
+    found = smallest_offsets(several)
+    assert found.keys() == {partition for one in several for partition in one}
+    for partition, offset in found.items():
+        assert offset == min(one[partition] for one in several if partition in one)
+
+
+@settings(deadline=None)
+@given(st.sets(NAMES, min_size=1), ENTRIES)
+def test_whatever_the_file_says_is_said_afterwards_inside_or_beside(
+    stores: set[str], entries: dict[TopicPartition, int]
+) -> None:
+    made = plan_upward(task(*map(plain, sorted(stores)), checkpoint=entries), RELEASES["4.3"])
+    inside = {entry: offset for store in made.stores for entry, offset in store.offsets.items()}
+    kept = made.written.get(".checkpoint", {} if ".checkpoint" in made.moved else entries)
+    assert {**inside, **kept} == entries
+
+
+@settings(deadline=None)
+@given(st.sets(NAMES, min_size=1), ENTRIES, ENTRIES)
+def test_downward_the_stores_win_over_the_file(
+    stores: set[str], entries: dict[TopicPartition, int], said: dict[TopicPartition, int]
+) -> None:
+    inside = {
+        one: {entry: at for entry, at in said.items() if entry.topic == f"{APPLICATION}-{one}-changelog"}
+        for one in stores
+    }
+    seen = task(*(plain(one, inside[one] or None) for one in sorted(stores)), checkpoint=entries)
+    made = plan_downward(seen, ConversionOptions(RELEASES["4.2"], exactly_once=True))
+    written = made.written.get(".checkpoint", {} if ".checkpoint" in made.moved else entries)
+    assert {entry: at for one in inside.values() for entry, at in one.items()}.items() <= dict(written).items()
+    unclaimed = assign_entries(seen).unclaimed
+    assert unclaimed.keys() <= written.keys()
+
 
 LATE = Flushes({"rocksdb/a/000015.sst": 1_795_455_716_000_000_000}, 2, 2)
 EARLY = Flushes({}, 1, 1)
@@ -28,7 +91,9 @@ every_release = pytest.mark.parametrize("to", ["3.9", "4.2", "4.3"])
 def plan(seen: TaskInspection, to: str, exactly_once: bool | None) -> TaskConversion:
     release = RELEASES[to]
     return (
-        upward(seen, release, exactly_once) if release.offsets_inside else downward(seen, Terms(release, exactly_once))
+        plan_upward(seen, release, exactly_once)
+        if release.offsets_inside
+        else plan_downward(seen, ConversionOptions(release, exactly_once))
     )
 
 
@@ -44,8 +109,8 @@ def store(name: str, flushes: Flushes, **more: object) -> StoreInspection:
 def test_under_exactly_once_nothing_is_taken_over_and_the_file_goes(to: str) -> None:
     made = plan(seen(store("a", LATE), store("b", EARLY)), to, True)
     assert (made.moved, made.written, made.refused) == ((".checkpoint",), {}, ())
-    assert all(one.is_nothing_to_do for one in made.stores)
-    assert not made.is_nothing_to_do
+    assert all(one.is_empty for one in made.stores)
+    assert not made.is_empty
     (why,) = made.left
     assert "(rocksdb/a/000015.sst at 2026-11-23 17:41:56)" in why
     assert "wiped" in why
@@ -53,8 +118,8 @@ def test_under_exactly_once_nothing_is_taken_over_and_the_file_goes(to: str) -> 
 
 def test_transactional_stores_are_not_wiped_so_late_rows_are_refused() -> None:
     late = seen(store("a", LATE), store("b", EARLY))
-    assert upward(late, RELEASES["4.4"], True, transactional=True).refused
-    assert not upward(late, RELEASES["4.3"], True, transactional=True).refused
+    assert plan_upward(late, RELEASES["4.4"], True, transactional=True).refused
+    assert not plan_upward(late, RELEASES["4.3"], True, transactional=True).refused
 
 
 @every_release
@@ -74,7 +139,7 @@ def test_at_least_once_the_file_is_believed_and_that_is_told(to: str) -> None:
 def test_without_a_guarantee_the_task_is_refused(to: str) -> None:
     made = plan(seen(store("a", LATE), store("b", EARLY)), to, None)
     assert [why.code for why in made.refused] == ["processing-guarantee-unknown"]
-    assert made.is_nothing_to_do
+    assert made.is_empty
 
 
 def test_only_rows_count_of_which_the_file_says_the_offset() -> None:

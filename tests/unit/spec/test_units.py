@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statecore.spec.size import PATTERN, parse_size, size_text
+from statecore.spec.units import SIZE_PATTERN, format_size, parse_size
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from statecore.spec.size import PATTERN, parse_size, size_text
 )
 def test_a_unit_is_a_letter_or_its_name(text: str, size: int) -> None:
     assert parse_size(text) == size
-    assert re.search(PATTERN, text)
+    assert re.search(SIZE_PATTERN, text)
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "m", "5t", "1.5g", "512 m", "512b", "512i", "512bm", "1mm", "5m\n"])
@@ -37,4 +37,4 @@ def test_anything_else_is_none(text: str) -> None:
 
 @given(st.integers(1, 1 << 50))
 def test_what_is_said_is_read(size: int) -> None:
-    assert parse_size(size_text(size)) == size
+    assert parse_size(format_size(size)) == size

@@ -1,4 +1,4 @@
-"""Surveys the stores in a state directory, each over all its tasks. Reads only."""
+"""Finds the stores in a state directory, each over all its tasks. Reads only."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from statecore.statedir.store_places import StorePlace, store_places
 
 
 @dataclass(frozen=True)
-class FoundStore:
+class DirectoryStore:
     """A store with a directory.
 
     Attributes:
         subtopology: of its tasks; -1 below ``global``.
         topics: topics of its offsets.
         segmented: whether it has segments.
-        seen: evidence of its kind.
+        detection: evidence of its kind.
         starts: start times of its segments in ms.
-        trouble: why it could not be read; empty if it could.
+        error: why it could not be read; empty if it could.
         unlogged: whether all its databases were closed without an offset, as a store without changelog is left.
         transactional: whether a database shows that the application has transactional stores (KIP-892).
     """
@@ -36,16 +36,16 @@ class FoundStore:
     subtopology: int
     topics: frozenset[str]
     segmented: bool
-    seen: KindDetection
+    detection: KindDetection
     starts: tuple[int, ...] = ()
-    trouble: str = ""
+    error: str = ""
     unlogged: bool = False
     transactional: bool = False
 
     def segment_interval(self, kind: StoreKind, retention_ms: int) -> int | None:
         """The segment interval in ms, if the files contradict the one that follows from the retention."""
-        if kind.is_versioned and self.seen.intervals is not None:
-            shortest, longest = self.seen.intervals
+        if kind.is_versioned and self.detection.intervals is not None:
+            shortest, longest = self.detection.intervals
             return None if shortest <= default_segment_interval(kind, retention_ms) <= longest else longest
         if kind not in WINDOWED_KINDS:
             return None
@@ -55,7 +55,7 @@ class FoundStore:
         return gcd(*self.starts)
 
 
-def survey(directory: StateDirectory) -> list[FoundStore]:
+def find_directory_stores(directory: StateDirectory) -> list[DirectoryStore]:
     """Every store, global ones included; empty without a directory."""
     by_name: dict[str, list[StorePlace]] = {}
     for place in store_places(directory):
@@ -63,7 +63,7 @@ def survey(directory: StateDirectory) -> list[FoundStore]:
     return [_found(places) for places in by_name.values()]
 
 
-def _found(places: list[StorePlace]) -> FoundStore:
+def _found(places: list[StorePlace]) -> DirectoryStore:
     # A name belongs to one store: other layouts or subtopologies of it are leftovers of another version.
     places = [place for place in places if (place.segmented, place.subtopology) == _shape(places)]
     first = places[0]
@@ -82,7 +82,7 @@ def _found(places: list[StorePlace]) -> FoundStore:
     except StatecoreError as error:
         trouble = error.what
     starts = {segment.start for place in places for segment in place.segments if segment.start is not None}
-    return FoundStore(
+    return DirectoryStore(
         first.store,
         first.subtopology,
         topics,

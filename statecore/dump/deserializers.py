@@ -31,7 +31,7 @@ NAMES = ("hex", "bytes", "string", "uuid", "boolean", *NUMBERS)
 
 
 @dataclass(frozen=True)
-class Deserialiser:
+class Deserializer:
     """A deserializer.
 
     Attributes:
@@ -47,24 +47,26 @@ class Deserialiser:
     is_json: bool = False
 
 
-def deserialiser(name: str, what: str) -> Deserialiser:
+def find_deserializer(name: str, what: str) -> Deserializer:
     """The deserializer of a name: one of :data:`NAMES`, or ``module:function``. Raises ``Invalid``."""
     if name in NUMBERS:
         layout, kind = NUMBERS[name], pa.from_numpy_dtype(np.dtype(NUMBERS[name]).newbyteorder("="))
-        return Deserialiser(name, kind, lambda array: _numbers(array, layout, kind, name, what))
+        return Deserializer(name, kind, lambda array: _numbers(array, layout, kind, name, what))
     if name == "boolean":
-        return Deserialiser(name, pa.bool_(), lambda array: _booleans(array, what))
+        return Deserializer(name, pa.bool_(), lambda array: _booleans(array, what))
     if name == "hex":
-        return Deserialiser(name, pa.large_string(), _hex)
+        return Deserializer(name, pa.large_string(), _hex)
     if name == "bytes":
-        return Deserialiser(name, pa.large_binary(), lambda array: array.cast(pa.large_binary()))
+        return Deserializer(name, pa.large_binary(), lambda array: array.cast(pa.large_binary()))
     if name in ("string", "uuid"):
-        return Deserialiser(name, pa.large_string(), lambda array: _text(array, what))
+        return Deserializer(name, pa.large_string(), lambda array: _text(array, what))
     if ":" in name:
         function = _imported(name, what)
-        return Deserialiser(name, pa.large_string(), lambda array: _own(array, function, name, what), is_json=True)
+        return Deserializer(
+            name, pa.large_string(), lambda array: _convert_by_function(array, function, name, what), is_json=True
+        )
     raise Invalid(
-        f"There is no deserialiser {name!r} for the {what}.",
+        f"There is no deserializer {name!r} for the {what}.",
         code="deserializer-unknown",
         action=f"Use one of {', '.join(NAMES)}, or module:function for a custom one.",
         deserializer=name,
@@ -123,14 +125,14 @@ def _imported(name: str, what: str) -> Callable[[bytes], Any]:
             found = getattr(found, part)
     except (ImportError, AttributeError, ValueError) as error:
         raise Invalid(
-            f"The {what}'s deserialiser {name} cannot be imported: {error}.",
+            f"The {what}'s deserializer {name} cannot be imported: {error}.",
             code="deserializer-invalid",
             action="Write module:function, and add the module's directory to PYTHONPATH.",
             deserializer=name,
         ) from error
     if not callable(found):
         raise Invalid(
-            f"The {what}'s deserialiser {name} is not a function.",
+            f"The {what}'s deserializer {name} is not a function.",
             code="deserializer-invalid",
             action="Write module:function.",
             deserializer=name,
@@ -138,7 +140,7 @@ def _imported(name: str, what: str) -> Callable[[bytes], Any]:
     return found  # type: ignore[no-any-return]
 
 
-def _own(array: pa.Array, function: Callable[[bytes], Any], name: str, what: str) -> pa.Array:
+def _convert_by_function(array: pa.Array, function: Callable[[bytes], Any], name: str, what: str) -> pa.Array:
     """JSON texts of a custom function's results; the only loop over rows, because the function takes single values."""
     made = []
     for one in array.to_pylist():

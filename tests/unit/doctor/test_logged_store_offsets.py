@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from statecore.doctor.inspect import inspect
-from statecore.doctor.stored_offsets import DatabasePlace, StoreOffsets, stored_offsets
+from statecore.doctor.diagnosis import inspect
+from statecore.doctor.logged_store_offsets import DatabasePath, LoggedStoreOffsets, logged_store_offsets
 from statecore.formats.checkpoint import encode_checkpoint
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.reader import parse_spec
@@ -25,9 +25,9 @@ SPEC = {
 }
 
 
-def said(tmp_path: Path, spec: dict[str, object] | None = None) -> dict[tuple[str, str], StoreOffsets]:
+def said(tmp_path: Path, spec: dict[str, object] | None = None) -> dict[tuple[str, str], LoggedStoreOffsets]:
     declared = None if spec is None else parse_spec(spec)
-    found = stored_offsets(inspect(StateDirectory(tmp_path, "app"), spec=declared), declared)
+    found = logged_store_offsets(inspect(StateDirectory(tmp_path, "app"), spec=declared), declared)
     return {(one.task, one.store): one for one in found}
 
 
@@ -44,15 +44,15 @@ def written(tmp_path: Path, task: str = "0_1", store: str = "s", **of_offsets: i
 def test_of_a_store_its_database_says_what_it_has_not(tmp_path: Path) -> None:
     path = written(tmp_path, offset=7)
     one = said(tmp_path)["0_1", "s"]
-    assert (one.known, one.partitions, one.usual) == ({CHANGELOG: 8}, [CHANGELOG], "app-s-changelog")
-    assert one.databases == (DatabasePlace(path),)
+    assert (one.known, one.partitions, one.default_changelog) == ({CHANGELOG: 8}, [CHANGELOG], "app-s-changelog")
+    assert one.databases == (DatabasePath(path),)
     assert (one.closed, one.in_use, one.readable, one.is_global) == (True, False, True, False)
 
 
 def test_of_a_global_store_the_offset_is_what_it_has_not(tmp_path: Path) -> None:
     written(tmp_path, "global", "g", offset=7)
     one = said(tmp_path)["global", "g"]
-    assert (one.known, one.is_global, one.usual) == ({TopicPartition("prices", 1): 7}, True, "")
+    assert (one.known, one.is_global, one.default_changelog) == ({TopicPartition("prices", 1): 7}, True, "")
     assert not one.is_source("prices")
 
 
@@ -72,7 +72,9 @@ def test_a_checkpoint_file_wins_unless_it_knows_nothing(tmp_path: Path, in_file:
     one = said(tmp_path)["0_1", "s"]
     assert one.offsets == {CHANGELOG: then}
     alone = one.without_file
-    assert (None if alone is None else (alone.offsets, alone.agreed)) == (None if then == 7 else ({CHANGELOG: 7}, True))
+    assert (None if alone is None else (alone.offsets, alone.segments_agree)) == (
+        None if then == 7 else ({CHANGELOG: 7}, True)
+    )
 
 
 def test_releases_before_4_3_have_their_offsets_in_the_file_alone(tmp_path: Path) -> None:

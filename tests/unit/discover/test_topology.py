@@ -11,8 +11,7 @@ from statecore.changelog.streams_groups import InternalTopic, StreamsGroup, deco
 from statecore.cli import discover as command
 from statecore.cli.output import Output
 from statecore.discover.discover import discover
-from statecore.discover.group_topology import PLUGIN_SETTING, topology_of
-from statecore.discover.topology import parse_topology
+from statecore.discover.topology import PLUGIN_SETTING, parse_topology, topology_of
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from tests.unit.changelog.recorded import TOPOLOGY, streams_group_response
 from tests.unit.discover.test_discover import COMPACT, FakeCluster
@@ -46,7 +45,7 @@ def test_from_the_description_the_same_is_discovered_as_from_the_text() -> None:
     by_text = discover(FakeCluster(TOPICS), "shop", topology_text=TOPOLOGY)
     by_group = discover(FakeCluster(TOPICS), "shop", group=group(1))
     assert by_group.spec == by_text.spec
-    assert by_group.notes.beside == by_text.notes.beside
+    assert by_group.notes.by_name == by_text.notes.by_name
     assert by_group.notes.open == by_text.notes.open
     assert by_group.notes.general[1:] == by_text.notes.general
     assert [(store.name, store.changelog) for store in by_group.spec.stores] == [

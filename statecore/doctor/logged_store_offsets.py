@@ -24,7 +24,7 @@ from statecore.stores.legacy_offsets import read_offsets
 
 
 @dataclass(frozen=True)
-class DatabasePlace:
+class DatabasePath:
     """Directory of one database of a store.
 
     Attributes:
@@ -38,43 +38,47 @@ class DatabasePlace:
 
 
 @dataclass(frozen=True)
-class StoreOffsets:
+class LoggedStoreOffsets:
     """Offsets of one store of one task.
 
     Attributes:
         task: ``0_1`` or ``global``.
         kind: ``?`` if unknown.
-        usual: the name that Kafka Streams gives to its changelog; empty for a global store, which has none.
+        default_changelog: the name that Kafka Streams gives to its changelog; empty for a global store, which has none.
         declared: the topic in the spec; empty without one.
-        own: offsets in its databases, if ``.checkpoint`` overrules them; else empty. Kafka Streams uses them if the
-            file is deleted.
-        own_agreed: whether all of its databases have these.
+        own_offsets: offsets in its databases, if ``.checkpoint`` overrules them; else empty. Kafka Streams uses them if
+            the file is deleted.
+        own_segments_agree: whether all of its databases have these.
         offsets: changelog partition → offset that Kafka Streams uses: the last applied one, of a global store the next
             one, or -4.
         closed: whether all databases were closed cleanly; ``None`` if none has a status, as in older releases.
         in_use: whether a process has it open, or holds the application's lock.
         readable: whether all of them could be read correctly.
-        agreed: whether all databases have these offsets, and no file overrules them.
+        segments_agree: whether all databases have these offsets, and no file overrules them.
     """
 
     task: str
     store: str
     kind: StoreKind
-    usual: str
+    default_changelog: str
     offsets: Mapping[TopicPartition, int]
-    databases: tuple[DatabasePlace, ...] = ()
+    databases: tuple[DatabasePath, ...] = ()
     closed: bool | None = True
     in_use: bool = False
     readable: bool = True
-    agreed: bool = True
+    segments_agree: bool = True
     declared: str = ""
-    own: Mapping[TopicPartition, int] = field(default_factory=dict)
-    own_agreed: bool = True
+    own_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    own_segments_agree: bool = True
 
     @property
-    def without_file(self) -> StoreOffsets | None:
+    def without_file(self) -> LoggedStoreOffsets | None:
         """The store as it would be without ``.checkpoint``; ``None`` if that file changes nothing."""
-        return replace(self, offsets=self.own, own={}, agreed=self.own_agreed) if self.own else None
+        return (
+            replace(self, offsets=self.own_offsets, own_offsets={}, segments_agree=self.own_segments_agree)
+            if self.own_offsets
+            else None
+        )
 
     @property
     def is_global(self) -> bool:
@@ -99,10 +103,10 @@ class StoreOffsets:
 
     def is_source(self, topic: str) -> bool:
         """Whether a topic is an input of the application, and no changelog, which has another name."""
-        return not self.is_global and topic != self.usual
+        return not self.is_global and topic != self.default_changelog
 
 
-def stored_offsets(inspection: Inspection, spec: ApplicationSpec | None = None) -> list[StoreOffsets]:
+def logged_store_offsets(inspection: Inspection, spec: ApplicationSpec | None = None) -> list[LoggedStoreOffsets]:
     """The offsets of all logged stores of an inspected directory."""
     files = {task: _checkpoint(inspection.path / task) for task in sorted({view.task for view in inspection.stores})}
     return [_store(inspection, view, files[view.task], spec) for view in inspection.stores if view.logged]
@@ -110,7 +114,7 @@ def stored_offsets(inspection: Inspection, spec: ApplicationSpec | None = None) 
 
 def _store(
     inspection: Inspection, view: StoreView, file: Mapping[TopicPartition, int], spec: ApplicationSpec | None
-) -> StoreOffsets:
+) -> LoggedStoreOffsets:
     application_id, declaration = inspection.application_id, declared_at(spec, view.task, view.store)
     usual = changelog_at(application_id, view.task, view.store, None)
     decided = declaration is not None and declaration.changelog != UNKNOWN_CHANGELOG
@@ -123,7 +127,7 @@ def _store(
             offsets[partition] = offset
     overruled = offsets != own and bool(view.keeps_offsets_inside) and view.kind.manages_offsets
     in_use = inspection.holder is not None or view.holder is not None
-    return StoreOffsets(
+    return LoggedStoreOffsets(
         view.task,
         view.store,
         view.kind,
@@ -135,10 +139,10 @@ def _store(
         in_use=in_use,
         readable=not any(one.broken for one in view.databases)
         and not any(one.code == "older-rows-misread" for one in view.findings),
-        agreed=_agree(view, offsets),
+        segments_agree=_agree(view, offsets),
         declared=declared,
-        own=own if overruled else {},
-        own_agreed=_agree(view, own),
+        own_offsets=own if overruled else {},
+        own_segments_agree=_agree(view, own),
     )
 
 
@@ -146,9 +150,9 @@ def _agree(view: StoreView, offsets: Mapping[TopicPartition, int]) -> bool:
     return all(offset == offsets.get(part) for one in view.databases for part, offset in one.offsets.items())
 
 
-def _place(inspection: Inspection, view: StoreView, name: str, start: int | None, end: int | None) -> DatabasePlace:
+def _place(inspection: Inspection, view: StoreView, name: str, start: int | None, end: int | None) -> DatabasePath:
     task = inspection.path / view.task
-    return DatabasePlace(task / (view.store if view.segmented else PLAIN_PARENT) / name, start, end)
+    return DatabasePath(task / (view.store if view.segmented else PLAIN_PARENT) / name, start, end)
 
 
 def _checkpoint(task: Path) -> dict[TopicPartition, int]:

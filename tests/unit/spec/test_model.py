@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from statecore.formats.kinds import StoreKind
 from statecore.formats.segments import ENDLESS_INTERVAL_MS
-from statecore.spec.derived import retention_of, segment_interval_of, task_of
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
+from statecore.spec.model import (
+    ApplicationSpec,
+    ProcessingGuarantee,
+    StoreSpec,
+    retention_of,
+    segment_interval_of,
+    task_of,
+)
 
 PLAIN = StoreSpec("b", StoreKind.KEY_VALUE, 3, "app-b-changelog")
 
