@@ -69,7 +69,7 @@ FOLLOW_CHANGELOGS = {
     "statecore.tasks.active_task",
     "statecore.tasks.standby_task",
     "statecore.tasks.restoration.columnar_records",
-    *(f"statecore.global_stores.{name}" for name in ("context", "databases", "manager", "reader", "store")),
+    *(f"statecore.global_stores.{name}" for name in ("databases", "manager", "reader", "store")),
     *(f"statecore.standby.assignment.{name}" for name in ("assignor", "balance", "leader")),
     *(
         f"statecore.standby.{name}"

@@ -21,7 +21,7 @@ def reached_in_the_code() -> set[str]:
     found = set()
     for path in Path(statecore.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "reach":
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("reach", "locked"):
                 found |= {argument.value for argument in node.args if isinstance(argument, ast.Constant)}
     return found
 

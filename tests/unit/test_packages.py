@@ -242,7 +242,7 @@ MORE_IMPORTS: Mapping[str, int] = {
     "statecore.jobs.checkpoint.run": 29,
     "statecore.jobs.checkpoint.schedule": 22,
     "statecore.jobs.compact.run": 16,
-    "statecore.jobs.diff.reference": 25,
+    "statecore.jobs.diff.reference": 26,
     "statecore.jobs.diff.run": 23,
     "statecore.jobs.fetch.run": 26,
     "statecore.jobs.history.restores": 19,

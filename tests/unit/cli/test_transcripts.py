@@ -397,8 +397,8 @@ def test_standby(transcript: Transcript, monkeypatch: pytest.MonkeyPatch, spec: 
     )
     report = StandbyReport("shop", str(root), 3, (StandbyTaskReport("0_0", "standby", stores, None, 10),))
 
-    def run(*_: Any, told: Any, **__: Any) -> StandbyReport:
-        told(report)
+    def run(*_: Any, on_report: Any, **__: Any) -> StandbyReport:
+        on_report(report)
         return report
 
     monkeypatch.setattr("statecore.standby.service.run_standby", run)
