@@ -3,9 +3,8 @@
 A round asks for the topic's logs, reads what is new, and commits it atomically with the next offsets of all partitions.
 An error of a round decides what comes next (:mod:`.retry_policy`):
 
-- an offset outside the topic's logs, a topic with another id, a damaged store: the store is set aside and rebuilt by
-the
-  following rounds;
+- an offset outside the topic's logs, a topic with another id, a damaged store: the following rounds rebuild the
+  store, which is set aside;
 - brokers that do not answer, a disk that fails, an absent topic: retried with growing pauses; the topic not for ever;
 - a full disk, no rights, records of another kind: ``ERROR``.
 """

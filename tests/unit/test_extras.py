@@ -57,7 +57,6 @@ BASE = (
     *("changelog.client", "changelog.cluster", "changelog.groups", "changelog.model", "changelog.sockets"),
     *(
         "doctor.diagnosis",
-        "doctor.inspect",
         "jobs.history.restores",
         "jobs.history.report_index",
         "jobs.restore.request",

@@ -219,6 +219,6 @@ def test_a_family_with_headers_and_without_rows_is_only_dropped() -> None:
 def test_rows_below_those_that_are_moved_are_only_added_up_where_they_are_known() -> None:
     store = with_headers()
     one = store.databases[0]
-    below = type(one)(**{**vars(one), "filled": one.nonempty_families | {"keyValueWithTimestamp"}})
+    below = type(one)(**{**vars(one), "nonempty_families": one.nonempty_families | {"keyValueWithTimestamp"}})
     made = plan(task(type(store)(**{**vars(store), "databases": (below,)})))
     assert made.stores[0].databases[0].contents == {}

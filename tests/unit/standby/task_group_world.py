@@ -97,13 +97,13 @@ class Consumer:
     def has_joined(self, generation: int) -> None:
         self.generation = generation
 
-    def poll(self, milliseconds: int, *, ask: bool) -> None:
+    def poll(self, milliseconds: int, *, rejoin: bool) -> None:
         coordinator = self._coordinator
         coordinator.now += milliseconds / 1000
         if coordinator.members.get(self.name) is not self:  # expelled: it comes back
             coordinator.members[self.name] = self
             coordinator.is_joining = True
-        coordinator.join(self.name, asks=ask)
+        coordinator.join(self.name, asks=rejoin)
 
     def close(self) -> None:
         pass

@@ -73,7 +73,7 @@ class Fleet:
         self.dropped: dict[str, dict[TopicPartition, StorePosition]] = {}
         self.kept: Any = SimpleNamespace(
             names=(),
-            take_up=lambda name, _role: self.taken.append(name),
+            add=lambda name, _role: self.taken.append(name),
             sums=lambda _: {},
             drop=self.dropped.get,
             on_state_loss=lambda _: None,
