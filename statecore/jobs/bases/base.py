@@ -241,7 +241,7 @@ def choose(
     epoch_ends: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]],
     cost: Cost | None = None,
 ) -> ChosenBases:
-    """Choose for each store the first base that is not refused before its tail is read; with ``cost`` the cheapest."""
+    """Choose for each store the first sound base; with ``cost`` none, if reading the whole changelog is less work."""
     bases: dict[Key, Base] = {}
     refused: list[Refused] = []
     costlier: list[Refused] = []
@@ -263,14 +263,13 @@ def choose(
                 refused.append(Refused(*key, base.name, why))
                 continue
             its_logs = {part: replace(logs[part], log_end=ends[part]) for part in stores[key]}
-            if cost is None or cost(base, its_logs) <= cost(bases.get(key), its_logs):
+            if cost is None or cost(base, its_logs) <= cost(None, its_logs):
                 bases[key] = base
             else:
                 costlier.append(
                     Refused(*key, base.name, Reason("reading the whole changelog is less work", "not-cheapest"))
                 )
-            if cost is None or not base.is_here:
-                del pending[key]
+            del pending[key]
     return ChosenBases(bases, tuple(refused), tuple(costlier))
 
 

@@ -49,10 +49,10 @@ class RestoreRequest(OfApplication, Published, Staged, Budgeted, Reading, Planne
         metadata=declare(
             Text("FROM"),
             title="Start from",
-            help="the base of the stores. cheapest: the stores of the state directory, the newest snapshot of the "
-            "repository, or none, whichever is sound and takes the least work. none: whole changelogs are read. "
-            "newest, or the id of a snapshot: that snapshot. directory: the stores of the state directory. Bases "
-            "that cannot be used are reported with the reason",
+            help="the base of the stores. cheapest: stores of the state directory are advanced, without --replace; "
+            "others start from the newest sound snapshot of the repository, unless reading their changelogs is less "
+            "work. none: whole changelogs are read. newest, or the id of a snapshot: that snapshot. directory: the "
+            "stores of the state directory. Bases that cannot be used are reported with the reason",
             section=WHAT,
             option="--from",
             check=_check_start,

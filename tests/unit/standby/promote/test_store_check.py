@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from statecore.standby.promote.store_offsets import damage
 
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.spec.model import StoreSpec
 from statecore.standby.promote.report import Verdict
+from statecore.standby.promote.store_check import damage
 from statecore.statedir.database_state import read_database_state
 from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.state_directory import StateDirectory
