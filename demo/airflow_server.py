@@ -192,6 +192,8 @@ class AirflowServer(AirflowClient):
                 self._wait_gone(END_SECONDS)
         if left := self.processes():
             raise AirflowFailed(f"these processes of Airflow could not be ended: {left}")
+        if self._child is not None:
+            self._child.wait()  # it may have ended after the last poll
         self._token = None
         return True
 

@@ -171,7 +171,7 @@ class SetWorld(World):
     def findings(self) -> tuple[Finding, ...]:
         return tuple(diagnose_directory(self.directory, scan=True).findings)
 
-    def snapshot(self) -> None:
+    def backup(self) -> None:
         run_backup(BackupRequest(spec=self.request().spec, state_dir=str(self.state_dir), repository=self.url))
 
     def checkpoint(self) -> RestoreReport:
@@ -220,7 +220,7 @@ def test_the_application_opens_what_was_fetched_and_what_was_advanced(world: Set
     answers = world.took_in()
     assert bool(list(world.state_dir.rglob("*.blob"))) == (world.options is BLOBS)
     assert world.findings() == ()
-    world.snapshot()
+    world.backup()
     older = world.copy(tmp_path / "older")
     fetched = world.at(tmp_path / "two")
     fetched.fetch()
@@ -239,7 +239,7 @@ def test_the_application_opens_what_was_fetched_and_what_was_advanced(world: Set
 @pytest.mark.parametrize("world", [BLOBS], indirect=True, ids=["blobs"])
 def test_a_checkpoint_goes_upon_a_snapshot_with_blob_files(world: SetWorld, tmp_path: Path) -> None:
     world.took_in()
-    world.snapshot()
+    world.backup()
     world.add(2)
     answers = world.took_in()
     report = world.checkpoint()
