@@ -219,5 +219,5 @@ def _newest(shelf: ApplicationRepository) -> SnapshotEntry:
 
 
 def _databases(shelf: ApplicationRepository, snapshot: SnapshotEntry) -> list[StoredDatabase]:
-    parts = shelf.task_manifests(shelf.manifest(snapshot).value.parts)
+    parts = shelf.task_manifests(shelf.manifest(snapshot).value.task_manifests)
     return [one for read in parts.values() for store in read.manifest.stores for one in store.databases]

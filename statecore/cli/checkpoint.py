@@ -129,7 +129,7 @@ def complete_until(report: RestoreReport, request: CheckpointRequest) -> float |
         newest = ApplicationRepository.open(request.repository, report.application_id).head().snapshots[0]
     except StatecoreError:  # the checkpoint has succeeded, and does not fail because of its metrics
         return None
-    return None if newest.cut_ms is None else newest.cut_ms / 1000
+    return None if newest.read_at_ms is None else newest.read_at_ms / 1000
 
 
 def line_of(report: RestoreReport) -> str:

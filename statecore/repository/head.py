@@ -30,9 +30,9 @@ class SnapshotEntry:
         sha256: hex digest of its manifest.
         identity: hash of what all its stores are made of.
         made: when it was published (ISO 8601, UTC).
-        cut_ms: when the first of its ends was read, in ms since the epoch; ``None`` where it is unknown.
+        read_at_ms: when the first of its ends was read, in ms since the epoch; ``None`` where it is unknown.
         request: request id, by which a retry recognises what an earlier attempt has published.
-        origin: the command that made it.
+        origin: the job that made it, as in its manifest.
         tasks: number of tasks.
         file_bytes: bytes of all files that it names.
         new_bytes: bytes of those that the snapshot before it does not name.
@@ -44,7 +44,7 @@ class SnapshotEntry:
     sha256: str
     identity: str
     made: str
-    cut_ms: int | None
+    read_at_ms: int | None
     request: str
     origin: str
     tasks: int

@@ -304,10 +304,10 @@ def _entries(
             one.sha256,
             one.manifest.identity,
             one.manifest.made,
-            min_known(part.cut_ms for part in one.manifest.parts),
+            min_known(part.read_at_ms for part in one.manifest.task_manifests),
             one.manifest.request,
             one.manifest.origin,
-            len(one.manifest.parts),
+            len(one.manifest.task_manifests),
             one.manifest.file_bytes,
             new_bytes=0,
         )
@@ -322,8 +322,10 @@ def _entries(
 
 def _new_bytes(app_repository: ApplicationRepository, manifest: Manifest, before: Manifest | None) -> int:
     """Bytes of the files that the snapshot before it does not name."""
-    older = {} if before is None else {part.task: part for part in before.parts}
-    changed = [part for part in manifest.parts if part.task not in older or older[part.task].sha256 != part.sha256]
+    older = {} if before is None else {part.task: part for part in before.task_manifests}
+    changed = [
+        part for part in manifest.task_manifests if part.task not in older or older[part.task].sha256 != part.sha256
+    ]
 
     now, known = (
         app_repository.task_manifests(changed),

@@ -136,7 +136,7 @@ class StoreSnapshot:
         changelogs: ends by partition; one, except of a global store.
         isolation: how the changelog was read: ``read_committed`` or ``read_uncommitted``.
         databases: the store's databases; none where the store is empty.
-        cut_ms: when the ends were read, in ms since the epoch; ``None`` where it is unknown, as of a directory when
+        read_at_ms: when the ends were read, in ms since the epoch; ``None`` where it is unknown, as of a directory when
             records existed beyond its offsets. By the cluster's clock where ``horizon_ms`` is known, else by that of
             the machine that made it, which proves no age.
         stream_time: the greatest time of a row in ms where rows expire, else -1; ``None`` where it is unknown.
@@ -150,7 +150,7 @@ class StoreSnapshot:
         layout: the release of Kafka Streams whose layout its databases have.
         made_by: the release of statecore that made it.
         advanced_from: the base snapshot that the newest runs were appended to; ``None`` where it was built whole.
-        horizon_ms: how long deletes were kept in the changelog, at least, as configured at ``cut_ms``:
+        horizon_ms: how long deletes were kept in the changelog, at least, as configured at ``read_at_ms``:
             ``delete.retention.ms``, or 2^63-1 where the topic was not compacted. ``None`` where it is unknown, or the
             cluster did not tell the time; then a tail appended to it must be complete.
     """
@@ -161,7 +161,7 @@ class StoreSnapshot:
     changelogs: tuple[ChangelogEnd, ...]
     isolation: str
     databases: tuple[StoredDatabase, ...] = ()
-    cut_ms: int | None = None
+    read_at_ms: int | None = None
     stream_time: int | None = -1
     retention_ms: int | None = None
     segment_interval_ms: int | None = None
@@ -217,9 +217,9 @@ class TaskManifest:
         return sum(store.file_bytes for store in self.stores)
 
     @property
-    def cut_ms(self) -> int | None:
+    def read_at_ms(self) -> int | None:
         """When the first of its ends was read, in ms since the epoch; ``None`` where it is unknown."""
-        return min_known(store.cut_ms for store in self.stores if not store.left_to_restore)
+        return min_known(store.read_at_ms for store in self.stores if not store.left_to_restore)
 
     @property
     def horizon_ms(self) -> int | None:
@@ -231,13 +231,13 @@ class TaskManifest:
         """Hash of what its stores are made of."""
         return _hash_of([store.store, store.identity] for store in self.stores)
 
-    def as_of(self, cut_ms: int | None, horizon_ms: int | None = None) -> TaskManifest:
+    def as_of(self, read_at_ms: int | None, horizon_ms: int | None = None) -> TaskManifest:
         """The task manifest with the later time at which its manifest knows that no record existed beyond its ends."""
-        known = [_is_cut(store, cut_ms, horizon_ms) for store in self.stores]
-        if cut_ms is None or all(known):
+        known = [_knows_read_position(store, read_at_ms, horizon_ms) for store in self.stores]
+        if read_at_ms is None or all(known):
             return self
         stores = (
-            store if is_known else replace(store, cut_ms=cut_ms, horizon_ms=horizon_ms)
+            store if is_known else replace(store, read_at_ms=read_at_ms, horizon_ms=horizon_ms)
             for store, is_known in zip(self.stores, known, strict=True)
         )
         return replace(self, stores=tuple(stores))
@@ -253,10 +253,10 @@ class TaskManifestReference:
         sha256: hex digest of the compressed document.
         extent: the compressed document.
         file_bytes: bytes of all files that it names.
-        cut_ms: when the first of its ends was read, or a later time at which no record existed beyond any of them, in
-            ms since the epoch; ``None`` where it is unknown.
+        read_at_ms: when the first of its ends was read, or a later time at which no record existed beyond any of them,
+            in ms since the epoch; ``None`` where it is unknown.
         horizon_ms: the least time that deletes were kept in one of its changelogs then; ``None`` where it is unknown,
-            and then ``cut_ms`` is not by the cluster's clock.
+            and then ``read_at_ms`` is not by the cluster's clock.
     """
 
     task: str
@@ -264,7 +264,7 @@ class TaskManifestReference:
     sha256: str
     extent: Extent
     file_bytes: int
-    cut_ms: int | None
+    read_at_ms: int | None
     horizon_ms: int | None = None
 
 
@@ -281,12 +281,12 @@ class Manifest:
         previous: the snapshot that was the newest before; ``None`` for the first.
         made: when it was published (ISO 8601, UTC).
         made_by: the release of statecore that made it.
-        origin: the job that made it: ``restore``, ``snapshot`` (a backup), ``checkpoint``, ``fold`` (a compaction).
+        origin: the job that made it: ``restore``, ``backup``, ``checkpoint``, ``compaction``.
         request: request id, by which a retry recognises what an earlier attempt has published.
         processing_guarantee: the application's own.
         spec: the declared stores as in ``stores.yaml``, without how Kafka is reached.
         spec_digest: hash of that.
-        parts: references to the task manifests, by task.
+        task_manifests: references to the task manifests, by task.
     """
 
     snapshot: str
@@ -302,20 +302,20 @@ class Manifest:
     processing_guarantee: ProcessingGuarantee
     spec: Mapping[str, Any]
     spec_digest: str
-    parts: tuple[TaskManifestReference, ...] = field(default=())
+    task_manifests: tuple[TaskManifestReference, ...] = field(default=())
 
     @property
     def identity(self) -> str:
         """Hash of what all stores are made of: equal runs, in equal order, up to equal offsets."""
-        return _hash_of([part.task, part.identity] for part in self.parts)
+        return _hash_of([part.task, part.identity] for part in self.task_manifests)
 
     @property
     def file_bytes(self) -> int:
         """Bytes of all files that it names."""
-        return sum(part.file_bytes for part in self.parts)
+        return sum(part.file_bytes for part in self.task_manifests)
 
     def reference(self, task: str) -> TaskManifestReference | None:
-        return next((part for part in self.parts if part.task == task), None)
+        return next((part for part in self.task_manifests if part.task == task), None)
 
 
 MANIFEST = DocumentType("manifest of a snapshot", VERSION, Manifest, OTHER_RELEASE, is_open=True, is_sealed=True)
@@ -351,16 +351,16 @@ def min_known(values: Iterable[int | None]) -> int | None:
     return None if None in known else min((one for one in known if one is not None), default=None)
 
 
-def _is_cut(store: StoreSnapshot, cut_ms: int | None, horizon_ms: int | None) -> bool:
+def _knows_read_position(store: StoreSnapshot, read_at_ms: int | None, horizon_ms: int | None) -> bool:
     """Whether a store itself knows as late a time without records beyond its ends as its manifest does.
 
     A time by the cluster's clock takes precedence over any other.
     """
-    if store.left_to_restore or cut_ms is None:
+    if store.left_to_restore or read_at_ms is None:
         return True
     if (store.horizon_ms is None) != (horizon_ms is None):
         return horizon_ms is None
-    return store.cut_ms is not None and store.cut_ms >= cut_ms
+    return store.read_at_ms is not None and store.read_at_ms >= read_at_ms
 
 
 def _hash_of(pairs: Iterable[list[str]]) -> str:

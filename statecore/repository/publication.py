@@ -166,7 +166,7 @@ class Publication:
         if (earlier := self.earlier()) is not None:
             return earlier
         check_consistent(task_manifests)
-        self._faults.reach("publish.before-parts")
+        self._faults.reach("publish.before-task-manifests")
         wanted = PublicationRequest(tuple(task_manifests), whole, tasks, rebase, refused, read_positions or {})
         current = self._begun
         for _ in range(_TRIES):
@@ -176,7 +176,7 @@ class Publication:
             if not new.is_changed:
                 return None
             references = self._put_task_manifests(new)
-            self._faults.reach("publish.after-parts")
+            self._faults.reach("publish.after-task-manifests")
             size = new_bytes(
                 (one.manifest for one in new.written), (one.before.manifest for one in new.written if one.before)
             )
@@ -256,7 +256,7 @@ class Publication:
             processing_guarantee=self._spec.processing_guarantee,
             spec=declared,
             spec_digest=spec_hash(self._spec),
-            parts=tuple(references[task] for task in sorted(references)),
+            task_manifests=tuple(references[task] for task in sorted(references)),
         )
 
     def _swap(self, current: HeadState, manifest: Manifest, size: int) -> Published | None:
@@ -272,10 +272,10 @@ class Publication:
             sha256(content).hexdigest(),
             manifest.identity,
             manifest.made,
-            min_known(part.cut_ms for part in manifest.parts),
+            min_known(part.read_at_ms for part in manifest.task_manifests),
             self._request,
             manifest.origin,
-            len(manifest.parts),
+            len(manifest.task_manifests),
             manifest.file_bytes,
             size,
         )
@@ -314,7 +314,9 @@ class Publication:
         document = MANIFEST.to_json(manifest)
         if current.manifest is not None:
             document |= MANIFEST.unknown(current.manifest.raw)
-            document["parts"] = preserve_unknown(document["parts"], current.manifest.raw["parts"], "task")
+            document["task_manifests"] = preserve_unknown(
+                document["task_manifests"], current.manifest.raw["task_manifests"], "task"
+            )
         return encode_json(MANIFEST.sealed(document))
 
 

@@ -27,7 +27,7 @@ from itertools import islice
 
 from statecore.repository.head import SnapshotEntry
 
-ROUTINE = ("checkpoint", "fold")
+ROUTINE = ("checkpoint", "compaction")
 """Origins of snapshots that are thinned."""
 
 NEWEST = 12

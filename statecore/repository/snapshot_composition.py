@@ -174,10 +174,10 @@ def stores_behind(mine: TaskManifest, published: TaskManifest) -> Iterator[tuple
 def _later(reference: TaskManifestReference, cut: ReadPosition) -> TaskManifestReference:
     """The reference with a later time without further records, unless its own is later or proves more."""
     if (reference.horizon_ms is None) == (cut.horizon_ms is None):
-        stays = reference.cut_ms is not None and reference.cut_ms >= cut.at_ms
+        stays = reference.read_at_ms is not None and reference.read_at_ms >= cut.at_ms
     else:
         stays = cut.horizon_ms is None
-    return reference if stays else replace(reference, cut_ms=cut.at_ms, horizon_ms=cut.horizon_ms)
+    return reference if stays else replace(reference, read_at_ms=cut.at_ms, horizon_ms=cut.horizon_ms)
 
 
 def _completed(

@@ -280,7 +280,7 @@ class Campaign(RandomApplication):
         shelf = ApplicationRepository.open(self.url, self.application_id)
         entry = shelf.head().entry(snapshot)
         assert entry is not None
-        parts = shelf.task_manifests(shelf.manifest(entry).value.parts)
+        parts = shelf.task_manifests(shelf.manifest(entry).value.task_manifests)
         return {(task, store.store): store for task, read in parts.items() for store in read.manifest.stores}
 
     def _compare_manifest(self, snapshot: str) -> None:

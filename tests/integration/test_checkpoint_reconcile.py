@@ -250,7 +250,7 @@ def test_a_rebuild_because_of_refusals_says_each_of_them_once_and_a_retry_as_wel
             "checkpoint.after-plan",
             "checkpoint.after-runs",
             "reconcile.after-logs",
-            "publish.after-parts",
+            "publish.after-task-manifests",
             "publish.before-head",
             "checkpoint.after-publication",
         )

@@ -200,11 +200,11 @@ def test_the_time_is_the_brokers_and_not_that_of_the_machine_that_makes_the_base
     before = broker_ms(shop)
     with clock_ahead(7200):
         shop.checkpoint()
-    cut_ms = shop.stores_there()["0_0", "plain"].cut_ms or 0
-    assert before <= cut_ms <= broker_ms(shop)
+    read_at_ms = shop.stores_there()["0_0", "plain"].read_at_ms or 0
+    assert before <= read_at_ms <= broker_ms(shop)
     made = time.time()
     delete(shop, broker)
-    while broker_ms(shop) <= cut_ms + 4000:  # for so long deletes are kept
+    while broker_ms(shop) <= read_at_ms + 4000:  # for so long deletes are kept
         time.sleep(0.1)
     with clock_ahead(7200 - (time.time() - made) + 1):
         assert upon(shop.checkpoint()) == ""
@@ -247,7 +247,7 @@ def test_stores_that_a_checkpoint_did_not_read_grow_no_younger(broker: Broker, t
         else:
             shop.checkpoint(stores=("plain",))
         after = shop.stores_there()["0_0", "other"]
-        assert (after.cut_ms, after.horizon_ms) == (before.cut_ms, before.horizon_ms)
+        assert (after.read_at_ms, after.horizon_ms) == (before.read_at_ms, before.horizon_ms)
         if asked == "stores":
             shop.put({"stays": "2"})  # the other store of the task has news
     shop.checkpoint()
@@ -280,7 +280,7 @@ def test_a_snapshot_of_a_directory_knows_what_was_in_force_when_its_ends_were_re
     assert isinstance(run_restore(request, InProcessEngine()), RestoreReport)
     run_backup(BackupRequest(spec=shop.spec, state_dir=str(state_dir), repository=shop.url))
     there = shop.stores_there()["0_0", "plain"]
-    assert (there.horizon_ms, abs((there.cut_ms or 0) - broker_ms(shop)) < 60_000) == (int(SHORT), True)
+    assert (there.horizon_ms, abs((there.read_at_ms or 0) - broker_ms(shop)) < 60_000) == (int(SHORT), True)
     delete(shop, broker)
     configure(shop, "delete.retention.ms", DAY)
     assert upon(shop.checkpoint()) == ""

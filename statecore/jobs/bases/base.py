@@ -85,9 +85,9 @@ class Base:
         return replace(self, ends=ends)
 
     @staticmethod
-    def of_snapshot(name: str, store: StoreSnapshot, cut_ms: int | None) -> Base:
+    def of_snapshot(name: str, store: StoreSnapshot, read_at_ms: int | None) -> Base:
         horizon_ms = store.horizon_ms
-        ends = {end.topic_partition: base_end(end, cut_ms, horizon_ms) for end in store.changelogs}
+        ends = {end.topic_partition: base_end(end, read_at_ms, horizon_ms) for end in store.changelogs}
         segments = frozenset(one.segment for one in store.databases)
         stream_time = store.stream_time
         if stream_time is None:  # unknown, but at least the start of the newest segment
@@ -95,9 +95,9 @@ class Base:
         return Base(name, ends, segments, stream_time, store)
 
 
-def base_end(end: ChangelogEnd, cut_ms: int | None, horizon_ms: int | None) -> BaseEnd:
+def base_end(end: ChangelogEnd, read_at_ms: int | None, horizon_ms: int | None) -> BaseEnd:
     """An end of a snapshot's store, with the time it was read and the delete retention at that time."""
-    return BaseEnd(end.topic_partition, end.topic_id, end.end, end.leader_epoch, cut_ms, horizon_ms)
+    return BaseEnd(end.topic_partition, end.topic_id, end.end, end.leader_epoch, read_at_ms, horizon_ms)
 
 
 @dataclass(frozen=True)

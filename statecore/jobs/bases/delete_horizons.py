@@ -14,7 +14,7 @@ def horizons_since(newer: Iterable[SnapshotEntry], manifest: Callable[[SnapshotE
     found: dict[str, int] = {}
     for entry in newer:
         try:
-            parts = manifest(entry).parts
+            parts = manifest(entry).task_manifests
         except Corrupted:
             continue
         for part in parts:

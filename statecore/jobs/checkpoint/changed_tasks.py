@@ -45,10 +45,10 @@ def is_aged(oldest_ms: int | None, now_ms: int, horizon_ms: int | None) -> bool:
     return oldest_ms is None or now_ms - oldest_ms > horizon_ms // _SHARE_OF_HORIZON
 
 
-def oldest_cut(manifest: Manifest, tasks: Iterable[str]) -> int | None:
+def oldest_read_at(manifest: Manifest, tasks: Iterable[str]) -> int | None:
     """Earliest time, in ms, up to which a snapshot says some tasks are complete; ``None`` if it lacks one."""
     references = [manifest.reference(task) for task in tasks]
-    return min_known(None if one is None else one.cut_ms for one in references)
+    return min_known(None if one is None else one.read_at_ms for one in references)
 
 
 def changed_tasks(
@@ -82,7 +82,7 @@ def changed_tasks(
         if key not in planned.plan.stores and not store.left_to_restore and not goes(key[1])
     }
     quiet -= new | lagging | unread
-    oldest = None if manifest is None else oldest_cut(manifest, quiet)
+    oldest = None if manifest is None else oldest_read_at(manifest, quiet)
     read_positions = {task: ReadPosition(planned.made_ms, _horizon_of(planned, task)) for task in quiet}
     is_lowered = manifest is not None and any(
         _is_lower(cut, manifest.reference(task)) for task, cut in read_positions.items()

@@ -37,7 +37,7 @@ class CheckpointPlan(PlannedTails):
     @property
     def made_ms(self) -> int:
         """When the ends were read, in ms since the epoch."""
-        return self.frozen.cut_ms
+        return self.frozen.read_at_ms
 
     @property
     def not_advanced(self) -> frozenset[Key]:
@@ -104,7 +104,7 @@ def plan_checkpoint(
         request.request_id,
         newest=newest,
         refused=before,
-        read_at_ms=planned.read_at_ms,
+        broker_read_at_ms=planned.read_at_ms,
     )
     if planned.plan.offsets and not request.plan_only:
         home.save(PLAN_SUFFIX, FROZEN_PLAN.encode(frozen))

@@ -60,7 +60,7 @@ def publish_tails(
             read,
             {},
             bases=planned.bases,
-            cut_ms=planned.made_ms,
+            read_at_ms=planned.made_ms,
             spec_digest=spec_hash(spec),
         )
         published = publication.publish(

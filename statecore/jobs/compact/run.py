@@ -45,7 +45,7 @@ from statecore.repository.publication import Publication, Published
 from statecore.repository.rebase import Compaction, rebase_compaction
 from statecore.spec.model import ApplicationSpec
 
-ORIGIN = "fold"
+ORIGIN = "compaction"
 """Origin in the manifests of compactions."""
 
 MergedRuns = Mapping[str, Sequence[Compaction]]

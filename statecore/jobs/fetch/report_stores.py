@@ -33,7 +33,7 @@ def fetch_report(
 ) -> FetchReport:
     """Report of a fetch so far; without images it is that of a plan, or of a fetch that found everything in place."""
     entry = todo.found.entry
-    cut = entry.cut_ms
+    cut = entry.read_at_ms
     began = moment(entry.made) if cut is None else datetime.fromtimestamp(cut / 1000, UTC)
     return FetchReport(
         **asdict(job.attempt),

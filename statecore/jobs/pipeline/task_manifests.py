@@ -33,7 +33,7 @@ def task_manifests(
     images: Mapping[Key, Image],
     *,
     bases: Mapping[Key, Base] = MappingProxyType({}),
-    cut_ms: int | None = None,
+    read_at_ms: int | None = None,
     spec_digest: str = "",
 ) -> list[TaskManifest]:
     runs, versions = made.runs, made.versions
@@ -52,10 +52,11 @@ def task_manifests(
         content = _content(parts[0].kind, databases, below, images.get(key))
         # A versioned store records it always, as its age, because a tail cannot advance it.
         was_all = all(part.was_all for part in parts)
-        read_at_ms = cut_ms if parts[0].kind.is_versioned or was_all else None
         horizon_ms = min_known(part.horizon_ms for part in parts) if was_all else None
         store = _store(plan, parts, databases, stream_time, content, spec_digest)
-        store = replace(store, cut_ms=read_at_ms, horizon_ms=horizon_ms)
+        store = replace(
+            store, read_at_ms=read_at_ms if parts[0].kind.is_versioned or was_all else None, horizon_ms=horizon_ms
+        )
         tasks[key[0]].append(replace(store, advanced_from=None if below is None or base is None else base.name))
     return [TaskManifest(task, tuple(stores)) for task, stores in sorted(tasks.items())]
 

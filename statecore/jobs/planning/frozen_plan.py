@@ -56,7 +56,8 @@ class FrozenPlan:
         left_out: stores that are missing altogether for that reason.
         words: command and options that repeat the request, without spec, state directory and request id; empty if not
             to be shown.
-        read_at_ms: when the end offsets were read, in ms since the epoch, by the brokers' clock; ``None`` if unknown.
+        broker_read_at_ms: when the end offsets were read, in ms since the epoch, by the brokers' clock; ``None`` if
+            unknown.
     """
 
     plan: RestorePlan
@@ -69,12 +70,12 @@ class FrozenPlan:
     is_part: bool = False
     left_out: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
-    read_at_ms: int | None = None
+    broker_read_at_ms: int | None = None
 
     @property
-    def cut_ms(self) -> int:
+    def read_at_ms(self) -> int:
         """When the end offsets were read, in ms since the epoch, by the brokers' clock if known."""
-        return int(self.made_at * 1000) if self.read_at_ms is None else self.read_at_ms
+        return int(self.made_at * 1000) if self.broker_read_at_ms is None else self.broker_read_at_ms
 
 
 FROZEN_PLAN = DocumentType(

@@ -116,7 +116,7 @@ def new_plan(
         is_part=is_part,
         left_out=tuple(sorted(left_out)),
         words=_words(request),
-        read_at_ms=planned.read_at_ms,
+        broker_read_at_ms=planned.read_at_ms,
     )
     notes = (
         *planned.notes,

@@ -112,7 +112,7 @@ def store_of(
         (ChangelogEnd(*partition, topic_id, offset, 0 if left_to_restore else end, 0, end, 1),),
         "read_committed",
         () if left_to_restore else (StoredDatabase(None, tuple(runs), tuple(base)),),
-        cut_ms=int(NOW * 1000),
+        read_at_ms=int(NOW * 1000),
         left_to_restore=left_to_restore,
         made_by="tests",
     )
@@ -199,7 +199,7 @@ def ends_of(shelf: ApplicationRepository) -> dict[str, dict[str, int]]:
     assert newest is not None
     return {
         task: {store.store: store.changelogs[0].end for store in read.manifest.stores}
-        for task, read in shelf.task_manifests(shelf.manifest(newest).value.parts).items()
+        for task, read in shelf.task_manifests(shelf.manifest(newest).value.task_manifests).items()
     }
 
 
@@ -208,10 +208,10 @@ def fetched(shelf: ApplicationRepository) -> dict[str, dict[str, ReadTaskManifes
     found = {}
     for entry in shelf.head().snapshots:
         manifest = shelf.manifest(entry).value
-        parts = shelf.task_manifests(manifest.parts)
-        assert sorted(parts) == [part.task for part in manifest.parts]
+        parts = shelf.task_manifests(manifest.task_manifests)
+        assert sorted(parts) == [part.task for part in manifest.task_manifests]
         assert (manifest.identity, manifest.file_bytes) == (entry.identity, entry.file_bytes)
-        for reference in manifest.parts:
+        for reference in manifest.task_manifests:
             part = parts[reference.task].manifest
             assert (part.identity, part.file_bytes) == (reference.identity, reference.file_bytes)
             for store in part.stores:

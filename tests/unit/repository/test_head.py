@@ -21,7 +21,7 @@ LONGS = st.integers(-(1 << 63), (1 << 63) - 1)
 TEXT = st.text(max_size=8)
 ENTRIES = st.builds(
     SnapshotEntry,
-    cut_ms=st.none() | LONGS,
+    read_at_ms=st.none() | LONGS,
     tasks=LONGS,
     file_bytes=LONGS,
     new_bytes=LONGS,

@@ -16,7 +16,7 @@ from statecore.repository.retention import NEWEST, ROUTINE, SPANS, retained_entr
 BOUND = NEWEST + sum(count for count, _ in SPANS)
 START = datetime(2026, 11, 23, tzinfo=UTC)
 
-ORIGINS = st.sampled_from(["checkpoint", "checkpoint", "checkpoint", "fold", "restore", "snapshot"])
+ORIGINS = st.sampled_from(["checkpoint", "checkpoint", "checkpoint", "compaction", "restore", "backup"])
 STEPS = st.sampled_from([1, 5, 5, 5, 20, 60, 600, 1440, 5 * 1440, 30 * 1440])
 """Minutes between two snapshots."""
 

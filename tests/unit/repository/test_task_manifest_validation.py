@@ -224,7 +224,7 @@ def test_what_is_published_whole_contradicts_nothing(ends: dict[str, dict[str, i
         parts = uploaded(shelf, Path(directory), ends, every=every)
     assert [contradictions_in(part) for part in parts] == [[]] * len(parts)
     publication(shelf).publish(parts, whole=True)
-    read = shelf.task_manifests(shelf.manifest(shelf.head().snapshots[0]).value.parts)
+    read = shelf.task_manifests(shelf.manifest(shelf.head().snapshots[0]).value.task_manifests)
     assert {task: found.manifest for task, found in read.items()} == {part.task: part for part in parts}
 
 

@@ -113,7 +113,7 @@ def test_the_manifest_says_what_is_known_and_nothing_else(world: World) -> None:
     ((_, store),) = world.stored().items()
     (end,) = store.changelogs
     assert (end.offset, end.end, end.topic_id, end.log_end) == (7, 8, "", -1)
-    assert (store.cut_ms, store.stream_time, store.content, store.left_to_restore) == (None, -1, None, False)
+    assert (store.read_at_ms, store.stream_time, store.content, store.left_to_restore) == (None, -1, None, False)
     assert store.isolation == "read_uncommitted"
     (database,) = store.databases
     assert database.segment is None

@@ -132,7 +132,7 @@ def test_a_store_of_a_snapshot_is_a_parent_with_what_it_says(tmp_path) -> None:
     shop.publish([40, 90])
     shelf = shop.shelf
     newest = shelf.head().snapshots[0]
-    parts = shelf.task_manifests(shelf.manifest(newest).value.parts)
+    parts = shelf.task_manifests(shelf.manifest(newest).value.task_manifests)
     (store,) = (one for one in parts["0_0"].manifest.stores if one.store == "clicks")
     found = Base.of_snapshot("newest", store, 17)
     (end,) = found.ends.values()

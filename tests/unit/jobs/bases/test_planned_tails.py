@@ -80,7 +80,7 @@ def stands(
 
 def frozen(*plan: PartitionPlan, age: float = 0.0, **more: Any) -> FrozenPlan:
     of = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, plan)
-    return FrozenPlan(of, (0,), 0.0, "one", read_at_ms=10 * HOUR - int(age * 1000), **more)
+    return FrozenPlan(of, (0,), 0.0, "one", broker_read_at_ms=10 * HOUR - int(age * 1000), **more)
 
 
 def cluster(brokers: Brokers | None = None) -> Cluster:

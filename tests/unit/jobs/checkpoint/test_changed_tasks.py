@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.bases.base import Base, Key
 from statecore.jobs.bases.snapshot_bases import SnapshotBases
-from statecore.jobs.checkpoint.changed_tasks import ChangedTasks, changed_tasks, is_aged, oldest_cut
+from statecore.jobs.checkpoint.changed_tasks import ChangedTasks, changed_tasks, is_aged, oldest_read_at
 from statecore.jobs.checkpoint.plan import CheckpointPlan
 from statecore.jobs.planning.frozen_plan import FrozenPlan
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
@@ -273,7 +273,7 @@ def test_where_nothing_can_be_said_of_any_task_nothing_is_worth_a_publication() 
 
 def test_a_snapshot_that_says_nothing_of_one_task_says_nothing_of_all() -> None:
     of = manifest({"0_0": 5, "0_1": 3, "0_2": None})
-    assert oldest_cut(of, ["0_0", "0_1"]) == 3
-    assert oldest_cut(of, ["0_0", "0_2"]) is None
-    assert oldest_cut(of, ["0_0", "0_7"]) is None, "it has no such task"
-    assert oldest_cut(of, []) is None
+    assert oldest_read_at(of, ["0_0", "0_1"]) == 3
+    assert oldest_read_at(of, ["0_0", "0_2"]) is None
+    assert oldest_read_at(of, ["0_0", "0_7"]) is None, "it has no such task"
+    assert oldest_read_at(of, []) is None

@@ -65,7 +65,7 @@ class World:
     @property
     def stores(self) -> dict[tuple[str, str], StoreSnapshot]:
         (entry, *_) = self.shop.shelf.head().snapshots
-        parts = self.shop.shelf.task_manifests(self.shop.shelf.manifest(entry).value.parts)
+        parts = self.shop.shelf.task_manifests(self.shop.shelf.manifest(entry).value.task_manifests)
         return {(task, store.store): store for task, read in parts.items() for store in read.manifest.stores}
 
     @property

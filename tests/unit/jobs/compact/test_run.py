@@ -59,11 +59,11 @@ def test_runs_that_are_many_become_few_and_hold_the_same(farm: Farm) -> None:
     assert len(farm.runs(PLAIN)) < 8
     ends = [end for _, end in spans(farm.runs(PLAIN))]
     assert spans(farm.runs(PLAIN)) == list(zip([0, *ends], ends, strict=False)), "merged runs span their inputs"
-    assert (after.changelogs, after.cut_ms) == (before.changelogs, before.cut_ms)
+    assert (after.changelogs, after.read_at_ms) == (before.changelogs, before.read_at_ms)
     assert after.identity != before.identity
     farm.check()
     entry = farm.shelf.head().snapshots[0]
-    assert (entry.snapshot, entry.origin, done.tasks) == (done.snapshot, "fold", 1)
+    assert (entry.snapshot, entry.origin, done.tasks) == (done.snapshot, "compaction", 1)
     assert sum(one.folded_bytes or 0 for one in done.folded) == done.written_bytes
     assert not list(farm.root.glob("statecore-fold-*"))
 
@@ -274,7 +274,7 @@ def test_a_checkpoint_that_lands_in_between_stays_above_the_compaction(farm: Far
         assert len(farm.runs(at)) < 9
         assert spans(farm.runs(at))[0][0] == 0
     assert spans(farm.runs(PLAIN))[-1] == (1300, 1400)
-    assert [entry.origin for entry in farm.shelf.head().snapshots] == ["fold", "tests", "tests"]
+    assert [entry.origin for entry in farm.shelf.head().snapshots] == ["compaction", "tests", "tests"]
     farm.check()
 
 
@@ -283,7 +283,7 @@ def test_of_two_compactions_at_once_one_counts(farm: Farm, point: str) -> None:
     farm.checkpoint(*({PLAIN: some_rows(number), BESIDE: some_rows(number + 1)} for number in range(13)))
     done = farm.fold(faults=Between(point, farm.fold))
     assert done.outcome is CompactionOutcome.NOTHING_LEFT
-    assert [entry.origin for entry in farm.shelf.head().snapshots] == ["fold", "tests"]
+    assert [entry.origin for entry in farm.shelf.head().snapshots] == ["compaction", "tests"]
     farm.check()
 
 
@@ -297,7 +297,7 @@ def test_a_database_that_was_compacted_otherwise_in_between_stays_and_the_others
 
     done = farm.fold(settings=replace(DEFAULT_SETTINGS, max_old=0), faults=Between("compact.after-files", fold_one))
     assert done.outcome is CompactionOutcome.PUBLISHED
-    assert [entry.origin for entry in farm.shelf.head().snapshots] == ["fold", "fold", "tests", "tests"]
+    assert [entry.origin for entry in farm.shelf.head().snapshots] == ["compaction", "compaction", "tests", "tests"]
     assert (len(farm.runs(PLAIN)) <= 3, len(farm.runs(BESIDE)) <= 6) == (True, True)
     farm.check()
 

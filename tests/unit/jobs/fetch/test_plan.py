@@ -219,7 +219,7 @@ def test_an_application_that_went_back_gets_the_snapshot_of_what_it_was(
 ) -> None:
     shelf = own_shop.shelf
     before, kind = shelf.head().snapshots[0], StoreKind.TIMESTAMPED_KEY_VALUE
-    parts = [read.manifest for read in shelf.task_manifests(shelf.manifest(before).value.parts).values()]
+    parts = [read.manifest for read in shelf.task_manifests(shelf.manifest(before).value.task_manifests).values()]
     stamped = [
         replace(part, stores=tuple(of_kind(one, kind) if one.store == "plain" else one for one in part.stores))
         for part in parts
@@ -254,7 +254,9 @@ def test_tasks_from_before_the_application_was_made_exactly_once_are_not_placed_
     shelf = own_shop.shelf
     older = shelf.head().snapshots[0]
     part = next(
-        read.manifest for task, read in shelf.task_manifests(shelf.manifest(older).value.parts).items() if task == "0_0"
+        read.manifest
+        for task, read in shelf.task_manifests(shelf.manifest(older).value.task_manifests).items()
+        if task == "0_0"
     )
     stores = tuple(replace(store, isolation="read_committed") for store in part.stores)
     exactly_once = replace(own_shop.declared, processing_guarantee=ProcessingGuarantee.EXACTLY_ONCE_V2)

@@ -27,7 +27,7 @@ def test_what_is_published_of_runs_and_bases_is_read_and_fits_together(cuts: lis
         shop = Shop(Path(directory))
         shop.publish(cuts, based=based)
         (entry,) = shop.shelf.head().snapshots
-        read = shop.shelf.task_manifests(shop.shelf.manifest(entry).value.parts)
+        read = shop.shelf.task_manifests(shop.shelf.manifest(entry).value.task_manifests)
         assert {task: contradictions_in(found.manifest) for task, found in read.items()} == {
             "0_0": [],
             "0_1": [],

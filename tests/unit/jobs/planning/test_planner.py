@@ -90,14 +90,16 @@ def plan(
 
 @pytest.fixture
 def frozen(tmp_path: Path) -> FrozenPlan:
-    save_plan(tmp_path / "plans" / "one.json", FrozenPlan(plan()[0], (), 1000.0, "one", "/staging", read_at_ms=7_000))
+    save_plan(
+        tmp_path / "plans" / "one.json", FrozenPlan(plan()[0], (), 1000.0, "one", "/staging", broker_read_at_ms=7_000)
+    )
     loaded = load_plan(tmp_path / "plans" / "one.json")
     assert loaded is not None
     return loaded
 
 
 def test_a_plan_comes_back_from_its_file(frozen: FrozenPlan) -> None:
-    assert frozen == FrozenPlan(plan()[0], (), 1000.0, "one", "/staging", read_at_ms=7_000)
+    assert frozen == FrozenPlan(plan()[0], (), 1000.0, "one", "/staging", broker_read_at_ms=7_000)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +192,7 @@ def stale(frozen: FrozenPlan, seen: LogOffsets, age: float, partitions: int = 2)
     topics = FakeCluster().describe_topics({part.topic for part in frozen.plan.partitions})
     topics = {name: replace(topic, partitions=partitions) for name, topic in topics.items()}
     offsets = {part.topic_partition: seen for part in frozen.plan.partitions}
-    return why_stale(frozen, topics, offsets, frozen.cut_ms + int(age * 1000))
+    return why_stale(frozen, topics, offsets, frozen.read_at_ms + int(age * 1000))
 
 
 def test_a_plan_holds_while_nothing_was_written_whatever_its_age(frozen: FrozenPlan) -> None:
