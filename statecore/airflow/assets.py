@@ -89,7 +89,7 @@ def event_extra(part: dict[str, Any]) -> dict[str, Any]:
         "plan_id": part["plan_id"],
         "partitions": len(offsets),
         "tail_left": part["tail_left"],
-        "left_to_restore": part.get("left_to_restore", False),
+        "restored_by_kafka_streams": part.get("restored_by_kafka_streams", False),
         # The UI shows the whole event, so the offsets of stores with many partitions are in the report only.
         "committed_offsets": offsets if len(offsets) <= 256 else None,
     }

@@ -147,7 +147,7 @@ def show(report: RestoreReport, printed: Collection[str] = ()) -> None:
     from rich.text import Text
 
     console = result_console()
-    rows = [store for store in report.stores if store.records or not (store.parent or store.left_to_restore)]
+    rows = [store for store in report.stores if store.records or not (store.base or store.restored_by_kafka_streams)]
     if rows:
         print_table(
             console,
@@ -158,7 +158,7 @@ def show(report: RestoreReport, printed: Collection[str] = ()) -> None:
                     *(store.task, store.store, store.kind),
                     *(f"{count:,}" for count in (store.start, store.end, store.records, store.file_bytes)),
                     f"{store.seconds:.1f}",
-                    store.parent or "none: read from the start",
+                    store.base or "none: read from the start",
                 )
                 for store in rows
             ],

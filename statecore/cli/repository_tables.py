@@ -190,7 +190,7 @@ def _row(task: TaskView, store: StoreSnapshot, view: SnapshotView) -> tuple[str,
     ends = [end.log_end for end in store.changelogs if end.log_end >= 0]
     many = len(store.changelogs) != 1
     offset = f"{len(store.changelogs)} partitions" if many else f"{store.changelogs[0].offset:,}"
-    if store.left_to_restore:
+    if store.restored_by_kafka_streams:
         offset = "none: to be restored"
     return (
         task.reference.task,

@@ -187,7 +187,7 @@ def _contents(app_repository: ApplicationRepository, tasks: Sequence[TaskView]) 
     """Content digests of stores, from their task manifests or saved ones."""
     stores = [store for task in tasks for store in task.stores]
     known = {store.identity: content for store in stores if (content := store.content) is not None}
-    asked = sorted({store.identity for store in stores if not store.left_to_restore} - known.keys())
+    asked = sorted({store.identity for store in stores if not store.restored_by_kafka_streams} - known.keys())
     return known | saved_digests(app_repository, asked)
 
 

@@ -142,7 +142,7 @@ class StoreSnapshot:
         stream_time: the greatest time of a row in ms where rows expire, else -1; ``None`` where it is unknown.
         retention_ms: how long rows are kept; ``None`` where they do not expire.
         segment_interval_ms: time that one segment spans; ``None`` where the store has none.
-        left_to_restore: the store is empty and its offset -4: Kafka Streams restores it from the start.
+        restored_by_kafka_streams: the store is empty and its offset -4: Kafka Streams restores it from the start.
         rows: live rows; ``None`` where unknown.
         bytes: bytes of keys and values of the rows; ``None`` likewise.
         digest: order-free digest of the rows; ``None`` likewise.
@@ -165,7 +165,7 @@ class StoreSnapshot:
     stream_time: int | None = -1
     retention_ms: int | None = None
     segment_interval_ms: int | None = None
-    left_to_restore: bool = False
+    restored_by_kafka_streams: bool = False
     rows: int | None = None
     bytes: int | None = None
     digest: str | None = None
@@ -219,12 +219,12 @@ class TaskManifest:
     @property
     def read_at_ms(self) -> int | None:
         """When the first of its ends was read, in ms since the epoch; ``None`` where it is unknown."""
-        return min_known(store.read_at_ms for store in self.stores if not store.left_to_restore)
+        return min_known(store.read_at_ms for store in self.stores if not store.restored_by_kafka_streams)
 
     @property
     def horizon_ms(self) -> int | None:
         """The least time that deletes were kept in one of its changelogs then; ``None`` where it is unknown."""
-        return min_known(store.horizon_ms for store in self.stores if not store.left_to_restore)
+        return min_known(store.horizon_ms for store in self.stores if not store.restored_by_kafka_streams)
 
     @property
     def identity(self) -> str:
@@ -356,7 +356,7 @@ def _knows_read_position(store: StoreSnapshot, read_at_ms: int | None, horizon_m
 
     A time by the cluster's clock takes precedence over any other.
     """
-    if store.left_to_restore or read_at_ms is None:
+    if store.restored_by_kafka_streams or read_at_ms is None:
         return True
     if (store.horizon_ms is None) != (horizon_ms is None):
         return horizon_ms is None

@@ -161,10 +161,10 @@ def stores_behind(mine: TaskManifest, published: TaskManifest) -> Iterator[tuple
         (store.store, end.topic_partition): end
         for store in published.stores
         for end in store.changelogs
-        if not store.left_to_restore
+        if not store.restored_by_kafka_streams
     }
     for store in mine.stores:
-        for end in store.changelogs if not (store.left_to_restore and store.kind.is_versioned) else ():
+        for end in store.changelogs if not (store.restored_by_kafka_streams and store.kind.is_versioned) else ():
             known = ends.get((store.store, end.topic_partition), end)
             is_same = "" in (known.topic_id, end.topic_id) or known.topic_id == end.topic_id
             if is_same and known.end > end.end:
@@ -190,7 +190,7 @@ def _completed(
         for store in (before.manifest.stores if before is not None and not whole else ())
         if store.store not in made
         and spec.store(store.store) is not None
-        and not differences(part.task, store, spec, empty=store.left_to_restore)
+        and not differences(part.task, store, spec, empty=store.restored_by_kafka_streams)
     ]
     stores = sorted([*part.stores, *others], key=lambda store: store.store)
     return WrittenTaskManifest(replace(part, stores=tuple(stores)), before, made)
@@ -208,7 +208,7 @@ def _undeclared_warnings(
             prefix = f"Store {store.store} of task {part.task} is not in the snapshot any more: "
             if spec.store(store.store) is None and undeclared:
                 yield f"{prefix}the spec does not declare it."
-            for one in differences(part.task, store, spec, empty=store.left_to_restore):
+            for one in differences(part.task, store, spec, empty=store.restored_by_kafka_streams):
                 yield (
                     f"{prefix}its {one.what} is {one.found} in the previous one, and the spec declares {one.declared}. "
                     "Publish it again."

@@ -254,7 +254,7 @@ def test_what_is_damaged_of_the_newest_snapshot_is_said_and_without_it_the_older
     words = ["--repository", shop.url, "--application-id", shop.application_id, "--apply"]
     assert main(["repo", "repair-head", *words]) == 0
     report = shop.checkpoint()
-    assert [store.parent for store in report.stores] == [older]
+    assert [store.base for store in report.stores] == [older]
     assert shop.fetched() == shop.restored()
     capsys.readouterr()
 

@@ -86,7 +86,7 @@ def broker_ms(shop: Shop) -> int:
 def upon(report: RestoreReport) -> str:
     """Upon what the one store was put."""
     (store,) = report.stores
-    return store.parent
+    return store.base
 
 
 def restored_upon_newest(shop: Shop) -> tuple[Found, str]:

@@ -134,7 +134,7 @@ def snapshot_of(
 ) -> StoreSnapshot:
     """A store's manifest entry. Its content digest and stream time are unknown."""
     store = copy.taken.spec
-    expires = retention_of(store) is not None and not copy.left_to_restore
+    expires = retention_of(store) is not None and not copy.restored_by_kafka_streams
     return StoreSnapshot(
         store=store.name,
         kind=store.kind,
@@ -142,14 +142,14 @@ def snapshot_of(
         changelogs=logs.ends[key(copy)],
         isolation=str(isolation_of(spec.processing_guarantee)),
         databases=tuple(databases),
-        read_at_ms=None if copy.left_to_restore else logs.read_at_ms(key(copy)),
+        read_at_ms=None if copy.restored_by_kafka_streams else logs.read_at_ms(key(copy)),
         stream_time=None if expires else -1,
         retention_ms=retention_of(store),
         segment_interval_ms=segment_interval_of(store),
-        left_to_restore=copy.left_to_restore,
+        restored_by_kafka_streams=copy.restored_by_kafka_streams,
         spec_digest=spec_hash(spec),
         made_by=__version__,
-        horizon_ms=None if copy.left_to_restore else logs.horizon_ms(key(copy)),
+        horizon_ms=None if copy.restored_by_kafka_streams else logs.horizon_ms(key(copy)),
     )
 
 
@@ -295,5 +295,5 @@ def _taken(copy: StoreCopy, logs: Logs, files: Sequence[tuple[int, bool]]) -> St
         new_files=sum(1 for _, is_new in files if is_new),
         new_bytes=sum(size for size, is_new in files if is_new),
         written=copy.written,
-        left_to_restore=copy.left_to_restore,
+        restored_by_kafka_streams=copy.restored_by_kafka_streams,
     )

@@ -105,7 +105,7 @@ class Refused:
     """A base that could not be used.
 
     Attributes:
-        parent: the base's name.
+        base: the base's name.
         why: the reason.
         missed_deletes: whether the only problem is that deletes may be missing in its tail.
         is_passing: whether only this plan is affected; the next plan may use the base again.
@@ -115,7 +115,7 @@ class Refused:
 
     task: str
     store: str
-    parent: str
+    base: str
     why: str
     missed_deletes: bool = False
     is_passing: bool = False
@@ -135,7 +135,7 @@ class Refused:
 
     def to_json(self) -> dict[str, Any]:
         """As one of the ``problems`` of an error."""
-        about = {"what": str(self), "task": self.task, "store": self.store, "base": self.parent}
+        about = {"what": str(self), "task": self.task, "store": self.store, "base": self.base}
         return {**self.reason.to_json(), **about}
 
     @property
@@ -144,7 +144,7 @@ class Refused:
         return self.task, self.store
 
     def __str__(self) -> str:
-        return f"Store {self.store} of task {self.task} is not advanced from {self.parent}: {self.why}."
+        return f"Store {self.store} of task {self.task} is not advanced from {self.base}: {self.why}."
 
 
 SHOWN = 20
@@ -168,7 +168,7 @@ def _line(group: Sequence[Refused]) -> str:
     first = group[0]
     if len(group) == 1:
         return str(first)
-    tasks, bases = (tuple(dict.fromkeys(names)) for names in zip(*((o.task, o.parent) for o in group), strict=True))
+    tasks, bases = (tuple(dict.fromkeys(names)) for names in zip(*((o.task, o.base) for o in group), strict=True))
     likewise = "; the others likewise" if any(one.why != first.why for one in group) else ""
     of = "task" if len(tasks) == 1 else "tasks"
     names = shortened_list(bases, 3)

@@ -102,7 +102,7 @@ class SnapshotBases:
 
     def _why_not(self, key: Key, store: StoreSnapshot) -> Reason | None:
         """Why a store cannot be a base, whatever its topics are."""
-        if store.left_to_restore:
+        if store.restored_by_kafka_streams:
             return Reason("it is empty, because Kafka Streams restores it", "base-empty")
         different = differences(key[0], store, self._spec, empty=False)
         if different:

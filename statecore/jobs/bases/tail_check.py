@@ -32,7 +32,7 @@ class Unsound(NamedTuple):
     def of(refused: Iterable[Refused]) -> Unsound:
         """Of some bases."""
         found = tuple(refused)
-        return Unsound(found, {(one.key, one.parent): one.reason for one in found if not one.is_passing})
+        return Unsound(found, {(one.key, one.base): one.reason for one in found if not one.is_passing})
 
 
 def unsound(

@@ -65,8 +65,8 @@ def changed_tasks(
     new, quiet, lagging = set[str](), set[str](), set[str]()
     for key, of_store in planned.plan.stores.items():
         base, known = planned.bases.get(key), published.get(key)
-        if of_store[0].left_to_restore:
-            is_news = known is None or not known.left_to_restore or known.kind is not of_store[0].kind
+        if of_store[0].restored_by_kafka_streams:
+            is_news = known is None or not known.restored_by_kafka_streams or known.kind is not of_store[0].kind
         elif of_store[0].kind.is_versioned:
             is_news = known is None or not _is_as_planned(known, of_store)
         elif base is None or manifest is None or base.name != manifest.snapshot:
@@ -74,12 +74,12 @@ def changed_tasks(
         else:
             is_news = key in reconciled or any(part.start < part.end for part in of_store)
         (new if is_news else quiet).add(key[0])
-        if not all(part.was_all or part.left_to_restore for part in of_store):
+        if not all(part.reaches_log_end or part.restored_by_kafka_streams for part in of_store):
             lagging.add(key[0])
     unread = {
         key[0]
         for key, store in published.items()
-        if key not in planned.plan.stores and not store.left_to_restore and not goes(key[1])
+        if key not in planned.plan.stores and not store.restored_by_kafka_streams and not goes(key[1])
     }
     quiet -= new | lagging | unread
     oldest = None if manifest is None else oldest_read_at(manifest, quiet)
@@ -92,7 +92,7 @@ def changed_tasks(
 
 def _horizon_of(planned: CheckpointPlan, task: str) -> int | None:
     """Shortest delete retention of a task's changelogs when the ends were read."""
-    parts = [part for part in planned.plan.partitions if part.task == task and not part.left_to_restore]
+    parts = [part for part in planned.plan.partitions if part.task == task and not part.restored_by_kafka_streams]
     return min_known(part.horizon_ms for part in parts)
 
 
@@ -110,7 +110,7 @@ def _is_as_planned(known: StoreSnapshot, planned: Sequence[PartitionPlan]) -> bo
     """Whether a store that is always rebuilt whole is already as the plan would make it."""
     one = planned[0]
     return (
-        not known.left_to_restore
+        not known.restored_by_kafka_streams
         and (known.kind, known.retention_ms) == (one.kind, one.retention_ms)
         and [(end.topic_partition, end.topic_id, end.end) for end in known.changelogs]
         == [(part.topic_partition, part.topic_id, part.end) for part in planned]

@@ -226,7 +226,7 @@ class _BrokerState:
             if store is None:
                 return Reason(f"store {name} of task {task} is in no snapshot", "store-new", task=task, store=name)
             left = is_restored_by_kafka_streams(declared, self.versioned)
-            if left != store.left_to_restore or differences(task, store, self.spec, empty=left):
+            if left != store.restored_by_kafka_streams or differences(task, store, self.spec, empty=left):
                 return Reason(
                     f"the declaration of store {name} of task {task} has changed",
                     "store-redeclared",
@@ -293,7 +293,7 @@ class _BrokerState:
 
     def _lags(self, store: StoreSnapshot) -> bool:
         """Whether records lie beyond the ends of a store."""
-        return not store.left_to_restore and any(
+        return not store.restored_by_kafka_streams and any(
             end.end < self.log_ends[end.topic_partition] for end in store.changelogs
         )
 

@@ -78,7 +78,7 @@ def run_compact(
     if not merges or plan_only:
         outcome = CompactionOutcome.PLANNED if merges else CompactionOutcome.NOT_DUE
         runs = tuple(_row(one, None) for one in merges)
-        return replace(report, outcome=outcome, folded=runs, seconds=time.monotonic() - began)
+        return replace(report, outcome=outcome, compacted=runs, seconds=time.monotonic() - began)
     faults.reach("compact.after-plan")
     progress.phase("compact", sum(one.bytes for one in merges), "bytes")
     with tempfile.TemporaryDirectory(prefix="statecore-compact-", dir=scratch, ignore_cleanup_errors=True) as directory:
@@ -95,7 +95,7 @@ def run_compact(
         outcome=CompactionOutcome.NOTHING_LEFT if published is None else CompactionOutcome.PUBLISHED,
         snapshot=None if published is None else published.snapshot,
         made=None if published is None else published.made,
-        folded=tuple(
+        compacted=tuple(
             _row(one, _bytes(merged, number), is_damaged=number in merged.damaged) for number, one in enumerate(merges)
         ),
         tasks=0 if published is None else len(published.made_tasks),

@@ -133,7 +133,7 @@ class References:
         left = {
             (one.task, one.store): "the snapshot has no rows of it: Kafka Streams restores it"
             for one in report.stores
-            if one.left_to_restore
+            if one.restored_by_kafka_streams
         }
         return Reference(temporary, words, spec, left_out=left, notes=tuple(notes), scratch=temporary.state_dir)
 

@@ -51,11 +51,13 @@ def task_manifests(
         databases = _live(parts[0], below, stored, seen)
         content = _content(parts[0].kind, databases, below, images.get(key))
         # A versioned store records it always, as its age, because a tail cannot advance it.
-        was_all = all(part.was_all for part in parts)
-        horizon_ms = min_known(part.horizon_ms for part in parts) if was_all else None
+        reaches_log_end = all(part.reaches_log_end for part in parts)
+        horizon_ms = min_known(part.horizon_ms for part in parts) if reaches_log_end else None
         store = _store(plan, parts, databases, stream_time, content, spec_digest)
         store = replace(
-            store, read_at_ms=read_at_ms if parts[0].kind.is_versioned or was_all else None, horizon_ms=horizon_ms
+            store,
+            read_at_ms=read_at_ms if parts[0].kind.is_versioned or reaches_log_end else None,
+            horizon_ms=horizon_ms,
         )
         tasks[key[0]].append(replace(store, advanced_from=None if below is None or base is None else base.name))
     return [TaskManifest(task, tuple(stores)) for task, stores in sorted(tasks.items())]
@@ -110,7 +112,7 @@ def _store(
                 part.partition,
                 part.topic_id,
                 part.committed_offset,
-                0 if part.left_to_restore else part.end,
+                0 if part.restored_by_kafka_streams else part.end,
                 part.log_start,
                 part.log_end,
                 part.leader_epoch,
@@ -122,7 +124,7 @@ def _store(
         stream_time=stream_time,
         retention_ms=one.retention_ms,
         segment_interval_ms=one.segment_interval_ms,
-        left_to_restore=one.left_to_restore,
+        restored_by_kafka_streams=one.restored_by_kafka_streams,
         rows=None if content is None else content.rows,
         bytes=None if content is None else content.bytes,
         digest=None if content is None else content.digest,

@@ -245,17 +245,17 @@ def why_stale(
         name = f"{part.topic}-{part.partition}"
         if seen is None:
             return f"partition {name} does not exist any more"
-        if part.left_to_restore:
+        if part.restored_by_kafka_streams:
             continue
         if seen.log_end < part.end:
             return f"{name} ends at {seen.log_end} now, before the plan's end {part.end}"
         if part.end > 0 and seen.log_start > part.end:
             return f"{name} begins at {seen.log_start} now, after the plan's end {part.end}"
-        if part.parent and seen.log_start > part.start:
-            return f"{name} begins at {seen.log_start} now, after the end {part.start} of {part.parent}"
+        if part.base and seen.log_start > part.start:
+            return f"{name} begins at {seen.log_start} now, after the end {part.start} of {part.base}"
         if seen.log_end > part.log_end and (why := _why_too_old(frozen, part, topics[part.topic], now_ms)) is not None:
             return f"{name} has grown since and {why}"
-    if not frozen.partitions and not frozen.is_part:
+    if not frozen.partitions and not frozen.is_partial:
         for topic in {part.topic for part in frozen.plan.partitions}:
             planned = len({part.partition for part in frozen.plan.partitions if part.topic == topic})
             if planned != topics[topic].partitions:
@@ -296,7 +296,7 @@ def covers(frozen: FrozenPlan, spec: ApplicationSpec, request: PlanRequest) -> b
     if plan.application_id != spec.application_id or plan.processing_guarantee is not spec.processing_guarantee:
         return False
     stores = select_stores(spec, request.stores, request.partitions)
-    asked = {_identity(store, request.versioned) for store in stores if store.name not in frozen.left_out}
+    asked = {_identity(store, request.versioned) for store in stores if store.name not in frozen.excluded_stores}
     planned = {
         (
             part.store,
@@ -305,7 +305,7 @@ def covers(frozen: FrozenPlan, spec: ApplicationSpec, request: PlanRequest) -> b
             TaskId.parse(part.task).subtopology,
             part.retention_ms,
             part.segment_interval_ms,
-            part.left_to_restore,
+            part.restored_by_kafka_streams,
         )
         for part in plan.partitions
     }

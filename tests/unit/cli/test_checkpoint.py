@@ -127,7 +127,7 @@ def large(partition: int) -> StoreReport:
         kind="timestamped-key-value", changelog="orders-flights-by-id-and-departure-changelog", start=1_000_000,
         end=3_600_000, committed_offset=1_299_999, records=2_600_000, rows=1_300_000, bytes=123_456_789,
         file_bytes=123_456_789, digest="0123456789abcdef", seconds=12.5, tail_left=0, max_timestamp=-1, offsets={},
-        parent="20261123T010203Z-5f3a9c21",
+        base="20261123T010203Z-5f3a9c21",
     )  # fmt: skip
 
 

@@ -99,21 +99,21 @@ def store_of(
     end: int,
     topic_id: str = "0" * 32,
     base: Sequence[BaseFile] = (),
-    left_to_restore: bool = False,
+    restored_by_kafka_streams: bool = False,
 ) -> StoreSnapshot:
     """A store that has come to an end."""
     partition = TopicPartition(f"{APPLICATION}-{store}-changelog", int(task.rpartition("_")[2]))
-    offset = -4 if left_to_restore else end - 1
+    offset = -4 if restored_by_kafka_streams else end - 1
     identity = image_identity(KIND, {None: (None, [one.run for one in runs])}, {partition: offset})
     return StoreSnapshot(
         store,
         KIND,
         identity,
-        (ChangelogEnd(*partition, topic_id, offset, 0 if left_to_restore else end, 0, end, 1),),
+        (ChangelogEnd(*partition, topic_id, offset, 0 if restored_by_kafka_streams else end, 0, end, 1),),
         "read_committed",
-        () if left_to_restore else (StoredDatabase(None, tuple(runs), tuple(base)),),
+        () if restored_by_kafka_streams else (StoredDatabase(None, tuple(runs), tuple(base)),),
         read_at_ms=int(NOW * 1000),
-        left_to_restore=left_to_restore,
+        restored_by_kafka_streams=restored_by_kafka_streams,
         made_by="tests",
     )
 

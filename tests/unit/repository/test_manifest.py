@@ -155,7 +155,7 @@ def test_the_first_cut_is_known_where_all_are(cuts: list[int | None], first: int
 
 
 def test_a_store_that_is_left_to_restore_says_nothing_of_when_a_task_was_cut() -> None:
-    left = replace(store_of("0_0", "a", (), end=0, left_to_restore=True), read_at_ms=None)
+    left = replace(store_of("0_0", "a", (), end=0, restored_by_kafka_streams=True), read_at_ms=None)
     read = replace(store_of("0_0", "b", (), end=5), read_at_ms=7)
     assert TaskManifest("0_0", (left, read)).read_at_ms == 7
     assert left.offsets == {left.changelogs[0].topic_partition: -4}

@@ -217,7 +217,7 @@ def test_a_topic_that_was_made_anew_begins_anew(shelf: ApplicationRepository, fi
 def test_a_store_that_is_empty_for_want_of_an_offset_is_behind_what_counts(
     shelf: ApplicationRepository, first: None, directory: Path
 ) -> None:
-    left = TaskManifest("0_0", (store_of("0_0", "left", (), end=0, left_to_restore=True),))
+    left = TaskManifest("0_0", (store_of("0_0", "left", (), end=0, restored_by_kafka_streams=True),))
     with raises(Fenced, "publication-conflict", reason="snapshot-newer", offset=0, found=50):
         publication(shelf, "left").publish([left], whole=False)
 
@@ -225,7 +225,7 @@ def test_a_store_that_is_empty_for_want_of_an_offset_is_behind_what_counts(
 def test_a_versioned_store_that_is_left_to_restore_is_behind_nothing_and_before_nothing(
     shelf: ApplicationRepository, first: None, directory: Path
 ) -> None:
-    left = store_of("0_0", "left", (), end=0, left_to_restore=True)
+    left = store_of("0_0", "left", (), end=0, restored_by_kafka_streams=True)
     left = replace(left, kind=StoreKind.VERSIONED_KEY_VALUE)
     publication(shelf, "left").publish([TaskManifest("0_0", (left,))], whole=False)
     assert ends_of(shelf)["0_0"] == {"left": 0, "right": 50}

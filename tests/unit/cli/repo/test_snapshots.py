@@ -240,7 +240,7 @@ def test_to_look_at_all_applications_reads_no_part(
 def test_a_store_that_is_left_to_restore_says_so(run: Run, repository: Repository) -> None:
     of_another_topic = (ChangelogEnd(TOPIC, 1, "b" * 32, -4, 0, 0, 45, 3),)
     repository.orders.publish(
-        40, [1], whole=False, left_to_restore=True, databases=(), rows=None, changelogs=of_another_topic
+        40, [1], whole=False, restored_by_kafka_streams=True, databases=(), rows=None, changelogs=of_another_topic
     )
     _, out, _ = run("repo", "show", "newest", "--repository", repository.url, "--application-id", "orders")
     assert cells(out, "0_1")[3:] == ["0", "0", "0", "none: to be restored", "45", "unknown", "0"]

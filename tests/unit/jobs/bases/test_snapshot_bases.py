@@ -123,7 +123,7 @@ def test_what_was_refused_is_not_tried_again_nor_what_has_all_that_spoke_against
     first, second = found
     assert first == Refused(*KEY, newest, "it is too old")
     assert isinstance(second, Refused)
-    assert (second.key, second.parent) == (KEY, longer)
+    assert (second.key, second.base) == (KEY, longer)
     assert (second.code, second.values) == ("same-as-newer", {"snapshot": newest})
     assert names(application.of(("0_1", STORE), refused={(KEY, newest): "it is too old"})) == [newest, longer]
 
@@ -144,11 +144,11 @@ def test_an_older_snapshot_that_ends_later_or_is_younger_is_tried_all_the_same(
 def test_a_store_that_is_empty_for_kafka_streams_to_restore_is_refused(application: Application) -> None:
     nowhere = ChangelogEnd(*CHANGELOG, "a" * 32, OFFSET_UNKNOWN, 0, 0, 15)
     snapshot = application.publish(
-        10, (0,), left_to_restore=True, databases=(), changelogs=(nowhere,), rows=0, bytes=0
+        10, (0,), restored_by_kafka_streams=True, databases=(), changelogs=(nowhere,), rows=0, bytes=0
     ).snapshot
     (found,) = application.of()
     assert isinstance(found, Refused)
-    assert (found.key, found.parent, found.code) == (KEY, snapshot, "base-empty")
+    assert (found.key, found.base, found.code) == (KEY, snapshot, "base-empty")
 
 
 def test_a_store_that_is_declared_otherwise_is_refused_with_the_difference(application: Application) -> None:
@@ -157,7 +157,7 @@ def test_a_store_that_is_declared_otherwise_is_refused_with_the_difference(appli
     application.spec = replace(application.spec, stores=(replace(store, kind=StoreKind.TIMESTAMPED_KEY_VALUE),))
     (refused,) = application.of()
     assert isinstance(refused, Refused)
-    assert (refused.key, refused.parent, refused.code) == (KEY, snapshot, "snapshot-spec-mismatch")
+    assert (refused.key, refused.base, refused.code) == (KEY, snapshot, "snapshot-spec-mismatch")
     assert refused.values == {"field": "kind", "found": "key-value", "expected": "timestamped-key-value"}
 
 
@@ -167,7 +167,7 @@ def test_a_damaged_part_is_refused_aloud_and_an_older_snapshot_or_another_task_i
     found = application.candidates(is_read=False)
     refused, other = found.of(KEY)
     assert isinstance(refused, Refused)
-    assert refused.parent == newest
+    assert refused.base == newest
     assert "The task manifest of 0_0" in refused.why
     assert isinstance(other, Base)
     assert other.name == older
@@ -183,7 +183,7 @@ def test_a_damaged_manifest_is_read_once_and_refused_for_each_store(application:
     for key in (KEY, ("0_1", STORE)):
         refused, other = found.of(key)
         assert isinstance(refused, Refused)
-        assert (refused.key, refused.parent) == (key, newest)
+        assert (refused.key, refused.base) == (key, newest)
         assert f"manifest of snapshot {newest}" in refused.why
         assert isinstance(other, Base)
         assert other.name == older

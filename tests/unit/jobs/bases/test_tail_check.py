@@ -33,7 +33,7 @@ PART = PartitionPlan(
     300,
     300,
     ((100, 200), (200, 300)),
-    parent="newest",
+    base="newest",
 )
 
 
@@ -80,7 +80,7 @@ def test_a_tail_that_was_read_in_time_may_have_holes() -> None:
 def test_a_tail_with_holes_that_was_read_too_late_refuses_its_parent_for_good() -> None:
     found = judged(HOLES, WHOLE, now_ms=10**12)
     (refused,) = found.refused
-    assert (refused.task, refused.store, refused.parent) == ("0_0", "store", "newest")
+    assert (refused.task, refused.store, refused.base) == ("0_0", "store", "newest")
     assert "delete.retention.ms" in refused.why
     assert found.permanent == {(KEY, "newest"): refused.why}
 

@@ -42,7 +42,7 @@ def planned(task: str = "0_0", store: str = "plain", start: int = 100, end: int 
     fields: dict[str, Any] = {
         "kind": StoreKind.KEY_VALUE,
         "ranges": ((start, end),) if start < end else (),
-        "parent": NEWEST,
+        "base": NEWEST,
         **more,
     }
     return PartitionPlan(
@@ -68,7 +68,7 @@ def published(part: PartitionPlan, **changed: Any) -> StoreSnapshot:
         (end,),
         "read_uncommitted",
         retention_ms=part.retention_ms,
-        left_to_restore=part.left_to_restore,
+        restored_by_kafka_streams=part.restored_by_kafka_streams,
     )
     return replace(store, **changed)
 
@@ -114,9 +114,9 @@ def news(
         task_manifests=lambda: {} if is_first else parts,
     )
     frozen = FrozenPlan(
-        RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, plan), (), NOW / 1000, "one", newest=NEWEST
+        RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, plan), (), NOW / 1000, "one", newest_snapshot=NEWEST
     )
-    parents = {(part.task, part.store): Base(part.parent, {}, frozenset()) for part in plan if part.parent}
+    parents = {(part.task, part.store): Base(part.base, {}, frozenset()) for part in plan if part.base}
     of = CheckpointPlan(
         frozen=frozen, bases=parents, refused=(), topics={}, notes=(), candidates=cast(SnapshotBases, None)
     )
@@ -135,7 +135,7 @@ def test_of_a_task_of_which_a_store_was_not_read_nobody_says_that_nothing_lies_b
         "0_0",
         "0_1",
     }
-    left = {"0_0": replace(unread["0_0"], left_to_restore=True)}
+    left = {"0_0": replace(unread["0_0"], restored_by_kafka_streams=True)}
     assert news(planned(), more=left).read_positions == {"0_0": QUIET}
 
 
@@ -153,13 +153,13 @@ def test_a_log_that_has_gone_on_without_a_record_is_news() -> None:
 
 
 def test_where_nothing_was_published_everything_is_news() -> None:
-    found = news(planned(parent=""), is_first=True)
+    found = news(planned(base=""), is_first=True)
     assert (found.tasks, found.read_positions, found.oldest_ms) == ({"0_0"}, {}, None)
 
 
 @pytest.mark.parametrize("parent", ["", "an older one"])
 def test_a_store_that_is_not_put_upon_the_newest_snapshot_is_news_however_short_its_log(parent: str) -> None:
-    assert news(planned(parent=parent)).tasks == {"0_0"}
+    assert news(planned(base=parent)).tasks == {"0_0"}
 
 
 def test_a_store_that_was_compared_with_its_whole_log_is_news_although_it_has_no_tail() -> None:
@@ -173,15 +173,18 @@ def test_one_store_makes_its_whole_task_news() -> None:
 
 
 def test_of_a_task_behind_whose_ends_something_lies_nobody_says_that_nothing_does() -> None:
-    found = news(planned(was_all=False), planned(store="more"), planned("0_1"))
+    found = news(planned(reaches_log_end=False), planned(store="more"), planned("0_1"))
     assert (found.tasks, found.read_positions) == (frozenset(), {"0_1": QUIET})
 
 
 @pytest.mark.parametrize(
-    ("changed", "is_news"), [({}, False), ({"left_to_restore": False}, True), ({"kind": StoreKind.KEY_VALUE}, True)]
+    ("changed", "is_news"),
+    [({}, False), ({"restored_by_kafka_streams": False}, True), ({"kind": StoreKind.KEY_VALUE}, True)],
 )
 def test_a_store_that_is_left_to_kafka_streams_is_news_once(changed: dict[str, Any], is_news: bool) -> None:
-    part = planned(kind=VERSIONED, start=0, end=50, ranges=(), left_to_restore=True, parent="", was_all=False)
+    part = planned(
+        kind=VERSIONED, start=0, end=50, ranges=(), restored_by_kafka_streams=True, base="", reaches_log_end=False
+    )
     found = news(part, there=[published(part, **changed)])
     assert (found.tasks, found.read_positions) == (({"0_0"}, {}) if is_news else (frozenset(), {"0_0": QUIET}))
 
@@ -190,7 +193,7 @@ def test_a_store_that_is_left_to_kafka_streams_is_news_once(changed: dict[str, A
     ("changed", "is_news"),
     [
         ({}, False),
-        ({"left_to_restore": True}, True),
+        ({"restored_by_kafka_streams": True}, True),
         ({"kind": StoreKind.KEY_VALUE}, True),
         ({"retention_ms": HOUR}, True),
         ({"changelogs": published(planned(start=99)).changelogs}, True),
@@ -202,17 +205,17 @@ def test_a_store_that_is_left_to_kafka_streams_is_news_once(changed: dict[str, A
 def test_a_versioned_store_that_is_made_as_it_is_there_already_is_no_news_wherever_it_is_from(
     changed: dict[str, Any], is_news: bool, parent: str
 ) -> None:
-    part = planned(kind=VERSIONED, parent=parent)
+    part = planned(kind=VERSIONED, base=parent)
     assert bool(news(part, there=[published(part, **changed)]).tasks) is is_news
 
 
 def test_what_is_kept_of_a_versioned_store_whose_log_has_grown_says_nothing_of_now() -> None:
-    found = news(planned(kind=VERSIONED, was_all=False))
+    found = news(planned(kind=VERSIONED, reaches_log_end=False))
     assert (found.tasks, found.read_positions) == (frozenset(), {})
 
 
 def test_the_oldest_moment_is_that_of_the_tasks_without_news_alone() -> None:
-    parts = planned("0_0", end=101), planned("0_1"), planned("0_2"), planned("0_3", was_all=False)
+    parts = planned("0_0", end=101), planned("0_1"), planned("0_2"), planned("0_3", reaches_log_end=False)
     cuts: dict[str, int | None] = {"0_0": 1, "0_1": NOW - 2, "0_2": NOW - 3, "0_3": None}
     assert news(*parts, cuts=cuts).oldest_ms == NOW - 3
     assert news(*parts, cuts={**cuts, "0_2": None}).oldest_ms is None
@@ -222,9 +225,9 @@ STORES = st.fixed_dictionaries(
     {
         "task": st.sampled_from(["0_0", "0_1", "0_2"]),
         "tail": st.integers(0, 1),
-        "parent": st.sampled_from([NEWEST, NEWEST, "an older one", ""]),
-        "was_all": st.sampled_from([True, True, False]),
-        "left_to_restore": st.booleans(),
+        "base": st.sampled_from([NEWEST, NEWEST, "an older one", ""]),
+        "reaches_log_end": st.sampled_from([True, True, False]),
+        "restored_by_kafka_streams": st.booleans(),
     }
 )
 
@@ -240,11 +243,11 @@ def test_no_task_is_said_to_be_complete_of_which_a_store_is_not(stores: Sequence
     found = news(*parts)
     complete = {part.task for part in parts}
     for part in parts:
-        has_all = part.start == part.end and part.parent == NEWEST and part.was_all
-        complete -= set() if has_all or part.left_to_restore else {part.task}
+        has_all = part.start == part.end and part.base == NEWEST and part.reaches_log_end
+        complete -= set() if has_all or part.restored_by_kafka_streams else {part.task}
     assert found.read_positions == dict.fromkeys(complete, QUIET)
     assert not found.tasks & found.read_positions.keys()
-    lagging = {part.task for part in parts if not part.was_all}
+    lagging = {part.task for part in parts if not part.reaches_log_end}
     assert {part.task for part in parts} == found.tasks | found.read_positions.keys() | lagging
 
 

@@ -72,7 +72,9 @@ def versioned(shop: Shop, *, left: bool) -> StoreSnapshot:
     store = of_kind(store, StoreKind.VERSIONED_KEY_VALUE)
     if left:
         end = replace(end, offset=OFFSET_UNKNOWN, end=0)
-        return replace(store, changelogs=(end,), databases=(), left_to_restore=True, rows=None, digest=None, **more)
+        return replace(
+            store, changelogs=(end,), databases=(), restored_by_kafka_streams=True, rows=None, digest=None, **more
+        )
     return replace(store, **more)
 
 
@@ -93,7 +95,7 @@ def test_versioned_stores_are_placed_empty_unless_their_latest_values_are_enough
     shop.publish([200], task_0_0={"history": versioned(shop, left=left)})
     report = fetch(shop, state_dir, versioned=start)
     (store,) = [store for store in report.stores if store.store == "history"]
-    assert store.left_to_restore is empty
+    assert store.restored_by_kafka_streams is empty
     database = state_dir / "orders" / "0_0" / "rocksdb" / "history"
     assert set(read_database_state(database).offsets.values()) == ({OFFSET_UNKNOWN} if empty else {199})
     assert bool(list(database.glob("*.sst"))) is True, "its offset, at least"

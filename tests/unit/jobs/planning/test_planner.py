@@ -368,11 +368,13 @@ def test_a_plan_alone_says_what_it_will_take() -> None:
 
 def test_a_plan_of_what_a_directory_has_answers_its_request_and_does_not_miss_the_rest(frozen: FrozenPlan) -> None:
     some = replace(frozen.plan, partitions=tuple(one for one in frozen.plan.partitions if one.partition == 1))
-    part = replace(frozen, plan=some, is_part=True)
+    part = replace(frozen, plan=some, is_partial=True)
     assert stale(part, LogOffsets(0, 100, 100), 60) is None
-    alone = replace(part, plan=replace(some, partitions=some.partitions[:1]), left_out=(some.partitions[1].store,))
+    alone = replace(
+        part, plan=replace(some, partitions=some.partitions[:1]), excluded_stores=(some.partitions[1].store,)
+    )
     assert covers(alone, spec(), request())
-    assert not covers(replace(alone, left_out=()), spec(), request())
+    assert not covers(replace(alone, excluded_stores=()), spec(), request())
     assert not covers(
         alone, spec(a={"kind": "window", "retention": "1h"}, b={"kind": "window", "retention": "1h"}), request()
     )
@@ -395,7 +397,7 @@ def test_a_plan_that_is_to_end_at_offsets_reads_no_farther_and_waits_for_no_tran
         (0, 40, 39, 0),
         (1, 90, 89, 0),
     ]
-    assert [part.was_all for part in made.plan.partitions] == [False, True]
+    assert [part.reaches_log_end for part in made.plan.partitions] == [False, True]
     assert not waited
     made = plan_restore(
         cast(Cluster, FakeCluster(seen=LogOffsets(0, 90, 100))),
