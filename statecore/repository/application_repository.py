@@ -213,7 +213,7 @@ class ApplicationRepository:
                 read = TASK_MANIFEST.read(decompress(document, what, self.fallback_advice, **where))
                 check_names(read.value, self.names.root)
                 check_structure(read.value, self.fallback_advice)
-                part = read.value.as_of(reference.read_at_ms, reference.horizon_ms)
+                part = read.value.as_of(reference.read_at_ms, reference.delete_retention_ms)
                 found[reference.task] = ReadTaskManifest(part, read.raw, document)
         return found
 

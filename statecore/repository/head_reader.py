@@ -56,4 +56,4 @@ class HeadReader:
 
     def _as_known(self, reference: TaskManifestReference) -> ReadTaskManifest:
         read = self.known[reference.sha256]
-        return read._replace(manifest=read.manifest.as_of(reference.read_at_ms, reference.horizon_ms))
+        return read._replace(manifest=read.manifest.as_of(reference.read_at_ms, reference.delete_retention_ms))

@@ -137,8 +137,8 @@ class StoreSnapshot:
         isolation: how the changelog was read: ``read_committed`` or ``read_uncommitted``.
         databases: the store's databases; none where the store is empty.
         read_at_ms: when the ends were read, in ms since the epoch; ``None`` where it is unknown, as of a directory when
-            records existed beyond its offsets. By the cluster's clock where ``horizon_ms`` is known, else by that of
-            the machine that made it, which proves no age.
+            records existed beyond its offsets. By the cluster's clock where ``delete_retention_ms`` is known, else by
+            that of the machine that made it, which proves no age.
         stream_time: the greatest time of a row in ms where rows expire, else -1; ``None`` where it is unknown.
         retention_ms: how long rows are kept; ``None`` where they do not expire.
         segment_interval_ms: time that one segment spans; ``None`` where the store has none.
@@ -150,7 +150,7 @@ class StoreSnapshot:
         layout: the release of Kafka Streams whose layout its databases have.
         made_by: the release of statecore that made it.
         advanced_from: the base snapshot that the newest runs were appended to; ``None`` where it was built whole.
-        horizon_ms: how long deletes were kept in the changelog, at least, as configured at ``read_at_ms``:
+        delete_retention_ms: how long deletes were kept in the changelog, at least, as configured at ``read_at_ms``:
             ``delete.retention.ms``, or 2^63-1 where the topic was not compacted. ``None`` where it is unknown, or the
             cluster did not tell the time; then a tail appended to it must be complete.
     """
@@ -173,7 +173,7 @@ class StoreSnapshot:
     layout: str = LAYOUT
     made_by: str = ""
     advanced_from: str | None = None
-    horizon_ms: int | None = None
+    delete_retention_ms: int | None = None
 
     @property
     def content(self) -> StoreDigest | None:
@@ -222,22 +222,22 @@ class TaskManifest:
         return min_known(store.read_at_ms for store in self.stores if not store.restored_by_kafka_streams)
 
     @property
-    def horizon_ms(self) -> int | None:
+    def delete_retention_ms(self) -> int | None:
         """The least time that deletes were kept in one of its changelogs then; ``None`` where it is unknown."""
-        return min_known(store.horizon_ms for store in self.stores if not store.restored_by_kafka_streams)
+        return min_known(store.delete_retention_ms for store in self.stores if not store.restored_by_kafka_streams)
 
     @property
     def identity(self) -> str:
         """Hash of what its stores are made of."""
         return _hash_of([store.store, store.identity] for store in self.stores)
 
-    def as_of(self, read_at_ms: int | None, horizon_ms: int | None = None) -> TaskManifest:
+    def as_of(self, read_at_ms: int | None, delete_retention_ms: int | None = None) -> TaskManifest:
         """The task manifest with the later time at which its manifest knows that no record existed beyond its ends."""
-        known = [_knows_read_position(store, read_at_ms, horizon_ms) for store in self.stores]
+        known = [_knows_read_position(store, read_at_ms, delete_retention_ms) for store in self.stores]
         if read_at_ms is None or all(known):
             return self
         stores = (
-            store if is_known else replace(store, read_at_ms=read_at_ms, horizon_ms=horizon_ms)
+            store if is_known else replace(store, read_at_ms=read_at_ms, delete_retention_ms=delete_retention_ms)
             for store, is_known in zip(self.stores, known, strict=True)
         )
         return replace(self, stores=tuple(stores))
@@ -255,8 +255,8 @@ class TaskManifestReference:
         file_bytes: bytes of all files that it names.
         read_at_ms: when the first of its ends was read, or a later time at which no record existed beyond any of them,
             in ms since the epoch; ``None`` where it is unknown.
-        horizon_ms: the least time that deletes were kept in one of its changelogs then; ``None`` where it is unknown,
-            and then ``read_at_ms`` is not by the cluster's clock.
+        delete_retention_ms: the least time that deletes were kept in one of its changelogs then; ``None`` where it is
+            unknown, and then ``read_at_ms`` is not by the cluster's clock.
     """
 
     task: str
@@ -265,7 +265,7 @@ class TaskManifestReference:
     extent: Extent
     file_bytes: int
     read_at_ms: int | None
-    horizon_ms: int | None = None
+    delete_retention_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -351,15 +351,15 @@ def min_known(values: Iterable[int | None]) -> int | None:
     return None if None in known else min((one for one in known if one is not None), default=None)
 
 
-def _knows_read_position(store: StoreSnapshot, read_at_ms: int | None, horizon_ms: int | None) -> bool:
+def _knows_read_position(store: StoreSnapshot, read_at_ms: int | None, delete_retention_ms: int | None) -> bool:
     """Whether a store itself knows as late a time without records beyond its ends as its manifest does.
 
     A time by the cluster's clock takes precedence over any other.
     """
     if store.restored_by_kafka_streams or read_at_ms is None:
         return True
-    if (store.horizon_ms is None) != (horizon_ms is None):
-        return horizon_ms is None
+    if (store.delete_retention_ms is None) != (delete_retention_ms is None):
+        return delete_retention_ms is None
     return store.read_at_ms is not None and store.read_at_ms >= read_at_ms
 
 

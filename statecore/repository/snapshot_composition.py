@@ -44,12 +44,12 @@ class ReadPosition(NamedTuple):
 
     Attributes:
         at_ms: in ms since the epoch.
-        horizon_ms: the least time that deletes were kept in one of its changelogs then; ``None`` where it is unknown,
-            and then the time is not by the cluster's clock.
+        delete_retention_ms: the least time that deletes were kept in one of its changelogs then; ``None`` where it is
+            unknown, and then the time is not by the cluster's clock.
     """
 
     at_ms: int
-    horizon_ms: int | None
+    delete_retention_ms: int | None
 
 
 class WrittenTaskManifest(NamedTuple):
@@ -173,11 +173,11 @@ def stores_behind(mine: TaskManifest, published: TaskManifest) -> Iterator[tuple
 
 def _later(reference: TaskManifestReference, cut: ReadPosition) -> TaskManifestReference:
     """The reference with a later time without further records, unless its own is later or proves more."""
-    if (reference.horizon_ms is None) == (cut.horizon_ms is None):
+    if (reference.delete_retention_ms is None) == (cut.delete_retention_ms is None):
         stays = reference.read_at_ms is not None and reference.read_at_ms >= cut.at_ms
     else:
-        stays = cut.horizon_ms is None
-    return reference if stays else replace(reference, read_at_ms=cut.at_ms, horizon_ms=cut.horizon_ms)
+        stays = cut.delete_retention_ms is None
+    return reference if stays else replace(reference, read_at_ms=cut.at_ms, delete_retention_ms=cut.delete_retention_ms)
 
 
 def _completed(

@@ -289,7 +289,7 @@ class Bases:
         logs = StandbyLogStates(self._base(task) / _LOGS)
         for store in repository.task_manifests([reference])[task].manifest.stores:
             for end in store.changelogs:
-                logs.record_end(base_end(end, store.read_at_ms, store.horizon_ms))
+                logs.record_end(base_end(end, store.read_at_ms, store.delete_retention_ms))
         logs.write()
 
     def _put(self, task: str) -> bool:

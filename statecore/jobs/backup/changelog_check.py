@@ -56,7 +56,7 @@ class Logs:
             one.end == one.log_end or _tail(one) in self.only_markers for one in ends
         )
 
-    def horizon_ms(self, store: tuple[str, str]) -> int | None:
+    def delete_retention_ms(self, store: tuple[str, str]) -> int | None:
         """Delete retention after the ends of a store (task, name) at its :meth:`read_at_ms`; ``None`` if unknown."""
         if self.read_at_ms(store) is None:
             return None

@@ -149,7 +149,7 @@ def snapshot_of(
         restored_by_kafka_streams=copy.restored_by_kafka_streams,
         spec_digest=spec_hash(spec),
         made_by=__version__,
-        horizon_ms=None if copy.restored_by_kafka_streams else logs.horizon_ms(key(copy)),
+        delete_retention_ms=None if copy.restored_by_kafka_streams else logs.delete_retention_ms(key(copy)),
     )
 
 
@@ -204,7 +204,9 @@ def _knows_more(store: StoreSnapshot, before: StoreSnapshot) -> bool:
     named = any(end.topic_id and not topics.get(end.topic_partition) for end in store.changelogs)
     if store.read_at_ms is None:
         return named
-    if store.horizon_ms is not None and (before.horizon_ms is None or store.horizon_ms < before.horizon_ms):
+    if store.delete_retention_ms is not None and (
+        before.delete_retention_ms is None or store.delete_retention_ms < before.delete_retention_ms
+    ):
         return True
     return named or before.read_at_ms is None or store.read_at_ms - before.read_at_ms > _REFRESH_MS
 

@@ -74,20 +74,22 @@ class Base:
         """Where deletes have rows to hide."""
         return BaseDatabases(segments=self.segments)
 
-    def within(self, horizon_ms: int | None) -> Base:
+    def within(self, delete_retention_ms: int | None) -> Base:
         """This base with the delete retention limited, where it is known."""
-        if horizon_ms is None:
+        if delete_retention_ms is None:
             return self
         ends = {
-            part: end if end.horizon_ms is None else replace(end, horizon_ms=min(end.horizon_ms, horizon_ms))
+            part: end
+            if end.delete_retention_ms is None
+            else replace(end, delete_retention_ms=min(end.delete_retention_ms, delete_retention_ms))
             for part, end in self.ends.items()
         }
         return replace(self, ends=ends)
 
     @staticmethod
     def of_snapshot(name: str, store: StoreSnapshot, read_at_ms: int | None) -> Base:
-        horizon_ms = store.horizon_ms
-        ends = {end.topic_partition: base_end(end, read_at_ms, horizon_ms) for end in store.changelogs}
+        delete_retention_ms = store.delete_retention_ms
+        ends = {end.topic_partition: base_end(end, read_at_ms, delete_retention_ms) for end in store.changelogs}
         segments = frozenset(one.segment for one in store.databases)
         stream_time = store.stream_time
         if stream_time is None:  # unknown, but at least the start of the newest segment
@@ -95,9 +97,9 @@ class Base:
         return Base(name, ends, segments, stream_time, store)
 
 
-def base_end(end: ChangelogEnd, read_at_ms: int | None, horizon_ms: int | None) -> BaseEnd:
+def base_end(end: ChangelogEnd, read_at_ms: int | None, delete_retention_ms: int | None) -> BaseEnd:
     """An end of a snapshot's store, with the time it was read and the delete retention at that time."""
-    return BaseEnd(end.topic_partition, end.topic_id, end.end, end.leader_epoch, read_at_ms, horizon_ms)
+    return BaseEnd(end.topic_partition, end.topic_id, end.end, end.leader_epoch, read_at_ms, delete_retention_ms)
 
 
 @dataclass(frozen=True)

@@ -33,16 +33,18 @@ class ChangedTasks:
     now_ms: int
     is_lowered: bool = False
 
-    def is_aged(self, horizon_ms: int | None) -> bool:
+    def is_aged(self, delete_retention_ms: int | None) -> bool:
         """Whether the times are worth a publication of their own."""
-        return bool(self.read_positions) and (self.is_lowered or is_aged(self.oldest_ms, self.now_ms, horizon_ms))
+        return bool(self.read_positions) and (
+            self.is_lowered or is_aged(self.oldest_ms, self.now_ms, delete_retention_ms)
+        )
 
 
-def is_aged(oldest_ms: int | None, now_ms: int, horizon_ms: int | None) -> bool:
+def is_aged(oldest_ms: int | None, now_ms: int, delete_retention_ms: int | None) -> bool:
     """Whether the time up to which a snapshot is complete is so old that a later one is worth publishing."""
-    if horizon_ms is None:
+    if delete_retention_ms is None:
         return False
-    return oldest_ms is None or now_ms - oldest_ms > horizon_ms // _SHARE_OF_HORIZON
+    return oldest_ms is None or now_ms - oldest_ms > delete_retention_ms // _SHARE_OF_HORIZON
 
 
 def oldest_read_at(manifest: Manifest, tasks: Iterable[str]) -> int | None:
@@ -93,16 +95,16 @@ def changed_tasks(
 def _horizon_of(planned: CheckpointPlan, task: str) -> int | None:
     """Shortest delete retention of a task's changelogs when the ends were read."""
     parts = [part for part in planned.plan.partitions if part.task == task and not part.restored_by_kafka_streams]
-    return min_known(part.horizon_ms for part in parts)
+    return min_known(part.delete_retention_ms for part in parts)
 
 
 def _is_lower(cut: ReadPosition, known: TaskManifestReference | None) -> bool:
     """Whether the delete retention is shorter than a snapshot says."""
     return (
-        cut.horizon_ms is not None
+        cut.delete_retention_ms is not None
         and known is not None
-        and known.horizon_ms is not None
-        and cut.horizon_ms < known.horizon_ms
+        and known.delete_retention_ms is not None
+        and cut.delete_retention_ms < known.delete_retention_ms
     )
 
 

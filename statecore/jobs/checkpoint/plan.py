@@ -60,7 +60,7 @@ class CheckpointPlan(PlannedTails):
         return tuple(one for one in self.refused if one.key in self.not_advanced)
 
     @property
-    def horizon_ms(self) -> int | None:
+    def delete_retention_ms(self) -> int | None:
         """Shortest time after which deletes of one of the changelogs may be gone; ``None`` if never."""
         return shortest_horizon_ms(self.topics.values())
 

@@ -287,7 +287,7 @@ class _BrokerState:
         for (task, _), (store, _) in self.stores.items():
             if task in tasks and not is_restored_by_kafka_streams(store, self.versioned):
                 seen[task] = min(recorded_horizon_ms(self.topics[store.changelog]), seen.get(task, ENDLESS_MS))
-        known = {part.task: part.horizon_ms for part in manifest.task_manifests}
+        known = {part.task: part.delete_retention_ms for part in manifest.task_manifests}
         lowered = (now for task, now in seen.items() if (then := known.get(task)) is not None and now < then)
         return min(lowered, default=None)
 

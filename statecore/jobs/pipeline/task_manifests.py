@@ -52,12 +52,12 @@ def task_manifests(
         content = _content(parts[0].kind, databases, below, images.get(key))
         # A versioned store records it always, as its age, because a tail cannot advance it.
         reaches_log_end = all(part.reaches_log_end for part in parts)
-        horizon_ms = min_known(part.horizon_ms for part in parts) if reaches_log_end else None
+        delete_retention_ms = min_known(part.delete_retention_ms for part in parts) if reaches_log_end else None
         store = _store(plan, parts, databases, stream_time, content, spec_digest)
         store = replace(
             store,
             read_at_ms=read_at_ms if parts[0].kind.is_versioned or reaches_log_end else None,
-            horizon_ms=horizon_ms,
+            delete_retention_ms=delete_retention_ms,
         )
         tasks[key[0]].append(replace(store, advanced_from=None if below is None or base is None else base.name))
     return [TaskManifest(task, tuple(stores)) for task, stores in sorted(tasks.items())]

@@ -72,8 +72,8 @@ class PartitionPlan:
         reaches_log_end: whether nothing lay beyond ``end`` when the plan was made that compaction could have touched.
             An open transaction does not count, because the cleaner stops at the last stable offset; a record of a
             source topic that the application had not processed yet does.
-        horizon_ms: delete retention of the topic when the plan was made, as a snapshot records it
-            (:attr:`statecore.repository.manifest.StoreSnapshot.horizon_ms`).
+        delete_retention_ms: delete retention of the topic when the plan was made, as a snapshot records it
+            (:attr:`statecore.repository.manifest.StoreSnapshot.delete_retention_ms`).
     """
 
     store: str
@@ -93,7 +93,7 @@ class PartitionPlan:
     log_start: int = -1
     base: str = ""
     reaches_log_end: bool = True
-    horizon_ms: int | None = None
+    delete_retention_ms: int | None = None
 
     @property
     def is_global(self) -> bool:
@@ -306,7 +306,7 @@ def make_plan(
             log_start=offsets[span.topic_partition].log_start,
             base=_name(bases.get((task_of(store, span.partition), store.name))),
             reaches_log_end=span.end >= log_ends.get(span.topic_partition, span.end),
-            horizon_ms=recorded_horizon_ms(topics[span.topic]) if is_timed else None,
+            delete_retention_ms=recorded_horizon_ms(topics[span.topic]) if is_timed else None,
         )
         for store, span in whole
     )

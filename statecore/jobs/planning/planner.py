@@ -265,10 +265,10 @@ def why_stale(
 
 def _why_too_old(frozen: FrozenPlan, part: PartitionPlan, topic: TopicDescription, now_ms: int | None) -> str | None:
     """Why deletes beyond a plan's end may be gone; ``None`` while none can be."""
-    if now_ms is None or frozen.broker_read_at_ms is None or part.horizon_ms is None:
+    if now_ms is None or frozen.broker_read_at_ms is None or part.delete_retention_ms is None:
         return f"the age of the plan is unknown: {NO_TIME}"
     age_ms = now_ms - frozen.broker_read_at_ms
-    retention_ms = min(delete_retention_ms(topic), part.horizon_ms)
+    retention_ms = min(delete_retention_ms(topic), part.delete_retention_ms)
     # Half of it, because the application also needs time to read beyond the end.
     if -CLOCK_MARGIN_MS <= age_ms <= retention_ms / 2:
         return None

@@ -57,7 +57,18 @@ class Parents:
 def planned(task: str = "0_0", store: str = "plain", partition: int = 0, parent: str = "newest") -> PartitionPlan:
     kind, topic = StoreKind.KEY_VALUE, f"{store}-changelog"
     return PartitionPlan(
-        store, kind, task, topic, "a" * 32, partition, 100, 150, 150, ((100, 150),), base=parent, horizon_ms=HOUR
+        store,
+        kind,
+        task,
+        topic,
+        "a" * 32,
+        partition,
+        100,
+        150,
+        150,
+        ((100, 150),),
+        base=parent,
+        delete_retention_ms=HOUR,
     )
 
 

@@ -73,9 +73,10 @@ def published(part: PartitionPlan, **changed: Any) -> StoreSnapshot:
     return replace(store, **changed)
 
 
-def manifest(cuts: Mapping[str, int | None], horizon_ms: int | None = None) -> Manifest:
+def manifest(cuts: Mapping[str, int | None], delete_retention_ms: int | None = None) -> Manifest:
     parts = tuple(
-        TaskManifestReference(task, "", "", Extent("blob", 0, 1), 0, cut, horizon_ms) for task, cut in cuts.items()
+        TaskManifestReference(task, "", "", Extent("blob", 0, 1), 0, cut, delete_retention_ms)
+        for task, cut in cuts.items()
     )
     guarantee = ProcessingGuarantee.AT_LEAST_ONCE
     return Manifest(NEWEST, "", "orders", 0, 1, None, "", "", "checkpoint", "", guarantee, {}, "", parts)
@@ -87,7 +88,7 @@ def news(
     cuts: Mapping[str, int | None] | None = None,
     is_first: bool = False,
     reconciled: Collection[Key] = (),
-    horizon_ms: int | None = None,
+    delete_retention_ms: int | None = None,
     more: Mapping[str, StoreSnapshot] = {},
     goes: Callable[[str], bool] = lambda _: False,
 ) -> ChangedTasks:
@@ -99,7 +100,7 @@ def news(
         cuts: the moments that it says of tasks.
         is_first: whether there is no snapshot.
         reconciled: stores that were compared with their whole changelogs.
-        horizon_ms: for how long deletes were kept, as the newest snapshot says.
+        delete_retention_ms: for how long deletes were kept, as the newest snapshot says.
         more: by task a store that it has besides, and the plan has not.
         goes: whether that leaves the snapshot.
     """
@@ -110,7 +111,7 @@ def news(
         of_task[task].append(store)
     parts = {task: TaskManifest(task, tuple(stores)) for task, stores in of_task.items()}
     publication = SimpleNamespace(
-        newest=None if is_first else manifest(cuts or dict.fromkeys(of_task, NOW - HOUR), horizon_ms),
+        newest=None if is_first else manifest(cuts or dict.fromkeys(of_task, NOW - HOUR), delete_retention_ms),
         task_manifests=lambda: {} if is_first else parts,
     )
     frozen = FrozenPlan(
@@ -140,12 +141,12 @@ def test_of_a_task_of_which_a_store_was_not_read_nobody_says_that_nothing_lies_b
 
 
 def test_that_deletes_are_kept_for_a_shorter_time_is_worth_a_publication() -> None:
-    parts = planned(horizon_ms=3 * HOUR), planned(store="other", horizon_ms=2 * HOUR)
-    found = news(*parts, horizon_ms=2 * HOUR + 1)
+    parts = planned(delete_retention_ms=3 * HOUR), planned(store="other", delete_retention_ms=2 * HOUR)
+    found = news(*parts, delete_retention_ms=2 * HOUR + 1)
     assert (found.read_positions, found.is_aged(99 * HOUR)) == ({"0_0": ReadPosition(NOW, 2 * HOUR)}, True)
-    assert not news(*parts, horizon_ms=2 * HOUR).is_aged(99 * HOUR)
-    assert not news(*parts, horizon_ms=None).is_aged(99 * HOUR)
-    assert news(planned(horizon_ms=1), planned(store="other")).read_positions == {"0_0": QUIET}
+    assert not news(*parts, delete_retention_ms=2 * HOUR).is_aged(99 * HOUR)
+    assert not news(*parts, delete_retention_ms=None).is_aged(99 * HOUR)
+    assert news(planned(delete_retention_ms=1), planned(store="other")).read_positions == {"0_0": QUIET}
 
 
 def test_a_log_that_has_gone_on_without_a_record_is_news() -> None:
@@ -252,7 +253,7 @@ def test_no_task_is_said_to_be_complete_of_which_a_store_is_not(stores: Sequence
 
 
 @pytest.mark.parametrize(
-    ("oldest_ms", "horizon_ms", "aged"),
+    ("oldest_ms", "delete_retention_ms", "aged"),
     [
         (NOW - HOUR, 4 * HOUR, False),
         (NOW - HOUR - 1, 4 * HOUR, True),
@@ -264,10 +265,10 @@ def test_no_task_is_said_to_be_complete_of_which_a_store_is_not(stores: Sequence
     ],
 )
 def test_moments_are_worth_a_publication_when_a_quarter_of_the_time_that_deletes_are_kept_is_over(
-    oldest_ms: int | None, horizon_ms: int | None, aged: bool
+    oldest_ms: int | None, delete_retention_ms: int | None, aged: bool
 ) -> None:
-    assert is_aged(oldest_ms, NOW, horizon_ms) is aged
-    assert ChangedTasks(frozenset(), {"0_0": QUIET}, oldest_ms, NOW).is_aged(horizon_ms) is aged
+    assert is_aged(oldest_ms, NOW, delete_retention_ms) is aged
+    assert ChangedTasks(frozenset(), {"0_0": QUIET}, oldest_ms, NOW).is_aged(delete_retention_ms) is aged
 
 
 def test_where_nothing_can_be_said_of_any_task_nothing_is_worth_a_publication() -> None:
