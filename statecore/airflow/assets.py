@@ -66,7 +66,7 @@ def snapshot_extra(report: Mapping[str, Any]) -> dict[str, Any]:
         "repository": report.get("repository"),
         "snapshot": published["snapshot"],
         "identity": published.get("identity"),
-        "made": published.get("made"),
+        "created_at": published.get("created_at"),
         "tasks": published.get("tasks"),
         "bytes": published.get("file_bytes"),
         "new_bytes": published.get("new_bytes"),

@@ -64,9 +64,9 @@ def show(report: FetchReport) -> None:
     if rows:
         columns = ("task", "store", "rows", "bytes", "bytes of files", "offset")
         print_table(result_console(), "", columns, rows, left={"task", "store"}, spare=("bytes",))
-    when = moment(report.read_at or report.made)
+    when = moment(report.read_at or report.created_at)
     label = "of" if report.read_at else "published"
-    print(f"snapshot {report.snapshot}, {label} {age(when) if when is not None else report.made}")
+    print(f"snapshot {report.snapshot}, {label} {age(when) if when is not None else report.created_at}")
     kept = f"; not changed: {', '.join(report.kept)}" if report.kept else ""
     tasks = number_of(len({store.task for store in report.stores}), "task")
     stores = number_of(len(report.stores), "store")

@@ -106,7 +106,7 @@ def show_applications(views: Sequence[ApplicationView], console: Console) -> Non
             (
                 view.application_id,
                 newest.snapshot,
-                made_age(newest.made),
+                made_age(newest.created_at),
                 data_age(newest.read_at_ms),
                 str(len(view.head.snapshots)),
                 str(newest.tasks),
@@ -128,7 +128,7 @@ def show_snapshots(found: Sequence[VerifiedSnapshot], console: Console, *, held:
     rows = [
         (
             ("! " if one.damage else "") + one.entry.snapshot,
-            made_age(one.entry.made),
+            made_age(one.entry.created_at),
             data_age(one.entry.read_at_ms),
             one.entry.origin,
             str(one.entry.tasks),
@@ -153,7 +153,10 @@ def show_snapshot(view: SnapshotView, console: Console, held: VerifiedSnapshot |
     """Print one snapshot in detail: its stores by task, the bytes it holds if requested, and damage."""
     entry, manifest = view.entry, view.manifest
     console.print(f"snapshot {entry.snapshot}", style="bold", markup=False)
-    print_line(console, f"published {made_age(entry.made)} ({entry.made}) by {entry.origin}, request {entry.request}")
+    print_line(
+        console,
+        f"published {made_age(entry.created_at)} ({entry.created_at}) by {entry.origin}, request {entry.request}",
+    )
     read_at = f" ({_moment(entry.read_at_ms)})" if entry.read_at_ms is not None else ""
     print_line(console, f"data of {data_age(entry.read_at_ms)}{read_at}")
     print_line(
@@ -173,7 +176,7 @@ def show_snapshot(view: SnapshotView, console: Console, held: VerifiedSnapshot |
     print_line(
         console,
         f"{previous}, epoch {manifest.epoch}, generation {manifest.generation}, {manifest.processing_guarantee}, "
-        f"written by statecore {manifest.made_by}",
+        f"written by statecore {manifest.statecore_release}",
     )
     left = ("task", "store", "kind")
     header = (*left, "databases", "runs", "base files", "offset", "log end", "rows", "bytes")

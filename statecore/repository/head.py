@@ -29,7 +29,7 @@ class SnapshotEntry:
         snapshot: its id.
         sha256: hex digest of its manifest.
         identity: hash of what all its stores are made of.
-        made: when it was published (ISO 8601, UTC).
+        created_at: when it was published (ISO 8601, UTC).
         read_at_ms: when the first of its ends was read, in ms since the epoch; ``None`` where it is unknown.
         request: request id, by which a retry recognises what an earlier attempt has published.
         origin: the job that made it, as in its manifest.
@@ -43,7 +43,7 @@ class SnapshotEntry:
     snapshot: str
     sha256: str
     identity: str
-    made: str
+    created_at: str
     read_at_ms: int | None
     request: str
     origin: str

@@ -92,7 +92,7 @@ class _Found(NamedTuple):
     @property
     def order(self) -> tuple[int, int, str, str]:
         one = self.manifest
-        return one.epoch, one.generation, one.made, one.snapshot
+        return one.epoch, one.generation, one.created_at, one.snapshot
 
 
 def plan_repair(app_repository: ApplicationRepository, advance: Callable[[], None] = lambda: None) -> HeadRepairPlan:
@@ -303,7 +303,7 @@ def _entries(
             one.manifest.snapshot,
             one.sha256,
             one.manifest.identity,
-            one.manifest.made,
+            one.manifest.created_at,
             min_known(part.read_at_ms for part in one.manifest.task_manifests),
             one.manifest.request,
             one.manifest.origin,

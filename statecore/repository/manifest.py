@@ -148,7 +148,7 @@ class StoreSnapshot:
         digest: order-free digest of the rows; ``None`` likewise.
         spec_digest: hash of the spec that it was made by.
         layout: the release of Kafka Streams whose layout its databases have.
-        made_by: the release of statecore that made it.
+        statecore_release: the release of statecore that made it.
         advanced_from: the base snapshot that the newest runs were appended to; ``None`` where it was built whole.
         delete_retention_ms: how long deletes were kept in the changelog, at least, as configured at ``read_at_ms``:
             ``delete.retention.ms``, or 2^63-1 where the topic was not compacted. ``None`` where it is unknown, or the
@@ -171,7 +171,7 @@ class StoreSnapshot:
     digest: str | None = None
     spec_digest: str = ""
     layout: str = LAYOUT
-    made_by: str = ""
+    statecore_release: str = ""
     advanced_from: str | None = None
     delete_retention_ms: int | None = None
 
@@ -279,8 +279,8 @@ class Manifest:
         epoch: of the head that it was made for; orders manifests when a lost head is repaired.
         generation: of the head that was to name it; unique among published snapshots.
         previous: the snapshot that was the newest before; ``None`` for the first.
-        made: when it was published (ISO 8601, UTC).
-        made_by: the release of statecore that made it.
+        created_at: when it was published (ISO 8601, UTC).
+        statecore_release: the release of statecore that made it.
         origin: the job that made it: ``restore``, ``backup``, ``checkpoint``, ``compaction``.
         request: request id, by which a retry recognises what an earlier attempt has published.
         processing_guarantee: the application's own.
@@ -295,8 +295,8 @@ class Manifest:
     epoch: int
     generation: int
     previous: str | None
-    made: str
-    made_by: str
+    created_at: str
+    statecore_release: str
     origin: str
     request: str
     processing_guarantee: ProcessingGuarantee

@@ -71,7 +71,7 @@ class Published:
     Attributes:
         snapshot: its id.
         identity: hash of what all its stores are made of.
-        made: when it was published (ISO 8601, UTC).
+        created_at: when it was published (ISO 8601, UTC).
         tasks: number of tasks.
         file_bytes: bytes of all files that it names.
         new_bytes: bytes of those that the previous snapshot does not name.
@@ -85,7 +85,7 @@ class Published:
 
     snapshot: str
     identity: str
-    made: str
+    created_at: str
     tasks: int
     file_bytes: int
     new_bytes: int
@@ -234,7 +234,11 @@ class Publication:
     ) -> Iterable[str]:
         """Warnings about inherited files."""
         stores = {one.manifest.task: one.manifest.stores if hourly else one.inherited for one in new.written}
-        if hourly and current.manifest is not None and _hour(current.manifest.value.made) == _hour(published.made):
+        if (
+            hourly
+            and current.manifest is not None
+            and _hour(current.manifest.value.created_at) == _hour(published.created_at)
+        ):
             return ()
         return missing_blob_warnings(self._app_repository, list(new.kept.values()), stores, self._reader.known)
 
@@ -249,8 +253,8 @@ class Publication:
             epoch=current.epoch,
             generation=current.generation + 1,
             previous=None if newest is None else newest.snapshot,
-            made=now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            made_by=__version__,
+            created_at=now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            statecore_release=__version__,
             origin=self._origin,
             request=self._request,
             processing_guarantee=self._spec.processing_guarantee,
@@ -271,7 +275,7 @@ class Publication:
             manifest.snapshot,
             sha256(content).hexdigest(),
             manifest.identity,
-            manifest.made,
+            manifest.created_at,
             min_known(part.read_at_ms for part in manifest.task_manifests),
             self._request,
             manifest.origin,
@@ -329,7 +333,7 @@ def _published(entry: SnapshotEntry, *, earlier: bool = False, concurrent: int =
     return Published(
         entry.snapshot,
         entry.identity,
-        entry.made,
+        entry.created_at,
         entry.tasks,
         entry.file_bytes,
         entry.new_bytes,

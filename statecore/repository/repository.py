@@ -55,14 +55,14 @@ class RepositoryDescriptor:
     Attributes:
         id: random, unique.
         hash: the hash that blobs are named by.
-        made: when, in ISO 8601 and UTC.
-        made_by: the release of statecore that made it.
+        created_at: when, in ISO 8601 and UTC.
+        statecore_release: the release of statecore that made it.
     """
 
     id: str
     hash: str
-    made: str
-    made_by: str
+    created_at: str
+    statecore_release: str
 
 
 DESCRIPTOR = DocumentType(

@@ -148,7 +148,7 @@ def snapshot_of(
         segment_interval_ms=segment_interval_of(store),
         restored_by_kafka_streams=copy.restored_by_kafka_streams,
         spec_digest=spec_hash(spec),
-        made_by=__version__,
+        statecore_release=__version__,
         delete_retention_ms=None if copy.restored_by_kafka_streams else logs.delete_retention_ms(key(copy)),
     )
 

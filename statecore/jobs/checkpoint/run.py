@@ -160,7 +160,7 @@ class _Checkpoint(Job):
         if (
             published is not None
             and publication.newest is not None
-            and _day(published.made) != _day(publication.newest.made)
+            and _day(published.created_at) != _day(publication.newest.created_at)
         ):
             self.home.sweep()  # once a day, because listing costs as much as writing
         notes = (*planned.notes, *map(str, self.reconciled.values()), *compacted.notes)

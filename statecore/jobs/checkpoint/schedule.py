@@ -100,10 +100,10 @@ def made_since(entries: Sequence[SnapshotEntry], last_snapshot: str | None) -> R
     if last is None or last_snapshot in (None, last.snapshot):
         return None
     return Reason(
-        f"Nothing was done: since this was found to be due, {last.snapshot} was made at {last.made}.",
+        f"Nothing was done: since this was found to be due, {last.snapshot} was made at {last.created_at}.",
         "made-by-another",
         snapshot=last.snapshot,
-        made=last.made,
+        created_at=last.created_at,
     )
 
 
@@ -119,7 +119,7 @@ def made_ms(entries: Sequence[SnapshotEntry], interval_ms: int = DEFAULT_CHECKPO
     entry = last_made(entries)
     if entry is None:
         return None
-    published = moment(entry.made)
+    published = moment(entry.created_at)
     made = 0 if published is None else int(published.timestamp() * 1000)
     return made if entry.read_at_ms is None or not 0 <= made - entry.read_at_ms <= interval_ms else entry.read_at_ms
 

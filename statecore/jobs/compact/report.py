@@ -48,7 +48,7 @@ class CompactionReport:
     Attributes:
         newest: the snapshot that was inspected.
         snapshot: the published snapshot; ``None`` if none was.
-        made: when that was published (ISO 8601, UTC); ``None`` likewise.
+        created_at: when that was published (ISO 8601, UTC); ``None`` likewise.
         compacted: the merged runs, each entry into one.
         tasks: number of new task manifests.
         brought_bytes: bytes downloaded from the repository.
@@ -62,7 +62,7 @@ class CompactionReport:
     outcome: CompactionOutcome
     newest: str
     snapshot: str | None = None
-    made: str | None = None
+    created_at: str | None = None
     compacted: tuple[CompactedRuns, ...] = ()
     tasks: int = 0
     brought_bytes: int = 0

@@ -94,7 +94,7 @@ def run_compact(
         report,
         outcome=CompactionOutcome.NOTHING_LEFT if published is None else CompactionOutcome.PUBLISHED,
         snapshot=None if published is None else published.snapshot,
-        made=None if published is None else published.made,
+        created_at=None if published is None else published.created_at,
         compacted=tuple(
             _row(one, _bytes(merged, number), is_damaged=number in merged.damaged) for number, one in enumerate(merges)
         ),

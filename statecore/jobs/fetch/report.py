@@ -59,7 +59,7 @@ class FetchReport:
 
     Attributes:
         snapshot_identity: hash of what all its stores are made of.
-        made: publication time (ISO 8601, UTC).
+        created_at: publication time (ISO 8601, UTC).
         read_at: time when the first of its offsets was read (ISO 8601, UTC); ``None`` if unknown.
         age: seconds since ``read_at``, or since ``made`` if that is unknown.
         placed: whether anything was placed; ``False`` in a plan, and if everything was already there.
@@ -83,7 +83,7 @@ class FetchReport:
     state_dir: str
     snapshot: str
     snapshot_identity: str
-    made: str
+    created_at: str
     read_at: str | None
     age: float
     placed: bool

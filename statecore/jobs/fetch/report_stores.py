@@ -34,13 +34,13 @@ def fetch_report(
     """Report of a fetch so far; without images it is that of a plan, or of a fetch that found everything in place."""
     entry = todo.found.entry
     read_at_ms = entry.read_at_ms
-    began = moment(entry.made) if read_at_ms is None else datetime.fromtimestamp(read_at_ms / 1000, UTC)
+    began = moment(entry.created_at) if read_at_ms is None else datetime.fromtimestamp(read_at_ms / 1000, UTC)
     return FetchReport(
         **asdict(job.attempt),
         repository=job.context.repository.url,
         snapshot=entry.snapshot,
         snapshot_identity=entry.identity,
-        made=entry.made,
+        created_at=entry.created_at,
         read_at=None if read_at_ms is None else utc(read_at_ms / 1000),
         age=0.0 if began is None else max(0.0, time.time() - began.timestamp()),
         placed=bool(images),

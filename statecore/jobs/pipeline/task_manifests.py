@@ -129,7 +129,7 @@ def _store(
         bytes=None if content is None else content.bytes,
         digest=None if content is None else content.digest,
         spec_digest=spec_digest,
-        made_by=__version__,
+        statecore_release=__version__,
     )
 
 

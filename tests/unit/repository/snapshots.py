@@ -114,7 +114,7 @@ def store_of(
         () if restored_by_kafka_streams else (StoredDatabase(None, tuple(runs), tuple(base)),),
         read_at_ms=int(NOW * 1000),
         restored_by_kafka_streams=restored_by_kafka_streams,
-        made_by="tests",
+        statecore_release="tests",
     )
 
 

@@ -25,7 +25,7 @@ ENTRIES = st.builds(
     tasks=LONGS,
     file_bytes=LONGS,
     new_bytes=LONGS,
-    **dict.fromkeys(("snapshot", "sha256", "identity", "made", "request", "origin"), TEXT),
+    **dict.fromkeys(("snapshot", "sha256", "identity", "created_at", "request", "origin"), TEXT),
 )
 HEADS = st.builds(
     Head,

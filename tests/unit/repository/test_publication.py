@@ -63,7 +63,7 @@ def test_the_first_snapshot_makes_the_head(shelf: ApplicationRepository, storage
     done = begun.publish(parts, whole=True)
     files = sum(part.file_bytes for part in parts)
     assert done.snapshot == "20261123T000000Z-5f3a9c21"
-    assert done.made == "2026-11-23T00:00:00.000Z"
+    assert done.created_at == "2026-11-23T00:00:00.000Z"
     assert (done.tasks, done.file_bytes, done.new_bytes, done.earlier, done.concurrent) == (2, files, files, False, 0)
     head = shelf.head()
     assert (head.application_id, head.generation, len(head.snapshots)) == (APPLICATION, 1, 1)

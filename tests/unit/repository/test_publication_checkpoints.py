@@ -428,7 +428,7 @@ def test_what_is_taken_over_is_looked_at_once_an_hour(
         asked.clear()
         done = checkpoint(shelf, directory, f"minute-{minute}", ["0_0"], clock=lambda: NOW + minute * 60)  # noqa: B023
         assert done is not None
-        heads[done.made[11:13]] += bool(asked["head"])
+        heads[done.created_at[11:13]] += bool(asked["head"])
         assert (len(done.warnings) == 1) == bool(asked["head"])
     assert heads == {"00": 0, "01": 1, "02": 1}
     assert asked["get"] == 3 or not asked["head"], "parts that were read are not read again for it"

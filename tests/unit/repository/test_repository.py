@@ -342,7 +342,7 @@ def test_a_head_is_not_emptied_because_the_mark_was_made_anew(orders: Publishing
     before, head = open_repository(root.as_uri()).descriptor, root / orders.shelf.names.head
     said = head.read_bytes()
     (root / DESCRIPTOR_NAME).write_bytes(
-        DESCRIPTOR.encode(DESCRIPTOR.type("another", before.hash, before.made, before.made_by))
+        DESCRIPTOR.encode(DESCRIPTOR.type("another", before.hash, before.created_at, before.statecore_release))
     )
     shelf = ApplicationRepository.open(root.as_uri(), "orders")
     for lost in (False, True):

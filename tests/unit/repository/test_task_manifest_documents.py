@@ -80,7 +80,7 @@ def test_a_part_takes_a_fraction_of_what_it_would_as_text(runs: int, share: int)
 
 
 def test_text_that_is_no_utf_8_comes_back_as_it_was() -> None:
-    part = TaskManifest("0_0", (replace(store_of("0_0", "s", (), end=5), made_by="caf\udce9"),))
+    part = TaskManifest("0_0", (replace(store_of("0_0", "s", (), end=5), statecore_release="caf\udce9"),))
     assert TASK_MANIFEST.decode(decompress(encode_task_manifests([(part, None)])[0], "It", "Look.")) == part
 
 

@@ -235,7 +235,7 @@ class Farm:
             stream_time=-1 if newest is None or interval is None else newest * interval,
             retention_ms=retention,
             segment_interval_ms=interval,
-            made_by="tests",
+            statecore_release="tests",
         )
 
 
