@@ -135,7 +135,7 @@ def show_snapshots(found: Sequence[VerifiedSnapshot], console: Console, *, held:
             f"{one.entry.file_bytes:,}",
             f"{one.entry.new_bytes:,}",
             *((_bytes(one.held_bytes),) if held else ()),
-            one.entry.request,
+            one.entry.request_id,
         )
         for one in found
     ]
@@ -155,7 +155,7 @@ def show_snapshot(view: SnapshotView, console: Console, held: VerifiedSnapshot |
     console.print(f"snapshot {entry.snapshot}", style="bold", markup=False)
     print_line(
         console,
-        f"published {made_age(entry.created_at)} ({entry.created_at}) by {entry.origin}, request {entry.request}",
+        f"published {made_age(entry.created_at)} ({entry.created_at}) by {entry.origin}, request {entry.request_id}",
     )
     read_at = f" ({_moment(entry.read_at_ms)})" if entry.read_at_ms is not None else ""
     print_line(console, f"data of {data_age(entry.read_at_ms)}{read_at}")

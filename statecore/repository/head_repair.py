@@ -243,8 +243,8 @@ def _manifests(app_repository: ApplicationRepository) -> tuple[dict[str, _Found]
             _refuse_other_release(MANIFEST, content)
             try:
                 manifest = MANIFEST.decode(content)
-                if manifest.repository != app_repository.repository.descriptor.id:
-                    others.add(manifest.repository)
+                if manifest.repository_id != app_repository.repository.descriptor.id:
+                    others.add(manifest.repository_id)
                 app_repository.check_own(manifest)
             except Invalid as error:
                 left_out.append(ExcludedSnapshot(snapshot, error.what, error.code))
@@ -305,7 +305,7 @@ def _entries(
             one.manifest.identity,
             one.manifest.created_at,
             min_known(part.read_at_ms for part in one.manifest.task_manifests),
-            one.manifest.request,
+            one.manifest.request_id,
             one.manifest.origin,
             len(one.manifest.task_manifests),
             one.manifest.file_bytes,

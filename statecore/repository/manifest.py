@@ -149,7 +149,7 @@ class StoreSnapshot:
         spec_digest: hash of the spec that it was made by.
         layout: the release of Kafka Streams whose layout its databases have.
         statecore_release: the release of statecore that made it.
-        advanced_from: the base snapshot that the newest runs were appended to; ``None`` where it was built whole.
+        base_snapshot: the base snapshot that the newest runs were appended to; ``None`` where it was built whole.
         delete_retention_ms: how long deletes were kept in the changelog, at least, as configured at ``read_at_ms``:
             ``delete.retention.ms``, or 2^63-1 where the topic was not compacted. ``None`` where it is unknown, or the
             cluster did not tell the time; then a tail appended to it must be complete.
@@ -172,7 +172,7 @@ class StoreSnapshot:
     spec_digest: str = ""
     layout: str = LAYOUT
     statecore_release: str = ""
-    advanced_from: str | None = None
+    base_snapshot: str | None = None
     delete_retention_ms: int | None = None
 
     @property
@@ -274,7 +274,7 @@ class Manifest:
 
     Attributes:
         snapshot: its unique id.
-        repository: id of the repository.
+        repository_id: id of the repository.
         application_id: Kafka Streams' ``application.id``.
         epoch: of the head that it was made for; orders manifests when a lost head is repaired.
         generation: of the head that was to name it; unique among published snapshots.
@@ -282,7 +282,7 @@ class Manifest:
         created_at: when it was published (ISO 8601, UTC).
         statecore_release: the release of statecore that made it.
         origin: the job that made it: ``restore``, ``backup``, ``checkpoint``, ``compaction``.
-        request: request id, by which a retry recognises what an earlier attempt has published.
+        request_id: the request, by which a retry recognises what an earlier attempt has published.
         processing_guarantee: the application's own.
         spec: the declared stores as in ``stores.yaml``, without how Kafka is reached.
         spec_digest: hash of that.
@@ -290,7 +290,7 @@ class Manifest:
     """
 
     snapshot: str
-    repository: str
+    repository_id: str
     application_id: str
     epoch: int
     generation: int
@@ -298,7 +298,7 @@ class Manifest:
     created_at: str
     statecore_release: str
     origin: str
-    request: str
+    request_id: str
     processing_guarantee: ProcessingGuarantee
     spec: Mapping[str, Any]
     spec_digest: str

@@ -143,7 +143,7 @@ class Publication:
     def _published_by_request(self, current: HeadState) -> Published | None:
         """The published snapshot of this request, if there is one."""
         entries = () if current.head is None else current.head.head.snapshots
-        entry = next((one for one in entries if one.request == self._request), None)
+        entry = next((one for one in entries if one.request_id == self._request), None)
         return None if entry is None else _published(entry, earlier=True)
 
     def publish(
@@ -248,7 +248,7 @@ class Publication:
         declared = {name: value for name, value in spec_to_mapping(self._spec).items() if name not in _NOT_DECLARED}
         return Manifest(
             snapshot=f"{now:%Y%m%dT%H%M%SZ}-{self._name()}",
-            repository=self._app_repository.repository.descriptor.id,
+            repository_id=self._app_repository.repository.descriptor.id,
             application_id=self._app_repository.application_id,
             epoch=current.epoch,
             generation=current.generation + 1,
@@ -256,7 +256,7 @@ class Publication:
             created_at=now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             statecore_release=__version__,
             origin=self._origin,
-            request=self._request,
+            request_id=self._request,
             processing_guarantee=self._spec.processing_guarantee,
             spec=declared,
             spec_digest=spec_hash(self._spec),
@@ -285,7 +285,7 @@ class Publication:
         )
         before = None if current.head is None else current.head.head
         head = Head(
-            manifest.repository,
+            manifest.repository_id,
             manifest.application_id,
             current.epoch,
             manifest.generation,

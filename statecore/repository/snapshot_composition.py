@@ -69,7 +69,7 @@ class WrittenTaskManifest(NamedTuple):
     def inherited(self) -> list[StoreSnapshot]:
         """The stores that are unchanged, or based on runs of another snapshot."""
         return [
-            store for store in self.manifest.stores if store.store not in self.built or store.advanced_from is not None
+            store for store in self.manifest.stores if store.store not in self.built or store.base_snapshot is not None
         ]
 
     @property

@@ -129,7 +129,7 @@ def test_stores_whose_deletes_are_gone_are_made_right_and_others_rebuilt_with_th
         rows, deletes = put_above(before[key], after[key])
         assert rows > 0
         assert deletes > 0, "though the log has none"
-        assert after[key].advanced_from == first.snapshot
+        assert after[key].base_snapshot == first.snapshot
         (said,) = about(report, f"of task {key[0]} was compared")
         assert f" {rows:,} rows and {deletes:,} deletes" in said
     for store, why in (("clicks", "compact,delete"), ("names", f"built from {shop.partitions} partitions of")):

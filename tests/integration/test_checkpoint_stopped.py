@@ -77,7 +77,7 @@ def files(shop: Shop) -> dict[str, float]:
 
 
 def requests(shop: Shop) -> list[str]:
-    return [entry.request for entry in shop.shelf.head().snapshots if entry.origin == "checkpoint"]
+    return [entry.request_id for entry in shop.shelf.head().snapshots if entry.origin == "checkpoint"]
 
 
 @pytest.mark.parametrize(

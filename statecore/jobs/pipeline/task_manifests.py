@@ -59,7 +59,7 @@ def task_manifests(
             read_at_ms=read_at_ms if parts[0].kind.is_versioned or reaches_log_end else None,
             delete_retention_ms=delete_retention_ms,
         )
-        tasks[key[0]].append(replace(store, advanced_from=None if below is None or base is None else base.name))
+        tasks[key[0]].append(replace(store, base_snapshot=None if below is None or base is None else base.name))
     return [TaskManifest(task, tuple(stores)) for task, stores in sorted(tasks.items())]
 
 

@@ -64,7 +64,7 @@ class Judge:
         head = HEAD.decode(content)
         before = self.heads[-1] if self.heads else None
         known = before.snapshots if before else ()
-        requests = [entry.request for entry in head.snapshots]
+        requests = [entry.request_id for entry in head.snapshots]
         if len(set(requests)) < len(requests):
             raise Broken(f"two snapshots of one request: {requests}")
         if before is not None and head.generation <= before.generation:
@@ -111,7 +111,7 @@ class Judge:
         return content
 
     def _compare(self, newest: SnapshotEntry, before: SnapshotEntry | None) -> None:
-        request = self.asked[newest.request]
+        request = self.asked[newest.request_id]
         there, before_ = self.parts[newest.snapshot], self.parts[before.snapshot] if before else {}
         now, then = ends_in(there), ends_in(before_)
         runs_now, runs_then = spans_in(there), spans_in(before_)

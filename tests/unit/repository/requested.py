@@ -69,4 +69,4 @@ class Plan:
 
 
 def entry_of(request: Request, entries: Iterable[SnapshotEntry]) -> SnapshotEntry | None:
-    return next((entry for entry in entries if entry.request == request.name), None)
+    return next((entry for entry in entries if entry.request_id == request.name), None)

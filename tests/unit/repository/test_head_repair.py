@@ -276,13 +276,13 @@ def test_of_two_manifests_of_one_generation_one_counts(lost: Lost, followed: boo
     second, first = lost.publish(10, 20)
     chain = [*(lost.publish(30) if followed else []), second, first]
     early, late = "20231114T000000Z-0000000e", "20231114T000000Z-0000000f"
-    lost.publishing.forge(early, second, created_at="2000-01-01T00:00:00.000Z", request="another")
+    lost.publishing.forge(early, second, created_at="2000-01-01T00:00:00.000Z", request_id="another")
     lost.head_file.unlink()
     plan = lost.repaired()
     assert names(plan.head) == chain, "the one that was made last, where nobody follows; else the one that is followed"
     assert codes(plan) == {early: "superseded"}
     assert second in reasons(plan)[early]
-    lost.publishing.forge(late, second, created_at="2999-01-01T00:00:00.000Z", request="another")
+    lost.publishing.forge(late, second, created_at="2999-01-01T00:00:00.000Z", request_id="another")
     lost.head_file.unlink()
     assert names(lost.repaired().head) == (chain if followed else [late, first])
 

@@ -78,7 +78,7 @@ def test_a_version_that_is_not_known_is_refused_by_name(kind: str, version: obje
 def manifest_of() -> Manifest:
     document = {
         "snapshot": "s1",
-        "repository": "r1",
+        "repository_id": "r1",
         "application_id": "orders",
         "epoch": 0,
         "generation": 1,
@@ -86,7 +86,7 @@ def manifest_of() -> Manifest:
         "created_at": "2026-11-23T00:00:00.000Z",
         "statecore_release": "tests",
         "origin": "restore",
-        "request": "q",
+        "request_id": "q",
         "processing_guarantee": "exactly_once_v2",
         "spec": {"application_id": "orders"},
         "spec_digest": "d",

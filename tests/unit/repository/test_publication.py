@@ -68,7 +68,7 @@ def test_the_first_snapshot_makes_the_head(shelf: ApplicationRepository, storage
     head = shelf.head()
     assert (head.application_id, head.generation, len(head.snapshots)) == (APPLICATION, 1, 1)
     entry = head.snapshots[0]
-    assert (entry.snapshot, entry.identity, entry.request) == (done.snapshot, done.identity, "first")
+    assert (entry.snapshot, entry.identity, entry.request_id) == (done.snapshot, done.identity, "first")
     manifest = shelf.manifest(entry).value
     assert (manifest.previous, manifest.generation, manifest.origin) == (None, 1, "tests")
     assert manifest.spec["subtopologies"]["0"]["stores"].keys() == {"left", "right"}
@@ -147,7 +147,7 @@ def test_jobs_that_touch_other_tasks_are_put_beside_each_other(
         "0_1": {"left": 150, "right": 50},
         "0_2": {"left": 10},
     }
-    requests = [entry.request for entry in shelf.head().snapshots]
+    requests = [entry.request_id for entry in shelf.head().snapshots]
     assert requests == ["other", "one", "first"]
     assert len(fetched(shelf)) == 3
 
@@ -257,7 +257,7 @@ def test_of_two_tries_of_a_request_at_the_same_time_one_publishes_and_the_other_
     done = one.publish(parts, whole=False)
     found = other.publish(parts, whole=False)
     assert found == replace(done, earlier=True, made_tasks=(), kept_tasks=())
-    assert [entry.request for entry in shelf.head().snapshots] == ["second", "first"]
+    assert [entry.request_id for entry in shelf.head().snapshots] == ["second", "first"]
     assert len(blobs_of(storage, "manifests")) == 2
 
 
@@ -325,7 +325,7 @@ def test_a_swap_without_a_reply_is_found_by_the_retry(
         network._under_way.pop()()
     done = again.earlier() or again.publish(parts, whole=False)
     assert done.earlier
-    assert [entry.request for entry in shelf.head().snapshots] == ["second", "first"]
+    assert [entry.request_id for entry in shelf.head().snapshots] == ["second", "first"]
 
 
 def test_an_answer_that_comes_after_another_has_published_changes_nothing(
@@ -339,7 +339,7 @@ def test_an_answer_that_comes_after_another_has_published_changes_nothing(
     del network.fault  # type: ignore[method-assign]
     publication(shelf, "other").publish(parts, whole=False)
     network._under_way.pop()()
-    assert [entry.request for entry in shelf.head().snapshots] == ["other", "first"]
+    assert [entry.request_id for entry in shelf.head().snapshots] == ["other", "first"]
 
 
 def test_a_swap_that_was_sent_again_knows_its_own(
@@ -355,7 +355,7 @@ def test_a_swap_that_was_sent_again_knows_its_own(
     network.storage.swap = lost  # type: ignore[method-assign]
     done = publication(shelf, "second").publish(uploaded(shelf, directory, {"0_0": {"left": 100}}), whole=False)
     assert not done.earlier
-    assert [entry.request for entry in shelf.head().snapshots] == ["second", "first"]
+    assert [entry.request_id for entry in shelf.head().snapshots] == ["second", "first"]
     assert len(fetched(shelf)) == 2
 
 
@@ -397,13 +397,13 @@ def test_whoever_dies_has_published_all_or_nothing_and_a_retry_ends_well(
     with pytest.raises(FaultInjected):
         publication(shelf, "second", faults=InjectedFault(point)).publish(parts, whole=False)
     published = point == "publish.after-head"
-    assert [entry.request for entry in shelf.head().snapshots] == ["second", "first"][not published :]
+    assert [entry.request_id for entry in shelf.head().snapshots] == ["second", "first"][not published :]
     fetched(shelf)
     again = publication(shelf, "second")
     assert (again.earlier() is not None) == published
     assert again.publish(parts, whole=False).earlier == published
     assert ends_of(shelf)["0_0"] == {"left": 100, "right": 50}
-    assert [entry.request for entry in shelf.head().snapshots] == ["second", "first"]
+    assert [entry.request_id for entry in shelf.head().snapshots] == ["second", "first"]
     assert len(fetched(shelf)) == 2
 
 
@@ -509,7 +509,7 @@ def test_a_store_that_stands_upon_runs_that_cannot_be_fetched_is_named_by_its_ta
     below = shelf.task_manifests(shelf.manifest(entry).value.task_manifests)["0_0"].manifest
     ((_, extent),) = below.stores[0].extents
     damaged(storage, extent.blob, "missing")
-    made = replace(below, stores=(replace(below.stores[0], advanced_from=entry.snapshot),))
+    made = replace(below, stores=(replace(below.stores[0], base_snapshot=entry.snapshot),))
     (warning,) = publication(shelf, "restore").publish([made], whole=False).warnings
     assert "store left of task 0_0" in warning
     assert extent.blob in warning
