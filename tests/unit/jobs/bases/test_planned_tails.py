@@ -54,7 +54,7 @@ class Parents:
         return self.found.get(key)
 
 
-def planned(task: str = "0_0", store: str = "plain", partition: int = 0, parent: str = "newest") -> PartitionPlan:
+def planned(task: str = "0_0", store: str = "plain", partition: int = 0, base: str = "newest") -> PartitionPlan:
     kind, topic = StoreKind.KEY_VALUE, f"{store}-changelog"
     return PartitionPlan(
         store,
@@ -67,7 +67,7 @@ def planned(task: str = "0_0", store: str = "plain", partition: int = 0, parent:
         150,
         150,
         ((100, 150),),
-        base=parent,
+        base=base,
         delete_retention_ms=HOUR,
     )
 

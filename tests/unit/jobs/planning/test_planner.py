@@ -144,9 +144,9 @@ def test_a_plan_file_that_a_disk_or_somebody_changed_is_refused(tmp_path: Path, 
 
 def test_a_plan_file_with_a_field_that_nobody_knows_is_refused_by_its_name(tmp_path: Path, frozen: FrozenPlan) -> None:
     document = FROZEN_PLAN.to_json(frozen)
-    document["plan"]["partitions"][1]["base"] = "snapshot"
+    document["plan"]["partitions"][1]["colour"] = "snapshot"
     (tmp_path / "p.json").write_text(json.dumps(document))
-    with pytest.raises(Invalid, match=r"the unknown field plan\.partitions\[1\]\.base"):
+    with pytest.raises(Invalid, match=r"the unknown field plan\.partitions\[1\]\.colour"):
         load_plan(tmp_path / "p.json")
 
 
