@@ -93,7 +93,7 @@ def steps(
     shelf = ApplicationRepository.open(url, application)
     with moved_clock() as clock, Cluster(ground.to_broker.address) as cluster:
         kept = checkpoint.OpenConnections(shelf, cluster) if warm else None
-        hour = _newest(shelf).made[:_HOUR]
+        hour = _newest(shelf).created_at[:_HOUR]
         for change in changes:
             change()
             clock.ahead += INTERVAL
@@ -104,7 +104,7 @@ def steps(
             if not isinstance(report, RestoreReport):
                 raise RuntimeError("a checkpoint was only planned")
             newest = _newest(shelf)
-            before, hour = hour, newest.made[:_HOUR]
+            before, hour = hour, newest.created_at[:_HOUR]
             yield Step(
                 asked=counts,
                 put=moved.sent,
@@ -219,5 +219,5 @@ def _newest(shelf: ApplicationRepository) -> SnapshotEntry:
 
 
 def _databases(shelf: ApplicationRepository, snapshot: SnapshotEntry) -> list[StoredDatabase]:
-    parts = shelf.task_manifests(shelf.manifest(snapshot).value.parts)
+    parts = shelf.task_manifests(shelf.manifest(snapshot).value.task_manifests)
     return [one for read in parts.values() for store in read.manifest.stores for one in store.databases]

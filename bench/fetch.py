@@ -353,7 +353,7 @@ def snapshot_files(shelf: ApplicationRepository, cut: Path) -> list[LocalFile]:
         raise RuntimeError(f"{shelf.url} has no snapshot")
     cut.mkdir(exist_ok=True)
     found: dict[str, LocalFile] = {}
-    for read in shelf.task_manifests(shelf.manifest(newest).value.parts).values():
+    for read in shelf.task_manifests(shelf.manifest(newest).value.task_manifests).values():
         for sha256, extent in (each for store in read.manifest.stores for each in store.extents):
             found[sha256] = LocalFile(_file_of(shelf, extent, cut / sha256), sha256, extent.bytes)
     return sorted(found.values(), key=lambda file: -file.bytes)

@@ -52,8 +52,8 @@ RESTORE_POINTS: tuple[str, ...] = (
 """The driver of a restore, around the placement."""
 
 PUBLISH_POINTS: tuple[str, ...] = (
-    "publish.before-parts",
-    "publish.after-parts",
+    "publish.before-task-manifests",
+    "publish.after-task-manifests",
     "publish.after-manifest",
     "publish.before-head",
     "publish.after-head",

@@ -137,7 +137,7 @@ CHECKPOINT_SUCCESS = Instrument(
     "time of the last successful checkpoint into a repository, with or without changes, in seconds since the epoch",
 )
 SNAPSHOT_READ_AT = Instrument(
-    "snapshot-cut-time",
+    "snapshot-read-position-time",
     _GAUGE,
     "s",
     "time up to which the newest snapshot is known to be complete, in seconds since the epoch",

@@ -66,7 +66,7 @@ def snapshot_extra(report: Mapping[str, Any]) -> dict[str, Any]:
         "repository": report.get("repository"),
         "snapshot": published["snapshot"],
         "identity": published.get("identity"),
-        "made": published.get("made"),
+        "created_at": published.get("created_at"),
         "tasks": published.get("tasks"),
         "bytes": published.get("file_bytes"),
         "new_bytes": published.get("new_bytes"),
@@ -89,7 +89,7 @@ def event_extra(part: dict[str, Any]) -> dict[str, Any]:
         "plan_id": part["plan_id"],
         "partitions": len(offsets),
         "tail_left": part["tail_left"],
-        "left_to_restore": part.get("left_to_restore", False),
+        "restored_by_kafka_streams": part.get("restored_by_kafka_streams", False),
         # The UI shows the whole event, so the offsets of stores with many partitions are in the report only.
         "committed_offsets": offsets if len(offsets) <= 256 else None,
     }

@@ -129,7 +129,7 @@ def _part(report: Mapping[str, Any], store: str, partitions: Sequence[Mapping[st
         ),
         "committed_offsets": {key: offset for entry in ordered for key, offset in _offsets(entry)},
         "tail_left": sum(int(entry.get("tail_left") or 0) for entry in ordered),
-        "left_to_restore": any(entry.get("left_to_restore") for entry in ordered),
+        "restored_by_kafka_streams": any(entry.get("restored_by_kafka_streams") for entry in ordered),
         "partitions": kept,
         "partitions_left_out": len(ordered) - len(kept),
     }
@@ -172,7 +172,7 @@ def table(part: Mapping[str, Any]) -> str:
     if part["partitions_left_out"]:
         lines.append(f"and {part['partitions_left_out']} more partitions, in the report file")
     totals = part["totals"]
-    if part.get("left_to_restore"):
+    if part.get("restored_by_kafka_streams"):
         lines.append("nothing was read; Kafka Streams restores the store when the application starts")
     if totals["rows"] is None:
         lines.append(f"{totals['records']:,} records; their rows were not counted")

@@ -56,8 +56,9 @@ class BaseEnd:
         end: the first offset that the base does not contain.
         leader_epoch: epoch of the leader that the end was read from; -1 where unknown.
         read_at_ms: a time at which nothing came after the end, in ms since the epoch; ``None`` where unknown.
-        horizon_ms: minimum retention of deletes at that time; :data:`statecore.changelog.horizon.ENDLESS_MS` where the
-            topic was not compacted, ``None`` where unknown. Known only where ``read_at_ms`` is by the cluster's clock.
+        delete_retention_ms: minimum retention of deletes at that time; :data:`statecore.changelog.horizon.ENDLESS_MS`
+            where the topic was not compacted, ``None`` where unknown. Known only where ``read_at_ms`` is by the
+            cluster's clock.
     """
 
     topic_partition: TopicPartition
@@ -65,7 +66,7 @@ class BaseEnd:
     end: int
     leader_epoch: int
     read_at_ms: int | None
-    horizon_ms: int | None = None
+    delete_retention_ms: int | None = None
 
 
 def refusal(end: BaseEnd, topic: TopicDescription, log: LogOffsets, epoch_end: int | None) -> Reason | None:
@@ -150,7 +151,7 @@ def missed_deletes(
     """Why deletes may be missing in a tail, or ``None`` where none can be."""
     name = str(end.topic_partition)
     removed = sum(one.removed for one in statistics)
-    horizon = smallest_horizon_ms((end.horizon_ms, recorded_horizon_ms(topic)))
+    horizon = smallest_horizon_ms((end.delete_retention_ms, recorded_horizon_ms(topic)))
     if horizon == ENDLESS_MS or not removed:
         return None
     gone = f"compaction has removed {removed:,} offsets of {name} from {end.end} on, which may have been deletes"

@@ -54,7 +54,7 @@ def show(report: BackupReport) -> None:
                 (
                     *(store.task, store.store, store.kind),
                     *(f"{count:,}" for count in counts),
-                    "restored by Kafka Streams" if store.left_to_restore else offset,
+                    "restored by Kafka Streams" if store.restored_by_kafka_streams else offset,
                     "" if store.tail < 0 else f"{store.tail:,}",
                 )
             )

@@ -129,7 +129,7 @@ def complete_until(report: RestoreReport, request: CheckpointRequest) -> float |
         newest = ApplicationRepository.open(request.repository, report.application_id).head().snapshots[0]
     except StatecoreError:  # the checkpoint has succeeded, and does not fail because of its metrics
         return None
-    return None if newest.cut_ms is None else newest.cut_ms / 1000
+    return None if newest.read_at_ms is None else newest.read_at_ms / 1000
 
 
 def line_of(report: RestoreReport) -> str:
@@ -147,7 +147,7 @@ def show(report: RestoreReport, printed: Collection[str] = ()) -> None:
     from rich.text import Text
 
     console = result_console()
-    rows = [store for store in report.stores if store.records or not (store.parent or store.left_to_restore)]
+    rows = [store for store in report.stores if store.records or not (store.base or store.restored_by_kafka_streams)]
     if rows:
         print_table(
             console,
@@ -158,7 +158,7 @@ def show(report: RestoreReport, printed: Collection[str] = ()) -> None:
                     *(store.task, store.store, store.kind),
                     *(f"{count:,}" for count in (store.start, store.end, store.records, store.file_bytes)),
                     f"{store.seconds:.1f}",
-                    store.parent or "none: read from the start",
+                    store.base or "none: read from the start",
                 )
                 for store in rows
             ],

@@ -53,10 +53,10 @@ def show(report: FetchReport) -> None:
         (
             store.task,
             store.store,
-            _known(store.rows, store.left_to_restore),
-            _known(store.bytes, store.left_to_restore),
+            _known(store.rows, store.restored_by_kafka_streams),
+            _known(store.bytes, store.restored_by_kafka_streams),
             f"{store.file_bytes:,}",
-            _RESTORED_BY_STREAMS if store.left_to_restore else _offsets(store.offsets.values()),
+            _RESTORED_BY_STREAMS if store.restored_by_kafka_streams else _offsets(store.offsets.values()),
         )
         for store in report.stores
     ]
@@ -64,9 +64,9 @@ def show(report: FetchReport) -> None:
     if rows:
         columns = ("task", "store", "rows", "bytes", "bytes of files", "offset")
         print_table(result_console(), "", columns, rows, left={"task", "store"}, spare=("bytes",))
-    when = moment(report.cut or report.made)
-    label = "of" if report.cut else "published"
-    print(f"snapshot {report.snapshot}, {label} {age(when) if when is not None else report.made}")
+    when = moment(report.read_at or report.created_at)
+    label = "of" if report.read_at else "published"
+    print(f"snapshot {report.snapshot}, {label} {age(when) if when is not None else report.created_at}")
     kept = f"; not changed: {', '.join(report.kept)}" if report.kept else ""
     tasks = number_of(len({store.task for store in report.stores}), "task")
     stores = number_of(len(report.stores), "store")

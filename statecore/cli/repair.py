@@ -83,7 +83,7 @@ def show(report: RepairReport) -> None:
     for one in report.rebuilt:
         rows = f" from {one.sources}" if one.sources and one.rows is None else ""
         rows += "" if one.rows is None else f": {one.rows:,} rows in {one.seconds:.1f} s"
-        rows += f", base {', '.join(one.parents)}" if one.parents else ""
+        rows += f", base {', '.join(one.bases)}" if one.bases else ""
         what = f"{', '.join(one.stores)} in {shortened_list(one.tasks)}"
         print_line(console, f"{'rebuilt' if done else 'would rebuild'} {what}{rows} [{', '.join(one.codes)}]")
         for doubt in one.doubts if not done else ():

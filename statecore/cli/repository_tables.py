@@ -53,7 +53,7 @@ def snapshot_document(view: SnapshotView, held_bytes: int | None) -> dict[str, A
     """A snapshot in detail, as JSON."""
     manifest = None
     if view.manifest is not None:
-        manifest = {name: value for name, value in asdict(view.manifest).items() if name != "parts"}
+        manifest = {name: value for name, value in asdict(view.manifest).items() if name != "task_manifests"}
     return {
         **asdict(view.entry),
         "held_bytes": held_bytes,
@@ -63,7 +63,7 @@ def snapshot_document(view: SnapshotView, held_bytes: int | None) -> dict[str, A
             {
                 "task": task.reference.task,
                 "identity": task.reference.identity,
-                "cut_ms": task.reference.cut_ms,
+                "read_at_ms": task.reference.read_at_ms,
                 "file_bytes": task.reference.file_bytes,
                 "damage": None if task.damage is None else task.damage.to_json(),
                 "stores": [_store_document(store, view) for store in task.stores],
@@ -106,8 +106,8 @@ def show_applications(views: Sequence[ApplicationView], console: Console) -> Non
             (
                 view.application_id,
                 newest.snapshot,
-                made_age(newest.made),
-                cut_age(newest.cut_ms),
+                made_age(newest.created_at),
+                data_age(newest.read_at_ms),
                 str(len(view.head.snapshots)),
                 str(newest.tasks),
                 f"{newest.file_bytes:,}",
@@ -128,14 +128,14 @@ def show_snapshots(found: Sequence[VerifiedSnapshot], console: Console, *, held:
     rows = [
         (
             ("! " if one.damage else "") + one.entry.snapshot,
-            made_age(one.entry.made),
-            cut_age(one.entry.cut_ms),
+            made_age(one.entry.created_at),
+            data_age(one.entry.read_at_ms),
             one.entry.origin,
             str(one.entry.tasks),
             f"{one.entry.file_bytes:,}",
             f"{one.entry.new_bytes:,}",
             *((_bytes(one.held_bytes),) if held else ()),
-            one.entry.request,
+            one.entry.request_id,
         )
         for one in found
     ]
@@ -153,9 +153,12 @@ def show_snapshot(view: SnapshotView, console: Console, held: VerifiedSnapshot |
     """Print one snapshot in detail: its stores by task, the bytes it holds if requested, and damage."""
     entry, manifest = view.entry, view.manifest
     console.print(f"snapshot {entry.snapshot}", style="bold", markup=False)
-    print_line(console, f"published {made_age(entry.made)} ({entry.made}) by {entry.origin}, request {entry.request}")
-    read_at = f" ({_moment(entry.cut_ms)})" if entry.cut_ms is not None else ""
-    print_line(console, f"data of {cut_age(entry.cut_ms)}{read_at}")
+    print_line(
+        console,
+        f"published {made_age(entry.created_at)} ({entry.created_at}) by {entry.origin}, request {entry.request_id}",
+    )
+    read_at = f" ({_moment(entry.read_at_ms)})" if entry.read_at_ms is not None else ""
+    print_line(console, f"data of {data_age(entry.read_at_ms)}{read_at}")
     print_line(
         console,
         f"{_number(entry.tasks, 'task')}, {entry.file_bytes:,} bytes of files, {entry.new_bytes:,} of them new",
@@ -173,7 +176,7 @@ def show_snapshot(view: SnapshotView, console: Console, held: VerifiedSnapshot |
     print_line(
         console,
         f"{previous}, epoch {manifest.epoch}, generation {manifest.generation}, {manifest.processing_guarantee}, "
-        f"written by statecore {manifest.made_by}",
+        f"written by statecore {manifest.statecore_release}",
     )
     left = ("task", "store", "kind")
     header = (*left, "databases", "runs", "base files", "offset", "log end", "rows", "bytes")
@@ -190,7 +193,7 @@ def _row(task: TaskView, store: StoreSnapshot, view: SnapshotView) -> tuple[str,
     ends = [end.log_end for end in store.changelogs if end.log_end >= 0]
     many = len(store.changelogs) != 1
     offset = f"{len(store.changelogs)} partitions" if many else f"{store.changelogs[0].offset:,}"
-    if store.left_to_restore:
+    if store.restored_by_kafka_streams:
         offset = "none: to be restored"
     return (
         task.reference.task,
@@ -214,11 +217,11 @@ def made_age(made: str) -> str:
     return age(found) if found else made
 
 
-def cut_age(cut_ms: int | None) -> str:
+def data_age(read_at_ms: int | None) -> str:
     """How long ago the read positions of a snapshot were taken: the age of its data."""
     from statecore.jobs.attempt import age
 
-    return UNKNOWN if cut_ms is None else age(datetime.fromtimestamp(cut_ms / 1000, UTC))
+    return UNKNOWN if read_at_ms is None else age(datetime.fromtimestamp(read_at_ms / 1000, UTC))
 
 
 def _moment(milliseconds: int) -> str:

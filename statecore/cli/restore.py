@@ -90,12 +90,12 @@ def show_report(report: RestoreReport) -> None:
             str(store.segments or ""),
             f"{store.bytes:,}" if store.bytes >= 0 else "",
             _RESTORED_BY_STREAMS
-            if store.left_to_restore
+            if store.restored_by_kafka_streams
             else _offset(store.offsets.values() if store.partition < 0 else [store.committed_offset]),
             f"{store.tail_left:,}" if store.tail_left else "",
             f"{store.seconds:.1f}",
             store.digest[:12],
-            store.parent,
+            store.base,
         )
         for store in report.stores
     ]
@@ -108,7 +108,7 @@ def show_report(report: RestoreReport) -> None:
         spare = ("digest", "seconds", "segments", "expired", "base", "bytes", "partition")
         left_ones = {"task", "store", "digest", "base"}
         _table(f"{report.application_id} in {where}", columns, rows, left=left_ones, spare=spare)
-    totals, left = report.totals, sum(store.left_to_restore for store in report.stores)
+    totals, left = report.totals, sum(store.restored_by_kafka_streams for store in report.stores)
     done = "restored" if report.placed else "already in place from an earlier attempt of this request:"
     is_counted = report.state_dir and all(store.rows >= 0 for store in report.stores)
     counted = f", {totals['rows']:,.0f} rows" if is_counted else ""
@@ -138,10 +138,10 @@ def show_plan(plan: RestorePlan) -> None:
             f"{partition.topic}-{partition.partition}",
             str(partition.start),
             str(partition.end),
-            _RESTORED_BY_STREAMS if partition.left_to_restore else _offset([partition.committed_offset]),
+            _RESTORED_BY_STREAMS if partition.restored_by_kafka_streams else _offset([partition.committed_offset]),
             f"{partition.tail_left:,}" if partition.tail_left else "",
             str(len(partition.ranges)),
-            partition.parent,
+            partition.base,
         )
         for partition in plan.partitions
     ]
@@ -151,12 +151,12 @@ def show_plan(plan: RestorePlan) -> None:
         return
     left_ones, spare = {"task", "store", "kind", "changelog", "base"}, ("ranges", "kind", "changelog", "base")
     _table(f"plan for {plan.application_id}", columns, rows, left=left_ones, spare=spare)
-    if any(partition.left_to_restore for partition in plan.partitions):
+    if any(partition.restored_by_kafka_streams for partition in plan.partitions):
         print(
             f"{_RESTORED_BY_STREAMS}: nothing is read; an empty database with offset -4 makes Kafka Streams restore "
             "the store from the start"
         )
-    if any(partition.committed_offset < 0 and not partition.left_to_restore for partition in plan.partitions):
+    if any(partition.committed_offset < 0 and not partition.restored_by_kafka_streams for partition in plan.partitions):
         print("unknown: the offset is -4; Kafka Streams reads the store's changelog from its start, if there is one")
     print(
         f"{number_of(len(plan.partitions), 'store partition')}, at most {plan.offsets:,} records; nothing was changed"

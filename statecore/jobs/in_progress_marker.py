@@ -4,7 +4,7 @@ A long checkpoint (a changelog that is read whole) writes the marker into the re
 lives. A restore that publishes writes it at once, because it cannot be rebased on what a checkpoint publishes
 meanwhile::
 
-    apps/<application id>/jobs/checkpoint.under-way     written FIRST seconds after the start, then every AGAIN seconds;
+    apps/<application id>/jobs/checkpoint.in-progress   written FIRST seconds after the start, then every AGAIN seconds;
                                                         deleted at the end, also by a short job that resumes another's
                                                         work; a killed job writes it no more
 
@@ -32,7 +32,7 @@ AGAIN = 60.0
 LOST = 200.0
 """Age in seconds at which a marker is ignored: three writes are missing."""
 
-_CONTENT = b"A snapshot is under way.\n"
+_CONTENT = b"A snapshot is in progress.\n"
 
 
 class InProgressMarker:
@@ -80,7 +80,7 @@ def marked_in_progress(
 
     if at_once:
         write()
-    writer = threading.Thread(target=rewrite, name="statecore-under-way", daemon=True)
+    writer = threading.Thread(target=rewrite, name="statecore-in-progress", daemon=True)
     writer.start()
     try:
         yield marker

@@ -183,17 +183,17 @@ class ApplicationRepository:
 
     def check_own(self, manifest: Manifest) -> None:
         """Refuse a manifest of another repository or application with ``Invalid``."""
-        if (manifest.repository, manifest.application_id) != (self.repository.descriptor.id, self.application_id):
+        if (manifest.repository_id, manifest.application_id) != (self.repository.descriptor.id, self.application_id):
             raise Invalid(
                 f"The manifest of snapshot {manifest.snapshot} in {self.url} is of {manifest.application_id} in the "
-                f"repository {manifest.repository}, and this is {self.repository.descriptor.id}.",
+                f"repository {manifest.repository_id}, and this is {self.repository.descriptor.id}.",
                 code="manifest-foreign",
                 action="It was copied here. " + self.fallback_advice,
                 snapshot=manifest.snapshot,
                 application_id=self.application_id,
                 repository_id=self.repository.descriptor.id,
                 found_application_id=manifest.application_id,
-                found_repository_id=manifest.repository,
+                found_repository_id=manifest.repository_id,
             )
 
     def task_manifests(self, references: Sequence[TaskManifestReference]) -> dict[str, ReadTaskManifest]:
@@ -213,7 +213,7 @@ class ApplicationRepository:
                 read = TASK_MANIFEST.read(decompress(document, what, self.fallback_advice, **where))
                 check_names(read.value, self.names.root)
                 check_structure(read.value, self.fallback_advice)
-                part = read.value.as_of(reference.cut_ms, reference.horizon_ms)
+                part = read.value.as_of(reference.read_at_ms, reference.delete_retention_ms)
                 found[reference.task] = ReadTaskManifest(part, read.raw, document)
         return found
 

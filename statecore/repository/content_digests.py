@@ -24,14 +24,14 @@ class SavedDigest:
         rows: live rows.
         bytes: bytes of their keys and values.
         digest: see ``statecore.images.digest``.
-        made_by: the release of statecore that read them.
+        statecore_release: the release of statecore that read them.
     """
 
     identity: str
     rows: int
     bytes: int
     digest: str
-    made_by: str
+    statecore_release: str
 
 
 _DOCUMENT = DocumentType(
@@ -44,9 +44,11 @@ _DOCUMENT = DocumentType(
 )
 
 
-def save_digest(app_repository: ApplicationRepository, identity: str, content: StoreDigest, made_by: str) -> None:
+def save_digest(
+    app_repository: ApplicationRepository, identity: str, content: StoreDigest, statecore_release: str
+) -> None:
     """Save a store's content digest, replacing one that cannot be read."""
-    document = _DOCUMENT.encode(SavedDigest(identity, content.rows, content.bytes, content.digest, made_by))
+    document = _DOCUMENT.encode(SavedDigest(identity, content.rows, content.bytes, content.digest, statecore_release))
     name = app_repository.names.content(identity)
     if not app_repository.blobs.put_if_absent(name, document) and saved_digest(app_repository, identity) is None:
         app_repository.blobs.delete(name)

@@ -3,7 +3,7 @@
 A manifest that no head names is not published. Only the driver of a job swaps the head, after everything that the new
 snapshot names is durable::
 
-    {"version": 0, "repository": "...", "application_id": "orders", "epoch": 1, "generation": 7,
+    {"version": 0, "repository_id": "...", "application_id": "orders", "epoch": 1, "generation": 7,
      "snapshots": [{"snapshot": "20261123T010203Z-5f3a9c21", "sha256": "...", ...}, ...], "seal": "..."}
 
 ``generation`` rises with every swap, so no two contents are equal. ``epoch`` rises when a head is repaired
@@ -29,10 +29,10 @@ class SnapshotEntry:
         snapshot: its id.
         sha256: hex digest of its manifest.
         identity: hash of what all its stores are made of.
-        made: when it was published (ISO 8601, UTC).
-        cut_ms: when the first of its ends was read, in ms since the epoch; ``None`` where it is unknown.
-        request: request id, by which a retry recognises what an earlier attempt has published.
-        origin: the command that made it.
+        created_at: when it was published (ISO 8601, UTC).
+        read_at_ms: when the first of its ends was read, in ms since the epoch; ``None`` where it is unknown.
+        request_id: the request, by which a retry recognises what an earlier attempt has published.
+        origin: the job that made it, as in its manifest.
         tasks: number of tasks.
         file_bytes: bytes of all files that it names.
         new_bytes: bytes of those that the snapshot before it does not name.
@@ -43,9 +43,9 @@ class SnapshotEntry:
     snapshot: str
     sha256: str
     identity: str
-    made: str
-    cut_ms: int | None
-    request: str
+    created_at: str
+    read_at_ms: int | None
+    request_id: str
     origin: str
     tasks: int
     file_bytes: int
@@ -59,14 +59,14 @@ class Head:
     """The content of a head.
 
     Attributes:
-        repository: id of the repository.
+        repository_id: id of the repository.
         application_id: Kafka Streams' ``application.id``.
         epoch: jobs that publish under an older one are fenced.
         generation: number of swaps.
         snapshots: published snapshots, newest first.
     """
 
-    repository: str
+    repository_id: str
     application_id: str
     epoch: int
     generation: int
@@ -110,16 +110,16 @@ def decoded_head(content: bytes, repository: str, application_id: str, repair: s
             application_id=application_id,
         ) from error
     head = found.value
-    if (head.repository, head.application_id) != (repository, application_id):
+    if (head.repository_id, head.application_id) != (repository, application_id):
         raise Invalid(
-            f"The head of {application_id} is that of {head.application_id} in repository {head.repository}, and this "
-            f"is repository {repository}.",
+            f"The head of {application_id} is that of {head.application_id} in repository {head.repository_id}, and "
+            f"this is repository {repository}.",
             code="head-foreign",
             action=f"It was copied here, or the repository descriptor was lost and replaced. See: {repair}",
             application_id=application_id,
             repository_id=repository,
             found_application_id=head.application_id,
-            found_repository_id=head.repository,
+            found_repository_id=head.repository_id,
         )
     return found
 

@@ -19,7 +19,7 @@ class HeadState(NamedTuple):
 
     @property
     def references(self) -> dict[str, TaskManifestReference]:
-        return {} if self.manifest is None else {part.task: part for part in self.manifest.value.parts}
+        return {} if self.manifest is None else {part.task: part for part in self.manifest.value.task_manifests}
 
     @property
     def epoch(self) -> int:
@@ -56,4 +56,4 @@ class HeadReader:
 
     def _as_known(self, reference: TaskManifestReference) -> ReadTaskManifest:
         read = self.known[reference.sha256]
-        return read._replace(manifest=read.manifest.as_of(reference.cut_ms, reference.horizon_ms))
+        return read._replace(manifest=read.manifest.as_of(reference.read_at_ms, reference.delete_retention_ms))

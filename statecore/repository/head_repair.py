@@ -92,7 +92,7 @@ class _Found(NamedTuple):
     @property
     def order(self) -> tuple[int, int, str, str]:
         one = self.manifest
-        return one.epoch, one.generation, one.made, one.snapshot
+        return one.epoch, one.generation, one.created_at, one.snapshot
 
 
 def plan_repair(app_repository: ApplicationRepository, advance: Callable[[], None] = lambda: None) -> HeadRepairPlan:
@@ -243,8 +243,8 @@ def _manifests(app_repository: ApplicationRepository) -> tuple[dict[str, _Found]
             _refuse_other_release(MANIFEST, content)
             try:
                 manifest = MANIFEST.decode(content)
-                if manifest.repository != app_repository.repository.descriptor.id:
-                    others.add(manifest.repository)
+                if manifest.repository_id != app_repository.repository.descriptor.id:
+                    others.add(manifest.repository_id)
                 app_repository.check_own(manifest)
             except Invalid as error:
                 left_out.append(ExcludedSnapshot(snapshot, error.what, error.code))
@@ -303,11 +303,11 @@ def _entries(
             one.manifest.snapshot,
             one.sha256,
             one.manifest.identity,
-            one.manifest.made,
-            min_known(part.cut_ms for part in one.manifest.parts),
-            one.manifest.request,
+            one.manifest.created_at,
+            min_known(part.read_at_ms for part in one.manifest.task_manifests),
+            one.manifest.request_id,
             one.manifest.origin,
-            len(one.manifest.parts),
+            len(one.manifest.task_manifests),
             one.manifest.file_bytes,
             new_bytes=0,
         )
@@ -322,8 +322,10 @@ def _entries(
 
 def _new_bytes(app_repository: ApplicationRepository, manifest: Manifest, before: Manifest | None) -> int:
     """Bytes of the files that the snapshot before it does not name."""
-    older = {} if before is None else {part.task: part for part in before.parts}
-    changed = [part for part in manifest.parts if part.task not in older or older[part.task].sha256 != part.sha256]
+    older = {} if before is None else {part.task: part for part in before.task_manifests}
+    changed = [
+        part for part in manifest.task_manifests if part.task not in older or older[part.task].sha256 != part.sha256
+    ]
 
     now, known = (
         app_repository.task_manifests(changed),

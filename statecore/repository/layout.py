@@ -6,14 +6,13 @@
     apps/<application id>/
       head                                    pointer: the published snapshots (head.py)
       manifests/<snapshot>.json               a snapshot (manifest.py)
-      parts/<sha256>                          task manifests, as many as one job has written
+      task-manifests/<sha256>                 task manifests, as many as one job has written
       files/<2 hex>/<sha256>                  a run, or a file that RocksDB wrote
       packs/<sha256>                          small ones of these, concatenated (upload.py)
       contents/<identity>.json                digest of a store's content, after a full read (content_digests.py)
       jobs/<request>.<what>                   pointers: plans and records of jobs without a state directory; swept
-      jobs/checkpoint.under-way               in-progress marker of a long checkpoint
-      (statecore.jobs.in_progress_marker) staging/<plan>/...                      files between the tasks of a job;
-      swept
+      jobs/checkpoint.in-progress             marker of a long checkpoint (statecore.jobs.in_progress_marker)
+      staging/<plan>/...                      files between the tasks of a job; swept
 
 Everything but ``head``, ``jobs`` and ``staging`` is named by its content, or by a unique id, and is never changed. All
 hashes are SHA-256 of the stored bytes.
@@ -65,7 +64,7 @@ class Layout:
 
     def task_manifests(self, sha256: str) -> str:
         """Blob of the task manifests that one job has written."""
-        return f"{self._root}/parts/{sha256}"
+        return f"{self._root}/task-manifests/{sha256}"
 
     def file(self, sha256: str) -> str:
         """A run, or a file that RocksDB wrote."""
@@ -91,7 +90,7 @@ class Layout:
     @property
     def in_progress_marker(self) -> str:
         """In-progress marker of a long checkpoint."""
-        return f"{self.requests}checkpoint.under-way"
+        return f"{self.requests}checkpoint.in-progress"
 
     @property
     def stagings(self) -> str:

@@ -169,14 +169,16 @@ def describe_snapshot(app_repository: ApplicationRepository, head: Head, snapsho
         if verified.manifest is None:
             return SnapshotView(entry, None, verified.damage[""], (), {})
         manifest = verified.manifest.value
-        whole = app_repository.task_manifests([part for part in manifest.parts if part.task not in verified.damage])
+        whole = app_repository.task_manifests(
+            [part for part in manifest.task_manifests if part.task not in verified.damage]
+        )
     tasks = tuple(
         TaskView(
             part,
             () if part.task in verified.damage else whole[part.task].manifest.stores,
             verified.damage.get(part.task),
         )
-        for part in manifest.parts
+        for part in manifest.task_manifests
     )
     return SnapshotView(entry, manifest, None, tasks, _contents(app_repository, tasks))
 
@@ -185,7 +187,7 @@ def _contents(app_repository: ApplicationRepository, tasks: Sequence[TaskView]) 
     """Content digests of stores, from their task manifests or saved ones."""
     stores = [store for task in tasks for store in task.stores]
     known = {store.identity: content for store in stores if (content := store.content) is not None}
-    asked = sorted({store.identity for store in stores if not store.left_to_restore} - known.keys())
+    asked = sorted({store.identity for store in stores if not store.restored_by_kafka_streams} - known.keys())
     return known | saved_digests(app_repository, asked)
 
 
@@ -211,7 +213,7 @@ def held_bytes(found: Sequence[VerifiedSnapshot], files: Mapping[TaskManifestKey
         if one.manifest is None or not is_known:
             held.append(one)
             continue
-        new = {key_of(part) for part in one.manifest.value.parts} - seen
+        new = {key_of(part) for part in one.manifest.value.task_manifests} - seen
         seen |= new
         total = 0
         for part in new:

@@ -136,21 +136,21 @@ class StoreSnapshot:
         changelogs: ends by partition; one, except of a global store.
         isolation: how the changelog was read: ``read_committed`` or ``read_uncommitted``.
         databases: the store's databases; none where the store is empty.
-        cut_ms: when the ends were read, in ms since the epoch; ``None`` where it is unknown, as of a directory when
-            records existed beyond its offsets. By the cluster's clock where ``horizon_ms`` is known, else by that of
-            the machine that made it, which proves no age.
+        read_at_ms: when the ends were read, in ms since the epoch; ``None`` where it is unknown, as of a directory when
+            records existed beyond its offsets. By the cluster's clock where ``delete_retention_ms`` is known, else by
+            that of the machine that made it, which proves no age.
         stream_time: the greatest time of a row in ms where rows expire, else -1; ``None`` where it is unknown.
         retention_ms: how long rows are kept; ``None`` where they do not expire.
         segment_interval_ms: time that one segment spans; ``None`` where the store has none.
-        left_to_restore: the store is empty and its offset -4: Kafka Streams restores it from the start.
+        restored_by_kafka_streams: the store is empty and its offset -4: Kafka Streams restores it from the start.
         rows: live rows; ``None`` where unknown.
         bytes: bytes of keys and values of the rows; ``None`` likewise.
         digest: order-free digest of the rows; ``None`` likewise.
         spec_digest: hash of the spec that it was made by.
         layout: the release of Kafka Streams whose layout its databases have.
-        made_by: the release of statecore that made it.
-        advanced_from: the base snapshot that the newest runs were appended to; ``None`` where it was built whole.
-        horizon_ms: how long deletes were kept in the changelog, at least, as configured at ``cut_ms``:
+        statecore_release: the release of statecore that made it.
+        base_snapshot: the base snapshot that the newest runs were appended to; ``None`` where it was built whole.
+        delete_retention_ms: how long deletes were kept in the changelog, at least, as configured at ``read_at_ms``:
             ``delete.retention.ms``, or 2^63-1 where the topic was not compacted. ``None`` where it is unknown, or the
             cluster did not tell the time; then a tail appended to it must be complete.
     """
@@ -161,19 +161,19 @@ class StoreSnapshot:
     changelogs: tuple[ChangelogEnd, ...]
     isolation: str
     databases: tuple[StoredDatabase, ...] = ()
-    cut_ms: int | None = None
+    read_at_ms: int | None = None
     stream_time: int | None = -1
     retention_ms: int | None = None
     segment_interval_ms: int | None = None
-    left_to_restore: bool = False
+    restored_by_kafka_streams: bool = False
     rows: int | None = None
     bytes: int | None = None
     digest: str | None = None
     spec_digest: str = ""
     layout: str = LAYOUT
-    made_by: str = ""
-    advanced_from: str | None = None
-    horizon_ms: int | None = None
+    statecore_release: str = ""
+    base_snapshot: str | None = None
+    delete_retention_ms: int | None = None
 
     @property
     def content(self) -> StoreDigest | None:
@@ -217,27 +217,27 @@ class TaskManifest:
         return sum(store.file_bytes for store in self.stores)
 
     @property
-    def cut_ms(self) -> int | None:
+    def read_at_ms(self) -> int | None:
         """When the first of its ends was read, in ms since the epoch; ``None`` where it is unknown."""
-        return min_known(store.cut_ms for store in self.stores if not store.left_to_restore)
+        return min_known(store.read_at_ms for store in self.stores if not store.restored_by_kafka_streams)
 
     @property
-    def horizon_ms(self) -> int | None:
+    def delete_retention_ms(self) -> int | None:
         """The least time that deletes were kept in one of its changelogs then; ``None`` where it is unknown."""
-        return min_known(store.horizon_ms for store in self.stores if not store.left_to_restore)
+        return min_known(store.delete_retention_ms for store in self.stores if not store.restored_by_kafka_streams)
 
     @property
     def identity(self) -> str:
         """Hash of what its stores are made of."""
         return _hash_of([store.store, store.identity] for store in self.stores)
 
-    def as_of(self, cut_ms: int | None, horizon_ms: int | None = None) -> TaskManifest:
+    def as_of(self, read_at_ms: int | None, delete_retention_ms: int | None = None) -> TaskManifest:
         """The task manifest with the later time at which its manifest knows that no record existed beyond its ends."""
-        known = [_is_cut(store, cut_ms, horizon_ms) for store in self.stores]
-        if cut_ms is None or all(known):
+        known = [_knows_read_position(store, read_at_ms, delete_retention_ms) for store in self.stores]
+        if read_at_ms is None or all(known):
             return self
         stores = (
-            store if is_known else replace(store, cut_ms=cut_ms, horizon_ms=horizon_ms)
+            store if is_known else replace(store, read_at_ms=read_at_ms, delete_retention_ms=delete_retention_ms)
             for store, is_known in zip(self.stores, known, strict=True)
         )
         return replace(self, stores=tuple(stores))
@@ -253,10 +253,10 @@ class TaskManifestReference:
         sha256: hex digest of the compressed document.
         extent: the compressed document.
         file_bytes: bytes of all files that it names.
-        cut_ms: when the first of its ends was read, or a later time at which no record existed beyond any of them, in
-            ms since the epoch; ``None`` where it is unknown.
-        horizon_ms: the least time that deletes were kept in one of its changelogs then; ``None`` where it is unknown,
-            and then ``cut_ms`` is not by the cluster's clock.
+        read_at_ms: when the first of its ends was read, or a later time at which no record existed beyond any of them,
+            in ms since the epoch; ``None`` where it is unknown.
+        delete_retention_ms: the least time that deletes were kept in one of its changelogs then; ``None`` where it is
+            unknown, and then ``read_at_ms`` is not by the cluster's clock.
     """
 
     task: str
@@ -264,8 +264,8 @@ class TaskManifestReference:
     sha256: str
     extent: Extent
     file_bytes: int
-    cut_ms: int | None
-    horizon_ms: int | None = None
+    read_at_ms: int | None
+    delete_retention_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -274,48 +274,48 @@ class Manifest:
 
     Attributes:
         snapshot: its unique id.
-        repository: id of the repository.
+        repository_id: id of the repository.
         application_id: Kafka Streams' ``application.id``.
         epoch: of the head that it was made for; orders manifests when a lost head is repaired.
         generation: of the head that was to name it; unique among published snapshots.
         previous: the snapshot that was the newest before; ``None`` for the first.
-        made: when it was published (ISO 8601, UTC).
-        made_by: the release of statecore that made it.
-        origin: the job that made it: ``restore``, ``snapshot`` (a backup), ``checkpoint``, ``fold`` (a compaction).
-        request: request id, by which a retry recognises what an earlier attempt has published.
+        created_at: when it was published (ISO 8601, UTC).
+        statecore_release: the release of statecore that made it.
+        origin: the job that made it: ``restore``, ``backup``, ``checkpoint``, ``compaction``.
+        request_id: the request, by which a retry recognises what an earlier attempt has published.
         processing_guarantee: the application's own.
         spec: the declared stores as in ``stores.yaml``, without how Kafka is reached.
         spec_digest: hash of that.
-        parts: references to the task manifests, by task.
+        task_manifests: references to the task manifests, by task.
     """
 
     snapshot: str
-    repository: str
+    repository_id: str
     application_id: str
     epoch: int
     generation: int
     previous: str | None
-    made: str
-    made_by: str
+    created_at: str
+    statecore_release: str
     origin: str
-    request: str
+    request_id: str
     processing_guarantee: ProcessingGuarantee
     spec: Mapping[str, Any]
     spec_digest: str
-    parts: tuple[TaskManifestReference, ...] = field(default=())
+    task_manifests: tuple[TaskManifestReference, ...] = field(default=())
 
     @property
     def identity(self) -> str:
         """Hash of what all stores are made of: equal runs, in equal order, up to equal offsets."""
-        return _hash_of([part.task, part.identity] for part in self.parts)
+        return _hash_of([part.task, part.identity] for part in self.task_manifests)
 
     @property
     def file_bytes(self) -> int:
         """Bytes of all files that it names."""
-        return sum(part.file_bytes for part in self.parts)
+        return sum(part.file_bytes for part in self.task_manifests)
 
     def reference(self, task: str) -> TaskManifestReference | None:
-        return next((part for part in self.parts if part.task == task), None)
+        return next((part for part in self.task_manifests if part.task == task), None)
 
 
 MANIFEST = DocumentType("manifest of a snapshot", VERSION, Manifest, OTHER_RELEASE, is_open=True, is_sealed=True)
@@ -351,16 +351,16 @@ def min_known(values: Iterable[int | None]) -> int | None:
     return None if None in known else min((one for one in known if one is not None), default=None)
 
 
-def _is_cut(store: StoreSnapshot, cut_ms: int | None, horizon_ms: int | None) -> bool:
+def _knows_read_position(store: StoreSnapshot, read_at_ms: int | None, delete_retention_ms: int | None) -> bool:
     """Whether a store itself knows as late a time without records beyond its ends as its manifest does.
 
     A time by the cluster's clock takes precedence over any other.
     """
-    if store.left_to_restore or cut_ms is None:
+    if store.restored_by_kafka_streams or read_at_ms is None:
         return True
-    if (store.horizon_ms is None) != (horizon_ms is None):
-        return horizon_ms is None
-    return store.cut_ms is not None and store.cut_ms >= cut_ms
+    if (store.delete_retention_ms is None) != (delete_retention_ms is None):
+        return delete_retention_ms is None
+    return store.read_at_ms is not None and store.read_at_ms >= read_at_ms
 
 
 def _hash_of(pairs: Iterable[list[str]]) -> str:

@@ -71,7 +71,7 @@ class Published:
     Attributes:
         snapshot: its id.
         identity: hash of what all its stores are made of.
-        made: when it was published (ISO 8601, UTC).
+        created_at: when it was published (ISO 8601, UTC).
         tasks: number of tasks.
         file_bytes: bytes of all files that it names.
         new_bytes: bytes of those that the previous snapshot does not name.
@@ -85,7 +85,7 @@ class Published:
 
     snapshot: str
     identity: str
-    made: str
+    created_at: str
     tasks: int
     file_bytes: int
     new_bytes: int
@@ -143,7 +143,7 @@ class Publication:
     def _published_by_request(self, current: HeadState) -> Published | None:
         """The published snapshot of this request, if there is one."""
         entries = () if current.head is None else current.head.head.snapshots
-        entry = next((one for one in entries if one.request == self._request), None)
+        entry = next((one for one in entries if one.request_id == self._request), None)
         return None if entry is None else _published(entry, earlier=True)
 
     def publish(
@@ -166,7 +166,7 @@ class Publication:
         if (earlier := self.earlier()) is not None:
             return earlier
         check_consistent(task_manifests)
-        self._faults.reach("publish.before-parts")
+        self._faults.reach("publish.before-task-manifests")
         wanted = PublicationRequest(tuple(task_manifests), whole, tasks, rebase, refused, read_positions or {})
         current = self._begun
         for _ in range(_TRIES):
@@ -176,7 +176,7 @@ class Publication:
             if not new.is_changed:
                 return None
             references = self._put_task_manifests(new)
-            self._faults.reach("publish.after-parts")
+            self._faults.reach("publish.after-task-manifests")
             size = new_bytes(
                 (one.manifest for one in new.written), (one.before.manifest for one in new.written if one.before)
             )
@@ -234,7 +234,11 @@ class Publication:
     ) -> Iterable[str]:
         """Warnings about inherited files."""
         stores = {one.manifest.task: one.manifest.stores if hourly else one.inherited for one in new.written}
-        if hourly and current.manifest is not None and _hour(current.manifest.value.made) == _hour(published.made):
+        if (
+            hourly
+            and current.manifest is not None
+            and _hour(current.manifest.value.created_at) == _hour(published.created_at)
+        ):
             return ()
         return missing_blob_warnings(self._app_repository, list(new.kept.values()), stores, self._reader.known)
 
@@ -244,19 +248,19 @@ class Publication:
         declared = {name: value for name, value in spec_to_mapping(self._spec).items() if name not in _NOT_DECLARED}
         return Manifest(
             snapshot=f"{now:%Y%m%dT%H%M%SZ}-{self._name()}",
-            repository=self._app_repository.repository.descriptor.id,
+            repository_id=self._app_repository.repository.descriptor.id,
             application_id=self._app_repository.application_id,
             epoch=current.epoch,
             generation=current.generation + 1,
             previous=None if newest is None else newest.snapshot,
-            made=now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            made_by=__version__,
+            created_at=now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            statecore_release=__version__,
             origin=self._origin,
-            request=self._request,
+            request_id=self._request,
             processing_guarantee=self._spec.processing_guarantee,
             spec=declared,
             spec_digest=spec_hash(self._spec),
-            parts=tuple(references[task] for task in sorted(references)),
+            task_manifests=tuple(references[task] for task in sorted(references)),
         )
 
     def _swap(self, current: HeadState, manifest: Manifest, size: int) -> Published | None:
@@ -271,17 +275,17 @@ class Publication:
             manifest.snapshot,
             sha256(content).hexdigest(),
             manifest.identity,
-            manifest.made,
-            min_known(part.cut_ms for part in manifest.parts),
+            manifest.created_at,
+            min_known(part.read_at_ms for part in manifest.task_manifests),
             self._request,
             manifest.origin,
-            len(manifest.parts),
+            len(manifest.task_manifests),
             manifest.file_bytes,
             size,
         )
         before = None if current.head is None else current.head.head
         head = Head(
-            manifest.repository,
+            manifest.repository_id,
             manifest.application_id,
             current.epoch,
             manifest.generation,
@@ -314,7 +318,9 @@ class Publication:
         document = MANIFEST.to_json(manifest)
         if current.manifest is not None:
             document |= MANIFEST.unknown(current.manifest.raw)
-            document["parts"] = preserve_unknown(document["parts"], current.manifest.raw["parts"], "task")
+            document["task_manifests"] = preserve_unknown(
+                document["task_manifests"], current.manifest.raw["task_manifests"], "task"
+            )
         return encode_json(MANIFEST.sealed(document))
 
 
@@ -327,7 +333,7 @@ def _published(entry: SnapshotEntry, *, earlier: bool = False, concurrent: int =
     return Published(
         entry.snapshot,
         entry.identity,
-        entry.made,
+        entry.created_at,
         entry.tasks,
         entry.file_bytes,
         entry.new_bytes,

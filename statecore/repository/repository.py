@@ -55,14 +55,14 @@ class RepositoryDescriptor:
     Attributes:
         id: random, unique.
         hash: the hash that blobs are named by.
-        made: when, in ISO 8601 and UTC.
-        made_by: the release of statecore that made it.
+        created_at: when, in ISO 8601 and UTC.
+        statecore_release: the release of statecore that made it.
     """
 
     id: str
     hash: str
-    made: str
-    made_by: str
+    created_at: str
+    statecore_release: str
 
 
 DESCRIPTOR = DocumentType(
@@ -124,7 +124,7 @@ def _open(place: Place) -> Repository:
         return Repository(place, found)
     one = next(recorded_ids(place.blobs, place.pointers), None)
     if one is not None:
-        raise _missing(place, f"{one.name} is of the repository {one.repository}")
+        raise _missing(place, f"{one.name} is of the repository {one.repository_id}")
     raise NotFound(
         f"There is no repository at {place.url}.",
         code="repository-not-found",
@@ -195,7 +195,7 @@ def _recorded_id(place: Place) -> str:
     """The id that everything in a place without a descriptor carries; empty where nothing does."""
     by_id: dict[str, str] = {}
     for one in recorded_ids(place.blobs, place.pointers):
-        by_id.setdefault(one.repository, one.name)
+        by_id.setdefault(one.repository_id, one.name)
     if len(by_id) > 1:
         each = ", ".join(f"{name} of {one}" for one, name in sorted(by_id.items()))
         raise Invalid(
@@ -319,7 +319,7 @@ def _probe_directory(path: Path) -> None:
 class RecordedId(NamedTuple):
     """A repository id, and the name of the head or manifest that carries it."""
 
-    repository: str
+    repository_id: str
     name: str
 
 
@@ -343,6 +343,6 @@ def _recorded(kind: DocumentType[Any], name: str, content: bytes | None) -> Iter
     if (
         content is not None
         and kind.seal_holds(content)
-        and isinstance(found := parse_json(content).get("repository"), str)
+        and isinstance(found := parse_json(content).get("repository_id"), str)
     ):
         yield RecordedId(found, name)

@@ -27,7 +27,7 @@ from itertools import islice
 
 from statecore.repository.head import SnapshotEntry
 
-ROUTINE = ("checkpoint", "fold")
+ROUTINE = ("checkpoint", "compaction")
 """Origins of snapshots that are thinned."""
 
 NEWEST = 12
@@ -45,7 +45,7 @@ def retained_entries(entries: Sequence[SnapshotEntry]) -> tuple[SnapshotEntry, .
     """The entries that a new head keeps, in their order (newest first)."""
     routine = [entry for entry in entries if entry.origin in ROUTINE]
     wanted = {entry.snapshot for entry in routine[:NEWEST]}
-    made = [_made_at(entry.made) for entry in routine]
+    made = [_made_at(entry.created_at) for entry in routine]
     for count, span in SPANS:
         newest: dict[Hashable, str] = {}
         for entry, time in zip(routine, made, strict=True):

@@ -44,12 +44,12 @@ class ReadPosition(NamedTuple):
 
     Attributes:
         at_ms: in ms since the epoch.
-        horizon_ms: the least time that deletes were kept in one of its changelogs then; ``None`` where it is unknown,
-            and then the time is not by the cluster's clock.
+        delete_retention_ms: the least time that deletes were kept in one of its changelogs then; ``None`` where it is
+            unknown, and then the time is not by the cluster's clock.
     """
 
     at_ms: int
-    horizon_ms: int | None
+    delete_retention_ms: int | None
 
 
 class WrittenTaskManifest(NamedTuple):
@@ -69,7 +69,7 @@ class WrittenTaskManifest(NamedTuple):
     def inherited(self) -> list[StoreSnapshot]:
         """The stores that are unchanged, or based on runs of another snapshot."""
         return [
-            store for store in self.manifest.stores if store.store not in self.built or store.advanced_from is not None
+            store for store in self.manifest.stores if store.store not in self.built or store.base_snapshot is not None
         ]
 
     @property
@@ -161,10 +161,10 @@ def stores_behind(mine: TaskManifest, published: TaskManifest) -> Iterator[tuple
         (store.store, end.topic_partition): end
         for store in published.stores
         for end in store.changelogs
-        if not store.left_to_restore
+        if not store.restored_by_kafka_streams
     }
     for store in mine.stores:
-        for end in store.changelogs if not (store.left_to_restore and store.kind.is_versioned) else ():
+        for end in store.changelogs if not (store.restored_by_kafka_streams and store.kind.is_versioned) else ():
             known = ends.get((store.store, end.topic_partition), end)
             is_same = "" in (known.topic_id, end.topic_id) or known.topic_id == end.topic_id
             if is_same and known.end > end.end:
@@ -173,11 +173,11 @@ def stores_behind(mine: TaskManifest, published: TaskManifest) -> Iterator[tuple
 
 def _later(reference: TaskManifestReference, cut: ReadPosition) -> TaskManifestReference:
     """The reference with a later time without further records, unless its own is later or proves more."""
-    if (reference.horizon_ms is None) == (cut.horizon_ms is None):
-        stays = reference.cut_ms is not None and reference.cut_ms >= cut.at_ms
+    if (reference.delete_retention_ms is None) == (cut.delete_retention_ms is None):
+        stays = reference.read_at_ms is not None and reference.read_at_ms >= cut.at_ms
     else:
-        stays = cut.horizon_ms is None
-    return reference if stays else replace(reference, cut_ms=cut.at_ms, horizon_ms=cut.horizon_ms)
+        stays = cut.delete_retention_ms is None
+    return reference if stays else replace(reference, read_at_ms=cut.at_ms, delete_retention_ms=cut.delete_retention_ms)
 
 
 def _completed(
@@ -190,7 +190,7 @@ def _completed(
         for store in (before.manifest.stores if before is not None and not whole else ())
         if store.store not in made
         and spec.store(store.store) is not None
-        and not differences(part.task, store, spec, empty=store.left_to_restore)
+        and not differences(part.task, store, spec, empty=store.restored_by_kafka_streams)
     ]
     stores = sorted([*part.stores, *others], key=lambda store: store.store)
     return WrittenTaskManifest(replace(part, stores=tuple(stores)), before, made)
@@ -208,7 +208,7 @@ def _undeclared_warnings(
             prefix = f"Store {store.store} of task {part.task} is not in the snapshot any more: "
             if spec.store(store.store) is None and undeclared:
                 yield f"{prefix}the spec does not declare it."
-            for one in differences(part.task, store, spec, empty=store.left_to_restore):
+            for one in differences(part.task, store, spec, empty=store.restored_by_kafka_streams):
                 yield (
                     f"{prefix}its {one.what} is {one.found} in the previous one, and the spec declares {one.declared}. "
                     "Publish it again."

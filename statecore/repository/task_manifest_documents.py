@@ -37,7 +37,7 @@ def encode_task_manifests(
         document = _document(task_manifest, before, most)
         extent = Extent("", len(content), len(document))
         digest = sha256(document).hexdigest()
-        known = task_manifest.cut_ms, task_manifest.horizon_ms
+        known = task_manifest.read_at_ms, task_manifest.delete_retention_ms
         references.append(
             TaskManifestReference(
                 task_manifest.task, task_manifest.identity, digest, extent, task_manifest.file_bytes, *known

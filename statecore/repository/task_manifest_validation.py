@@ -91,8 +91,8 @@ def _of_store(task: str, store: StoreSnapshot) -> Iterator[str]:
         yield f"it has two ends of {partition}"
     for end in store.changelogs:
         yield from _of_end(end, store, is_global=is_global)
-    if store.left_to_restore and store.databases:
-        yield "it is left to restore, and has databases"
+    if store.restored_by_kafka_streams and store.databases:
+        yield "it is restored by Kafka Streams, and has databases"
     for segment in _repeated(database.segment for database in store.databases):
         yield f"it has {_database(segment)} twice"
     for database in store.databases:
@@ -110,7 +110,7 @@ def _of_end(end: ChangelogEnd, store: StoreSnapshot, *, is_global: bool) -> Iter
     else:
         if end.offset < 0:
             yield f"{said}, which is not an offset"
-        elif store.left_to_restore:
+        elif store.restored_by_kafka_streams:
             yield f"{said}, and is left to restore"
         expected = end.offset if is_global else end.offset + 1
     if end.end != expected:

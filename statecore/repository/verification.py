@@ -100,7 +100,7 @@ class Verification:
     def damage(self, manifest: Manifest) -> dict[str, Damage]:
         """Damage of a manifest's task manifests, and of the files that they name, by task."""
         by_blob: dict[str, list[TaskManifestReference]] = {}
-        for reference in manifest.parts:
+        for reference in manifest.task_manifests:
             if key_of(reference) not in self._parts:
                 by_blob.setdefault(reference.extent.blob, []).append(reference)
         for together in self._pool.map(self._read, by_blob.values()):
@@ -110,7 +110,9 @@ class Verification:
                     files = extents_of([found]).items()
                     self.file_bytes[key_of(reference)] = {digest: extent.bytes for digest, extent in files}
                 self._parts[key_of(reference)] = self._missing_file(found) if isinstance(found, TaskManifest) else found
-        return {part.task: wrong for part in manifest.parts if (wrong := self._parts[key_of(part)]) is not None}
+        return {
+            part.task: wrong for part in manifest.task_manifests if (wrong := self._parts[key_of(part)]) is not None
+        }
 
     def _read(
         self, together: Sequence[TaskManifestReference]

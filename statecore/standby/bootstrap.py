@@ -214,7 +214,7 @@ class Bases:
         newest = None if head is None else head.head.newest
         if newest is None:
             return None
-        parts = repository.manifest(newest).value.parts
+        parts = repository.manifest(newest).value.task_manifests
         return newest.snapshot if any(part.task == task for part in parts) else None
 
     def close(self) -> None:
@@ -285,11 +285,11 @@ class Bases:
                 snapshot=report.snapshot,
             )
         manifest = repository.manifest(entry).value
-        (reference,) = (part for part in manifest.parts if part.task == task)
+        (reference,) = (part for part in manifest.task_manifests if part.task == task)
         logs = StandbyLogStates(self._base(task) / _LOGS)
         for store in repository.task_manifests([reference])[task].manifest.stores:
             for end in store.changelogs:
-                logs.record_end(base_end(end, store.cut_ms, store.horizon_ms))
+                logs.record_end(base_end(end, store.read_at_ms, store.delete_retention_ms))
         logs.write()
 
     def _put(self, task: str) -> bool:

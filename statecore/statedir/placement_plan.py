@@ -131,7 +131,7 @@ class PlacementPlan:
                 "kept": list(task.carried),
                 "created": [sibling.store for sibling in task.created],
                 "dropped": list(task.removed),
-                "left_to_restore": [one.store for one in task.custom if one.why_restored],
+                "restored_by_kafka_streams": [one.store for one in task.custom if one.why_restored],
                 "already_placed": bool(task.already_placed),
             }
             for task in self.tasks

@@ -43,7 +43,7 @@ class ChangelogEnd:
     read_at_uptime_ms: int | None = None
 
     @property
-    def horizon_ms(self) -> int | None:
+    def delete_retention_ms(self) -> int | None:
         """How long deletes were kept at that time; ``None`` where the time is unknown."""
         return None if self.read_at_ms is None else recorded_horizon_ms(self.topic)
 
@@ -61,16 +61,16 @@ class LocalAges:
 
     def observe(self, now: ChangelogEnd, changelog: TopicPartition, *, is_at_end: bool) -> None:
         """Record an answer of the brokers, and whether no record was beyond the store's position then."""
-        horizon_ms, known = recorded_horizon_ms(now.topic), self._observed.get(changelog)
+        delete_retention_ms, known = recorded_horizon_ms(now.topic), self._observed.get(changelog)
         if is_at_end and now.read_at_uptime_ms is not None:
-            self._observed[changelog] = now.read_at_uptime_ms, horizon_ms
+            self._observed[changelog] = now.read_at_uptime_ms, delete_retention_ms
         elif known is not None:
-            self._observed[changelog] = known[0], min(known[1], horizon_ms)
+            self._observed[changelog] = known[0], min(known[1], delete_retention_ms)
 
     def with_local_age(self, known: BaseEnd) -> BaseEnd:
         """The end with its age by :func:`uptime_ms`; unknown where this process has not observed it."""
-        read_at_ms, horizon_ms = self._observed.get(known.topic_partition, (None, None))
-        return replace(known, read_at_ms=read_at_ms, horizon_ms=horizon_ms)
+        read_at_ms, delete_retention_ms = self._observed.get(known.topic_partition, (None, None))
+        return replace(known, read_at_ms=read_at_ms, delete_retention_ms=delete_retention_ms)
 
     def clear(self) -> None:
         """Forget all ages, because other processes may have changed the stores."""

@@ -46,8 +46,8 @@ class StandbyLogState:
         read_at_ms: a time at which no record existed beyond the end, or before the store's first record was fetched, in
             ms since the epoch; ``None`` where unknown.
         databases: the identities of the store's databases; empty where unknown.
-        horizon_ms: how long deletes were kept at that time at least; ``None`` where unknown, and then the time is not
-            by the cluster's clock.
+        delete_retention_ms: how long deletes were kept at that time at least; ``None`` where unknown, and then the time
+            is not by the cluster's clock.
     """
 
     topic: str
@@ -57,12 +57,12 @@ class StandbyLogState:
     leader_epoch: int
     read_at_ms: int | None
     databases: tuple[str, ...] = ()
-    horizon_ms: int | None = None
+    delete_retention_ms: int | None = None
 
     @property
     def age(self) -> tuple[int | None, int | None]:
         """The time, and how long deletes were kept then."""
-        return self.read_at_ms, self.horizon_ms
+        return self.read_at_ms, self.delete_retention_ms
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,10 @@ _DOCUMENT = DocumentType(
     3,
     _StandbyLogStates,
     "Let a standby task run, which rebuilds its stores.",
-    older={1: lambda fields: fields, 2: lambda fields: fields},  # without the databases, and without the horizon
+    older={
+        1: lambda fields: fields,
+        2: lambda fields: fields,
+    },  # without the databases, and without the delete retention
     is_sealed=True,
 )
 _DAMAGED = -1
@@ -136,7 +139,9 @@ class StandbyLogStates:
         """Set the end of a store of these databases, where they are known."""
         at = end.topic_partition
         state = (end.topic_id, end.end, end.leader_epoch, end.read_at_ms)
-        self._known[at] = StandbyLogState(at.topic, at.partition, *state, tuple(sorted(databases)), end.horizon_ms)
+        self._known[at] = StandbyLogState(
+            at.topic, at.partition, *state, tuple(sorted(databases)), end.delete_retention_ms
+        )
 
     def forget(self, changelog: TopicPartition) -> None:
         """Forget the changelog of an emptied store."""

@@ -286,7 +286,7 @@ class StandbyTask:
             if store.position:
                 epoch = known.leader_epoch if store.position == before else -1
                 seen = self._latest_ends.get(store.changelog)
-                age = (None, None) if seen is None else (seen.read_at_ms, seen.horizon_ms)
+                age = (None, None) if seen is None else (seen.read_at_ms, seen.delete_retention_ms)
                 end = BaseEnd(store.changelog, known.topic_id, store.position, epoch, *age)
                 self._logs.record_end(end, store.identities)
         if self._policy.due:
@@ -381,7 +381,7 @@ class StandbyTask:
             return
         is_first = store.offset == OFFSET_UNKNOWN
         if is_first:
-            began = BaseEnd(store.changelog, now.topic.topic_id, 0, -1, now.read_at_ms, now.horizon_ms)
+            began = BaseEnd(store.changelog, now.topic.topic_id, 0, -1, now.read_at_ms, now.delete_retention_ms)
             self._logs.record_end(began, store.identities)
             self._logs.write()
             self._local_ages.observe(now, store.changelog, is_at_end=True)
@@ -439,7 +439,7 @@ class StandbyTask:
         why = moved
         if moved is None and any(one.removed for one in appended):
             finished_ms = self._cluster.time_ms()
-            if finished_ms is None or known.horizon_ms is None:
+            if finished_ms is None or known.delete_retention_ms is None:
                 known, finished_ms = self._local_ages.with_local_age(known), self._uptime_ms()
             topics = {now.topic.name: now.topic}
             topic = with_shorter_horizon(topics, self._cluster.describe_topics(topics))[now.topic.name]
@@ -450,13 +450,13 @@ class StandbyTask:
 
     def _save_end(self, store: StandbyStore, now: ChangelogEnd, known: BaseEnd) -> None:
         """Save what is known of the store's position. A log is not compacted beyond its last stable offset."""
-        read_at_ms, horizon_ms = known.read_at_ms, known.horizon_ms
+        read_at_ms, delete_retention_ms = known.read_at_ms, known.delete_retention_ms
         self._local_ages.observe(now, store.changelog, is_at_end=store.position >= now.log.last_stable)
         if store.position >= now.log.last_stable and now.read_at_ms is not None:
-            read_at_ms, horizon_ms = now.read_at_ms, now.horizon_ms
-        elif horizon_ms is not None:
-            horizon_ms = min(horizon_ms, recorded_horizon_ms(now.topic))
+            read_at_ms, delete_retention_ms = now.read_at_ms, now.delete_retention_ms
+        elif delete_retention_ms is not None:
+            delete_retention_ms = min(delete_retention_ms, recorded_horizon_ms(now.topic))
         if store.position:
             epoch = now.log.leader_epoch
-            end = BaseEnd(store.changelog, now.topic.topic_id, store.position, epoch, read_at_ms, horizon_ms)
+            end = BaseEnd(store.changelog, now.topic.topic_id, store.position, epoch, read_at_ms, delete_retention_ms)
             self._logs.record_end(end, store.identities)

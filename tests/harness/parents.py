@@ -67,7 +67,7 @@ def why_unsound(cluster: Cluster, parent: BaseEnd, seen: Sequence[ReadStatistics
         log_end=end,
         ranges=((parent.end, end),),
         leader_epoch=epoch,
-        parent="parent",
+        base="parent",
     )
     key = part.task, part.store
     found = unsound(

@@ -188,14 +188,14 @@ class Shop:
         """The stores of the newest snapshot."""
         newest = self.shelf.head().newest
         assert newest is not None
-        parts = self.shelf.task_manifests(self.shelf.manifest(newest).value.parts)
+        parts = self.shelf.task_manifests(self.shelf.manifest(newest).value.task_manifests)
         return {(task, store.store): store for task, read in parts.items() for store in read.manifest.stores}
 
     def cuts_there(self) -> dict[str, int]:
         """The moment up to which the newest snapshot says that nothing lay behind the ends of each task, in ms."""
         newest = self.shelf.head().newest
         assert newest is not None
-        return {part.task: part.cut_ms or 0 for part in self.shelf.manifest(newest).value.parts}
+        return {part.task: part.read_at_ms or 0 for part in self.shelf.manifest(newest).value.task_manifests}
 
     def rows_there(self, task: str = "0_0", store: str = "plain") -> tuple[int, int]:
         """First offset and end of the runs of a store's first database in the newest snapshot."""

@@ -280,7 +280,7 @@ class Campaign(RandomApplication):
         shelf = ApplicationRepository.open(self.url, self.application_id)
         entry = shelf.head().entry(snapshot)
         assert entry is not None
-        parts = shelf.task_manifests(shelf.manifest(entry).value.parts)
+        parts = shelf.task_manifests(shelf.manifest(entry).value.task_manifests)
         return {(task, store.store): store for task, read in parts.items() for store in read.manifest.stores}
 
     def _compare_manifest(self, snapshot: str) -> None:
@@ -366,7 +366,7 @@ class Campaign(RandomApplication):
             assert (plan.kept, plan.downloaded_bytes, plan.at_hand_bytes) == come
         assert report.snapshot == expected
         assert [one.snapshot for one in report.passed_over] == list(passed_over)
-        asked = [one for one in report.stores if not one.left_to_restore]
+        asked = [one for one in report.stores if not one.restored_by_kafka_streams]
         self._compare(state_dir, asked, self.expected[expected], f"what was fetched of {expected}")
         stored = self.stores_of(expected)
         for one in asked:

@@ -255,5 +255,5 @@ def _count_what_was_folded(campaign: Campaign) -> None:
     """Where a fold has published a snapshot it is the newest, and holds the same."""
     newest = ApplicationRepository.open(campaign.url, campaign.application_id).head().snapshots[0]
     if newest.snapshot != campaign.newest:
-        assert newest.origin == "fold"
+        assert newest.origin == "compaction"
         campaign.counts(newest.snapshot, {}, whole=False)

@@ -109,7 +109,7 @@ def _needed(shelf: ApplicationRepository, snapshot: str) -> set[Extent]:
     entry = shelf.head().entry(snapshot)
     assert entry is not None
     name = shelf.names.manifest(snapshot)
-    references = shelf.manifest(entry).value.parts
+    references = shelf.manifest(entry).value.task_manifests
     files = {
         digest: extent
         for read in shelf.task_manifests(references).values()

@@ -91,7 +91,7 @@ def test_a_directory_is_advanced_by_the_tails_alone_and_keeps_its_files(shop: Sh
     for _ in range(2):
         shop.write(100)
         report = advance(shop, state_dir)
-        assert {store.parent for store in report.stores} == {DIRECTORY}
+        assert {store.base for store in report.stores} == {DIRECTORY}
         assert sum(store.records for store in report.stores) == 300
         assert content(shop, state_dir) == shop.restored()
     assert before <= files_of(state_dir)
@@ -119,7 +119,7 @@ def test_kafka_streams_restores_nothing_after_its_own_directory_was_advanced(
     report = run_advance(request, InProcessEngine())
     assert isinstance(report, RestoreReport)
     assert len(report.stores) == 4
-    assert all(store.parent == DIRECTORY and 0 < store.start < store.end for store in report.stores)
+    assert all(store.base == DIRECTORY and 0 < store.start < store.end for store in report.stores)
     assert world.reopen() == (before, 0)
 
 
@@ -158,10 +158,10 @@ def test_a_restore_takes_what_is_there_where_that_is_the_cheapest(shop: Shop, tm
     state_dir = tmp_path / "state"
     shop.write(2000)
     first = restore(shop, state_dir)
-    assert {store.parent for store in first.stores} == {""}
+    assert {store.base for store in first.stores} == {""}
     shop.write(100)
     again = restore(shop, state_dir)
-    assert {store.parent for store in again.stores} == {DIRECTORY}
+    assert {store.base for store in again.stores} == {DIRECTORY}
     assert content(shop, state_dir) == shop.restored()
 
 
@@ -172,11 +172,11 @@ def test_a_restore_takes_the_newest_snapshot_where_nothing_is_here(shop: Shop, t
     shop.write(100)
     state_dir = tmp_path / "state"
     report = restore(shop, state_dir, repository=shop.url)
-    assert {store.parent for store in report.stores} == {first.published.snapshot}
+    assert {store.base for store in report.stores} == {first.published.snapshot}
     assert sum(store.records for store in report.stores) == 300
     assert content(shop, state_dir) == shop.restored() == shop.fetched()
     whole = restore(shop, tmp_path / "whole", repository=shop.url, start_from="none")
-    assert {store.parent for store in whole.stores} == {""}
+    assert {store.base for store in whole.stores} == {""}
 
 
 def test_without_replace_what_cannot_be_advanced_is_refused(shop: Shop, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_kafka_streams_restores_no_more_than_versioned_stores_after_its_own_dire
     report = run_advance(request, InProcessEngine())
     assert isinstance(report, RestoreReport)
     assert report.stores
-    assert {store.parent for store in report.stores} == {DIRECTORY}
+    assert {store.base for store in report.stores} == {DIRECTORY}
     assert without_versioned(kinds, world.rows()) == without_versioned(kinds, written)
     with world.application() as running:
         assert set(restored(running)) - {"in-memory"} == versioned_of(kinds), "which stay as they are"

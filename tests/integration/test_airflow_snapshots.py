@@ -111,7 +111,7 @@ def test_a_run_publishes_a_snapshot_and_announces_it_once_also_when_it_is_cleare
         "repository": bucket,
         "snapshot": entry.snapshot,
         "identity": entry.identity,
-        "made": entry.made,
+        "created_at": entry.created_at,
         "tasks": 2,
         "bytes": entry.file_bytes,
         "new_bytes": entry.new_bytes,

@@ -197,15 +197,15 @@ def test_the_manifest_has_what_the_brokers_say_and_is_whole(shop: Shop) -> None:
     entry = shop.shelf.head().newest
     assert entry is not None
     manifest = shop.shelf.manifest(entry).value
-    assert (manifest.origin, [part.task for part in manifest.parts]) == ("snapshot", ["0_0", "0_1"])
-    for read in shop.shelf.task_manifests(manifest.parts).values():
+    assert (manifest.origin, [part.task for part in manifest.task_manifests]) == ("backup", ["0_0", "0_1"])
+    for read in shop.shelf.task_manifests(manifest.task_manifests).values():
         for store in read.manifest.stores:
             (end,) = store.changelogs
             assert (end.log_start, end.end) == (0, end.log_end)
             assert len(end.topic_id) == 32
             assert end.leader_epoch >= 0
-            assert store.cut_ms is not None
-            assert before <= store.cut_ms <= time.time() * 1000
+            assert store.read_at_ms is not None
+            assert before <= store.read_at_ms <= time.time() * 1000
 
 
 def test_under_exactly_once_the_marker_behind_an_offset_is_no_record_and_what_comes_then_is(
@@ -223,11 +223,11 @@ def test_under_exactly_once_the_marker_behind_an_offset_is_no_record_and_what_co
     for partition, store in stores.items():
         (end,) = store.changelogs
         if partition == (grown, 1):
-            assert (end.log_end - end.end, store.cut_ms) == (3, None)
+            assert (end.log_end - end.end, store.read_at_ms) == (3, None)
         else:
             assert end.log_end - end.end == 1, "a commit marker"
-            assert store.cut_ms is not None
-            assert before <= store.cut_ms <= time.time() * 1000
+            assert store.read_at_ms is not None
+            assert before <= store.read_at_ms <= time.time() * 1000
 
 
 def stored(url: str, application_id: str) -> list[StoreSnapshot]:
@@ -237,7 +237,7 @@ def stored(url: str, application_id: str) -> list[StoreSnapshot]:
     assert entry is not None
     return [
         store
-        for read in shelf.task_manifests(shelf.manifest(entry).value.parts).values()
+        for read in shelf.task_manifests(shelf.manifest(entry).value.task_manifests).values()
         for store in read.manifest.stores
     ]
 

@@ -45,13 +45,13 @@ def test_checkpoint_after_checkpoint_holds_what_a_restore_of_the_logs_makes(shop
     shop.write()
     first = shop.checkpoint()
     assert first.published is not None
-    assert {store.parent for store in first.stores} == {""}
+    assert {store.base for store in first.stores} == {""}
     for _ in range(3):
         before = shop.stores_there()
         shop.write(60)
         report = shop.checkpoint()
         assert report.published is not None
-        assert all(store.parent for store in report.stores)
+        assert all(store.base for store in report.stores)
         for key, store in shop.stores_there().items():
             for old in before[key].databases:
                 new = next((one for one in store.databases if one.segment == old.segment), None)
@@ -87,7 +87,7 @@ def test_runs_stay_few_and_hold_the_same(shop: Shop) -> None:
 
 def upon(report: RestoreReport) -> dict[tuple[str, str], tuple[bool, int, int]]:
     """Of each store whether it stands on a parent, and what was read."""
-    return {(one.task, one.store): (bool(one.parent), one.start, one.end) for one in report.stores}
+    return {(one.task, one.store): (bool(one.base), one.start, one.end) for one in report.stores}
 
 
 def test_an_open_transaction_ends_the_tail_and_only_what_is_committed_is_ever_published(
@@ -232,7 +232,7 @@ def test_versioned_stores_are_left_to_kafka_streams_or_made_anew_now_and_then(br
     past = ("0_0", "past")
     shop.write(60)
     shop.checkpoint()
-    assert shop.stores_there()[past].left_to_restore
+    assert shop.stores_there()[past].restored_by_kafka_streams
     assert shop.checkpoint().published is None, "that it is empty is no news"
     shop.write(30)
     assert upon(shop.checkpoint(versioned=VersionedStart.LATEST)) == {PLAIN_0: (True, 60, 90), past: (False, 0, 90)}
@@ -349,7 +349,7 @@ def test_a_store_whose_runs_are_damaged_is_rebuilt_as_soon_as_a_compaction_finds
     assert shop.rows_there()[0] == 0, "it stands upon no snapshot"
     assert shop.fetched() == shop.restored()
     shop.write(30)
-    assert all(store.parent for store in shop.checkpoint().stores)
+    assert all(store.base for store in shop.checkpoint().stores)
     assert shop.fetched() == shop.restored()
 
 
@@ -426,4 +426,4 @@ def test_a_restore_upon_a_damaged_snapshot_goes_back_to_an_older_one_and_then_to
     older = run_restore(restore_request(shop, str(tmp_path / "b")), InProcessEngine())
     assert of_stores(older) == shop.restored()
     assert isinstance(older, RestoreReport)
-    assert {store.parent for store in older.stores} == {before}
+    assert {store.base for store in older.stores} == {before}

@@ -124,12 +124,12 @@ def test_a_collector_tells_a_service_that_is_dead_from_an_application_that_is_id
 
         try:
             service.until(lambda: told()[1] > began)
-            cut = shop.shelf.head().snapshots[0].cut_ms
+            cut = shop.shelf.head().snapshots[0].read_at_ms
             assert cut is not None
             service.until(lambda: service.reports[-1]["published"] is None)
             quiet = time.time()
             service.until(lambda: min(told()) > quiet)
-            assert shop.shelf.head().snapshots[0].cut_ms == cut, "nothing was published for it"
+            assert shop.shelf.head().snapshots[0].read_at_ms == cut, "nothing was published for it"
             service.kill()
             last = told()
             assert began < last[1] <= last[0] <= time.time()
@@ -138,7 +138,7 @@ def test_a_collector_tells_a_service_that_is_dead_from_an_application_that_is_id
             by_hand = [sys.executable, "-m", "statecore.cli.main", "checkpoint", "--spec", spec_of(shop)]
             by_hand += ["--repository", shop.url]
             subprocess.run(by_hand, check=True, capture_output=True, env={**os.environ, **environment})
-            new = shop.shelf.head().snapshots[0].cut_ms
+            new = shop.shelf.head().snapshots[0].read_at_ms
             assert new is not None
             assert told() == (pytest.approx(time.time(), abs=60), new / 1000)
             assert told()[0] > last[0]
@@ -240,7 +240,7 @@ def test_what_is_damaged_of_the_newest_snapshot_is_said_and_without_it_the_older
     older = shop.snapshots()[0]
     shop.checkpoint()
     newest = shop.shelf.head().snapshots[0]
-    extent = shop.shelf.manifest(newest).value.parts[0].extent
+    extent = shop.shelf.manifest(newest).value.task_manifests[0].extent
     blob = place_of(shop) / extent.blob
     good = blob.read_bytes()
     blob.chmod(0o644)
@@ -254,7 +254,7 @@ def test_what_is_damaged_of_the_newest_snapshot_is_said_and_without_it_the_older
     words = ["--repository", shop.url, "--application-id", shop.application_id, "--apply"]
     assert main(["repo", "repair-head", *words]) == 0
     report = shop.checkpoint()
-    assert [store.parent for store in report.stores] == [older]
+    assert [store.base for store in report.stores] == [older]
     assert shop.fetched() == shop.restored()
     capsys.readouterr()
 

@@ -71,7 +71,7 @@ def compact(shop: Shop, broker: Broker, *, gone: str = "") -> None:
 def advanced(report: RestoreReport) -> tuple[str, int, int]:
     """Upon what the one store was put, and what was read of it."""
     (store,) = report.stores
-    return store.parent, store.start, store.end
+    return store.base, store.start, store.end
 
 
 def said_of(shop: Shop, **asked: Any) -> tuple[RestoreReport, str]:
@@ -311,7 +311,7 @@ def test_a_log_that_lost_its_end_and_has_grown_again_is_advanced_from_before_tha
         shop.put({f"other-{number}": "1" for number in range(70)})
         planned = run_checkpoint(shop.request(plan_only=True), InProcessEngine())
         assert isinstance(planned, RestorePlan)
-        assert [(part.parent, part.start, part.end) for part in planned.partitions] == [(older, 100, 170)]
+        assert [(part.base, part.start, part.end) for part in planned.partitions] == [(older, 100, 170)]
         report, said = said_of(shop, request_id="killed", when_refused=WhenRefused.REFUSE)
         assert f"{shop.changelog()}-0 was truncated at 100" in said
         assert "the plan's end 151" in said

@@ -76,7 +76,7 @@ class Compacted(Shop):
 
     def reconcile(self, engine: Engine | None = None, **asked: Any) -> RestoreReport:
         more = {name: asked.pop(name) for name in ("faults", "small_tail") if name in asked}
-        request = self.request(when_refused=WhenRefused.RECONCILE, fold=False, **asked)
+        request = self.request(when_refused=WhenRefused.RECONCILE, compact=False, **asked)
         report = run_checkpoint(request, engine or InProcessEngine(), say=self.said.append, **more)
         assert isinstance(report, RestoreReport)
         return report
@@ -96,7 +96,7 @@ def shop(broker: Broker, tmp_path: Path) -> Compacted:
 
 
 def parents_of(report: RestoreReport) -> dict[tuple[str, str], str]:
-    return {(one.task, one.store): one.parent for one in report.stores}
+    return {(one.task, one.store): one.base for one in report.stores}
 
 
 def put_above(before: StoreSnapshot, after: StoreSnapshot) -> tuple[int, int]:
@@ -129,7 +129,7 @@ def test_stores_whose_deletes_are_gone_are_made_right_and_others_rebuilt_with_th
         rows, deletes = put_above(before[key], after[key])
         assert rows > 0
         assert deletes > 0, "though the log has none"
-        assert after[key].advanced_from == first.snapshot
+        assert after[key].base_snapshot == first.snapshot
         (said,) = about(report, f"of task {key[0]} was compared")
         assert f" {rows:,} rows and {deletes:,} deletes" in said
     for store, why in (("clicks", "compact,delete"), ("names", f"built from {shop.partitions} partitions of")):
@@ -216,12 +216,12 @@ def test_a_rebuild_because_of_refusals_says_each_of_them_once_and_a_retry_as_wel
     made = []
     for _ in range(7):
         shop.write(40)
-        published = shop.checkpoint(stores=("plain",), fold=False).published
+        published = shop.checkpoint(stores=("plain",), compact=False).published
         assert published is not None
         made.append(published.snapshot)
     shop.write(40)
     shop.compact(shop.changelog("plain"))
-    asked: dict[str, Any] = {"stores": ("plain",), "fold": False, "request_id": "one"}
+    asked: dict[str, Any] = {"stores": ("plain",), "compact": False, "request_id": "one"}
     said: list[str] = []
     with pytest.raises(FaultInjected):
         shop.checkpoint(**asked, say=said.append, faults=InjectedFault("checkpoint.after-runs", "raise", 2))
@@ -250,7 +250,7 @@ def test_a_rebuild_because_of_refusals_says_each_of_them_once_and_a_retry_as_wel
             "checkpoint.after-plan",
             "checkpoint.after-runs",
             "reconcile.after-logs",
-            "publish.after-parts",
+            "publish.after-task-manifests",
             "publish.before-head",
             "checkpoint.after-publication",
         )
@@ -324,7 +324,7 @@ def test_long_logs_are_compared_on_this_machine_whoever_has_read_the_tails(shop:
 def test_what_others_publish_while_logs_are_compared_is_right_in_the_end(shop: Compacted, other: str) -> None:
     for _ in range(4):
         shop.write(50, only=["plain"])
-        shop.checkpoint(stores=("plain",), fold=False)
+        shop.checkpoint(stores=("plain",), compact=False)
     shop.write(60, only=["plain"])
     shop.compact(shop.changelog("plain"))
     before = shop.snapshots()[0]
@@ -336,7 +336,7 @@ def test_what_others_publish_while_logs_are_compared_is_right_in_the_end(shop: C
             return
         if other == "a rebuild that ends later":
             shop.write(30, only=["plain"])
-        assert set(parents_of(shop.checkpoint(stores=("plain",), fold=False)).values()) == {""}
+        assert set(parents_of(shop.checkpoint(stores=("plain",), compact=False)).values()) == {""}
 
     report = shop.reconcile(stores=("plain",), faults=Between("reconcile.after-files", publish))
     assert shop.snapshots()[1 if report.published is None else 2] == before

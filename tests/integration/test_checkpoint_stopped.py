@@ -77,7 +77,7 @@ def files(shop: Shop) -> dict[str, float]:
 
 
 def requests(shop: Shop) -> list[str]:
-    return [entry.request for entry in shop.shelf.head().snapshots if entry.origin == "checkpoint"]
+    return [entry.request_id for entry in shop.shelf.head().snapshots if entry.origin == "checkpoint"]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_after_a_kill_at_any_point_a_retry_publishes_the_same_once_and_moves_no_
         shop.write(10)
         before = files(shop)
         asked = Asked(server.root / "server.log")
-        report = shop.checkpoint(request_id=point, fold=False)
+        report = shop.checkpoint(request_id=point, compact=False)
         has_published = point in ("publish.after-head", "checkpoint.after-publication")
         assert (asked.counts()["PUT"] == 0) == has_published
         assert report.published is not None
@@ -124,7 +124,7 @@ def test_without_news_nothing_is_put_and_with_news_plan_pack_parts_manifest_and_
     assert (counts["PUT"], counts["POST"], counts["LIST"]) == (0, 0, 0), counts
     shop.write(40)
     asked = Asked(server.root / "server.log")
-    assert shop.checkpoint(fold=False).published is not None
+    assert shop.checkpoint(compact=False).published is not None
     counts = asked.counts()
     assert (counts["PUT"], counts["POST"], counts["LIST"]) == (5, 0, 0), counts
 

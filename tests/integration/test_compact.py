@@ -71,7 +71,7 @@ def test_a_compaction_of_small_runs_is_four_puts_and_a_read_of_each_pack(farm: F
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("point", one_of(["publish.after-parts", "compact.after-merge", "publish.after-head"]))
+@pytest.mark.parametrize("point", one_of(["publish.after-task-manifests", "compact.after-merge", "publish.after-head"]))
 def test_after_a_kill_the_next_compaction_comes_to_the_same(farm: Farm, point: str) -> None:
     farm.checkpoint(*({at: some_rows(number, of=at.task) for at in ATS} for number in range(10, 13)))
     killed = process(farm, f"{point}:kill")
@@ -80,7 +80,7 @@ def test_after_a_kill_the_next_compaction_comes_to_the_same(farm: Farm, point: s
     expected = CompactionOutcome.NOT_DUE if point == "publish.after-head" else CompactionOutcome.PUBLISHED
     assert farm.fold().outcome is expected
     farm.check()
-    assert [entry.origin for entry in farm.shelf.head().snapshots].count("fold") == 1
+    assert [entry.origin for entry in farm.shelf.head().snapshots].count("compaction") == 1
     assert all(len(runs) < 8 for runs in names(farm))
 
 
@@ -91,7 +91,7 @@ def test_of_compactions_at_once_one_counts_and_a_checkpoint_beside_them_stays(fa
     said = [one.communicate(timeout=1200)[1] for one in running]
     assert [one.returncode for one in running] == [0] * 2, said
     origins = [entry.origin for entry in farm.shelf.head().snapshots]
-    assert origins.count("fold") == 1
+    assert origins.count("compaction") == 1
     assert origins.count("tests") == 3
     assert all(len(runs) < 9 for runs in names(farm))
     farm.check()

@@ -86,7 +86,7 @@ def broker_ms(shop: Shop) -> int:
 def upon(report: RestoreReport) -> str:
     """Upon what the one store was put."""
     (store,) = report.stores
-    return store.parent
+    return store.base
 
 
 def restored_upon_newest(shop: Shop) -> tuple[Found, str]:
@@ -150,7 +150,7 @@ def test_a_policy_that_was_changed_and_changed_back_is_judged_by_the_least_that_
     configure(shop, "delete.retention.ms", str(HOUR_MS))
     assert shop.checkpoint().published is not None
     assert shop.checkpoint().published is None
-    assert shop.stores_there()["0_0", "plain"].horizon_ms == HOUR_MS
+    assert shop.stores_there()["0_0", "plain"].delete_retention_ms == HOUR_MS
     configure(shop, "delete.retention.ms", SHORT)
     shop.checkpoint()
     delete(shop, broker)
@@ -183,7 +183,7 @@ def test_an_older_snapshot_is_judged_by_what_newer_ones_have_seen(broker: Broker
 def test_a_topic_that_was_never_compacted_is_advanced_whatever_its_age(broker: Broker, tmp_path: Path) -> None:
     shop = small(broker, tmp_path, **{"cleanup.policy": "delete"})
     base = put_first(shop)
-    assert shop.stores_there()["0_0", "plain"].horizon_ms == ENDLESS_MS
+    assert shop.stores_there()["0_0", "plain"].delete_retention_ms == ENDLESS_MS
     shop.put({"gone": None})
     assert upon(shop.checkpoint()) == base
     assert shop.fetched() == shop.restored()
@@ -200,11 +200,11 @@ def test_the_time_is_the_brokers_and_not_that_of_the_machine_that_makes_the_base
     before = broker_ms(shop)
     with clock_ahead(7200):
         shop.checkpoint()
-    cut_ms = shop.stores_there()["0_0", "plain"].cut_ms or 0
-    assert before <= cut_ms <= broker_ms(shop)
+    read_at_ms = shop.stores_there()["0_0", "plain"].read_at_ms or 0
+    assert before <= read_at_ms <= broker_ms(shop)
     made = time.time()
     delete(shop, broker)
-    while broker_ms(shop) <= cut_ms + 4000:  # for so long deletes are kept
+    while broker_ms(shop) <= read_at_ms + 4000:  # for so long deletes are kept
         time.sleep(0.1)
     with clock_ahead(7200 - (time.time() - made) + 1):
         assert upon(shop.checkpoint()) == ""
@@ -247,7 +247,7 @@ def test_stores_that_a_checkpoint_did_not_read_grow_no_younger(broker: Broker, t
         else:
             shop.checkpoint(stores=("plain",))
         after = shop.stores_there()["0_0", "other"]
-        assert (after.cut_ms, after.horizon_ms) == (before.cut_ms, before.horizon_ms)
+        assert (after.read_at_ms, after.delete_retention_ms) == (before.read_at_ms, before.delete_retention_ms)
         if asked == "stores":
             shop.put({"stays": "2"})  # the other store of the task has news
     shop.checkpoint()
@@ -262,7 +262,7 @@ def test_a_plan_that_was_frozen_records_what_was_in_force_then(broker: Broker, t
         shop.checkpoint(request_id="killed", faults=InjectedFault("checkpoint.after-plan"))
     configure(shop, "delete.retention.ms", DAY)
     shop.checkpoint(request_id="killed")
-    assert shop.stores_there()["0_0", "plain"].horizon_ms == int(SHORT)
+    assert shop.stores_there()["0_0", "plain"].delete_retention_ms == int(SHORT)
     configure(shop, "delete.retention.ms", SHORT)
     delete(shop, broker)
     configure(shop, "delete.retention.ms", DAY)
@@ -280,7 +280,7 @@ def test_a_snapshot_of_a_directory_knows_what_was_in_force_when_its_ends_were_re
     assert isinstance(run_restore(request, InProcessEngine()), RestoreReport)
     run_backup(BackupRequest(spec=shop.spec, state_dir=str(state_dir), repository=shop.url))
     there = shop.stores_there()["0_0", "plain"]
-    assert (there.horizon_ms, abs((there.cut_ms or 0) - broker_ms(shop)) < 60_000) == (int(SHORT), True)
+    assert (there.delete_retention_ms, abs((there.read_at_ms or 0) - broker_ms(shop)) < 60_000) == (int(SHORT), True)
     delete(shop, broker)
     configure(shop, "delete.retention.ms", DAY)
     assert upon(shop.checkpoint()) == ""

@@ -129,7 +129,7 @@ def stores_of(shelf: ApplicationRepository) -> dict[tuple[str, str], StoreSnapsh
     assert manifest.identity == newest.identity
     found = {
         (task, store.store): store
-        for task, read in shelf.task_manifests(manifest.parts).items()
+        for task, read in shelf.task_manifests(manifest.task_manifests).items()
         for store in read.manifest.stores
     }
     for store in found.values():
@@ -158,8 +158,8 @@ def test_a_snapshot_of_what_was_placed_has_its_identities_and_content(
             path = tmp_path / "state" / spec["application_id"] / store.task / "rocksdb" / "plain"
             image = verify_image(path, stored.kind, list(stored.offsets))
             assert image.content == stored.content
-    assert newest.cut_ms is not None
-    assert abs(newest.cut_ms - time.time() * 1000) < 60_000
+    assert newest.read_at_ms is not None
+    assert abs(newest.read_at_ms - time.time() * 1000) < 60_000
     (end,) = found["0_0", "plain"].changelogs
     held = topics.end_offset(spec["bootstrap_servers"], f"{spec['application_id']}-plain-changelog", 0)
     assert (end.log_start, end.end, end.log_end) == (0, held, held)
@@ -269,7 +269,7 @@ def test_a_retry_recognises_what_was_published_and_uploads_nothing_again(
     }
 
 
-@pytest.mark.parametrize("point", one_of(["publish.after-parts", "restore.after-runs", "restore.after-plan"]))
+@pytest.mark.parametrize("point", one_of(["publish.after-task-manifests", "restore.after-runs", "restore.after-plan"]))
 def test_a_job_without_a_state_directory_goes_on_after_a_kill(spec: dict[str, Any], url: str, point: str) -> None:
     with pytest.raises(FaultInjected):
         restore(spec, url, request_id="r", faults=InjectedFault(point))

@@ -126,7 +126,7 @@ def stores_of(url: str, application: dict[str, Any]) -> dict[tuple[str, str], St
     shelf = ApplicationRepository.open(url, application["application_id"])
     newest = shelf.head().newest
     assert newest is not None
-    parts = shelf.task_manifests(shelf.manifest(newest).value.parts)
+    parts = shelf.task_manifests(shelf.manifest(newest).value.task_manifests)
     return {(task, store.store): store for task, read in parts.items() for store in read.manifest.stores}
 
 

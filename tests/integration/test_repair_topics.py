@@ -220,7 +220,7 @@ def test_a_store_is_rebuilt_from_a_snapshot_where_that_is_less_work(
     damaging.tables_of(damaging.database_of(world.state_dir / application_id, "stamped"))[-1].unlink()
     assert found(world) == (21, {("0_0", "stamped"): "file-missing"})
     report = repair(world, apply=True, repository=url)
-    assert [(one.stores, one.tasks, one.parents) for one in report.rebuilt] == [
+    assert [(one.stores, one.tasks, one.bases) for one in report.rebuilt] == [
         (("stamped",), ("0_0",), (published.snapshot,))
     ]
     assert world.reopen() == (right, 0)

@@ -243,7 +243,7 @@ def test_a_checkpoint_goes_upon_a_snapshot_with_blob_files(world: SetWorld, tmp_
     world.add(2)
     answers = world.took_in()
     report = world.checkpoint()
-    assert "" not in {store.parent for store in report.stores}
+    assert "" not in {store.base for store in report.stores}
     fetched = world.at(tmp_path / "two")
     fetched.fetch()
     assert list(fetched.state_dir.rglob("*.blob"))

@@ -107,7 +107,7 @@ def test_an_application_starts_over_a_history_that_cannot_be_replayed_over_its_o
         assert restored(running) == {"table": 4}  # and nothing of the task's other store
         assert world.answers(running, 162_000) == before
     (store,) = [one for one in report.stores if one.store == "table"]
-    assert store.left_to_restore
+    assert store.restored_by_kafka_streams
     assert (store.rows, store.records, store.committed_offset, store.digest) == (0, 0, -4, EMPTY)
 
 

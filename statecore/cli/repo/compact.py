@@ -52,11 +52,11 @@ def show(report: CompactionReport) -> None:
     from statecore.jobs.compact.report import CompactionOutcome
 
     console = result_console()
-    if report.folded:
+    if report.compacted:
         planned = report.outcome is CompactionOutcome.PLANNED
         rows = []
-        for one in report.folded:
-            merged = ("" if planned else "not merged") if one.folded_bytes is None else f"{one.folded_bytes:,}"
+        for one in report.compacted:
+            merged = ("" if planned else "not merged") if one.compacted_bytes is None else f"{one.compacted_bytes:,}"
             segment = "" if one.segment is None else str(one.segment)
             rows.append((one.task, one.store, segment, f"{one.runs:,}", f"{one.bytes:,}", merged))
         print_table(
@@ -66,7 +66,7 @@ def show(report: CompactionReport) -> None:
             rows,
             left={"task", "store"},
         )
-    size = sum(one.bytes for one in report.folded)
+    size = sum(one.bytes for one in report.compacted)
     result = {
         CompactionOutcome.PUBLISHED: (
             f"published {report.snapshot}: {report.brought_bytes:,} bytes downloaded, {report.written_bytes:,} uploaded"

@@ -36,9 +36,9 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         {
             "version": DOCUMENT_VERSION,
             "repository": name,
-            "made": made,
-            "put_back": rewritten,
-            "mark": asdict(descriptor),
+            "is_new": made,
+            "is_id_restored": rewritten,
+            "descriptor": asdict(descriptor),
         }
     )
     if rewritten:
@@ -49,6 +49,6 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     elif made:
         output.text(f"created the repository {descriptor.id} at {name}")
     else:
-        created = f"created {descriptor.made} by statecore {descriptor.made_by}"
+        created = f"created {descriptor.created_at} by statecore {descriptor.statecore_release}"
         output.text(f"{name} is a repository already: {descriptor.id}, {created}")
     return 0

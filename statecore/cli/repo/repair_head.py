@@ -68,7 +68,7 @@ def _lines(application_id: str, plan: HeadRepairPlan, *, applied: bool) -> list[
         f"{_snapshots(len(head.snapshots))}, with epoch {head.epoch} and generation {head.generation}",
     ]
     lines += [
-        f"  {one.snapshot}, published {one.made} by {one.origin}: {number_of(one.tasks, 'task')}, "
+        f"  {one.snapshot}, published {one.created_at} by {one.origin}: {number_of(one.tasks, 'task')}, "
         f"{one.file_bytes:,} bytes"
         for one in head.snapshots
     ]

@@ -42,7 +42,7 @@ class Logs:
     only_markers: Collection[OffsetRange] = ()
     horizons: Mapping[str, int] = field(default_factory=dict)
 
-    def cut_ms(self, store: tuple[str, str]) -> int | None:
+    def read_at_ms(self, store: tuple[str, str]) -> int | None:
         """When the ends of a store (task, name) were read, if it had no tail then; otherwise unknown.
 
         Deletes after its ends are younger than that.
@@ -56,9 +56,9 @@ class Logs:
             one.end == one.log_end or _tail(one) in self.only_markers for one in ends
         )
 
-    def horizon_ms(self, store: tuple[str, str]) -> int | None:
-        """Delete retention after the ends of a store (task, name) at its :meth:`cut_ms`; ``None`` if unknown."""
-        if self.cut_ms(store) is None:
+    def delete_retention_ms(self, store: tuple[str, str]) -> int | None:
+        """Delete retention after the ends of a store (task, name) at its :meth:`read_at_ms`; ``None`` if unknown."""
+        if self.read_at_ms(store) is None:
             return None
         return smallest_horizon_ms(self.horizons.get(one.topic) for one in self.ends[store])
 

@@ -75,7 +75,7 @@ class StoreCopy:
     may_be_ahead: bool = False
 
     @property
-    def left_to_restore(self) -> bool:
+    def restored_by_kafka_streams(self) -> bool:
         """Whether it is empty, so that Kafka Streams restores it from the start."""
         return not self.databases
 

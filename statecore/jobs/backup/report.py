@@ -34,7 +34,7 @@ class StoreTaken:
         new_files: files that were missing in the newest snapshot, or lost since.
         new_bytes: bytes of the new files.
         written: whether copies were changed: closed, or set to one offset.
-        left_to_restore: whether it is empty, so that Kafka Streams restores it from the start.
+        restored_by_kafka_streams: whether it is empty, so that Kafka Streams restores it from the start.
     """
 
     task: str
@@ -48,7 +48,7 @@ class StoreTaken:
     new_files: int = 0
     new_bytes: int = 0
     written: bool = False
-    left_to_restore: bool = False
+    restored_by_kafka_streams: bool = False
 
 
 @dataclass(frozen=True)

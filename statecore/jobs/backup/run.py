@@ -108,7 +108,7 @@ class _Backup(Job):
                 self.repository,
                 self.spec,
                 request=self.request.request_id,
-                origin="snapshot",
+                origin="backup",
                 clock=self.clock,
                 faults=self.faults,
             )

@@ -67,7 +67,7 @@ def newest_of(repository: ApplicationRepository, tasks: Iterable[str]) -> Newest
         return Newest(None, {})
     with repository.read_to_publish():
         manifest, wanted = repository.manifest(entry).value, set(tasks)
-        parts = repository.task_manifests([part for part in manifest.parts if part.task in wanted])
+        parts = repository.task_manifests([part for part in manifest.task_manifests if part.task in wanted])
     return Newest(manifest, {task: read.manifest for task, read in parts.items()})
 
 
@@ -134,7 +134,7 @@ def snapshot_of(
 ) -> StoreSnapshot:
     """A store's manifest entry. Its content digest and stream time are unknown."""
     store = copy.taken.spec
-    expires = retention_of(store) is not None and not copy.left_to_restore
+    expires = retention_of(store) is not None and not copy.restored_by_kafka_streams
     return StoreSnapshot(
         store=store.name,
         kind=store.kind,
@@ -142,14 +142,14 @@ def snapshot_of(
         changelogs=logs.ends[key(copy)],
         isolation=str(isolation_of(spec.processing_guarantee)),
         databases=tuple(databases),
-        cut_ms=None if copy.left_to_restore else logs.cut_ms(key(copy)),
+        read_at_ms=None if copy.restored_by_kafka_streams else logs.read_at_ms(key(copy)),
         stream_time=None if expires else -1,
         retention_ms=retention_of(store),
         segment_interval_ms=segment_interval_of(store),
-        left_to_restore=copy.left_to_restore,
+        restored_by_kafka_streams=copy.restored_by_kafka_streams,
         spec_digest=spec_hash(spec),
-        made_by=__version__,
-        horizon_ms=None if copy.left_to_restore else logs.horizon_ms(key(copy)),
+        statecore_release=__version__,
+        delete_retention_ms=None if copy.restored_by_kafka_streams else logs.delete_retention_ms(key(copy)),
     )
 
 
@@ -202,17 +202,19 @@ def _knows_more(store: StoreSnapshot, before: StoreSnapshot) -> bool:
     """Whether the brokers added a topic id, a much later or cluster-clock time, or a shorter delete retention."""
     topics = {end.topic_partition: end.topic_id for end in before.changelogs}
     named = any(end.topic_id and not topics.get(end.topic_partition) for end in store.changelogs)
-    if store.cut_ms is None:
+    if store.read_at_ms is None:
         return named
-    if store.horizon_ms is not None and (before.horizon_ms is None or store.horizon_ms < before.horizon_ms):
+    if store.delete_retention_ms is not None and (
+        before.delete_retention_ms is None or store.delete_retention_ms < before.delete_retention_ms
+    ):
         return True
-    return named or before.cut_ms is None or store.cut_ms - before.cut_ms > _REFRESH_MS
+    return named or before.read_at_ms is None or store.read_at_ms - before.read_at_ms > _REFRESH_MS
 
 
 def is_unchanged(parts: Sequence[TaskManifest], newest: Newest, *, whole: bool) -> bool:
     """Whether the newest snapshot has all of this."""
     if newest.manifest is None or (
-        whole and {part.task for part in newest.manifest.parts} != {part.task for part in parts}
+        whole and {part.task for part in newest.manifest.task_manifests} != {part.task for part in parts}
     ):
         return False
     for part in parts:
@@ -295,5 +297,5 @@ def _taken(copy: StoreCopy, logs: Logs, files: Sequence[tuple[int, bool]]) -> St
         new_files=sum(1 for _, is_new in files if is_new),
         new_bytes=sum(size for size, is_new in files if is_new),
         written=copy.written,
-        left_to_restore=copy.left_to_restore,
+        restored_by_kafka_streams=copy.restored_by_kafka_streams,
     )

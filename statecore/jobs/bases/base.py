@@ -74,20 +74,22 @@ class Base:
         """Where deletes have rows to hide."""
         return BaseDatabases(segments=self.segments)
 
-    def within(self, horizon_ms: int | None) -> Base:
+    def within(self, delete_retention_ms: int | None) -> Base:
         """This base with the delete retention limited, where it is known."""
-        if horizon_ms is None:
+        if delete_retention_ms is None:
             return self
         ends = {
-            part: end if end.horizon_ms is None else replace(end, horizon_ms=min(end.horizon_ms, horizon_ms))
+            part: end
+            if end.delete_retention_ms is None
+            else replace(end, delete_retention_ms=min(end.delete_retention_ms, delete_retention_ms))
             for part, end in self.ends.items()
         }
         return replace(self, ends=ends)
 
     @staticmethod
-    def of_snapshot(name: str, store: StoreSnapshot, cut_ms: int | None) -> Base:
-        horizon_ms = store.horizon_ms
-        ends = {end.topic_partition: base_end(end, cut_ms, horizon_ms) for end in store.changelogs}
+    def of_snapshot(name: str, store: StoreSnapshot, read_at_ms: int | None) -> Base:
+        delete_retention_ms = store.delete_retention_ms
+        ends = {end.topic_partition: base_end(end, read_at_ms, delete_retention_ms) for end in store.changelogs}
         segments = frozenset(one.segment for one in store.databases)
         stream_time = store.stream_time
         if stream_time is None:  # unknown, but at least the start of the newest segment
@@ -95,9 +97,9 @@ class Base:
         return Base(name, ends, segments, stream_time, store)
 
 
-def base_end(end: ChangelogEnd, cut_ms: int | None, horizon_ms: int | None) -> BaseEnd:
+def base_end(end: ChangelogEnd, read_at_ms: int | None, delete_retention_ms: int | None) -> BaseEnd:
     """An end of a snapshot's store, with the time it was read and the delete retention at that time."""
-    return BaseEnd(end.topic_partition, end.topic_id, end.end, end.leader_epoch, cut_ms, horizon_ms)
+    return BaseEnd(end.topic_partition, end.topic_id, end.end, end.leader_epoch, read_at_ms, delete_retention_ms)
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ class Refused:
     """A base that could not be used.
 
     Attributes:
-        parent: the base's name.
+        base: the base's name.
         why: the reason.
         missed_deletes: whether the only problem is that deletes may be missing in its tail.
         is_passing: whether only this plan is affected; the next plan may use the base again.
@@ -115,7 +117,7 @@ class Refused:
 
     task: str
     store: str
-    parent: str
+    base: str
     why: str
     missed_deletes: bool = False
     is_passing: bool = False
@@ -135,7 +137,7 @@ class Refused:
 
     def to_json(self) -> dict[str, Any]:
         """As one of the ``problems`` of an error."""
-        about = {"what": str(self), "task": self.task, "store": self.store, "base": self.parent}
+        about = {"what": str(self), "task": self.task, "store": self.store, "base": self.base}
         return {**self.reason.to_json(), **about}
 
     @property
@@ -144,7 +146,7 @@ class Refused:
         return self.task, self.store
 
     def __str__(self) -> str:
-        return f"Store {self.store} of task {self.task} is not advanced from {self.parent}: {self.why}."
+        return f"Store {self.store} of task {self.task} is not advanced from {self.base}: {self.why}."
 
 
 SHOWN = 20
@@ -168,7 +170,7 @@ def _line(group: Sequence[Refused]) -> str:
     first = group[0]
     if len(group) == 1:
         return str(first)
-    tasks, bases = (tuple(dict.fromkeys(names)) for names in zip(*((o.task, o.parent) for o in group), strict=True))
+    tasks, bases = (tuple(dict.fromkeys(names)) for names in zip(*((o.task, o.base) for o in group), strict=True))
     likewise = "; the others likewise" if any(one.why != first.why for one in group) else ""
     of = "task" if len(tasks) == 1 else "tasks"
     names = shortened_list(bases, 3)

@@ -14,10 +14,10 @@ def horizons_since(newer: Iterable[SnapshotEntry], manifest: Callable[[SnapshotE
     found: dict[str, int] = {}
     for entry in newer:
         try:
-            parts = manifest(entry).parts
+            parts = manifest(entry).task_manifests
         except Corrupted:
             continue
         for part in parts:
-            if part.horizon_ms is not None:
-                found[part.task] = min(part.horizon_ms, found.get(part.task, part.horizon_ms))
+            if part.delete_retention_ms is not None:
+                found[part.task] = min(part.delete_retention_ms, found.get(part.task, part.delete_retention_ms))
     return found

@@ -41,7 +41,7 @@ class PlannedTails:
     @property
     def not_newest(self) -> frozenset[Key]:
         """Stores for which the newest snapshot was refused, so that its ends are not valid."""
-        return frozenset(one.key for one in self.refused if one.parent == self.frozen.newest)
+        return frozenset(one.key for one in self.refused if one.base == self.frozen.newest_snapshot)
 
 
 class NamedBases(Protocol):
@@ -66,7 +66,7 @@ def valid_bases(
         return stale
     bases: dict[Key, Base] = {}
     for key, parts in plan.stores.items():
-        name = parts[0].parent
+        name = parts[0].base
         if not name:
             continue
         base = candidates.named(key, name)

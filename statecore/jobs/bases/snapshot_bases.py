@@ -40,7 +40,7 @@ class SnapshotBases:
         self._parts: dict[tuple[str, str], TaskManifest | Corrupted | None] = {}
         if newest is not None:
             self._manifests[newest.snapshot] = newest
-            for reference in newest.parts:
+            for reference in newest.task_manifests:
                 self._parts[newest.snapshot, reference.task] = parts[reference.task]
 
     def counts(self, snapshot: str) -> bool:
@@ -98,11 +98,11 @@ class SnapshotBases:
             newer = [*self._newer, *self._entries[: self._entries.index(entry)]]
             self._horizons[entry.snapshot] = horizons_since(newer, self._manifest)
         seen = self._horizons[entry.snapshot].get(key[0])
-        return Base.of_snapshot(entry.snapshot, store, store.cut_ms).within(seen)
+        return Base.of_snapshot(entry.snapshot, store, store.read_at_ms).within(seen)
 
     def _why_not(self, key: Key, store: StoreSnapshot) -> Reason | None:
         """Why a store cannot be a base, whatever its topics are."""
-        if store.left_to_restore:
+        if store.restored_by_kafka_streams:
             return Reason("it is empty, because Kafka Streams restores it", "base-empty")
         different = differences(key[0], store, self._spec, empty=False)
         if different:

@@ -32,7 +32,7 @@ class Unsound(NamedTuple):
     def of(refused: Iterable[Refused]) -> Unsound:
         """Of some bases."""
         found = tuple(refused)
-        return Unsound(found, {(one.key, one.parent): one.reason for one in found if not one.is_passing})
+        return Unsound(found, {(one.key, one.base): one.reason for one in found if not one.is_passing})
 
 
 def unsound(
@@ -57,7 +57,7 @@ def unsound(
             end = base.ends[part.topic_partition]
             moved = moved or start_moved(end, seen)
             if base.segments and missed is None:  # without rows there is nothing to delete
-                end = replace(end, horizon_ms=_horizon_of(end, part))
+                end = replace(end, delete_retention_ms=_horizon_of(end, part))
                 missed = missed_deletes(end, topics[part.topic], seen, finished_ms)
         if moved is not None:
             refused.append(Refused(*key, base.name, moved))
@@ -104,5 +104,9 @@ def truncations(
 
 def _horizon_of(end: BaseEnd, part: PartitionPlan) -> int | None:
     """Shortest recorded delete retention beyond a base's end: when it was made, and when the plan was made."""
-    seen = (end.horizon_ms,) if part.horizon_ms is None else (end.horizon_ms, part.horizon_ms)
+    seen = (
+        (end.delete_retention_ms,)
+        if part.delete_retention_ms is None
+        else (end.delete_retention_ms, part.delete_retention_ms)
+    )
     return smallest_horizon_ms(seen)

@@ -33,22 +33,24 @@ class ChangedTasks:
     now_ms: int
     is_lowered: bool = False
 
-    def is_aged(self, horizon_ms: int | None) -> bool:
+    def is_aged(self, delete_retention_ms: int | None) -> bool:
         """Whether the times are worth a publication of their own."""
-        return bool(self.read_positions) and (self.is_lowered or is_aged(self.oldest_ms, self.now_ms, horizon_ms))
+        return bool(self.read_positions) and (
+            self.is_lowered or is_aged(self.oldest_ms, self.now_ms, delete_retention_ms)
+        )
 
 
-def is_aged(oldest_ms: int | None, now_ms: int, horizon_ms: int | None) -> bool:
+def is_aged(oldest_ms: int | None, now_ms: int, delete_retention_ms: int | None) -> bool:
     """Whether the time up to which a snapshot is complete is so old that a later one is worth publishing."""
-    if horizon_ms is None:
+    if delete_retention_ms is None:
         return False
-    return oldest_ms is None or now_ms - oldest_ms > horizon_ms // _SHARE_OF_HORIZON
+    return oldest_ms is None or now_ms - oldest_ms > delete_retention_ms // _SHARE_OF_HORIZON
 
 
-def oldest_cut(manifest: Manifest, tasks: Iterable[str]) -> int | None:
+def oldest_read_at(manifest: Manifest, tasks: Iterable[str]) -> int | None:
     """Earliest time, in ms, up to which a snapshot says some tasks are complete; ``None`` if it lacks one."""
     references = [manifest.reference(task) for task in tasks]
-    return min_known(None if one is None else one.cut_ms for one in references)
+    return min_known(None if one is None else one.read_at_ms for one in references)
 
 
 def changed_tasks(
@@ -65,8 +67,8 @@ def changed_tasks(
     new, quiet, lagging = set[str](), set[str](), set[str]()
     for key, of_store in planned.plan.stores.items():
         base, known = planned.bases.get(key), published.get(key)
-        if of_store[0].left_to_restore:
-            is_news = known is None or not known.left_to_restore or known.kind is not of_store[0].kind
+        if of_store[0].restored_by_kafka_streams:
+            is_news = known is None or not known.restored_by_kafka_streams or known.kind is not of_store[0].kind
         elif of_store[0].kind.is_versioned:
             is_news = known is None or not _is_as_planned(known, of_store)
         elif base is None or manifest is None or base.name != manifest.snapshot:
@@ -74,15 +76,15 @@ def changed_tasks(
         else:
             is_news = key in reconciled or any(part.start < part.end for part in of_store)
         (new if is_news else quiet).add(key[0])
-        if not all(part.was_all or part.left_to_restore for part in of_store):
+        if not all(part.reaches_log_end or part.restored_by_kafka_streams for part in of_store):
             lagging.add(key[0])
     unread = {
         key[0]
         for key, store in published.items()
-        if key not in planned.plan.stores and not store.left_to_restore and not goes(key[1])
+        if key not in planned.plan.stores and not store.restored_by_kafka_streams and not goes(key[1])
     }
     quiet -= new | lagging | unread
-    oldest = None if manifest is None else oldest_cut(manifest, quiet)
+    oldest = None if manifest is None else oldest_read_at(manifest, quiet)
     read_positions = {task: ReadPosition(planned.made_ms, _horizon_of(planned, task)) for task in quiet}
     is_lowered = manifest is not None and any(
         _is_lower(cut, manifest.reference(task)) for task, cut in read_positions.items()
@@ -92,17 +94,17 @@ def changed_tasks(
 
 def _horizon_of(planned: CheckpointPlan, task: str) -> int | None:
     """Shortest delete retention of a task's changelogs when the ends were read."""
-    parts = [part for part in planned.plan.partitions if part.task == task and not part.left_to_restore]
-    return min_known(part.horizon_ms for part in parts)
+    parts = [part for part in planned.plan.partitions if part.task == task and not part.restored_by_kafka_streams]
+    return min_known(part.delete_retention_ms for part in parts)
 
 
 def _is_lower(cut: ReadPosition, known: TaskManifestReference | None) -> bool:
     """Whether the delete retention is shorter than a snapshot says."""
     return (
-        cut.horizon_ms is not None
+        cut.delete_retention_ms is not None
         and known is not None
-        and known.horizon_ms is not None
-        and cut.horizon_ms < known.horizon_ms
+        and known.delete_retention_ms is not None
+        and cut.delete_retention_ms < known.delete_retention_ms
     )
 
 
@@ -110,7 +112,7 @@ def _is_as_planned(known: StoreSnapshot, planned: Sequence[PartitionPlan]) -> bo
     """Whether a store that is always rebuilt whole is already as the plan would make it."""
     one = planned[0]
     return (
-        not known.left_to_restore
+        not known.restored_by_kafka_streams
         and (known.kind, known.retention_ms) == (one.kind, one.retention_ms)
         and [(end.topic_partition, end.topic_id, end.end) for end in known.changelogs]
         == [(part.topic_partition, part.topic_id, part.end) for part in planned]

@@ -32,12 +32,12 @@ class CheckpointPlan(PlannedTails):
 
     def below(self, task: str) -> TaskManifest | None:
         """The task in the snapshot that was the newest when the plan was made."""
-        return self.candidates.task(self.frozen.newest, task)
+        return self.candidates.task(self.frozen.newest_snapshot, task)
 
     @property
     def made_ms(self) -> int:
         """When the ends were read, in ms since the epoch."""
-        return self.frozen.cut_ms
+        return self.frozen.read_at_ms
 
     @property
     def not_advanced(self) -> frozenset[Key]:
@@ -47,7 +47,7 @@ class CheckpointPlan(PlannedTails):
     @property
     def urgent_notes(self) -> tuple[str, ...]:
         """Told to the operator at once: bases that are not used, and what is read whole for that reason."""
-        return (*grouped(self.refused), *_rebuilt(self.not_advanced, self.frozen.newest))
+        return (*grouped(self.refused), *_rebuilt(self.not_advanced, self.frozen.newest_snapshot))
 
     @property
     def lacking(self) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ class CheckpointPlan(PlannedTails):
         return tuple(one for one in self.refused if one.key in self.not_advanced)
 
     @property
-    def horizon_ms(self) -> int | None:
+    def delete_retention_ms(self) -> int | None:
         """Shortest time after which deletes of one of the changelogs may be gone; ``None`` if never."""
         return shortest_horizon_ms(self.topics.values())
 
@@ -102,13 +102,13 @@ def plan_checkpoint(
         request.partitions,
         made_at,
         request.request_id,
-        newest=newest,
+        newest_snapshot=newest,
         refused=before,
-        read_at_ms=planned.read_at_ms,
+        broker_read_at_ms=planned.read_at_ms,
     )
     if planned.plan.offsets and not request.plan_only:
         home.save(PLAN_SUFFIX, FROZEN_PLAN.encode(frozen))
-    old = [key for key, parts in planned.plan.stores.items() if parts[0].kind.is_versioned and parts[0].parent]
+    old = [key for key, parts in planned.plan.stores.items() if parts[0].kind.is_versioned and parts[0].base]
     notes = (
         *why,
         *planned.notes,
@@ -139,12 +139,12 @@ def _resumed(
         check_unchanged(frozen.plan, topics)
     except Invalid as error:  # a new plan will refuse bases of the old topic
         return error.what
-    if frozen.newest and not candidates.counts(frozen.newest):
-        return f"the snapshot {frozen.newest} that it was to advance is not valid any more"
+    if frozen.newest_snapshot and not candidates.counts(frozen.newest_snapshot):
+        return f"the snapshot {frozen.newest_snapshot} that it was to advance is not valid any more"
     bases = valid_bases(cluster, frozen, topics, candidates)
     if isinstance(bases, str):
         return bases
-    notes = (RESUMED_NOTE, *grouped(frozen.refused), *_rebuilt(_whole(frozen.plan), frozen.newest))
+    notes = (RESUMED_NOTE, *grouped(frozen.refused), *_rebuilt(_whole(frozen.plan), frozen.newest_snapshot))
     return CheckpointPlan(
         frozen=frozen,
         bases=bases,
@@ -158,7 +158,7 @@ def _resumed(
 
 def _whole(plan: RestorePlan) -> list[Key]:
     """The stores whose whole changelog is read."""
-    return [key for key, parts in plan.stores.items() if not parts[0].parent and not parts[0].left_to_restore]
+    return [key for key, parts in plan.stores.items() if not parts[0].base and not parts[0].restored_by_kafka_streams]
 
 
 def _inherited(stores: Collection[Key], versioned_ms: int) -> tuple[str, ...]:

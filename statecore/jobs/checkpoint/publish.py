@@ -50,7 +50,7 @@ def publish_tails(
     changes = changed_tasks(
         planned, publication, reconciled.keys(), lambda store: is_whole and spec.store(store) is None
     )
-    read_positions = changes.read_positions if changes.tasks or changes.is_aged(planned.horizon_ms) else {}
+    read_positions = changes.read_positions if changes.tasks or changes.is_aged(planned.delete_retention_ms) else {}
     if not changes.tasks and not read_positions:
         return (), None
     with job.phase("publish"):
@@ -60,7 +60,7 @@ def publish_tails(
             read,
             {},
             bases=planned.bases,
-            cut_ms=planned.made_ms,
+            read_at_ms=planned.made_ms,
             spec_digest=spec_hash(spec),
         )
         published = publication.publish(

@@ -75,7 +75,7 @@ class Reconciled:
         return (
             f"Store {one.store} of task {one.task} was compared with its whole changelog, and the differences, "
             f"{sum(run.rows for run in runs):,} rows and {sum(run.deletes for run in runs):,} deletes, were appended "
-            f"to {one.parent}: {one.why}."
+            f"to {one.base}: {one.why}."
         )
 
 
@@ -99,7 +99,7 @@ def divided(planned: CheckpointPlan, found: Iterable[Refused]) -> tuple[list[Ref
         parts, base = planned.frozen.plan.stores[one.key], planned.bases[one.key]
         why = None
         if one.missed_deletes:
-            is_newest = one.parent == planned.frozen.newest
+            is_newest = one.base == planned.frozen.newest_snapshot
             why = _why_not_reconcilable(base, parts, planned.topics[parts[0].topic], is_newest=is_newest)
         if one.missed_deletes and why is None:
             reconcilable.append(one)

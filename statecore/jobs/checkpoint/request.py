@@ -71,7 +71,7 @@ class CheckpointRequest(OfSpec, Selected, Budgeted, Reading, Planned):
             section=POLICY,
         ),
     )
-    fold: bool = field(
+    compact: bool = field(
         default=True,
         metadata=declare(
             Flag(),

@@ -160,7 +160,7 @@ class _Checkpoint(Job):
         if (
             published is not None
             and publication.newest is not None
-            and _day(published.made) != _day(publication.newest.made)
+            and _day(published.created_at) != _day(publication.newest.created_at)
         ):
             self.home.sweep()  # once a day, because listing costs as much as writing
         notes = (*planned.notes, *map(str, self.reconciled.values()), *compacted.notes)
@@ -212,10 +212,10 @@ class _Checkpoint(Job):
 
     def _compact(self, publication: Publication) -> CompactedAfter:
         """Compact databases that have many runs."""
-        if not self.request.fold or self.rebuilds_damaged:
+        if not self.request.compact or self.rebuilds_damaged:
             return CompactedAfter()
         parts = {**publication.task_manifests(), **{part.task: part for part in self.made}}
-        with self.phase("fold"):
+        with self.phase("compact"):
             return compact_after(self.repository, self.spec, parts.values(), self.progress, self.say, self.faults)
 
     def _rebuild_damaged(self, report: RestoreReport, damaged: Collection[Key]) -> RestoreReport:

@@ -33,7 +33,7 @@ from statecore.errors import Reason, Retryable, StatecoreError
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.attempt import moment
 from statecore.jobs.bases.base import Key
-from statecore.jobs.checkpoint.changed_tasks import is_aged, oldest_cut
+from statecore.jobs.checkpoint.changed_tasks import is_aged, oldest_read_at
 from statecore.jobs.checkpoint.request import DEFAULT_VERSIONED_MS
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.in_progress_marker import marker_age
@@ -50,7 +50,7 @@ from statecore.spec.units import format_duration
 DEFAULT_TICK_MS = 60_000
 """Time between two checks."""
 
-FOLD = "fold"
+COMPACTION = "compaction"
 """Origin of snapshots made by compaction (:mod:`statecore.jobs.compact.run`, which is too costly to import here)."""
 
 NO_SNAPSHOT = "none"
@@ -91,7 +91,7 @@ def is_due(made_ms: int, now_ms: int, interval_ms: int, tick_ms: int) -> bool:
 
 def last_made(entries: Sequence[SnapshotEntry]) -> SnapshotEntry | None:
     """The newest snapshot that is no compaction; ``entries`` are newest first."""
-    return next((one for one in entries if one.origin != FOLD), None)
+    return next((one for one in entries if one.origin != COMPACTION), None)
 
 
 def made_since(entries: Sequence[SnapshotEntry], last_snapshot: str | None) -> Reason | None:
@@ -100,10 +100,10 @@ def made_since(entries: Sequence[SnapshotEntry], last_snapshot: str | None) -> R
     if last is None or last_snapshot in (None, last.snapshot):
         return None
     return Reason(
-        f"Nothing was done: since this was found to be due, {last.snapshot} was made at {last.made}.",
+        f"Nothing was done: since this was found to be due, {last.snapshot} was made at {last.created_at}.",
         "made-by-another",
         snapshot=last.snapshot,
-        made=last.made,
+        created_at=last.created_at,
     )
 
 
@@ -119,9 +119,9 @@ def made_ms(entries: Sequence[SnapshotEntry], interval_ms: int = DEFAULT_CHECKPO
     entry = last_made(entries)
     if entry is None:
         return None
-    published = moment(entry.made)
+    published = moment(entry.created_at)
     made = 0 if published is None else int(published.timestamp() * 1000)
-    return made if entry.cut_ms is None or not 0 <= made - entry.cut_ms <= interval_ms else entry.cut_ms
+    return made if entry.read_at_ms is None or not 0 <= made - entry.read_at_ms <= interval_ms else entry.read_at_ms
 
 
 def check_due(
@@ -163,8 +163,10 @@ def check_due(
     if (running := _in_progress(repository, now_ms)) is not None:
         return running
     manifest = repository.manifest(newest).value
-    read = repository.task_manifests(manifest.parts)
-    there = {(one.task, store.store): store for one in manifest.parts for store in read[one.task].manifest.stores}
+    read = repository.task_manifests(manifest.task_manifests)
+    there = {
+        (one.task, store.store): store for one in manifest.task_manifests for store in read[one.task].manifest.stores
+    }
     with cluster(spec.bootstrap_servers, spec.kafka, timeout=timeout) as brokers:
         brokers_state = _BrokerState.of(brokers, spec, versioned)
     since = "no checkpoint yet" if made is None else f"the last one was {_ago(made, now_ms)}, {every}"
@@ -224,7 +226,7 @@ class _BrokerState:
             if store is None:
                 return Reason(f"store {name} of task {task} is in no snapshot", "store-new", task=task, store=name)
             left = is_restored_by_kafka_streams(declared, self.versioned)
-            if left != store.left_to_restore or differences(task, store, self.spec, empty=left):
+            if left != store.restored_by_kafka_streams or differences(task, store, self.spec, empty=left):
                 return Reason(
                     f"the declaration of store {name} of task {task} has changed",
                     "store-redeclared",
@@ -263,7 +265,7 @@ class _BrokerState:
         """
         horizon = shortest_horizon_ms(self.topics.values())
         quiet = {task for task, _ in self.stores} - {key[0] for key in self.stores if self._lags(there[key])}
-        oldest = oldest_cut(manifest, quiet)
+        oldest = oldest_read_at(manifest, quiet)
         if (lowered := self._lowered(manifest, quiet)) is not None:
             return Reason(
                 f"nothing is new, and delete retention was lowered to {format_duration(lowered)}",
@@ -285,20 +287,20 @@ class _BrokerState:
         for (task, _), (store, _) in self.stores.items():
             if task in tasks and not is_restored_by_kafka_streams(store, self.versioned):
                 seen[task] = min(recorded_horizon_ms(self.topics[store.changelog]), seen.get(task, ENDLESS_MS))
-        known = {part.task: part.horizon_ms for part in manifest.parts}
+        known = {part.task: part.delete_retention_ms for part in manifest.task_manifests}
         lowered = (now for task, now in seen.items() if (then := known.get(task)) is not None and now < then)
         return min(lowered, default=None)
 
     def _lags(self, store: StoreSnapshot) -> bool:
         """Whether records lie beyond the ends of a store."""
-        return not store.left_to_restore and any(
+        return not store.restored_by_kafka_streams and any(
             end.end < self.log_ends[end.topic_partition] for end in store.changelogs
         )
 
 
 def _is_inherited(store: StoreSnapshot, since_ms: int) -> bool:
     """Whether a checkpoint inherits a store because it is versioned and young enough."""
-    return store.kind.is_versioned and (store.cut_ms or 0) >= since_ms
+    return store.kind.is_versioned and (store.read_at_ms or 0) >= since_ms
 
 
 def _ends(

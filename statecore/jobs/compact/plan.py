@@ -98,7 +98,7 @@ def planned_merges(
 def _adjacent_runs(task: str, store: StoreSnapshot, spec: ApplicationSpec) -> Iterator[_AdjacentRuns]:
     if store.kind.is_versioned or spec.store(store.store) is None:
         return
-    if differences(task, store, spec, empty=store.left_to_restore):
+    if differences(task, store, spec, empty=store.restored_by_kafka_streams):
         return
     for database in store.databases:
         first = 0

@@ -27,7 +27,8 @@ class CompactedRuns:
         segment: the database's segment; ``None`` without segments.
         runs: number of runs.
         bytes: of their files.
-        folded_bytes: of the merged file, 0 if no row was left; ``None`` if it was only planned, or they were left out.
+        compacted_bytes: of the merged file, 0 if no row was left; ``None`` if it was only planned, or they were left
+            out.
         is_damaged: whether they were left out because they are damaged or missing.
     """
 
@@ -36,7 +37,7 @@ class CompactedRuns:
     segment: int | None
     runs: int
     bytes: int
-    folded_bytes: int | None
+    compacted_bytes: int | None
     is_damaged: bool = False
 
 
@@ -47,8 +48,8 @@ class CompactionReport:
     Attributes:
         newest: the snapshot that was inspected.
         snapshot: the published snapshot; ``None`` if none was.
-        made: when that was published (ISO 8601, UTC); ``None`` likewise.
-        folded: the merged runs, each entry into one.
+        created_at: when that was published (ISO 8601, UTC); ``None`` likewise.
+        compacted: the merged runs, each entry into one.
         tasks: number of new task manifests.
         brought_bytes: bytes downloaded from the repository.
         written_bytes: bytes uploaded.
@@ -61,8 +62,8 @@ class CompactionReport:
     outcome: CompactionOutcome
     newest: str
     snapshot: str | None = None
-    made: str | None = None
-    folded: tuple[CompactedRuns, ...] = ()
+    created_at: str | None = None
+    compacted: tuple[CompactedRuns, ...] = ()
     tasks: int = 0
     brought_bytes: int = 0
     written_bytes: int = 0
@@ -73,12 +74,12 @@ class CompactionReport:
     @property
     def runs(self) -> int:
         """Number of runs that were merged."""
-        return sum(one.runs for one in self.folded)
+        return sum(one.runs for one in self.compacted)
 
     @property
     def damaged(self) -> frozenset[tuple[str, str]]:
         """Stores, by task and name, with damaged runs."""
-        return frozenset((one.task, one.store) for one in self.folded if one.is_damaged)
+        return frozenset((one.task, one.store) for one in self.compacted if one.is_damaged)
 
     def to_json(self) -> dict[str, Any]:
         """The report as a document."""

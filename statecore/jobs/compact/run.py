@@ -45,7 +45,7 @@ from statecore.repository.publication import Publication, Published
 from statecore.repository.rebase import Compaction, rebase_compaction
 from statecore.spec.model import ApplicationSpec
 
-ORIGIN = "fold"
+ORIGIN = "compaction"
 """Origin in the manifests of compactions."""
 
 MergedRuns = Mapping[str, Sequence[Compaction]]
@@ -78,7 +78,7 @@ def run_compact(
     if not merges or plan_only:
         outcome = CompactionOutcome.PLANNED if merges else CompactionOutcome.NOT_DUE
         runs = tuple(_row(one, None) for one in merges)
-        return replace(report, outcome=outcome, folded=runs, seconds=time.monotonic() - began)
+        return replace(report, outcome=outcome, compacted=runs, seconds=time.monotonic() - began)
     faults.reach("compact.after-plan")
     progress.phase("compact", sum(one.bytes for one in merges), "bytes")
     with tempfile.TemporaryDirectory(prefix="statecore-compact-", dir=scratch, ignore_cleanup_errors=True) as directory:
@@ -94,8 +94,8 @@ def run_compact(
         report,
         outcome=CompactionOutcome.NOTHING_LEFT if published is None else CompactionOutcome.PUBLISHED,
         snapshot=None if published is None else published.snapshot,
-        made=None if published is None else published.made,
-        folded=tuple(
+        created_at=None if published is None else published.created_at,
+        compacted=tuple(
             _row(one, _bytes(merged, number), is_damaged=number in merged.damaged) for number, one in enumerate(merges)
         ),
         tasks=0 if published is None else len(published.made_tasks),

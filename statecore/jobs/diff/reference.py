@@ -112,7 +112,7 @@ class References:
             )
         manifest = repository.manifest(entry).value
         spec = self._spec or _declared(manifest)
-        in_snapshot, in_directory = {part.task for part in manifest.parts}, {task for task, _ in standings}
+        in_snapshot, in_directory = {part.task for part in manifest.task_manifests}, {task for task, _ in standings}
         asked = set(request.tasks) or in_directory
         notes = []
         if lacking := sorted(in_snapshot - in_directory - set(request.tasks)):
@@ -133,7 +133,7 @@ class References:
         left = {
             (one.task, one.store): "the snapshot has no rows of it: Kafka Streams restores it"
             for one in report.stores
-            if one.left_to_restore
+            if one.restored_by_kafka_streams
         }
         return Reference(temporary, words, spec, left_out=left, notes=tuple(notes), scratch=temporary.state_dir)
 

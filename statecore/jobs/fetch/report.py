@@ -36,7 +36,7 @@ class FetchedStore:
         file_bytes: bytes of its files in the repository.
         offsets: offsets in its databases by ``<topic>-<partition>``: the last applied one (a global store: the next
             one), or -4.
-        left_to_restore: whether it was placed empty, so that Kafka Streams restores it.
+        restored_by_kafka_streams: whether it was placed empty, so that Kafka Streams restores it.
         seconds: build time; 0 in a plan.
     """
 
@@ -49,7 +49,7 @@ class FetchedStore:
     digest: str | None
     file_bytes: int
     offsets: Mapping[str, int]
-    left_to_restore: bool
+    restored_by_kafka_streams: bool
     seconds: float = 0.0
 
 
@@ -59,9 +59,9 @@ class FetchReport:
 
     Attributes:
         snapshot_identity: hash of what all its stores are made of.
-        made: publication time (ISO 8601, UTC).
-        cut: time when the first of its offsets was read (ISO 8601, UTC); ``None`` if unknown.
-        age: seconds since ``cut``, or since ``made`` if that is unknown.
+        created_at: publication time (ISO 8601, UTC).
+        read_at: time when the first of its offsets was read (ISO 8601, UTC); ``None`` if unknown.
+        age: seconds since ``read_at``, or since ``made`` if that is unknown.
         placed: whether anything was placed; ``False`` in a plan, and if everything was already there.
         plan_id: digest of what was to be placed.
         stores: fetched stores, in task and store order.
@@ -83,8 +83,8 @@ class FetchReport:
     state_dir: str
     snapshot: str
     snapshot_identity: str
-    made: str
-    cut: str | None
+    created_at: str
+    read_at: str | None
     age: float
     placed: bool
     plan_only: bool

@@ -33,15 +33,15 @@ def fetch_report(
 ) -> FetchReport:
     """Report of a fetch so far; without images it is that of a plan, or of a fetch that found everything in place."""
     entry = todo.found.entry
-    cut = entry.cut_ms
-    began = moment(entry.made) if cut is None else datetime.fromtimestamp(cut / 1000, UTC)
+    read_at_ms = entry.read_at_ms
+    began = moment(entry.created_at) if read_at_ms is None else datetime.fromtimestamp(read_at_ms / 1000, UTC)
     return FetchReport(
         **asdict(job.attempt),
         repository=job.context.repository.url,
         snapshot=entry.snapshot,
         snapshot_identity=entry.identity,
-        made=entry.made,
-        cut=None if cut is None else utc(cut / 1000),
+        created_at=entry.created_at,
+        read_at=None if read_at_ms is None else utc(read_at_ms / 1000),
         age=0.0 if began is None else max(0.0, time.time() - began.timestamp()),
         placed=bool(images),
         plan_only=job.context.request.plan_only,
@@ -72,6 +72,6 @@ def _store_report(store: StoreToFetch, built: ImageResult | None, known: StoreDi
         digest=None if content is None else content.digest,
         file_bytes=0 if store.left else store.snapshot.file_bytes,
         offsets={str(partition): offset for partition, offset in store.offsets.items()},
-        left_to_restore=store.left,
+        restored_by_kafka_streams=store.left,
         seconds=0.0 if built is None else round(built.seconds, 3),
     )

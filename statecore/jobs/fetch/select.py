@@ -129,19 +129,19 @@ class Snapshots:
 
     def _lacking(self, entry: SnapshotEntry, manifest: Manifest) -> Invalid | None:
         """Error if the snapshot lacks a named task."""
-        missing = sorted(set(self._request.tasks) - {part.task for part in manifest.parts})
+        missing = sorted(set(self._request.tasks) - {part.task for part in manifest.task_manifests})
         if not missing:
             return None
         return Invalid(
             f"The snapshot {entry.snapshot} of {manifest.application_id} has no task {', '.join(missing)}.",
             code="snapshot-task-missing",
-            action=f"It has {', '.join(part.task for part in manifest.parts)}: name some of them.",
+            action=f"It has {', '.join(part.task for part in manifest.task_manifests)}: name some of them.",
             snapshot=entry.snapshot,
             tasks=missing,
         )
 
     def _read(self, entry: SnapshotEntry, manifest: Manifest) -> FoundSnapshot:
-        wanted = [part for part in manifest.parts if self._request.wants(part.task)]
+        wanted = [part for part in manifest.task_manifests if self._request.wants(part.task)]
         parts = {task: read.manifest for task, read in self.repository.task_manifests(wanted).items()}
         declared = parse_spec({**manifest.spec, "bootstrap_servers": _NO_BROKERS}, f"<snapshot {entry.snapshot}>")
         return FoundSnapshot(entry, manifest, parts, replace(declared, bootstrap_servers=""))

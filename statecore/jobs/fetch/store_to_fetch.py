@@ -120,7 +120,7 @@ class StoreToFetch:
 def stores_to_fetch(parts: Collection[TaskManifest], versioned: VersionedStart) -> list[StoreToFetch]:
     history = versioned is VersionedStart.HISTORY
     return [
-        StoreToFetch(part.task, store, store.left_to_restore or (history and store.kind.is_versioned))
+        StoreToFetch(part.task, store, store.restored_by_kafka_streams or (history and store.kind.is_versioned))
         for part in parts
         for store in part.stores
     ]

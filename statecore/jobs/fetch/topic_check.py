@@ -83,7 +83,7 @@ def check_topics(
     wrong, doubts = [], []
     for store, end in ends:
         verdict = _compare(store, end, seen)
-        if no_doubts and verdict.doubt and (store.snapshot.horizon_ms is None or not end.topic_id):
+        if no_doubts and verdict.doubt and (store.snapshot.delete_retention_ms is None or not end.topic_id):
             verdict = verdict.hardened()
         wrong += [_placed(store, end, verdict.wrong)] if verdict.wrong is not None else []
         doubts += [_placed(store, end, verdict.doubt)] if verdict.doubt is not None else []
@@ -168,7 +168,7 @@ def _compare_ages(
         if end.topic_id
         else Reason("has no topic id in the snapshot, so a recreated topic is not detected", "topic-id-unknown")
     )
-    recorded, cut_ms = store.snapshot.horizon_ms, store.snapshot.cut_ms
+    recorded, read_at_ms = store.snapshot.delete_retention_ms, store.snapshot.read_at_ms
     horizon = min(topic_retention_ms, seen, ENDLESS_MS if recorded is None else recorded)
     if log.log_end == end.end or recorded == horizon == ENDLESS_MS:
         return _Verdict(doubt=unnamed)
@@ -182,7 +182,7 @@ def _compare_ages(
                 **values,
             )
         )
-    if cut_ms is None:
+    if read_at_ms is None:
         return _Verdict(
             doubt=Reason(
                 f"{grown}, and the age of the store is unknown; if it is older "
@@ -197,7 +197,7 @@ def _compare_ages(
             doubt=Reason(f"{grown}, and the store's age is unknown: {NO_TIME}", "cluster-time-unknown", **values)
         )
     source = "delete.retention.ms, as snapshots recorded it" if horizon < topic_retention_ms else "delete.retention.ms"
-    age_ms = abs(now_ms - cut_ms)  # a clock that was ahead makes the age unknown as well
+    age_ms = abs(now_ms - read_at_ms)  # a clock that was ahead makes the age unknown as well
     if age_ms > horizon:
         return _Verdict(
             Reason(

@@ -327,7 +327,7 @@ def _one_unfinished(
         and attempt.outcome is Outcome.BEGUN
         and (holder.process, socket.gethostname()) == (attempt.attempt.process, attempt.attempt.host)
     )
-    planned, words = utc(frozen.made_at), frozen.words or ("restore",)
+    planned, words = utc(frozen.made_at), frozen.command or ("restore",)
     return UnfinishedRestore(frozen.request_id, frozen.plan.plan_id, planned, attempt, *reached, running, words)
 
 

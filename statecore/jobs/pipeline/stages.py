@@ -118,7 +118,7 @@ def publish_rows(
     tasks = [
         VersionTask(place, repository, task, store, runs.get((task, store), ()), of, memory_budget)
         for (task, store), parts in plan.stores.items()
-        if repository is not None and parts[0].kind.is_versioned and not parts[0].left_to_restore
+        if repository is not None and parts[0].kind.is_versioned and not parts[0].restored_by_kafka_streams
         if (of := parts[0].segmentation) is not None
     ]
     if not tasks:

@@ -33,7 +33,7 @@ def task_manifests(
     images: Mapping[Key, Image],
     *,
     bases: Mapping[Key, Base] = MappingProxyType({}),
-    cut_ms: int | None = None,
+    read_at_ms: int | None = None,
     spec_digest: str = "",
 ) -> list[TaskManifest]:
     runs, versions = made.runs, made.versions
@@ -51,12 +51,15 @@ def task_manifests(
         databases = _live(parts[0], below, stored, seen)
         content = _content(parts[0].kind, databases, below, images.get(key))
         # A versioned store records it always, as its age, because a tail cannot advance it.
-        was_all = all(part.was_all for part in parts)
-        read_at_ms = cut_ms if parts[0].kind.is_versioned or was_all else None
-        horizon_ms = min_known(part.horizon_ms for part in parts) if was_all else None
+        reaches_log_end = all(part.reaches_log_end for part in parts)
+        delete_retention_ms = min_known(part.delete_retention_ms for part in parts) if reaches_log_end else None
         store = _store(plan, parts, databases, stream_time, content, spec_digest)
-        store = replace(store, cut_ms=read_at_ms, horizon_ms=horizon_ms)
-        tasks[key[0]].append(replace(store, advanced_from=None if below is None or base is None else base.name))
+        store = replace(
+            store,
+            read_at_ms=read_at_ms if parts[0].kind.is_versioned or reaches_log_end else None,
+            delete_retention_ms=delete_retention_ms,
+        )
+        tasks[key[0]].append(replace(store, base_snapshot=None if below is None or base is None else base.name))
     return [TaskManifest(task, tuple(stores)) for task, stores in sorted(tasks.items())]
 
 
@@ -109,7 +112,7 @@ def _store(
                 part.partition,
                 part.topic_id,
                 part.committed_offset,
-                0 if part.left_to_restore else part.end,
+                0 if part.restored_by_kafka_streams else part.end,
                 part.log_start,
                 part.log_end,
                 part.leader_epoch,
@@ -121,12 +124,12 @@ def _store(
         stream_time=stream_time,
         retention_ms=one.retention_ms,
         segment_interval_ms=one.segment_interval_ms,
-        left_to_restore=one.left_to_restore,
+        restored_by_kafka_streams=one.restored_by_kafka_streams,
         rows=None if content is None else content.rows,
         bytes=None if content is None else content.bytes,
         digest=None if content is None else content.digest,
         spec_digest=spec_digest,
-        made_by=__version__,
+        statecore_release=__version__,
     )
 
 

@@ -49,14 +49,15 @@ class FrozenPlan:
         made_at: when the end offsets were read, in seconds since the epoch, by this machine's clock.
         request_id: the request it was made for.
         staging: the directory below which images are built.
-        newest: the newest snapshot at that time; empty if there was none, or the repository was not read.
+        newest_snapshot: the newest snapshot at that time; empty if there was none, or the repository was not read.
         refused: bases that are not used, and why.
-        is_part: whether requested store partitions are missing, because the state directory has not got them, or has
+        is_partial: whether requested store partitions are missing, because the state directory has not got them, or has
             them at the end already.
-        left_out: stores that are missing altogether for that reason.
-        words: command and options that repeat the request, without spec, state directory and request id; empty if not
+        excluded_stores: stores that are missing altogether for that reason.
+        command: command and options that repeat the request, without spec, state directory and request id; empty if not
             to be shown.
-        read_at_ms: when the end offsets were read, in ms since the epoch, by the brokers' clock; ``None`` if unknown.
+        broker_read_at_ms: when the end offsets were read, in ms since the epoch, by the brokers' clock; ``None`` if
+            unknown.
     """
 
     plan: RestorePlan
@@ -64,17 +65,17 @@ class FrozenPlan:
     made_at: float
     request_id: str
     staging: str = ""
-    newest: str = ""
+    newest_snapshot: str = ""
     refused: tuple[Refused, ...] = ()
-    is_part: bool = False
-    left_out: tuple[str, ...] = ()
-    words: tuple[str, ...] = ()
-    read_at_ms: int | None = None
+    is_partial: bool = False
+    excluded_stores: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    broker_read_at_ms: int | None = None
 
     @property
-    def cut_ms(self) -> int:
+    def read_at_ms(self) -> int:
         """When the end offsets were read, in ms since the epoch, by the brokers' clock if known."""
-        return int(self.made_at * 1000) if self.read_at_ms is None else self.read_at_ms
+        return int(self.made_at * 1000) if self.broker_read_at_ms is None else self.broker_read_at_ms
 
 
 FROZEN_PLAN = DocumentType(

@@ -65,16 +65,15 @@ class PartitionPlan:
             restored by Kafka Streams.
         retention_ms: how long rows are kept; ``None`` if they do not expire.
         segment_interval_ms: time span of one segment; ``None`` without segments.
-        left_to_restore: nothing is read and an empty image with unknown offset is placed: Kafka Streams restores the
-            store.
+        restored_by_kafka_streams: nothing is read and an empty image with unknown offset is placed.
         leader_epoch: the leader's epoch when the plan was made; -1 if unknown.
         log_start: first offset of the log when the plan was made.
-        parent: name of the base (:attr:`statecore.jobs.bases.base.Base.name`); empty if the whole log is read.
-        was_all: whether nothing lay beyond ``end`` when the plan was made that compaction could have touched. An open
-            transaction does not count, because the cleaner stops at the last stable offset; a record of a source topic
-            that the application had not processed yet does.
-        horizon_ms: delete retention of the topic when the plan was made, as a snapshot records it
-            (:attr:`statecore.repository.manifest.StoreSnapshot.horizon_ms`).
+        base: name of the base (:attr:`statecore.jobs.bases.base.Base.name`); empty if the whole log is read.
+        reaches_log_end: whether nothing lay beyond ``end`` when the plan was made that compaction could have touched.
+            An open transaction does not count, because the cleaner stops at the last stable offset; a record of a
+            source topic that the application had not processed yet does.
+        delete_retention_ms: delete retention of the topic when the plan was made, as a snapshot records it
+            (:attr:`statecore.repository.manifest.StoreSnapshot.delete_retention_ms`).
     """
 
     store: str
@@ -89,12 +88,12 @@ class PartitionPlan:
     ranges: tuple[tuple[int, int], ...]
     retention_ms: int | None = None
     segment_interval_ms: int | None = None
-    left_to_restore: bool = False
+    restored_by_kafka_streams: bool = False
     leader_epoch: int = -1
     log_start: int = -1
-    parent: str = ""
-    was_all: bool = True
-    horizon_ms: int | None = None
+    base: str = ""
+    reaches_log_end: bool = True
+    delete_retention_ms: int | None = None
 
     @property
     def is_global(self) -> bool:
@@ -109,7 +108,7 @@ class PartitionPlan:
         """
         if self.is_global:
             return self.end
-        return self.end - 1 if self.end > 0 and not self.left_to_restore else OFFSET_UNKNOWN
+        return self.end - 1 if self.end > 0 and not self.restored_by_kafka_streams else OFFSET_UNKNOWN
 
     @property
     def segmentation(self) -> Segmentation | None:
@@ -134,7 +133,7 @@ class PartitionPlan:
 
         0 if Kafka Streams restores the whole store.
         """
-        return 0 if self.left_to_restore else self.log_end - self.end
+        return 0 if self.restored_by_kafka_streams else self.log_end - self.end
 
 
 @dataclass(frozen=True)
@@ -302,12 +301,12 @@ def make_plan(
             ranges=() if is_restored_by_kafka_streams(store, versioned) else tuple(sorted(ranges.get(span, ()))),
             retention_ms=retention_of(store),
             segment_interval_ms=segment_interval_of(store),
-            left_to_restore=is_restored_by_kafka_streams(store, versioned),
+            restored_by_kafka_streams=is_restored_by_kafka_streams(store, versioned),
             leader_epoch=epochs.get(span.topic_partition, -1),
             log_start=offsets[span.topic_partition].log_start,
-            parent=_name(bases.get((task_of(store, span.partition), store.name))),
-            was_all=span.end >= log_ends.get(span.topic_partition, span.end),
-            horizon_ms=recorded_horizon_ms(topics[span.topic]) if is_timed else None,
+            base=_name(bases.get((task_of(store, span.partition), store.name))),
+            reaches_log_end=span.end >= log_ends.get(span.topic_partition, span.end),
+            delete_retention_ms=recorded_horizon_ms(topics[span.topic]) if is_timed else None,
         )
         for store, span in whole
     )

@@ -27,7 +27,7 @@ def notes_of(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan, request
         if store.name not in planned and not request.stores
     ]
     notes += [*_not_logged(spec, plan), *_logged_after_all(cluster, spec, plan), *_in_memory(spec, plan)]
-    history = sorted({part.store for part in plan.partitions if part.left_to_restore})
+    history = sorted({part.store for part in plan.partitions if part.restored_by_kafka_streams})
     if history:
         notes.append(
             f"Restored by Kafka Streams: {', '.join(history)}. Changelogs of versioned stores are not read, and "

@@ -245,17 +245,17 @@ def why_stale(
         name = f"{part.topic}-{part.partition}"
         if seen is None:
             return f"partition {name} does not exist any more"
-        if part.left_to_restore:
+        if part.restored_by_kafka_streams:
             continue
         if seen.log_end < part.end:
             return f"{name} ends at {seen.log_end} now, before the plan's end {part.end}"
         if part.end > 0 and seen.log_start > part.end:
             return f"{name} begins at {seen.log_start} now, after the plan's end {part.end}"
-        if part.parent and seen.log_start > part.start:
-            return f"{name} begins at {seen.log_start} now, after the end {part.start} of {part.parent}"
+        if part.base and seen.log_start > part.start:
+            return f"{name} begins at {seen.log_start} now, after the end {part.start} of {part.base}"
         if seen.log_end > part.log_end and (why := _why_too_old(frozen, part, topics[part.topic], now_ms)) is not None:
             return f"{name} has grown since and {why}"
-    if not frozen.partitions and not frozen.is_part:
+    if not frozen.partitions and not frozen.is_partial:
         for topic in {part.topic for part in frozen.plan.partitions}:
             planned = len({part.partition for part in frozen.plan.partitions if part.topic == topic})
             if planned != topics[topic].partitions:
@@ -265,10 +265,10 @@ def why_stale(
 
 def _why_too_old(frozen: FrozenPlan, part: PartitionPlan, topic: TopicDescription, now_ms: int | None) -> str | None:
     """Why deletes beyond a plan's end may be gone; ``None`` while none can be."""
-    if now_ms is None or frozen.read_at_ms is None or part.horizon_ms is None:
+    if now_ms is None or frozen.broker_read_at_ms is None or part.delete_retention_ms is None:
         return f"the age of the plan is unknown: {NO_TIME}"
-    age_ms = now_ms - frozen.read_at_ms
-    retention_ms = min(delete_retention_ms(topic), part.horizon_ms)
+    age_ms = now_ms - frozen.broker_read_at_ms
+    retention_ms = min(delete_retention_ms(topic), part.delete_retention_ms)
     # Half of it, because the application also needs time to read beyond the end.
     if -CLOCK_MARGIN_MS <= age_ms <= retention_ms / 2:
         return None
@@ -296,7 +296,7 @@ def covers(frozen: FrozenPlan, spec: ApplicationSpec, request: PlanRequest) -> b
     if plan.application_id != spec.application_id or plan.processing_guarantee is not spec.processing_guarantee:
         return False
     stores = select_stores(spec, request.stores, request.partitions)
-    asked = {_identity(store, request.versioned) for store in stores if store.name not in frozen.left_out}
+    asked = {_identity(store, request.versioned) for store in stores if store.name not in frozen.excluded_stores}
     planned = {
         (
             part.store,
@@ -305,7 +305,7 @@ def covers(frozen: FrozenPlan, spec: ApplicationSpec, request: PlanRequest) -> b
             TaskId.parse(part.task).subtopology,
             part.retention_ms,
             part.segment_interval_ms,
-            part.left_to_restore,
+            part.restored_by_kafka_streams,
         )
         for part in plan.partitions
     }

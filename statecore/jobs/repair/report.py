@@ -54,7 +54,7 @@ class RebuiltStores:
         tasks: their tasks.
         codes: codes of the repaired findings.
         rows: number of rows after the rebuild; ``None`` in a plan.
-        parents: their base snapshots; empty if they were built from changelogs only.
+        bases: their base snapshots; empty if they were built from changelogs only.
         kept: where the replaced task directories are kept; empty in a plan, and if there were none.
         seconds: wall time; 0 in a plan.
         sources: description of what they are rebuilt from: the brokers that have to answer.
@@ -66,7 +66,7 @@ class RebuiltStores:
     tasks: tuple[str, ...]
     codes: tuple[str, ...]
     rows: int | None = None
-    parents: tuple[str, ...] = ()
+    bases: tuple[str, ...] = ()
     kept: str = ""
     seconds: float = 0.0
     sources: str = ""

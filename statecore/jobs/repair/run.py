@@ -357,8 +357,8 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
         self.faults.reach("repair.after-rebuild")
         kept = ", ".join(str(path) for path in replaced_in(self.directory) if path not in before)
         rows = sum(max(store.rows, 0) for store in report.stores)  # -1 for stores restored by Kafka Streams
-        parents = tuple(sorted({store.parent for store in report.stores} - {""}))
-        return replace(planned, rows=rows, parents=parents, kept=kept, seconds=report.seconds)
+        bases = tuple(sorted({store.base for store in report.stores} - {""}))
+        return replace(planned, rows=rows, bases=bases, kept=kept, seconds=report.seconds)
 
     def _kept_before(self, ours: Collection[str]) -> list[str]:
         """Directories kept by other jobs, or by a killed attempt of this one."""

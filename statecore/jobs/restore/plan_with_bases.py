@@ -63,7 +63,7 @@ class PlannedRestoreOf(PlannedTails):
 
     def rebase(self, mine: TaskManifest, theirs: TaskManifest) -> TaskManifest | None:
         """See :func:`statecore.repository.rebase.rebase_advance`."""
-        return rebase_advance(mine, theirs, self.candidates.task(self.frozen.newest, mine.task))
+        return rebase_advance(mine, theirs, self.candidates.task(self.frozen.newest_snapshot, mine.task))
 
     @property
     def published(self) -> RestorePlan:
@@ -103,20 +103,20 @@ def new_plan(
     )
     bases, refused, costlier = planned.chosen
     plan, kept = _without_finished_tasks(planned.plan)
-    is_part = request.start_from == HERE or plan != planned.plan
-    left_out = {store.name for store in asked} - {part.store for part in plan.partitions} if is_part else set()
+    is_partial = request.start_from == HERE or plan != planned.plan
+    left_out = {store.name for store in asked} - {part.store for part in plan.partitions} if is_partial else set()
     frozen = FrozenPlan(
         plan,
         request.partitions,
         made_at,
         request.request_id,
         staging,
-        newest=candidates.newest,
+        newest_snapshot=candidates.newest,
         refused=refused,
-        is_part=is_part,
-        left_out=tuple(sorted(left_out)),
-        words=_words(request),
-        read_at_ms=planned.read_at_ms,
+        is_partial=is_partial,
+        excluded_stores=tuple(sorted(left_out)),
+        command=_words(request),
+        broker_read_at_ms=planned.read_at_ms,
     )
     notes = (
         *planned.notes,
@@ -237,7 +237,7 @@ def _without_finished_tasks(plan: RestorePlan) -> tuple[RestorePlan, list[str]]:
     done = {
         task
         for task in plan.tasks
-        if all(part.parent == DIRECTORY and part.start == part.end for part in plan.partitions if part.task == task)
+        if all(part.base == DIRECTORY and part.start == part.end for part in plan.partitions if part.task == task)
     }
     if not done:
         return plan, []
@@ -260,7 +260,7 @@ def _versioned_notes(stays: Sequence[str]) -> list[str]:
 
 def _base_notes(plan: RestorePlan, request: RestoreRequest) -> list[str]:
     """Operator notes: the bases, and the offsets that need not be read."""
-    names = {key: parts[0].parent for key, parts in plan.stores.items() if not parts[0].left_to_restore}
+    names = {key: parts[0].base for key, parts in plan.stores.items() if not parts[0].restored_by_kafka_streams}
     counts = Counter(names.values())
     if set(counts) <= {""}:
         return []
@@ -285,7 +285,7 @@ def _refusal_to_advance(planned: PlannedRestoreOf) -> Invalid | None:
 
     If a store cannot be replaced either, because of its kind or options, that is the error: replacing is no remedy.
     """
-    lacking = [one for one in planned.refused if one.parent == DIRECTORY and one.key not in planned.bases]
+    lacking = [one for one in planned.refused if one.base == DIRECTORY and one.key not in planned.bases]
     if not lacking:
         return None
     directory, stores = planned.candidates.directory, {one.key for one in lacking}

@@ -125,7 +125,7 @@ class PublishSink:
             read,
             {key: built.image for key, built in images.items()},
             bases=planned.bases,
-            cut_ms=frozen.cut_ms,
+            read_at_ms=frozen.read_at_ms,
             spec_digest=spec_hash(spec),
         )
         published = publication.publish(

@@ -51,10 +51,8 @@ class StoreReport:
         segments: number of segment databases; 0 without segments.
         expired: rows and deletes left out because their segment has expired at the stream time (an index row counts,
             and so does a key met again in another range): a statistic, not a sum to reconcile.
-        left_to_restore: nothing was read (``start`` and ``end`` say what there was), the image is empty, and Kafka
-            Streams
-            restores the store itself.
-        parent: the base: the id of a snapshot, or the state directory; empty if the whole changelog was read.
+        restored_by_kafka_streams: nothing was read (``start`` and ``end`` say what there was), and the image is empty.
+        base: the id of a snapshot, or the state directory; empty if the whole changelog was read.
     """
 
     task: str
@@ -81,8 +79,8 @@ class StoreReport:
     stream_time: int = -1
     segments: int = 0
     expired: int = 0
-    left_to_restore: bool = False
-    parent: str = ""
+    restored_by_kafka_streams: bool = False
+    base: str = ""
 
 
 @dataclass(frozen=True)

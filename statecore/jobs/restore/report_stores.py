@@ -91,8 +91,8 @@ def store_report(
         stream_time=max((result.stream_time for result in read), default=-1),
         segments=0 if image is None else image.segments,
         expired=(0 if image is None else image.expired) + sum(result.expired for result in read),
-        left_to_restore=one.left_to_restore,
-        parent=one.parent,
+        restored_by_kafka_streams=one.restored_by_kafka_streams,
+        base=one.base,
     )
 
 

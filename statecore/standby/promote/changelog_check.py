@@ -105,7 +105,7 @@ def check_changelogs(tasks: Mapping[str, tuple[Path, Sequence[Copy]]], ask: Ask)
 
 def too_old(end: BaseEnd, now: ChangelogEnd) -> Reason | None:
     """Why the tail after a copy may lack deletes; ``None`` if it cannot."""
-    horizon = smallest_horizon_ms((end.horizon_ms, recorded_horizon_ms(now.topic)))
+    horizon = smallest_horizon_ms((end.delete_retention_ms, recorded_horizon_ms(now.topic)))
     if horizon == ENDLESS_MS or end.end >= now.log.last_stable:  # compaction stops at the last stable offset
         return None
     name = str(end.topic_partition)

@@ -39,8 +39,8 @@ def test_an_event_says_whether_the_store_is_left_to_kafka_streams() -> None:
         "application_id": "orders", "host": "node-1", "state_dir": "/s", "finished": "then",
         "totals": {"rows": 0, "records": 0}, "digest": "d", "plan_id": "p", "tail_left": 0,
     }  # fmt: skip
-    told = event_extra({**part, "committed_offsets": {"0": -4}, "left_to_restore": True})
-    assert (told["left_to_restore"], told["rows"], told["committed_offsets"]) == (True, 0, {"0": -4})
+    told = event_extra({**part, "committed_offsets": {"0": -4}, "restored_by_kafka_streams": True})
+    assert (told["restored_by_kafka_streams"], told["rows"], told["committed_offsets"]) == (True, 0, {"0": -4})
 
 
 def test_the_asset_of_an_applications_snapshots_is_none_of_its_stores_and_airflow_leaves_its_uri_alone() -> None:

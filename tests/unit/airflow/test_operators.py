@@ -376,7 +376,7 @@ def test_a_job_that_only_publishes_announces_the_snapshot_and_no_store(spark: St
         "repository": REPOSITORY,
         "snapshot": "snapshot-1",
         "identity": "i" * 32,
-        "made": "2026-01-02T03:04:05Z",
+        "created_at": "2026-01-02T03:04:05Z",
         "tasks": 2,
         "bytes": 9000,
         "new_bytes": 4000,

@@ -151,7 +151,7 @@ def test_of_fifty_applications_with_fifty_reports_each_the_indexes_are_read_and_
 
 
 def test_the_page_says_which_stores_are_left_to_kafka_streams(client: Callable[..., Any], tmp_path: Path) -> None:
-    left = entry("prices", 0, kind="versioned-key-value", committed_offset=-4, left_to_restore=True)
+    left = entry("prices", 0, kind="versioned-key-value", committed_offset=-4, restored_by_kafka_streams=True)
     write(tmp_path, 1, done(attempt(1), left))
     text = client("/", "viewer").text
     assert "restored by Kafka Streams" in text

@@ -112,9 +112,9 @@ def test_the_summary_names_the_stores_and_leaves_their_partitions_out() -> None:
 
 
 def test_a_store_that_is_left_to_kafka_streams_is_said_to_be() -> None:
-    left = entry("v", 0, committed_offset=-4, records=0, rows=0, left_to_restore=True)
+    left = entry("v", 0, committed_offset=-4, records=0, rows=0, restored_by_kafka_streams=True)
     parts = reports.reports_by_store(report(entry("a", 0), left))
-    assert [parts[store]["left_to_restore"] for store in ("a", "v")] == [False, True]
+    assert [parts[store]["restored_by_kafka_streams"] for store in ("a", "v")] == [False, True]
     assert "Kafka Streams restores" in reports.table(parts["v"])
     assert "Kafka Streams restores" not in reports.table(parts["a"])
 

@@ -19,7 +19,7 @@ HERE = TopicPartition("app-counts-changelog", 3)
 ID, OTHER = "0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"
 HOUR = 3_600_000
 MOMENT = 1_700_000_000_000
-END = BaseEnd(HERE, ID, end=100, leader_epoch=5, read_at_ms=MOMENT, horizon_ms=10 * HOUR)
+END = BaseEnd(HERE, ID, end=100, leader_epoch=5, read_at_ms=MOMENT, delete_retention_ms=10 * HOUR)
 LOG = LogOffsets(40, 150, 150, 5)
 
 
@@ -152,19 +152,19 @@ def test_a_log_start_that_passed_the_end_during_the_read_is_a_reason_whatever_el
 
 
 def test_a_topic_that_is_not_compacted_has_no_horizon() -> None:
-    never = replace(END, read_at_ms=None, horizon_ms=ENDLESS_MS)
+    never = replace(END, read_at_ms=None, delete_retention_ms=ENDLESS_MS)
     assert missed(seen(5), after=99 * HOUR, end=never, policy="delete") is None
 
 
 def test_the_least_counts_of_what_was_in_force_then_and_what_is_now() -> None:
-    low = replace(END, horizon_ms=60_000)
+    low = replace(END, delete_retention_ms=60_000)
     values = {"end": 100, "removed": 1, "age_ms": 1000, "retention_ms": 60_000}
     for now, known in ({"retention": 24 * HOUR}, 24 * HOUR), ({"policy": "delete"}, None):
         found = missed(seen(1), after=1000, end=low, **now)
         assert reason(found) == ("retention-was-shorter", {**values, "retention_ms_now": known})
     assert reason(missed(seen(1), after=1000, retention=60_000)) == ("retention-too-short", values)
     assert missed(seen(0), after=1000, end=low, retention=24 * HOUR) is None
-    never = replace(END, horizon_ms=ENDLESS_MS)
+    never = replace(END, delete_retention_ms=ENDLESS_MS)
     assert missed(seen(1), after=0, end=never) is None
     values = {"end": 100, "removed": 1, "age_ms": 2 * HOUR, "retention_ms": HOUR}
     assert reason(missed(seen(1), after=2 * HOUR, end=never)) == ("tail-read-too-late", values)
@@ -172,7 +172,7 @@ def test_the_least_counts_of_what_was_in_force_then_and_what_is_now() -> None:
 
 @pytest.mark.parametrize("policy", ["compact", "delete"])
 def test_what_nobody_recorded_proves_nothing(policy: str) -> None:
-    unknown = replace(END, horizon_ms=None)
+    unknown = replace(END, delete_retention_ms=None)
     found = missed(seen(1), after=0, end=unknown, policy=policy)
     assert reason(found) == ("retention-unknown", {"end": 100, "removed": 1})
     assert missed(seen(0), after=0, end=unknown, policy=policy) is None

@@ -127,7 +127,7 @@ def large(partition: int) -> StoreReport:
         kind="timestamped-key-value", changelog="orders-flights-by-id-and-departure-changelog", start=1_000_000,
         end=3_600_000, committed_offset=1_299_999, records=2_600_000, rows=1_300_000, bytes=123_456_789,
         file_bytes=123_456_789, digest="0123456789abcdef", seconds=12.5, tail_left=0, max_timestamp=-1, offsets={},
-        parent="20261123T010203Z-5f3a9c21",
+        base="20261123T010203Z-5f3a9c21",
     )  # fmt: skip
 
 
@@ -216,11 +216,11 @@ def world(tmp_path: Path) -> World:
     world.snapshot()
     shelf = ApplicationRepository.open(world.url, "app")
     publication = Publication(shelf, parse_spec(world.spec), request="r", origin="checkpoint", clock=time.time)
-    assert publication.publish([], whole=False, read_positions={"0_0": ReadPosition(CUT_MS, None)}) is not None
+    assert publication.publish([], whole=False, read_positions={"0_0": ReadPosition(READ_AT_MS, None)}) is not None
     return world
 
 
-CUT_MS = 1_900_000_000_500
+READ_AT_MS = 1_900_000_000_500
 
 
 def request(world: World, **fields: Any) -> CheckpointRequest:
@@ -246,7 +246,7 @@ def test_where_nothing_is_new_the_newest_snapshot_is_complete_until_somebody_loo
 def test_else_it_is_complete_until_the_moment_that_it_says(
     world: World, fields: dict[str, Any], asked: dict[str, Any]
 ) -> None:
-    assert complete_until(looked(**fields), request(world, **asked)) == CUT_MS / 1000
+    assert complete_until(looked(**fields), request(world, **asked)) == READ_AT_MS / 1000
 
 
 def test_where_nobody_can_say_until_when_nobody_does(world: World, tmp_path: Path) -> None:

@@ -311,7 +311,7 @@ def test_a_store_that_is_left_to_kafka_streams_is_shown_as_such_and_not_counted_
         "aborted": 0, "bytes": 0, "file_bytes": 9, "digest": "0", "seconds": 1.0, "tail_left": 0,
     }  # fmt: skip
     left = StoreReport("0_0", "left", 0, committed_offset=-4, offsets={"l-0": -4}, records=0, rows=0, runs=0,
-                       max_timestamp=-1, left_to_restore=True, **common)  # fmt: skip
+                       max_timestamp=-1, restored_by_kafka_streams=True, **common)  # fmt: skip
     read = StoreReport("0_0", "read", 0, committed_offset=29, offsets={"r-0": 29}, records=30, rows=4, runs=1,
                        max_timestamp=5, **common)  # fmt: skip
     restore.show_report(RestoreReport("app", "p", "at_least_once", "/state", 1.0, {}, (left, read)))
@@ -320,7 +320,7 @@ def test_a_store_that_is_left_to_kafka_streams_is_shown_as_such_and_not_counted_
     assert "restored by Kafka Streams" in lines["left"]
     assert [word for word in shown.splitlines()[-1].split() if word.isdecimal()] == ["1", "30", "4", "1"]
     part = PartitionPlan(
-        "left", StoreKind.VERSIONED_KEY_VALUE, "0_0", "t", "id", 0, 0, 30, 30, (), left_to_restore=True
+        "left", StoreKind.VERSIONED_KEY_VALUE, "0_0", "t", "id", 0, 0, 30, 30, (), restored_by_kafka_streams=True
     )
     restore.show_plan(RestorePlan("app", ProcessingGuarantee.AT_LEAST_ONCE, (part,)))
     shown = capsys.readouterr().out

@@ -98,7 +98,9 @@ def restore_report(**fields: Any) -> RestoreReport:
         )
         for partition in range(2)
     )  # fmt: skip
-    left = replace(stores[0], store="past", kind="versioned-key-value", records=0, rows=0, left_to_restore=True)
+    left = replace(
+        stores[0], store="past", kind="versioned-key-value", records=0, rows=0, restored_by_kafka_streams=True
+    )
     given = {"plan_id": "p", "processing_guarantee": "at_least_once", "state_dir": "/state", "phases": {}}
     return RestoreReport(**{"application_id": "shop", **given, "seconds": 12.5, "stores": (*stores, left), **fields})
 
@@ -110,7 +112,7 @@ PLAN = RestorePlan(
         PartitionPlan("orders", StoreKind.KEY_VALUE, "0_0", "shop-orders-changelog", "id", 0, 3, 77_000, 77_000,
                       ((3, 77_000),)),
         PartitionPlan("past", StoreKind.VERSIONED_KEY_VALUE, "0_0", "shop-past-changelog", "id", 0, 0, 30, 30, (),
-                      left_to_restore=True),
+                      restored_by_kafka_streams=True),
     ),
 )  # fmt: skip
 

@@ -196,7 +196,7 @@ class Shop:
             ),
             str(isolation_of(self.declared.processing_guarantee)),
             tuple(databases),
-            cut_ms=int(cut * 1000),
+            read_at_ms=int(cut * 1000),
             stream_time=None if based else stream_time,
             retention_ms=None if segmentation is None else segmentation.retention_ms,
             segment_interval_ms=None if segmentation is None else segmentation.interval_ms,

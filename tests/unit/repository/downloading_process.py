@@ -19,7 +19,7 @@ from tests.unit.repository.snapshots import APPLICATION
 def wanted_of(shelf: ApplicationRepository) -> list[RemoteFile]:
     """All files of the newest snapshot."""
     newest = shelf.head().snapshots[0]
-    parts = shelf.task_manifests(shelf.manifest(newest).value.parts)
+    parts = shelf.task_manifests(shelf.manifest(newest).value.task_manifests)
     return [
         RemoteFile(digest, extent, f"A file of store {store.store} of task {task}")
         for task, read in parts.items()

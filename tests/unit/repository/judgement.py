@@ -64,7 +64,7 @@ class Judge:
         head = HEAD.decode(content)
         before = self.heads[-1] if self.heads else None
         known = before.snapshots if before else ()
-        requests = [entry.request for entry in head.snapshots]
+        requests = [entry.request_id for entry in head.snapshots]
         if len(set(requests)) < len(requests):
             raise Broken(f"two snapshots of one request: {requests}")
         if before is not None and head.generation <= before.generation:
@@ -89,16 +89,16 @@ class Judge:
         named: dict[str, str] = {}
         manifest = MANIFEST.decode(self._piece(named, name, 0, None, entry.sha256))
         parts = {}
-        for one in manifest.parts:
+        for one in manifest.task_manifests:
             content = self._piece(named, one.extent.blob, one.extent.start, one.extent.bytes, one.sha256)
             parts[one.task] = TASK_MANIFEST.decode(zlib.decompress(content))
             for store in parts[one.task].stores:
                 for digest, extent in store.extents:
                     self._piece(named, extent.blob, extent.start, extent.bytes, digest)
                 self._refuse_gaps(one.task, store)
-            parts[one.task] = parts[one.task].as_of(one.cut_ms)
+            parts[one.task] = parts[one.task].as_of(one.read_at_ms)
         self.parts[entry.snapshot] = parts
-        self._cuts[entry.snapshot] = {one.task: one.cut_ms for one in manifest.parts}
+        self._cuts[entry.snapshot] = {one.task: one.read_at_ms for one in manifest.task_manifests}
         return named
 
     def _piece(self, named: dict[str, str], name: str, start: int, size: int | None, digest: str) -> bytes:
@@ -111,7 +111,7 @@ class Judge:
         return content
 
     def _compare(self, newest: SnapshotEntry, before: SnapshotEntry | None) -> None:
-        request = self.asked[newest.request]
+        request = self.asked[newest.request_id]
         there, before_ = self.parts[newest.snapshot], self.parts[before.snapshot] if before else {}
         now, then = ends_in(there), ends_in(before_)
         runs_now, runs_then = spans_in(there), spans_in(before_)
@@ -150,7 +150,7 @@ class Judge:
         Raises:
             Corrupted: a file is not what its hash says.
         """
-        read = shelf.task_manifests(shelf.manifest(entry).value.parts)
+        read = shelf.task_manifests(shelf.manifest(entry).value.task_manifests)
         if {task: one.manifest for task, one in read.items()} != self.parts[entry.snapshot]:
             raise Broken(f"{entry.snapshot} was read as something else")
         for one in read.values():

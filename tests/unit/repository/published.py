@@ -29,7 +29,7 @@ from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import read_spec
 
 APPLICATION, STORE, TOPIC = "orders", "by-id", "orders-by-id-changelog"
-CUT_MS = 1_700_000_000_000
+READ_AT_MS = 1_700_000_000_000
 _FIRST_SECOND = 1_700_000_000
 
 
@@ -75,7 +75,7 @@ class Publishing:
         fields: dict[str, Any] = {
             "changelogs": (ChangelogEnd(TOPIC, partition, "a" * 32, end - 1, end, 0, end + 5, 3),),
             "isolation": "read_uncommitted",
-            "cut_ms": CUT_MS,
+            "read_at_ms": READ_AT_MS,
             "rows": end,
             "bytes": 10,
             "digest": "0" * 32,

@@ -59,14 +59,14 @@ class Plan:
         ends: how far each store goes.
         parents: the tasks of the snapshot that was the newest then.
         folds: which runs of each store become one: the first of them, and the one behind the last.
-        cut_ms: when the ends were those of the logs; 0 where they never were.
+        read_at_ms: when the ends were those of the logs; 0 where they never were.
     """
 
     ends: dict[Key, int]
     parents: dict[str, TaskManifest]
     folds: dict[Key, tuple[int, int]]
-    cut_ms: int
+    read_at_ms: int
 
 
 def entry_of(request: Request, entries: Iterable[SnapshotEntry]) -> SnapshotEntry | None:
-    return next((entry for entry in entries if entry.request == request.name), None)
+    return next((entry for entry in entries if entry.request_id == request.name), None)

@@ -238,7 +238,7 @@ class Simulation:
             except Death:
                 self.met["died"] += 1
             except Corrupted as error:
-                if "repair head" in error.action:
+                if "repair-head" in error.action:
                     apply_repair(self._quiet, plan_repair(self._quiet))
             except (Retryable, Invalid) as error:
                 self.met[type(error).__name__] += 1
@@ -374,16 +374,16 @@ class Simulation:
         if request.spans is not None:
             return Plan(request.ends, {}, {}, 0)
         ends |= {key: self._chance.choice(range(_GROWTH, ends[key] + 1, _GROWTH)) for key in sorted(request.refused)}
-        cut_ms = 0 if request.refused else int(self._now * 1000)
+        read_at_ms = 0 if request.refused else int(self._now * 1000)
         if request.kind == "rebuild" and not request.rebases:
-            return Plan(ends, {}, {}, cut_ms)
+            return Plan(ends, {}, {}, read_at_ms)
         parents = begun.task_manifests()
         folds = {}
         for key, spans in sorted(spans_in(parents).items()) if request.kind == "fold" else ():
             if key in request.stores and len(spans) > 1:
                 first = self._chance.randrange(len(spans) - 1) if spans[0][0] == 0 else 0
                 folds[key] = (first, self._chance.randint(first + 2, len(spans)))
-        return Plan(ends if request.kind != "fold" else {}, parents, folds, cut_ms)
+        return Plan(ends if request.kind != "fold" else {}, parents, folds, read_at_ms)
 
     def _rebuild(
         self, request: Request, plan: Plan, shelf: ApplicationRepository, begun: Publication, *, believing: bool
@@ -406,7 +406,7 @@ class Simulation:
         found = shelf.read_head()
         with shelf.read_to_publish():
             before = None if found is None else found.head.newest
-            return {} if before is None else shelf.task_manifests(shelf.manifest(before).value.parts)
+            return {} if before is None else shelf.task_manifests(shelf.manifest(before).value.task_manifests)
 
     def _checkpoint(
         self, request: Request, plan: Plan, shelf: ApplicationRepository, begun: Publication
@@ -436,7 +436,7 @@ class Simulation:
             whole=False,
             tasks=tasks if self.seed % 2 else None,
             rebase=self._advancing(plan),
-            read_positions=dict.fromkeys(quiet, ReadPosition(plan.cut_ms, None)),
+            read_positions=dict.fromkeys(quiet, ReadPosition(plan.read_at_ms, None)),
             hourly=True,
         )
 
@@ -515,7 +515,7 @@ class Simulation:
 def _part(task: str, stores: Mapping[str, Sequence[StoredRun]], plan: Plan) -> TaskManifest:
     made = [store_of(task, name, stores[name], end=plan.ends[task, name]) for name in stores]
     made = [store if runs_of(store) else replace(store, databases=()) for store in made]
-    return TaskManifest(task, tuple(replace(store, cut_ms=plan.cut_ms) for store in made))
+    return TaskManifest(task, tuple(replace(store, read_at_ms=plan.read_at_ms) for store in made))
 
 
 EVERYTHING = frozenset(
@@ -536,7 +536,7 @@ EVERYTHING = frozenset(
         "made anew",
         "healed",
         "repaired",
-        *(f"damaged {kind}" for kind in ("packs", "files", "parts", "manifests")),
+        *(f"damaged {kind}" for kind in ("packs", "files", "task-manifests", "manifests")),
         *(f"replace {fault}" for fault in ("refused", "timeout", "death")),
         "read",
         "reader died",

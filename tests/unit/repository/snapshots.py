@@ -99,22 +99,22 @@ def store_of(
     end: int,
     topic_id: str = "0" * 32,
     base: Sequence[BaseFile] = (),
-    left_to_restore: bool = False,
+    restored_by_kafka_streams: bool = False,
 ) -> StoreSnapshot:
     """A store that has come to an end."""
     partition = TopicPartition(f"{APPLICATION}-{store}-changelog", int(task.rpartition("_")[2]))
-    offset = -4 if left_to_restore else end - 1
+    offset = -4 if restored_by_kafka_streams else end - 1
     identity = image_identity(KIND, {None: (None, [one.run for one in runs])}, {partition: offset})
     return StoreSnapshot(
         store,
         KIND,
         identity,
-        (ChangelogEnd(*partition, topic_id, offset, 0 if left_to_restore else end, 0, end, 1),),
+        (ChangelogEnd(*partition, topic_id, offset, 0 if restored_by_kafka_streams else end, 0, end, 1),),
         "read_committed",
-        () if left_to_restore else (StoredDatabase(None, tuple(runs), tuple(base)),),
-        cut_ms=int(NOW * 1000),
-        left_to_restore=left_to_restore,
-        made_by="tests",
+        () if restored_by_kafka_streams else (StoredDatabase(None, tuple(runs), tuple(base)),),
+        read_at_ms=int(NOW * 1000),
+        restored_by_kafka_streams=restored_by_kafka_streams,
+        statecore_release="tests",
     )
 
 
@@ -199,7 +199,7 @@ def ends_of(shelf: ApplicationRepository) -> dict[str, dict[str, int]]:
     assert newest is not None
     return {
         task: {store.store: store.changelogs[0].end for store in read.manifest.stores}
-        for task, read in shelf.task_manifests(shelf.manifest(newest).value.parts).items()
+        for task, read in shelf.task_manifests(shelf.manifest(newest).value.task_manifests).items()
     }
 
 
@@ -208,10 +208,10 @@ def fetched(shelf: ApplicationRepository) -> dict[str, dict[str, ReadTaskManifes
     found = {}
     for entry in shelf.head().snapshots:
         manifest = shelf.manifest(entry).value
-        parts = shelf.task_manifests(manifest.parts)
-        assert sorted(parts) == [part.task for part in manifest.parts]
+        parts = shelf.task_manifests(manifest.task_manifests)
+        assert sorted(parts) == [part.task for part in manifest.task_manifests]
         assert (manifest.identity, manifest.file_bytes) == (entry.identity, entry.file_bytes)
-        for reference in manifest.parts:
+        for reference in manifest.task_manifests:
             part = parts[reference.task].manifest
             assert (part.identity, part.file_bytes) == (reference.identity, reference.file_bytes)
             for store in part.stores:

@@ -57,7 +57,7 @@ def test_every_flipped_bit_of_a_manifest_is_found(
 def test_every_flipped_bit_of_a_part_is_found(
     shelf: ApplicationRepository, entry: SnapshotEntry, storage: Storage
 ) -> None:
-    references = shelf.manifest(entry).value.parts
+    references = shelf.manifest(entry).value.task_manifests
     (name,) = {reference.extent.blob for reference in references}
     for damaged in all_flips(storage.blobs[name][0]):
         change(storage, name, damaged)
@@ -88,7 +88,7 @@ def test_a_manifest_that_is_missing_is_no_snapshot_that_is_not_there(
 def test_parts_that_are_missing_or_broke_off_are_found(
     shelf: ApplicationRepository, entry: SnapshotEntry, storage: Storage, left: int | None
 ) -> None:
-    references = shelf.manifest(entry).value.parts
+    references = shelf.manifest(entry).value.task_manifests
     name = references[0].extent.blob
     change(storage, name, None if left is None else storage.blobs[name][0][:left])
     with raises(Corrupted, "blob-missing" if left is None else "manifest-damaged"):
@@ -100,7 +100,7 @@ def test_parts_of_one_blob_come_in_one_request(
 ) -> None:
     asked = []
     network.fault = lambda request, possible: asked.append(request) or ""  # type: ignore[method-assign,func-returns-value]
-    references = shelf.manifest(entry).value.parts
+    references = shelf.manifest(entry).value.task_manifests
     assert sorted(shelf.task_manifests(references)) == ["0_0", "0_1"]
     assert shelf.task_manifests([references[1]])["0_1"].manifest.task == "0_1"
     assert shelf.task_manifests([]) == {}
@@ -179,7 +179,7 @@ def test_who_could_not_look_does_not_say_that_there_is_none(
 def test_who_could_not_look_does_not_say_that_something_is_damaged(
     shelf: ApplicationRepository, entry: SnapshotEntry, network: Network
 ) -> None:
-    references = shelf.manifest(entry).value.parts
+    references = shelf.manifest(entry).value.task_manifests
     network.fault = lambda request, possible: "refused"  # type: ignore[method-assign]
     for ask in (
         lambda: shelf.manifest(entry),

@@ -21,17 +21,17 @@ LONGS = st.integers(-(1 << 63), (1 << 63) - 1)
 TEXT = st.text(max_size=8)
 ENTRIES = st.builds(
     SnapshotEntry,
-    cut_ms=st.none() | LONGS,
+    read_at_ms=st.none() | LONGS,
     tasks=LONGS,
     file_bytes=LONGS,
     new_bytes=LONGS,
-    **dict.fromkeys(("snapshot", "sha256", "identity", "made", "request", "origin"), TEXT),
+    **dict.fromkeys(("snapshot", "sha256", "identity", "created_at", "request_id", "origin"), TEXT),
 )
 HEADS = st.builds(
     Head,
     epoch=LONGS,
     generation=LONGS,
-    repository=TEXT,
+    repository_id=TEXT,
     application_id=TEXT,
     snapshots=st.lists(ENTRIES, max_size=3, unique_by=lambda entry: entry.snapshot).map(tuple),
 )
@@ -48,7 +48,7 @@ HEAD_OF_TWO = Head("r1", "orders", 1, 2, (entry("s2"), entry("s1")))
 @given(HEADS, st.none() | HEADS)
 def test_a_head_is_read_as_it_was_written_whatever_was_there_before(head: Head, before: Head | None) -> None:
     document = encoded_head(head, None if before is None else HEAD.to_json(before))
-    assert decoded_head(document, head.repository, head.application_id, REPAIR).value == head
+    assert decoded_head(document, head.repository_id, head.application_id, REPAIR).value == head
 
 
 def test_the_newest_is_the_first_and_others_are_found_by_name() -> None:

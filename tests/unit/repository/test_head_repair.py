@@ -166,7 +166,7 @@ def test_what_a_head_names_and_nobody_can_read_is_left_out(lost: Lost) -> None:
 
 def test_a_head_of_which_a_part_is_damaged_lets_nobody_publish_before_it_is_mended(lost: Lost) -> None:
     second, first = lost.publish(10, 20)
-    part = lost.shelf.manifest(lost.shelf.head().snapshots[0]).value.parts[1]
+    part = lost.shelf.manifest(lost.shelf.head().snapshots[0]).value.task_manifests[1]
     flip(lost.root / part.extent.blob, part.extent.start + 5)
     with pytest.raises(Corrupted):
         lost.publish(30)
@@ -215,7 +215,7 @@ def test_every_flipped_bit_of_a_manifest_is_found_without_a_head(two: Lost) -> N
 def test_a_snapshot_whose_part_or_file_is_gone_is_left_out_and_the_chain_goes_on_below_it(lost: Lost) -> None:
     fourth, third, second, first = lost.publish(10, 20, 30, 40)
     entries = {entry.snapshot: entry for entry in lost.shelf.head().snapshots}
-    parts = {name: lost.shelf.manifest(entry).value.parts for name, entry in entries.items()}
+    parts = {name: lost.shelf.manifest(entry).value.task_manifests for name, entry in entries.items()}
     (lost.root / parts[third][0].extent.blob).unlink()
     ((_, file),) = lost.shelf.task_manifests(parts[second])["0_1"].manifest.stores[0].extents
     (lost.root / file.blob).write_bytes(b"short")
@@ -251,7 +251,7 @@ def test_without_a_head_every_snapshot_that_is_whole_is_found_and_no_other(
     try:
         for entry, fate in zip(head.snapshots, fates, strict=True):
             manifest = lost.shelf.manifest(entry).value
-            part = manifest.parts[0]
+            part = manifest.task_manifests[0]
             ((_, extent),) = lost.shelf.task_manifests([part])[part.task].manifest.stores[0].extents
             blob = {"part": part.extent.blob, "file": extent.blob}.get(fate, lost.shelf.names.manifest(entry.snapshot))
             if fate != "kept":
@@ -276,13 +276,13 @@ def test_of_two_manifests_of_one_generation_one_counts(lost: Lost, followed: boo
     second, first = lost.publish(10, 20)
     chain = [*(lost.publish(30) if followed else []), second, first]
     early, late = "20231114T000000Z-0000000e", "20231114T000000Z-0000000f"
-    lost.publishing.forge(early, second, made="2000-01-01T00:00:00.000Z", request="another")
+    lost.publishing.forge(early, second, created_at="2000-01-01T00:00:00.000Z", request_id="another")
     lost.head_file.unlink()
     plan = lost.repaired()
     assert names(plan.head) == chain, "the one that was made last, where nobody follows; else the one that is followed"
     assert codes(plan) == {early: "superseded"}
     assert second in reasons(plan)[early]
-    lost.publishing.forge(late, second, made="2999-01-01T00:00:00.000Z", request="another")
+    lost.publishing.forge(late, second, created_at="2999-01-01T00:00:00.000Z", request_id="another")
     lost.head_file.unlink()
     assert names(lost.repaired().head) == (chain if followed else [late, first])
 

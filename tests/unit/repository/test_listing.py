@@ -34,7 +34,8 @@ def examined(
     number: int, tasks: list[frozenset[str]], files: dict[TaskManifestKey, dict[str, int]]
 ) -> VerifiedSnapshot:
     references = tuple(
-        replace(reference_of(f"0_{task}", "".join(sorted(named))), cut_ms=number) for task, named in enumerate(tasks)
+        replace(reference_of(f"0_{task}", "".join(sorted(named))), read_at_ms=number)
+        for task, named in enumerate(tasks)
     )
     files.update({key_of(one): {name: SIZES[name] for name in tasks[at]} for at, one in enumerate(references)})
     entry = SnapshotEntry(f"s{number}", "", "", "", None, "", "restore", 1, 0, 0)

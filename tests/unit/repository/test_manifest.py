@@ -78,19 +78,19 @@ def test_a_version_that_is_not_known_is_refused_by_name(kind: str, version: obje
 def manifest_of() -> Manifest:
     document = {
         "snapshot": "s1",
-        "repository": "r1",
+        "repository_id": "r1",
         "application_id": "orders",
         "epoch": 0,
         "generation": 1,
         "previous": None,
-        "made": "2026-11-23T00:00:00.000Z",
-        "made_by": "tests",
+        "created_at": "2026-11-23T00:00:00.000Z",
+        "statecore_release": "tests",
         "origin": "restore",
-        "request": "q",
+        "request_id": "q",
         "processing_guarantee": "exactly_once_v2",
         "spec": {"application_id": "orders"},
         "spec_digest": "d",
-        "parts": [],
+        "task_manifests": [],
     }
     return msgspec.convert(document, type=Manifest)
 
@@ -138,10 +138,12 @@ def test_an_identity_is_of_what_there_is_and_not_of_its_order(pairs: list[tuple[
 
 
 def test_the_identity_of_a_snapshot_is_that_of_its_parts_and_not_of_where_they_lie() -> None:
-    one = replace(manifest_of(), parts=(reference_of("0_0"), reference_of("0_1")))
-    moved = replace(one, snapshot="s2", parts=(reference_of("0_1", "b" * 64, "x"), reference_of("0_0", blob="y")))
+    one = replace(manifest_of(), task_manifests=(reference_of("0_0"), reference_of("0_1")))
+    moved = replace(
+        one, snapshot="s2", task_manifests=(reference_of("0_1", "b" * 64, "x"), reference_of("0_0", blob="y"))
+    )
     assert one.identity == moved.identity
-    assert replace(one, parts=(reference_of("0_0"),)).identity != one.identity
+    assert replace(one, task_manifests=(reference_of("0_0"),)).identity != one.identity
     assert one.reference("0_1") == reference_of("0_1")
     assert one.reference("0_2") is None
     assert one.file_bytes == 200
@@ -153,9 +155,9 @@ def test_the_first_cut_is_known_where_all_are(cuts: list[int | None], first: int
 
 
 def test_a_store_that_is_left_to_restore_says_nothing_of_when_a_task_was_cut() -> None:
-    left = replace(store_of("0_0", "a", (), end=0, left_to_restore=True), cut_ms=None)
-    read = replace(store_of("0_0", "b", (), end=5), cut_ms=7)
-    assert TaskManifest("0_0", (left, read)).cut_ms == 7
+    left = replace(store_of("0_0", "a", (), end=0, restored_by_kafka_streams=True), read_at_ms=None)
+    read = replace(store_of("0_0", "b", (), end=5), read_at_ms=7)
+    assert TaskManifest("0_0", (left, read)).read_at_ms == 7
     assert left.offsets == {left.changelogs[0].topic_partition: -4}
 
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -198,6 +199,7 @@ def test_where_others_are_always_first_nothing_is_changed_and_that_is_said(
 def test_a_swap_without_a_reply_is_retryable_and_the_next_try_finds_what_became_of_it(
     shelf: ApplicationRepository, two: tuple[str, str], network: Network
 ) -> None:
+    network.chance = Random(0)  # by which the client does not find out itself that the swap was done
     network.fault = lambda request, possible: "timeout" if request == "swap" else ""  # type: ignore[method-assign]
     with pytest.raises(Retryable):
         pin(shelf, two[0], "why")

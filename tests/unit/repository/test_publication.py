@@ -63,12 +63,12 @@ def test_the_first_snapshot_makes_the_head(shelf: ApplicationRepository, storage
     done = begun.publish(parts, whole=True)
     files = sum(part.file_bytes for part in parts)
     assert done.snapshot == "20261123T000000Z-5f3a9c21"
-    assert done.made == "2026-11-23T00:00:00.000Z"
+    assert done.created_at == "2026-11-23T00:00:00.000Z"
     assert (done.tasks, done.file_bytes, done.new_bytes, done.earlier, done.concurrent) == (2, files, files, False, 0)
     head = shelf.head()
     assert (head.application_id, head.generation, len(head.snapshots)) == (APPLICATION, 1, 1)
     entry = head.snapshots[0]
-    assert (entry.snapshot, entry.identity, entry.request) == (done.snapshot, done.identity, "first")
+    assert (entry.snapshot, entry.identity, entry.request_id) == (done.snapshot, done.identity, "first")
     manifest = shelf.manifest(entry).value
     assert (manifest.previous, manifest.generation, manifest.origin) == (None, 1, "tests")
     assert manifest.spec["subtopologies"]["0"]["stores"].keys() == {"left", "right"}
@@ -94,13 +94,13 @@ def test_a_snapshot_names_the_one_before_and_what_is_new(
 def test_stores_and_tasks_that_a_job_did_not_touch_stay_and_are_not_written_again(
     shelf: ApplicationRepository, first: None, storage: Storage, directory: Path
 ) -> None:
-    before = {part.task: part for part in shelf.manifest(shelf.head().snapshots[0]).value.parts}
+    before = {part.task: part for part in shelf.manifest(shelf.head().snapshots[0]).value.task_manifests}
     publication(shelf, "second").publish(uploaded(shelf, directory, {"0_0": {"left": 100}}), whole=False)
     assert ends_of(shelf) == {"0_0": {"left": 100, "right": 50}, "0_1": {"left": 50, "right": 50}}
-    after = {part.task: part for part in shelf.manifest(shelf.head().snapshots[0]).value.parts}
+    after = {part.task: part for part in shelf.manifest(shelf.head().snapshots[0]).value.task_manifests}
     assert after["0_1"] == before["0_1"]
     assert after["0_0"].sha256 != before["0_0"].sha256
-    assert len(blobs_of(storage, "parts")) == 2
+    assert len(blobs_of(storage, "task-manifests")) == 2
 
 
 def test_stores_that_are_no_longer_declared_or_of_another_kind_go_with_the_task_that_is_made(
@@ -147,7 +147,7 @@ def test_jobs_that_touch_other_tasks_are_put_beside_each_other(
         "0_1": {"left": 150, "right": 50},
         "0_2": {"left": 10},
     }
-    requests = [entry.request for entry in shelf.head().snapshots]
+    requests = [entry.request_id for entry in shelf.head().snapshots]
     assert requests == ["other", "one", "first"]
     assert len(fetched(shelf)) == 3
 
@@ -217,7 +217,7 @@ def test_a_topic_that_was_made_anew_begins_anew(shelf: ApplicationRepository, fi
 def test_a_store_that_is_empty_for_want_of_an_offset_is_behind_what_counts(
     shelf: ApplicationRepository, first: None, directory: Path
 ) -> None:
-    left = TaskManifest("0_0", (store_of("0_0", "left", (), end=0, left_to_restore=True),))
+    left = TaskManifest("0_0", (store_of("0_0", "left", (), end=0, restored_by_kafka_streams=True),))
     with raises(Fenced, "publication-conflict", reason="snapshot-newer", offset=0, found=50):
         publication(shelf, "left").publish([left], whole=False)
 
@@ -225,7 +225,7 @@ def test_a_store_that_is_empty_for_want_of_an_offset_is_behind_what_counts(
 def test_a_versioned_store_that_is_left_to_restore_is_behind_nothing_and_before_nothing(
     shelf: ApplicationRepository, first: None, directory: Path
 ) -> None:
-    left = store_of("0_0", "left", (), end=0, left_to_restore=True)
+    left = store_of("0_0", "left", (), end=0, restored_by_kafka_streams=True)
     left = replace(left, kind=StoreKind.VERSIONED_KEY_VALUE)
     publication(shelf, "left").publish([TaskManifest("0_0", (left,))], whole=False)
     assert ends_of(shelf)["0_0"] == {"left": 0, "right": 50}
@@ -257,7 +257,7 @@ def test_of_two_tries_of_a_request_at_the_same_time_one_publishes_and_the_other_
     done = one.publish(parts, whole=False)
     found = other.publish(parts, whole=False)
     assert found == replace(done, earlier=True, made_tasks=(), kept_tasks=())
-    assert [entry.request for entry in shelf.head().snapshots] == ["second", "first"]
+    assert [entry.request_id for entry in shelf.head().snapshots] == ["second", "first"]
     assert len(blobs_of(storage, "manifests")) == 2
 
 
@@ -325,7 +325,7 @@ def test_a_swap_without_a_reply_is_found_by_the_retry(
         network._under_way.pop()()
     done = again.earlier() or again.publish(parts, whole=False)
     assert done.earlier
-    assert [entry.request for entry in shelf.head().snapshots] == ["second", "first"]
+    assert [entry.request_id for entry in shelf.head().snapshots] == ["second", "first"]
 
 
 def test_an_answer_that_comes_after_another_has_published_changes_nothing(
@@ -339,7 +339,7 @@ def test_an_answer_that_comes_after_another_has_published_changes_nothing(
     del network.fault  # type: ignore[method-assign]
     publication(shelf, "other").publish(parts, whole=False)
     network._under_way.pop()()
-    assert [entry.request for entry in shelf.head().snapshots] == ["other", "first"]
+    assert [entry.request_id for entry in shelf.head().snapshots] == ["other", "first"]
 
 
 def test_a_swap_that_was_sent_again_knows_its_own(
@@ -355,7 +355,7 @@ def test_a_swap_that_was_sent_again_knows_its_own(
     network.storage.swap = lost  # type: ignore[method-assign]
     done = publication(shelf, "second").publish(uploaded(shelf, directory, {"0_0": {"left": 100}}), whole=False)
     assert not done.earlier
-    assert [entry.request for entry in shelf.head().snapshots] == ["second", "first"]
+    assert [entry.request_id for entry in shelf.head().snapshots] == ["second", "first"]
     assert len(fetched(shelf)) == 2
 
 
@@ -397,13 +397,13 @@ def test_whoever_dies_has_published_all_or_nothing_and_a_retry_ends_well(
     with pytest.raises(FaultInjected):
         publication(shelf, "second", faults=InjectedFault(point)).publish(parts, whole=False)
     published = point == "publish.after-head"
-    assert [entry.request for entry in shelf.head().snapshots] == ["second", "first"][not published :]
+    assert [entry.request_id for entry in shelf.head().snapshots] == ["second", "first"][not published :]
     fetched(shelf)
     again = publication(shelf, "second")
     assert (again.earlier() is not None) == published
     assert again.publish(parts, whole=False).earlier == published
     assert ends_of(shelf)["0_0"] == {"left": 100, "right": 50}
-    assert [entry.request for entry in shelf.head().snapshots] == ["second", "first"]
+    assert [entry.request_id for entry in shelf.head().snapshots] == ["second", "first"]
     assert len(fetched(shelf)) == 2
 
 
@@ -415,7 +415,7 @@ def test_what_a_snapshot_names_is_there_before_the_snapshot(
     storage.put = lambda name, content: done.append(name.split("/")[2]) or put(name, content)  # type: ignore[method-assign,func-returns-value]
     storage.swap = lambda *all_: done.append("head") or swap(*all_)  # type: ignore[method-assign,func-returns-value]
     publication(shelf).publish(uploaded(shelf, directory, BOTH), whole=True)
-    assert done == ["packs", "packs", "parts", "manifests", "head"]
+    assert done == ["packs", "packs", "task-manifests", "manifests", "head"]
 
 
 def with_more(document: dict[str, Any]) -> dict[str, Any]:
@@ -428,9 +428,9 @@ def test_what_nobody_here_knows_stays_where_nothing_has_changed(
     """A newer release has written the snapshot; this one advances one store of one task of it."""
     (entry,) = shelf.head().snapshots
     manifest = shelf.manifest(entry)
-    (blob,) = {part.extent.blob for part in manifest.value.parts}
+    (blob,) = {part.extent.blob for part in manifest.value.task_manifests}
     parts, content = [], b""
-    for part in manifest.raw["parts"]:
+    for part in manifest.raw["task_manifests"]:
         at = part["extent"]
         document = json.loads(zlib.decompress(storage.blobs[blob][0][at["start"] :][: at["bytes"]]))
         document = zlib.compress(
@@ -441,7 +441,7 @@ def test_what_nobody_here_knows_stays_where_nothing_has_changed(
         parts.append(with_more({**part, "sha256": digest, "extent": extent}))
         content += document
     storage.put(shelf.names.task_manifests("new"), content)
-    newer = with_more({**manifest.raw, "parts": parts})
+    newer = with_more({**manifest.raw, "task_manifests": parts})
     written = encode_json(MANIFEST.sealed(newer) if MANIFEST.is_sealed else newer)
     storage.blobs[shelf.names.manifest(entry.snapshot)] = (written, 0.0)
     head = HEAD.to_json(shelf.head())
@@ -456,8 +456,8 @@ def test_what_nobody_here_knows_stays_where_nothing_has_changed(
     assert [one.get("more") for one in found.raw["snapshots"]] == [None, "of another release"]
     after = shelf.manifest(found.head.snapshots[0])
     assert after.raw["more"] == "of another release"
-    assert [one.get("more") for one in after.raw["parts"]] == [None, "of another release"]
-    read = shelf.task_manifests(after.value.parts)
+    assert [one.get("more") for one in after.raw["task_manifests"]] == [None, "of another release"]
+    read = shelf.task_manifests(after.value.task_manifests)
     assert read["0_0"].raw["more"] == "of another release"
     assert [one.get("more") for one in read["0_0"].raw["stores"]] == [None, "of another release"]
     assert len(fetched(shelf)) == 2
@@ -474,7 +474,7 @@ def test_a_task_that_is_taken_over_and_cannot_be_fetched_is_named_and_the_others
     shelf: ApplicationRepository, first: None, storage: Storage, directory: Path, kind: str
 ) -> None:
     (entry,) = shelf.head().snapshots
-    parts = shelf.task_manifests(shelf.manifest(entry).value.parts)
+    parts = shelf.task_manifests(shelf.manifest(entry).value.task_manifests)
     ((_, extent),) = parts["0_1"].manifest.stores[0].extents
     damaged(storage, extent.blob, kind)
     done = publication(shelf, "second").publish(uploaded(shelf, directory, {"0_0": {"left": 100}}), whole=False)
@@ -490,7 +490,7 @@ def test_a_store_that_is_taken_over_and_cannot_be_fetched_is_named_by_its_task(
 ) -> None:
     for name in ("left", "right"):
         publication(shelf, name).publish(uploaded(shelf, directory, {"0_0": {name: 50}}), whole=False)
-    parts = shelf.task_manifests(shelf.manifest(shelf.head().snapshots[0]).value.parts)
+    parts = shelf.task_manifests(shelf.manifest(shelf.head().snapshots[0]).value.task_manifests)
     ((_, extent),) = parts["0_0"].manifest.stores[1].extents
     damaged(storage, extent.blob, "missing")
     done = publication(shelf, "second").publish(uploaded(shelf, directory, {"0_0": {"left": 100}}), whole=False)
@@ -506,10 +506,10 @@ def test_a_store_that_stands_upon_runs_that_cannot_be_fetched_is_named_by_its_ta
 ) -> None:
     publication(shelf, "first").publish(uploaded(shelf, directory, {"0_0": {"left": 50}}), whole=False)
     (entry,) = shelf.head().snapshots
-    below = shelf.task_manifests(shelf.manifest(entry).value.parts)["0_0"].manifest
+    below = shelf.task_manifests(shelf.manifest(entry).value.task_manifests)["0_0"].manifest
     ((_, extent),) = below.stores[0].extents
     damaged(storage, extent.blob, "missing")
-    made = replace(below, stores=(replace(below.stores[0], advanced_from=entry.snapshot),))
+    made = replace(below, stores=(replace(below.stores[0], base_snapshot=entry.snapshot),))
     (warning,) = publication(shelf, "restore").publish([made], whole=False).warnings
     assert "store left of task 0_0" in warning
     assert extent.blob in warning
@@ -521,7 +521,7 @@ def test_a_part_that_is_taken_over_and_cannot_be_read_is_named(
 ) -> None:
     for task in ("0_0", "0_1", "0_2"):
         publication(shelf, task).publish(uploaded(shelf, directory, {task: {"left": 50, "right": 50}}), whole=False)
-    references = {part.task: part for part in shelf.manifest(shelf.head().snapshots[0]).value.parts}
+    references = {part.task: part for part in shelf.manifest(shelf.head().snapshots[0]).value.task_manifests}
     damaged(storage, references["0_1"].extent.blob, "shorter")
     damaged(storage, references["0_2"].extent.blob, "missing")
     done = publication(shelf, "again").publish(uploaded(shelf, directory, {"0_0": {"left": 50}}), whole=False)
@@ -569,7 +569,7 @@ def test_a_look_that_fails_fails_nothing_and_is_said(
     assert ends_of(shelf)["0_0"] == {"left": 100, "right": 50}
 
 
-@pytest.mark.parametrize("which", ["manifests", "parts"])
+@pytest.mark.parametrize("which", ["manifests", "task-manifests"])
 def test_who_cannot_read_what_counts_is_told_how_to_go_on(
     shelf: ApplicationRepository, first: None, storage: Storage, directory: Path, which: str
 ) -> None:
@@ -598,7 +598,7 @@ def test_what_is_damaged_is_whole_once_the_same_is_published_again(
     for number, name in enumerate([*blobs_of(storage, "packs"), *blobs_of(storage, "files")]):
         content = storage.blobs[name][0]
         storage.blobs[name] = (bytes([content[0] ^ 1]) + content[1:], 0.0)
-        newest = shelf.task_manifests(shelf.manifest(shelf.head().snapshots[0]).value.parts)
+        newest = shelf.task_manifests(shelf.manifest(shelf.head().snapshots[0]).value.task_manifests)
         parts = uploaded(shelf, directory, BOTH, before=[read.manifest for read in newest.values()])
         publication(shelf, f"again-{number}").publish(parts, whole=whole)
     assert len(fetched(shelf)) == number + 2

@@ -108,7 +108,7 @@ def test_it_says_which_tasks_are_made_kept_and_dropped(
 def test_tasks_that_the_application_has_no_more_go_and_that_is_said(
     shelf: ApplicationRepository, first: Published, directory: Path
 ) -> None:
-    before = {part.task: part for part in newest(shelf).parts}
+    before = {part.task: part for part in newest(shelf).task_manifests}
     parts = uploaded(shelf, directory, {"0_0": {"left": 60}})
     done = publication(shelf, "fewer").publish(parts, whole=False, tasks={"0_0", "0_1"})
     assert done is not None
@@ -133,7 +133,7 @@ def test_stores_that_are_not_declared_any_more_go_from_tasks_without_news_too(
     done = publication(shelf, "other", stores=["other"]).publish([], whole=False, tasks=ALL)
     assert done is not None
     assert done.dropped_tasks == ("0_0", "0_1", "0_2")
-    assert newest(shelf).parts == ()
+    assert newest(shelf).task_manifests == ()
 
 
 def test_where_there_is_nothing_to_publish_nothing_is(
@@ -163,11 +163,11 @@ def test_a_moment_at_which_nothing_lay_behind_is_published_without_a_part(
     assert (done.made_tasks, done.kept_tasks, done.new_bytes) == ((), tuple(ALL), 0)
     assert {name.split("/")[2] for name in set(storage.blobs) - blobs} == {"manifests"}
     after = newest(shelf)
-    assert after.parts == tuple(replace(part, cut_ms=later) for part in before.parts)
+    assert after.task_manifests == tuple(replace(part, read_at_ms=later) for part in before.task_manifests)
     assert after.identity == before.identity
-    assert shelf.head().snapshots[0].cut_ms == later
-    read = shelf.task_manifests(after.parts)
-    assert {store.cut_ms for one in read.values() for store in one.manifest.stores} == {later}, "who reads knows it"
+    assert shelf.head().snapshots[0].read_at_ms == later
+    read = shelf.task_manifests(after.task_manifests)
+    assert {store.read_at_ms for one in read.values() for store in one.manifest.stores} == {later}, "who reads knows it"
 
 
 def test_what_a_manifest_knows_of_a_task_stays_known_when_its_part_is_written_anew(
@@ -177,11 +177,11 @@ def test_what_a_manifest_knows_of_a_task_stays_known_when_its_part_is_written_an
     publication(shelf, "cut").publish([], whole=False, read_positions={"0_0": ReadPosition(later, None)})
     job = publication(shelf, "more")
     made = tail(shelf, directory, "0_0", job.task_manifests()["0_0"], 60)
-    made = replace(made, stores=(replace(made.stores[0], cut_ms=later + 1),))
+    made = replace(made, stores=(replace(made.stores[0], read_at_ms=later + 1),))
     job.publish([made], whole=False)
     reference = newest(shelf).reference("0_0")
     assert reference is not None
-    assert reference.cut_ms == later
+    assert reference.read_at_ms == later
 
 
 def test_a_moment_counts_for_the_ends_that_the_job_has_seen(
@@ -192,7 +192,7 @@ def test_a_moment_counts_for_the_ends_that_the_job_has_seen(
     later = int(NOW * 1000) + 9
     done = late.publish([], whole=False, read_positions=dict.fromkeys(ALL, ReadPosition(later, None)))
     assert done is not None
-    cuts = {part.task: part.cut_ms for part in newest(shelf).parts}
+    cuts = {part.task: part.read_at_ms for part in newest(shelf).task_manifests}
     assert cuts["0_0"] == int(NOW * 1000), "others have published it meanwhile"
     assert cuts["0_1"] == later
     assert (
@@ -385,18 +385,18 @@ def test_parts_never_lie_in_more_than_a_few_blobs_and_are_copied_as_they_are(
     publication(shelf, "first").publish(parts, whole=True)
     copies = 0
     for number, task in enumerate(TASKS):
-        before = {part.task: part for part in newest(shelf).parts}
+        before = {part.task: part for part in newest(shelf).task_manifests}
         asked.clear()
         done = checkpoint(shelf, directory, f"checkpoint-{number}", [task])
         assert done is not None
         assert (done.made_tasks, len(done.kept_tasks)) == ((task,), len(TASKS) - 1)
         assert asked["put"] + asked["swap"] == 4
         assert asked["read"] + asked["get"] <= MOST_BLOBS + 3
-        after = {part.task: part for part in newest(shelf).parts}
+        after = {part.task: part for part in newest(shelf).task_manifests}
         assert len({part.extent.blob for part in after.values()}) <= MOST_BLOBS
         others = [one for one in TASKS if one != task]
         assert all(after[one].sha256 == before[one].sha256 for one in others), "who works on them is not in the way"
-        assert all(after[one].cut_ms == int(NOW * 1000) + 5 for one in others)
+        assert all(after[one].read_at_ms == int(NOW * 1000) + 5 for one in others)
         copies += after[others[0]].extent.blob != before[others[0]].extent.blob
     assert copies == 2
     assert len(fetched(shelf)) == len(TASKS) + 1
@@ -409,9 +409,9 @@ def test_parts_that_nobody_has_read_are_not_copied(shelf: ApplicationRepository,
         asked.clear()
         publication(shelf, f"restore-{number}").publish(parts, whole=False, hourly=True)
         assert asked["get"] <= 2, "the manifest and the mark"
-    assert len({part.extent.blob for part in newest(shelf).parts}) == len(TASKS)
+    assert len({part.extent.blob for part in newest(shelf).task_manifests}) == len(TASKS)
     assert checkpoint(shelf, directory, "checkpoint", ["0_0"]) is not None
-    assert len({part.extent.blob for part in newest(shelf).parts}) == 1
+    assert len({part.extent.blob for part in newest(shelf).task_manifests}) == 1
 
 
 def test_what_is_taken_over_is_looked_at_once_an_hour(
@@ -419,14 +419,16 @@ def test_what_is_taken_over_is_looked_at_once_an_hour(
 ) -> None:
     """That of the stores that were advanced, too: who puts a tail above runs has not their files."""
     assert first.snapshot.startswith("20261123T0000")
-    (extent, *_) = [extent for _, extent in shelf.task_manifests(newest(shelf).parts)["0_0"].manifest.stores[0].extents]
+    (extent, *_) = [
+        extent for _, extent in shelf.task_manifests(newest(shelf).task_manifests)["0_0"].manifest.stores[0].extents
+    ]
     del storage.blobs[extent.blob]
     heads = Counter[str]()
     for minute in range(5, 130, 5):
         asked.clear()
         done = checkpoint(shelf, directory, f"minute-{minute}", ["0_0"], clock=lambda: NOW + minute * 60)  # noqa: B023
         assert done is not None
-        heads[done.made[11:13]] += bool(asked["head"])
+        heads[done.created_at[11:13]] += bool(asked["head"])
         assert (len(done.warnings) == 1) == bool(asked["head"])
     assert heads == {"00": 0, "01": 1, "02": 1}
     assert asked["get"] == 3 or not asked["head"], "parts that were read are not read again for it"

@@ -77,7 +77,7 @@ def test_after_a_kill_a_retry_ends_well_and_everything_published_is_fetchable(
     assert done.earlier == published
     assert ends_of(shelf) == ALL
     assert fetched(shelf).keys() == {entry.snapshot for entry in shelf.head().snapshots}
-    assert [entry.request for entry in shelf.head().snapshots] == ["second", "first"]
+    assert [entry.request_id for entry in shelf.head().snapshots] == ["second", "first"]
 
 
 @pytest.mark.parametrize("point", three_of(PUBLISH_POINTS))
@@ -91,7 +91,7 @@ def test_a_job_that_publishes_between_the_kill_and_the_retry_stays(
     publish(url, application_id, "beside", tmp_path, BESIDE)
     publish(url, application_id, "second", tmp_path, SECOND)
     assert ends_of(shelf) == {**SECOND, **BESIDE}
-    assert sorted(entry.request for entry in shelf.head().snapshots) == ["beside", "second"]
+    assert sorted(entry.request_id for entry in shelf.head().snapshots) == ["beside", "second"]
     assert len(fetched(shelf)) == 2
 
 

@@ -68,7 +68,7 @@ def store(
             (ChangelogEnd(TOPIC, 0, topic_id, end - 1, end, 0, end, 1),),
             "read_committed",
             made,
-            cut_ms=end,
+            read_at_ms=end,
             rows=7,
             bytes=7,
             digest="7" * 32,
@@ -108,7 +108,9 @@ def test_a_tail_is_put_above_what_others_have_compacted() -> None:
     assert spans_of(done) == [(0, 100), (100, 130)]
     assert done is not None
     assert done.stores[0].changelogs == MINE.changelogs
-    assert (done.stores[0].cut_ms, done.stores[0].content) == (MINE.cut_ms, MINE.content), "a fold changes no row"
+    assert (done.stores[0].read_at_ms, done.stores[0].content) == (MINE.read_at_ms, MINE.content), (
+        "a fold changes no row"
+    )
 
 
 def test_a_tail_is_put_above_runs_that_lie_elsewhere_now() -> None:

@@ -297,7 +297,7 @@ def test_manifests_alone_carry_the_id_and_damaged_ones_carry_none(orders: Publis
     for manifest in manifests[1:]:
         flip(manifest, 60)
     place = orders.shelf.repository.place
-    assert [one.repository for one in recorded_ids(place.blobs, place.pointers)] == [before]
+    assert [one.repository_id for one in recorded_ids(place.blobs, place.pointers)] == [before]
     assert create_repository(root.as_uri()).repository.descriptor.id == before
 
 
@@ -315,7 +315,7 @@ def test_where_nothing_carries_an_id_a_new_one_is_made(orders: Publishing, root:
 
 def test_where_ids_disagree_no_mark_is_made(orders: Publishing, root: Path) -> None:
     newest = orders.shelf.head().snapshots[0].snapshot
-    forged = orders.forge("20231114T000000Z-00000009", newest, repository="another")
+    forged = orders.forge("20231114T000000Z-00000009", newest, repository_id="another")
     (root / DESCRIPTOR_NAME).unlink()
     with raises(Invalid, "repository-ambiguous") as caught:
         create_repository(root.as_uri())
@@ -342,7 +342,7 @@ def test_a_head_is_not_emptied_because_the_mark_was_made_anew(orders: Publishing
     before, head = open_repository(root.as_uri()).descriptor, root / orders.shelf.names.head
     said = head.read_bytes()
     (root / DESCRIPTOR_NAME).write_bytes(
-        DESCRIPTOR.encode(DESCRIPTOR.type("another", before.hash, before.made, before.made_by))
+        DESCRIPTOR.encode(DESCRIPTOR.type("another", before.hash, before.created_at, before.statecore_release))
     )
     shelf = ApplicationRepository.open(root.as_uri(), "orders")
     for lost in (False, True):

@@ -16,7 +16,7 @@ from statecore.repository.retention import NEWEST, ROUTINE, SPANS, retained_entr
 BOUND = NEWEST + sum(count for count, _ in SPANS)
 START = datetime(2026, 11, 23, tzinfo=UTC)
 
-ORIGINS = st.sampled_from(["checkpoint", "checkpoint", "checkpoint", "fold", "restore", "snapshot"])
+ORIGINS = st.sampled_from(["checkpoint", "checkpoint", "checkpoint", "compaction", "restore", "backup"])
 STEPS = st.sampled_from([1, 5, 5, 5, 20, 60, 600, 1440, 5 * 1440, 30 * 1440])
 """Minutes between two snapshots."""
 
@@ -104,7 +104,7 @@ def test_a_quarter_of_a_year_of_checkpoints_every_five_minutes_leaves_what_the_r
     for number in range(90 * 288):
         head = retained_entries((entry(number, START + timedelta(minutes=5 * number)), *head))
         assert len(head) <= BOUND
-    made = [datetime.fromisoformat(one.made) for one in head]
+    made = [datetime.fromisoformat(one.created_at) for one in head]
     last = START + timedelta(minutes=5 * (90 * 288 - 1))
     assert made[:NEWEST] == [last - timedelta(minutes=5 * number) for number in range(NEWEST)]
     assert made[NEWEST : NEWEST + 23] == [last - timedelta(hours=number) for number in range(1, 24)]

@@ -31,7 +31,12 @@ from tests.unit.repository.judgement import Broken
 from tests.unit.repository.simulation import EVERYTHING, Simulation
 
 SEED = "STATECORE_SEED"
-RARE = {"checkpoint above a fold that has left nothing", "delete late", "fold of a fold"}
+RARE = {
+    "checkpoint above a fold that has left nothing",
+    "delete late",
+    "fold of a fold",
+    "rebase: above a fold that has left nothing",
+}
 """What sixty seeds do not meet."""
 
 
@@ -101,7 +106,7 @@ def _never_ahead(one: StoreSnapshot, other: StoreSnapshot) -> bool:
     return False
 
 
-def _of_their_own(part: TaskManifest, cut_ms: int | None) -> TaskManifest:
+def _of_their_own(part: TaskManifest, read_at_ms: int | None) -> TaskManifest:
     """What a manifest knows of the ends of a part is forgotten when the part is written anew."""
     return part
 

@@ -41,7 +41,7 @@ def test_every_part_is_found_where_its_reference_says(parts: list[TaskManifest])
         assert sha256(document).hexdigest() == reference.sha256
         assert TASK_MANIFEST.decode(decompress(document, "It", "Look.")) == part
         assert (reference.task, reference.identity) == (part.task, part.identity)
-        assert (reference.file_bytes, reference.cut_ms, at.blob) == (part.file_bytes, part.cut_ms, "")
+        assert (reference.file_bytes, reference.read_at_ms, at.blob) == (part.file_bytes, part.read_at_ms, "")
 
 
 def test_a_part_that_is_written_anew_keeps_what_nobody_here_knows_of_stores_that_have_not_changed() -> None:
@@ -80,7 +80,7 @@ def test_a_part_takes_a_fraction_of_what_it_would_as_text(runs: int, share: int)
 
 
 def test_text_that_is_no_utf_8_comes_back_as_it_was() -> None:
-    part = TaskManifest("0_0", (replace(store_of("0_0", "s", (), end=5), made_by="caf\udce9"),))
+    part = TaskManifest("0_0", (replace(store_of("0_0", "s", (), end=5), statecore_release="caf\udce9"),))
     assert TASK_MANIFEST.decode(decompress(encode_task_manifests([(part, None)])[0], "It", "Look.")) == part
 
 

@@ -105,9 +105,9 @@ WRONG: dict[str, tuple[Change, str]] = {
         lambda part: database(runs=(), base=(BASE,))(end(offset=-4)(part)),
         "has offset -4 .*, and that its data end before 100",
     ),
-    "left, and not empty": (store(left_to_restore=True), "is left to restore, and has databases"),
+    "left, and not empty": (store(restored_by_kafka_streams=True), "is restored by Kafka Streams, and has databases"),
     "left, and with an offset": (
-        store(left_to_restore=True, databases=()),
+        store(restored_by_kafka_streams=True, databases=()),
         "has offset 99 .*, and is left to restore",
     ),
 }
@@ -189,9 +189,9 @@ def test_a_global_store_ends_at_its_offsets_and_has_its_runs_in_order_partition_
 
 
 def test_what_is_empty_in_a_way_that_is_published_contradicts_nothing() -> None:
-    left = store_of("0_0", "left", (), end=0, left_to_restore=True)
+    left = store_of("0_0", "left", (), end=0, restored_by_kafka_streams=True)
     unknown = (replace(left.changelogs[0], offset=-4, end=0),)
-    empty = replace(left, left_to_restore=False, databases=())
+    empty = replace(left, restored_by_kafka_streams=False, databases=())
     placed = replace(empty, databases=(StoredDatabase(None, (), (BASE,)),))
     nothing = replace(empty, changelogs=(replace(unknown[0], offset=9, end=10),))
     of_global = replace(empty, changelogs=(replace(unknown[0], offset=0, end=0),))
@@ -224,7 +224,7 @@ def test_what_is_published_whole_contradicts_nothing(ends: dict[str, dict[str, i
         parts = uploaded(shelf, Path(directory), ends, every=every)
     assert [contradictions_in(part) for part in parts] == [[]] * len(parts)
     publication(shelf).publish(parts, whole=True)
-    read = shelf.task_manifests(shelf.manifest(shelf.head().snapshots[0]).value.parts)
+    read = shelf.task_manifests(shelf.manifest(shelf.head().snapshots[0]).value.task_manifests)
     assert {task: found.manifest for task, found in read.items()} == {part.task: part for part in parts}
 
 

@@ -250,9 +250,9 @@ def test_a_global_one_takes_over_the_file_of_an_older_release(directory):
 
 def test_a_plan_says_what_becomes_of_it(directory):
     plan = placed(directory, custom())
-    assert plan.to_json()[0]["left_to_restore"] == ["c"]
+    assert plan.to_json()[0]["restored_by_kafka_streams"] == ["c"]
     assert "restored by Kafka Streams c" in plan.lines[0]
     write(directory.task_path("0_0") / "c" / "rows")
     offset(directory)
     plan = placed(directory, custom())
-    assert (plan.to_json()[0]["left_to_restore"], plan.to_json()[0]["dropped"]) == ([], ["rocksdb/s"])
+    assert (plan.to_json()[0]["restored_by_kafka_streams"], plan.to_json()[0]["dropped"]) == ([], ["rocksdb/s"])

@@ -56,4 +56,4 @@ def test_a_log_is_followed_to_what_is_stable_and_a_source_topic_to_what_was_cons
     assert {at: one.end for at, one in found.items()} == {CHANGELOG: end, SOURCE: min(end, most)}
     assert brokers.asked == {CHANGELOG: 3}
     assert (found[CHANGELOG].epoch_end, found[SOURCE].epoch_end) == (70, None)
-    assert {(one.read_at_ms, one.horizon_ms) for one in found.values()} == {(7_500, 86_400_000)}
+    assert {(one.read_at_ms, one.delete_retention_ms) for one in found.values()} == {(7_500, 86_400_000)}

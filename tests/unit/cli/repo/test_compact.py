@@ -50,7 +50,7 @@ def test_a_plan_says_what_would_be_merged(farm: Farm, fold: Run) -> None:
     assert farm.shelf.head() == before
     document = json.loads(fold("--plan", "--json")[1])
     assert (document["version"], document["outcome"], document["snapshot"]) == (1, "planned", None)
-    assert [one["runs"] for one in document["folded"]] == [13]
+    assert [one["runs"] for one in document["compacted"]] == [13]
 
 
 def test_a_compaction_says_what_it_has_published_and_the_next_one_that_there_is_nothing(farm: Farm, fold: Run) -> None:

@@ -46,8 +46,8 @@ def test_a_repository_is_made_and_found_again(url: str, capfd: pytest.CaptureFix
     assert "is a repository already" in capfd.readouterr().out
     assert main(["repo", "init", "--repository", url, "--json"]) == 0
     document = json.loads(capfd.readouterr().out)
-    assert document["made"] is False
-    assert document["mark"]["id"] in said
+    assert document["is_new"] is False
+    assert document["descriptor"]["id"] in said
     assert document["repository"] in said
 
 
@@ -71,7 +71,7 @@ def test_a_mark_that_was_lost_is_put_back_and_that_is_said(
     publishing.shelf.blobs.replace(DESCRIPTOR_NAME, b"damaged")
     assert main(["repo", "init", "--repository", url, "--json"]) == 0
     document = json.loads(capfd.readouterr().out)
-    assert (document["made"], document["put_back"], document["mark"]["id"]) == (True, True, identifier)
+    assert (document["is_new"], document["is_id_restored"], document["descriptor"]["id"]) == (True, True, identifier)
 
 
 def test_what_cannot_be_one_is_refused_with_what_to_do(

@@ -39,8 +39,8 @@ class Repository:
         hours_ago = int(time.time() * 1000) - 3 * 3_600_000 - 60_000
         self.snapshots = [
             self.orders.publish(10).snapshot,
-            self.orders.publish(20, cut_ms=hours_ago).snapshot,
-            self.orders.publish(30, [1], whole=False, cut_ms=None, rows=None).snapshot,
+            self.orders.publish(20, read_at_ms=hours_ago).snapshot,
+            self.orders.publish(30, [1], whole=False, read_at_ms=None, rows=None).snapshot,
         ]
         self.payments.publish(7)
 
@@ -130,7 +130,7 @@ def test_the_snapshots_of_an_application_newest_first(run: Run, repository: Repo
     _, found = document(run, "repo", "snapshots", "--repository", repository.url, "--application-id", "orders")
     assert [one["snapshot"] for one in found["snapshots"]] == repository.snapshots[::-1]
     assert [one["new_bytes"] for one in found["snapshots"]] == [26, 52, 52]
-    assert found["snapshots"][0]["cut_ms"] is None
+    assert found["snapshots"][0]["read_at_ms"] is None
     assert all(one["damage"] == [] for one in found["snapshots"])
 
 
@@ -240,7 +240,7 @@ def test_to_look_at_all_applications_reads_no_part(
 def test_a_store_that_is_left_to_restore_says_so(run: Run, repository: Repository) -> None:
     of_another_topic = (ChangelogEnd(TOPIC, 1, "b" * 32, -4, 0, 0, 45, 3),)
     repository.orders.publish(
-        40, [1], whole=False, left_to_restore=True, databases=(), rows=None, changelogs=of_another_topic
+        40, [1], whole=False, restored_by_kafka_streams=True, databases=(), rows=None, changelogs=of_another_topic
     )
     _, out, _ = run("repo", "show", "newest", "--repository", repository.url, "--application-id", "orders")
     assert cells(out, "0_1")[3:] == ["0", "0", "0", "none: to be restored", "45", "unknown", "0"]

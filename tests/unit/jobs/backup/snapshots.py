@@ -76,7 +76,7 @@ class World:
         shelf = self.shelf
         entry = shelf.head().newest
         assert entry is not None
-        parts = shelf.task_manifests(shelf.manifest(entry).value.parts)
+        parts = shelf.task_manifests(shelf.manifest(entry).value.task_manifests)
         return {(task, store.store): store for task, read in parts.items() for store in read.manifest.stores}
 
     def laid_out(self, name: str = "laid") -> dict[tuple[str, str, int | None], Path]:
@@ -95,7 +95,7 @@ def lay_out(shelf: ApplicationRepository, where: Path) -> dict[tuple[str, str, i
     """The databases of the newest snapshot, brought out of the repository under their names."""
     entry = shelf.head().newest
     assert entry is not None
-    parts = shelf.task_manifests(shelf.manifest(entry).value.parts)
+    parts = shelf.task_manifests(shelf.manifest(entry).value.task_manifests)
     wanted, names = [], []
     for task, read in parts.items():
         for store in read.manifest.stores:

@@ -76,7 +76,7 @@ def test_an_offset_within_its_log_is_published_with_what_the_brokers_say(
     stored = world.stored()["0_0", "counts"]
     (one,) = stored.changelogs
     assert (one.topic_id, one.log_start, one.log_end, one.leader_epoch) == (TOPIC_ID.hex, start, end, 5)
-    assert (stored.cut_ms is None) == (tail > 0), (
+    assert (stored.read_at_ms is None) == (tail > 0), (
         "only where nothing lay behind it, the deletes that follow are younger"
     )
 
@@ -90,7 +90,7 @@ def test_where_only_markers_of_transactions_lie_behind_an_offset_its_age_is_know
     log_of(brokers, 10, markers=markers)
     (store,) = world.snapshot(offline=False).stores
     assert store.tail == 2
-    assert (world.stored()["0_0", "counts"].cut_ms is not None) == (markers and guarantee == EXACTLY_ONCE)
+    assert (world.stored()["0_0", "counts"].read_at_ms is not None) == (markers and guarantee == EXACTLY_ONCE)
     assert len(brokers.asked(FetchRequest)) == (1 if guarantee == EXACTLY_ONCE else 0)
 
 
@@ -99,7 +99,7 @@ def test_a_store_that_has_come_to_the_end_is_not_looked_behind(world: World, bro
     log(brokers, 0, 8)
     world.snapshot(offline=False)
     assert brokers.asked(FetchRequest) == []
-    assert world.stored()["0_0", "counts"].cut_ms is not None
+    assert world.stored()["0_0", "counts"].read_at_ms is not None
 
 
 def test_a_store_without_an_offset_fits_every_log(world: World, brokers: ScriptedBrokers) -> None:

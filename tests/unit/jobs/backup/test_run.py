@@ -113,7 +113,12 @@ def test_the_manifest_says_what_is_known_and_nothing_else(world: World) -> None:
     ((_, store),) = world.stored().items()
     (end,) = store.changelogs
     assert (end.offset, end.end, end.topic_id, end.log_end) == (7, 8, "", -1)
-    assert (store.cut_ms, store.stream_time, store.content, store.left_to_restore) == (None, -1, None, False)
+    assert (store.read_at_ms, store.stream_time, store.content, store.restored_by_kafka_streams) == (
+        None,
+        -1,
+        None,
+        False,
+    )
     assert store.isolation == "read_uncommitted"
     (database,) = store.databases
     assert database.segment is None
@@ -662,7 +667,7 @@ def test_a_windowed_store_without_a_segment_is_left_to_kafka_streams(tmp_path: P
     report = world.snapshot()
     assert any("clicks of task 0_0" in note for note in report.notes)
     stored = world.stored()["0_0", "clicks"]
-    assert (stored.left_to_restore, stored.databases, stored.changelogs[0].offset) == (True, (), -4)
+    assert (stored.restored_by_kafka_streams, stored.databases, stored.changelogs[0].offset) == (True, (), -4)
 
 
 def never_flushed(path: Path) -> None:

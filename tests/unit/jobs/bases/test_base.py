@@ -72,7 +72,7 @@ def test_a_candidate_that_is_refused_is_named_with_the_reason_and_the_next_is_tr
     )
     found = chosen(candidates)
     assert found.bases[KEY].name == "older"
-    assert [one.parent for one in found.refused] == ["damaged", "newest"]
+    assert [one.base for one in found.refused] == ["damaged", "newest"]
     first, second = (one.to_json() for one in found.refused)
     assert (first["code"], first["blob"], first["base"]) == ("blob-damaged", "b", "damaged")
     assert (second["code"], second["log_end"], second["end"]) == ("log-ends-before-parent", 1000, 2000)
@@ -82,7 +82,7 @@ def test_a_candidate_that_is_refused_is_named_with_the_reason_and_the_next_is_tr
 def test_where_none_is_left_the_store_has_no_parent() -> None:
     found = chosen(Listed(parent(end=2000)))
     assert not found.bases
-    assert [one.parent for one in found.refused] == ["newest"]
+    assert [one.base for one in found.refused] == ["newest"]
 
 
 def test_a_log_that_was_truncated_below_the_end_refuses_it() -> None:
@@ -108,7 +108,7 @@ def test_a_parent_of_other_partitions_is_refused() -> None:
 def test_what_is_dearer_than_the_whole_changelog_is_not_taken_and_said() -> None:
     found = chosen(Listed(parent("newest", 900)), by_cost=True)
     assert not found.bases
-    assert [one.parent for one in found.costlier] == ["newest"]
+    assert [one.base for one in found.costlier] == ["newest"]
     assert not found.refused
 
 
@@ -132,7 +132,7 @@ def test_a_store_of_a_snapshot_is_a_parent_with_what_it_says(tmp_path) -> None:
     shop.publish([40, 90])
     shelf = shop.shelf
     newest = shelf.head().snapshots[0]
-    parts = shelf.task_manifests(shelf.manifest(newest).value.parts)
+    parts = shelf.task_manifests(shelf.manifest(newest).value.task_manifests)
     (store,) = (one for one in parts["0_0"].manifest.stores if one.store == "clicks")
     found = Base.of_snapshot("newest", store, 17)
     (end,) = found.ends.values()

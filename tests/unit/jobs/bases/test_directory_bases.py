@@ -65,7 +65,7 @@ class Application:
     def why(self, task: str = "0_0", store: str = "plain") -> Reason:
         (found,) = self.found(task, store)
         assert isinstance(found, Refused), found
-        assert found.parent == DIRECTORY
+        assert found.base == DIRECTORY
         assert isinstance(found.why, Reason)
         return found.why
 

@@ -54,17 +54,28 @@ class Parents:
         return self.found.get(key)
 
 
-def planned(task: str = "0_0", store: str = "plain", partition: int = 0, parent: str = "newest") -> PartitionPlan:
+def planned(task: str = "0_0", store: str = "plain", partition: int = 0, base: str = "newest") -> PartitionPlan:
     kind, topic = StoreKind.KEY_VALUE, f"{store}-changelog"
     return PartitionPlan(
-        store, kind, task, topic, "a" * 32, partition, 100, 150, 150, ((100, 150),), parent=parent, horizon_ms=HOUR
+        store,
+        kind,
+        task,
+        topic,
+        "a" * 32,
+        partition,
+        100,
+        150,
+        150,
+        ((100, 150),),
+        base=base,
+        delete_retention_ms=HOUR,
     )
 
 
 def parent(*parts: PartitionPlan) -> Base:
     """What ends where tails begin."""
     ends = {part.topic_partition: BaseEnd(part.topic_partition, "", part.start, -1, None) for part in parts}
-    return Base(parts[0].parent, ends, frozenset([None]))
+    return Base(parts[0].base, ends, frozenset([None]))
 
 
 def stands(
@@ -80,7 +91,7 @@ def stands(
 
 def frozen(*plan: PartitionPlan, age: float = 0.0, **more: Any) -> FrozenPlan:
     of = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, plan)
-    return FrozenPlan(of, (0,), 0.0, "one", read_at_ms=10 * HOUR - int(age * 1000), **more)
+    return FrozenPlan(of, (0,), 0.0, "one", broker_read_at_ms=10 * HOUR - int(age * 1000), **more)
 
 
 def cluster(brokers: Brokers | None = None) -> Cluster:
@@ -94,14 +105,14 @@ def test_a_plan_stands_upon_the_parents_that_it_names() -> None:
 
 def test_of_a_store_that_is_read_whole_no_parent_is_looked_for() -> None:
     brokers, parents = Brokers(), Parents({})
-    plan = frozen(planned(parent=""))
+    plan = frozen(planned(base=""))
     assert valid_bases(cluster(brokers), plan, topics_of(cluster(), plan.plan), parents) == {}
     assert parents.asked == []
     assert brokers.asked == {TopicPartition("plain-changelog", 0)}, "its log may have lost its start all the same"
 
 
 def test_the_parent_is_asked_for_by_the_name_in_the_plan() -> None:
-    part, parents = planned(parent="20261123T010203Z-0badcafe"), Parents({KEY: parent(planned())})
+    part, parents = planned(base="20261123T010203Z-0badcafe"), Parents({KEY: parent(planned())})
     plan = frozen(part)
     valid_bases(cluster(), plan, topics_of(cluster(), plan.plan), parents)
     assert parents.asked == [(KEY, "20261123T010203Z-0badcafe")]
@@ -150,7 +161,9 @@ def test_a_plan_that_its_logs_have_left_behind_is_made_anew_whatever_its_parents
 
 def test_the_ends_of_the_newest_snapshot_say_nothing_where_it_was_refused_itself() -> None:
     refused = (Refused("0_0", "plain", "newest", "it is torn"), Refused("0_1", "plain", "an older one", "it is torn"))
-    tails = PlannedTails(frozen=frozen(planned(), newest="newest"), bases={}, refused=refused, topics={}, notes=())
+    tails = PlannedTails(
+        frozen=frozen(planned(), newest_snapshot="newest"), bases={}, refused=refused, topics={}, notes=()
+    )
     assert tails.not_newest == {KEY}
 
 

@@ -16,7 +16,7 @@ from statecore.jobs.bases.base import Base, Key, Refused
 from statecore.jobs.bases.snapshot_bases import SnapshotBases
 from statecore.repository.manifest import ChangelogEnd
 from statecore.repository.snapshot_composition import ReadPosition
-from tests.unit.repository.published import CUT_MS, STORE, TOPIC, Publishing
+from tests.unit.repository.published import READ_AT_MS, STORE, TOPIC, Publishing
 
 KEY: Key = ("0_0", STORE)
 CHANGELOG = TopicPartition(TOPIC, 0)
@@ -75,7 +75,7 @@ def test_the_newest_snapshot_is_tried_first_and_older_ones_where_they_end_elsewh
     (newest, *_) = application.of()
     assert isinstance(newest, Base)
     (end,) = newest.ends.values()
-    assert (end.topic_partition, end.end, end.leader_epoch, end.read_at_ms) == (CHANGELOG, 30, 3, CUT_MS)
+    assert (end.topic_partition, end.end, end.leader_epoch, end.read_at_ms) == (CHANGELOG, 30, 3, READ_AT_MS)
 
 
 def test_no_more_than_five_snapshots_are_tried(application: Application) -> None:
@@ -109,12 +109,12 @@ def test_of_what_the_job_has_read_nothing_is_read_again(application: Application
 
 def test_a_later_moment_at_which_nothing_lay_behind_its_ends_makes_a_parent_younger(application: Application) -> None:
     application.publish(10)
-    done = application.begin().publish([], whole=False, read_positions={"0_0": ReadPosition(CUT_MS + 7, None)})
+    done = application.begin().publish([], whole=False, read_positions={"0_0": ReadPosition(READ_AT_MS + 7, None)})
     assert done is not None
     for is_read in (True, False):
         (found,) = application.of(is_read=is_read)
         assert isinstance(found, Base)
-        assert (found.name, found.ends[CHANGELOG].read_at_ms) == (done.snapshot, CUT_MS + 7)
+        assert (found.name, found.ends[CHANGELOG].read_at_ms) == (done.snapshot, READ_AT_MS + 7)
 
 
 def test_what_was_refused_is_not_tried_again_nor_what_has_all_that_spoke_against_it(application: Application) -> None:
@@ -123,16 +123,16 @@ def test_what_was_refused_is_not_tried_again_nor_what_has_all_that_spoke_against
     first, second = found
     assert first == Refused(*KEY, newest, "it is too old")
     assert isinstance(second, Refused)
-    assert (second.key, second.parent) == (KEY, longer)
+    assert (second.key, second.base) == (KEY, longer)
     assert (second.code, second.values) == ("same-as-newer", {"snapshot": newest})
     assert names(application.of(("0_1", STORE), refused={(KEY, newest): "it is too old"})) == [newest, longer]
 
 
-@pytest.mark.parametrize(("end", "cut_ms"), [(30, CUT_MS), (10, CUT_MS + 1)])
+@pytest.mark.parametrize(("end", "read_at_ms"), [(30, READ_AT_MS), (10, READ_AT_MS + 1)])
 def test_an_older_snapshot_that_ends_later_or_is_younger_is_tried_all_the_same(
-    application: Application, end: int, cut_ms: int
+    application: Application, end: int, read_at_ms: int
 ) -> None:
-    older = application.publish(end, cut_ms=cut_ms).snapshot
+    older = application.publish(end, read_at_ms=read_at_ms).snapshot
     newest = application.begin().publish([application.part(0, 20)], whole=False, refused=frozenset([KEY]))
     assert newest is not None
     refused, other = application.of(refused={(KEY, newest.snapshot): "it is too old"})
@@ -144,11 +144,11 @@ def test_an_older_snapshot_that_ends_later_or_is_younger_is_tried_all_the_same(
 def test_a_store_that_is_empty_for_kafka_streams_to_restore_is_refused(application: Application) -> None:
     nowhere = ChangelogEnd(*CHANGELOG, "a" * 32, OFFSET_UNKNOWN, 0, 0, 15)
     snapshot = application.publish(
-        10, (0,), left_to_restore=True, databases=(), changelogs=(nowhere,), rows=0, bytes=0
+        10, (0,), restored_by_kafka_streams=True, databases=(), changelogs=(nowhere,), rows=0, bytes=0
     ).snapshot
     (found,) = application.of()
     assert isinstance(found, Refused)
-    assert (found.key, found.parent, found.code) == (KEY, snapshot, "base-empty")
+    assert (found.key, found.base, found.code) == (KEY, snapshot, "base-empty")
 
 
 def test_a_store_that_is_declared_otherwise_is_refused_with_the_difference(application: Application) -> None:
@@ -157,7 +157,7 @@ def test_a_store_that_is_declared_otherwise_is_refused_with_the_difference(appli
     application.spec = replace(application.spec, stores=(replace(store, kind=StoreKind.TIMESTAMPED_KEY_VALUE),))
     (refused,) = application.of()
     assert isinstance(refused, Refused)
-    assert (refused.key, refused.parent, refused.code) == (KEY, snapshot, "snapshot-spec-mismatch")
+    assert (refused.key, refused.base, refused.code) == (KEY, snapshot, "snapshot-spec-mismatch")
     assert refused.values == {"field": "kind", "found": "key-value", "expected": "timestamped-key-value"}
 
 
@@ -167,7 +167,7 @@ def test_a_damaged_part_is_refused_aloud_and_an_older_snapshot_or_another_task_i
     found = application.candidates(is_read=False)
     refused, other = found.of(KEY)
     assert isinstance(refused, Refused)
-    assert refused.parent == newest
+    assert refused.base == newest
     assert "The task manifest of 0_0" in refused.why
     assert isinstance(other, Base)
     assert other.name == older
@@ -183,7 +183,7 @@ def test_a_damaged_manifest_is_read_once_and_refused_for_each_store(application:
     for key in (KEY, ("0_1", STORE)):
         refused, other = found.of(key)
         assert isinstance(refused, Refused)
-        assert (refused.key, refused.parent) == (key, newest)
+        assert (refused.key, refused.base) == (key, newest)
         assert f"manifest of snapshot {newest}" in refused.why
         assert isinstance(other, Base)
         assert other.name == older

@@ -33,7 +33,7 @@ PART = PartitionPlan(
     300,
     300,
     ((100, 200), (200, 300)),
-    parent="newest",
+    base="newest",
 )
 
 
@@ -42,19 +42,21 @@ def judged(
     epoch: int = -1,
     epoch_end: int | None = None,
     read_at_ms: int | None = MOMENT,
-    horizon_ms: int | None = 10 * HOUR,
+    delete_retention_ms: int | None = 10 * HOUR,
     now_ms: int = MOMENT + 100_000,
     topic: TopicDescription = TOPIC,
     planned_ms: int | None = None,
     segments: frozenset[int | None] = frozenset([None]),
 ) -> Unsound:
-    part = replace(PART, leader_epoch=epoch, horizon_ms=planned_ms)
+    part = replace(PART, leader_epoch=epoch, delete_retention_ms=planned_ms)
     plan = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, (part,))
     spans = [OffsetRange("changelog", 0, start, end) for start, end in PART.ranges]
     results = tuple(
         RangeResult("0_0", "store", span, (), seen, 0.0, {}, {}) for span, seen in zip(spans, statistics, strict=False)
     )
-    parent = Base("newest", {CHANGELOG: BaseEnd(CHANGELOG, "a" * 32, 100, 3, read_at_ms, horizon_ms)}, segments)
+    parent = Base(
+        "newest", {CHANGELOG: BaseEnd(CHANGELOG, "a" * 32, 100, 3, read_at_ms, delete_retention_ms)}, segments
+    )
     return unsound(
         plan, {KEY: parent}, {KEY: results}, {"changelog": topic}, lambda asked: dict.fromkeys(asked, epoch_end), now_ms
     )
@@ -80,7 +82,7 @@ def test_a_tail_that_was_read_in_time_may_have_holes() -> None:
 def test_a_tail_with_holes_that_was_read_too_late_refuses_its_parent_for_good() -> None:
     found = judged(HOLES, WHOLE, now_ms=10**12)
     (refused,) = found.refused
-    assert (refused.task, refused.store, refused.parent) == ("0_0", "store", "newest")
+    assert (refused.task, refused.store, refused.base) == ("0_0", "store", "newest")
     assert "delete.retention.ms" in refused.why
     assert found.permanent == {(KEY, "newest"): refused.why}
 
@@ -88,14 +90,18 @@ def test_a_tail_with_holes_that_was_read_too_late_refuses_its_parent_for_good() 
 def test_a_horizon_that_was_lower_at_any_look_counts() -> None:
     kept = configured(delete_retention_ms=str(10 * HOUR))
     assert judged(HOLES, WHOLE, topic=kept) == ((), {})
-    assert judged(HOLES, WHOLE, topic=kept, horizon_ms=1000).refused[0].missed_deletes
+    assert judged(HOLES, WHOLE, topic=kept, delete_retention_ms=1000).refused[0].missed_deletes
     assert judged(HOLES, WHOLE, topic=kept, planned_ms=1000).refused[0].missed_deletes
-    assert judged(HOLES, WHOLE, topic=configured(cleanup_policy="delete"), horizon_ms=1000).refused[0].missed_deletes
-    assert judged(HOLES, WHOLE, topic=kept, horizon_ms=None).refused[0].missed_deletes
+    assert (
+        judged(HOLES, WHOLE, topic=configured(cleanup_policy="delete"), delete_retention_ms=1000)
+        .refused[0]
+        .missed_deletes
+    )
+    assert judged(HOLES, WHOLE, topic=kept, delete_retention_ms=None).refused[0].missed_deletes
 
 
 def test_no_delete_is_missed_above_a_parent_without_rows() -> None:
-    assert judged(HOLES, HOLES, horizon_ms=None, read_at_ms=None, segments=frozenset()) == ((), {})
+    assert judged(HOLES, HOLES, delete_retention_ms=None, read_at_ms=None, segments=frozenset()) == ((), {})
 
 
 @pytest.mark.parametrize("policy", ["compact", "delete", "compact,delete"])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.bases.base import Base, Key
 from statecore.jobs.bases.snapshot_bases import SnapshotBases
-from statecore.jobs.checkpoint.changed_tasks import ChangedTasks, changed_tasks, is_aged, oldest_cut
+from statecore.jobs.checkpoint.changed_tasks import ChangedTasks, changed_tasks, is_aged, oldest_read_at
 from statecore.jobs.checkpoint.plan import CheckpointPlan
 from statecore.jobs.planning.frozen_plan import FrozenPlan
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
@@ -42,7 +42,7 @@ def planned(task: str = "0_0", store: str = "plain", start: int = 100, end: int 
     fields: dict[str, Any] = {
         "kind": StoreKind.KEY_VALUE,
         "ranges": ((start, end),) if start < end else (),
-        "parent": NEWEST,
+        "base": NEWEST,
         **more,
     }
     return PartitionPlan(
@@ -68,14 +68,15 @@ def published(part: PartitionPlan, **changed: Any) -> StoreSnapshot:
         (end,),
         "read_uncommitted",
         retention_ms=part.retention_ms,
-        left_to_restore=part.left_to_restore,
+        restored_by_kafka_streams=part.restored_by_kafka_streams,
     )
     return replace(store, **changed)
 
 
-def manifest(cuts: Mapping[str, int | None], horizon_ms: int | None = None) -> Manifest:
+def manifest(cuts: Mapping[str, int | None], delete_retention_ms: int | None = None) -> Manifest:
     parts = tuple(
-        TaskManifestReference(task, "", "", Extent("blob", 0, 1), 0, cut, horizon_ms) for task, cut in cuts.items()
+        TaskManifestReference(task, "", "", Extent("blob", 0, 1), 0, cut, delete_retention_ms)
+        for task, cut in cuts.items()
     )
     guarantee = ProcessingGuarantee.AT_LEAST_ONCE
     return Manifest(NEWEST, "", "orders", 0, 1, None, "", "", "checkpoint", "", guarantee, {}, "", parts)
@@ -87,7 +88,7 @@ def news(
     cuts: Mapping[str, int | None] | None = None,
     is_first: bool = False,
     reconciled: Collection[Key] = (),
-    horizon_ms: int | None = None,
+    delete_retention_ms: int | None = None,
     more: Mapping[str, StoreSnapshot] = {},
     goes: Callable[[str], bool] = lambda _: False,
 ) -> ChangedTasks:
@@ -99,7 +100,7 @@ def news(
         cuts: the moments that it says of tasks.
         is_first: whether there is no snapshot.
         reconciled: stores that were compared with their whole changelogs.
-        horizon_ms: for how long deletes were kept, as the newest snapshot says.
+        delete_retention_ms: for how long deletes were kept, as the newest snapshot says.
         more: by task a store that it has besides, and the plan has not.
         goes: whether that leaves the snapshot.
     """
@@ -110,13 +111,13 @@ def news(
         of_task[task].append(store)
     parts = {task: TaskManifest(task, tuple(stores)) for task, stores in of_task.items()}
     publication = SimpleNamespace(
-        newest=None if is_first else manifest(cuts or dict.fromkeys(of_task, NOW - HOUR), horizon_ms),
+        newest=None if is_first else manifest(cuts or dict.fromkeys(of_task, NOW - HOUR), delete_retention_ms),
         task_manifests=lambda: {} if is_first else parts,
     )
     frozen = FrozenPlan(
-        RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, plan), (), NOW / 1000, "one", newest=NEWEST
+        RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, plan), (), NOW / 1000, "one", newest_snapshot=NEWEST
     )
-    parents = {(part.task, part.store): Base(part.parent, {}, frozenset()) for part in plan if part.parent}
+    parents = {(part.task, part.store): Base(part.base, {}, frozenset()) for part in plan if part.base}
     of = CheckpointPlan(
         frozen=frozen, bases=parents, refused=(), topics={}, notes=(), candidates=cast(SnapshotBases, None)
     )
@@ -135,17 +136,17 @@ def test_of_a_task_of_which_a_store_was_not_read_nobody_says_that_nothing_lies_b
         "0_0",
         "0_1",
     }
-    left = {"0_0": replace(unread["0_0"], left_to_restore=True)}
+    left = {"0_0": replace(unread["0_0"], restored_by_kafka_streams=True)}
     assert news(planned(), more=left).read_positions == {"0_0": QUIET}
 
 
 def test_that_deletes_are_kept_for_a_shorter_time_is_worth_a_publication() -> None:
-    parts = planned(horizon_ms=3 * HOUR), planned(store="other", horizon_ms=2 * HOUR)
-    found = news(*parts, horizon_ms=2 * HOUR + 1)
+    parts = planned(delete_retention_ms=3 * HOUR), planned(store="other", delete_retention_ms=2 * HOUR)
+    found = news(*parts, delete_retention_ms=2 * HOUR + 1)
     assert (found.read_positions, found.is_aged(99 * HOUR)) == ({"0_0": ReadPosition(NOW, 2 * HOUR)}, True)
-    assert not news(*parts, horizon_ms=2 * HOUR).is_aged(99 * HOUR)
-    assert not news(*parts, horizon_ms=None).is_aged(99 * HOUR)
-    assert news(planned(horizon_ms=1), planned(store="other")).read_positions == {"0_0": QUIET}
+    assert not news(*parts, delete_retention_ms=2 * HOUR).is_aged(99 * HOUR)
+    assert not news(*parts, delete_retention_ms=None).is_aged(99 * HOUR)
+    assert news(planned(delete_retention_ms=1), planned(store="other")).read_positions == {"0_0": QUIET}
 
 
 def test_a_log_that_has_gone_on_without_a_record_is_news() -> None:
@@ -153,13 +154,13 @@ def test_a_log_that_has_gone_on_without_a_record_is_news() -> None:
 
 
 def test_where_nothing_was_published_everything_is_news() -> None:
-    found = news(planned(parent=""), is_first=True)
+    found = news(planned(base=""), is_first=True)
     assert (found.tasks, found.read_positions, found.oldest_ms) == ({"0_0"}, {}, None)
 
 
 @pytest.mark.parametrize("parent", ["", "an older one"])
 def test_a_store_that_is_not_put_upon_the_newest_snapshot_is_news_however_short_its_log(parent: str) -> None:
-    assert news(planned(parent=parent)).tasks == {"0_0"}
+    assert news(planned(base=parent)).tasks == {"0_0"}
 
 
 def test_a_store_that_was_compared_with_its_whole_log_is_news_although_it_has_no_tail() -> None:
@@ -173,15 +174,18 @@ def test_one_store_makes_its_whole_task_news() -> None:
 
 
 def test_of_a_task_behind_whose_ends_something_lies_nobody_says_that_nothing_does() -> None:
-    found = news(planned(was_all=False), planned(store="more"), planned("0_1"))
+    found = news(planned(reaches_log_end=False), planned(store="more"), planned("0_1"))
     assert (found.tasks, found.read_positions) == (frozenset(), {"0_1": QUIET})
 
 
 @pytest.mark.parametrize(
-    ("changed", "is_news"), [({}, False), ({"left_to_restore": False}, True), ({"kind": StoreKind.KEY_VALUE}, True)]
+    ("changed", "is_news"),
+    [({}, False), ({"restored_by_kafka_streams": False}, True), ({"kind": StoreKind.KEY_VALUE}, True)],
 )
 def test_a_store_that_is_left_to_kafka_streams_is_news_once(changed: dict[str, Any], is_news: bool) -> None:
-    part = planned(kind=VERSIONED, start=0, end=50, ranges=(), left_to_restore=True, parent="", was_all=False)
+    part = planned(
+        kind=VERSIONED, start=0, end=50, ranges=(), restored_by_kafka_streams=True, base="", reaches_log_end=False
+    )
     found = news(part, there=[published(part, **changed)])
     assert (found.tasks, found.read_positions) == (({"0_0"}, {}) if is_news else (frozenset(), {"0_0": QUIET}))
 
@@ -190,7 +194,7 @@ def test_a_store_that_is_left_to_kafka_streams_is_news_once(changed: dict[str, A
     ("changed", "is_news"),
     [
         ({}, False),
-        ({"left_to_restore": True}, True),
+        ({"restored_by_kafka_streams": True}, True),
         ({"kind": StoreKind.KEY_VALUE}, True),
         ({"retention_ms": HOUR}, True),
         ({"changelogs": published(planned(start=99)).changelogs}, True),
@@ -202,17 +206,17 @@ def test_a_store_that_is_left_to_kafka_streams_is_news_once(changed: dict[str, A
 def test_a_versioned_store_that_is_made_as_it_is_there_already_is_no_news_wherever_it_is_from(
     changed: dict[str, Any], is_news: bool, parent: str
 ) -> None:
-    part = planned(kind=VERSIONED, parent=parent)
+    part = planned(kind=VERSIONED, base=parent)
     assert bool(news(part, there=[published(part, **changed)]).tasks) is is_news
 
 
 def test_what_is_kept_of_a_versioned_store_whose_log_has_grown_says_nothing_of_now() -> None:
-    found = news(planned(kind=VERSIONED, was_all=False))
+    found = news(planned(kind=VERSIONED, reaches_log_end=False))
     assert (found.tasks, found.read_positions) == (frozenset(), {})
 
 
 def test_the_oldest_moment_is_that_of_the_tasks_without_news_alone() -> None:
-    parts = planned("0_0", end=101), planned("0_1"), planned("0_2"), planned("0_3", was_all=False)
+    parts = planned("0_0", end=101), planned("0_1"), planned("0_2"), planned("0_3", reaches_log_end=False)
     cuts: dict[str, int | None] = {"0_0": 1, "0_1": NOW - 2, "0_2": NOW - 3, "0_3": None}
     assert news(*parts, cuts=cuts).oldest_ms == NOW - 3
     assert news(*parts, cuts={**cuts, "0_2": None}).oldest_ms is None
@@ -222,9 +226,9 @@ STORES = st.fixed_dictionaries(
     {
         "task": st.sampled_from(["0_0", "0_1", "0_2"]),
         "tail": st.integers(0, 1),
-        "parent": st.sampled_from([NEWEST, NEWEST, "an older one", ""]),
-        "was_all": st.sampled_from([True, True, False]),
-        "left_to_restore": st.booleans(),
+        "base": st.sampled_from([NEWEST, NEWEST, "an older one", ""]),
+        "reaches_log_end": st.sampled_from([True, True, False]),
+        "restored_by_kafka_streams": st.booleans(),
     }
 )
 
@@ -240,16 +244,16 @@ def test_no_task_is_said_to_be_complete_of_which_a_store_is_not(stores: Sequence
     found = news(*parts)
     complete = {part.task for part in parts}
     for part in parts:
-        has_all = part.start == part.end and part.parent == NEWEST and part.was_all
-        complete -= set() if has_all or part.left_to_restore else {part.task}
+        has_all = part.start == part.end and part.base == NEWEST and part.reaches_log_end
+        complete -= set() if has_all or part.restored_by_kafka_streams else {part.task}
     assert found.read_positions == dict.fromkeys(complete, QUIET)
     assert not found.tasks & found.read_positions.keys()
-    lagging = {part.task for part in parts if not part.was_all}
+    lagging = {part.task for part in parts if not part.reaches_log_end}
     assert {part.task for part in parts} == found.tasks | found.read_positions.keys() | lagging
 
 
 @pytest.mark.parametrize(
-    ("oldest_ms", "horizon_ms", "aged"),
+    ("oldest_ms", "delete_retention_ms", "aged"),
     [
         (NOW - HOUR, 4 * HOUR, False),
         (NOW - HOUR - 1, 4 * HOUR, True),
@@ -261,10 +265,10 @@ def test_no_task_is_said_to_be_complete_of_which_a_store_is_not(stores: Sequence
     ],
 )
 def test_moments_are_worth_a_publication_when_a_quarter_of_the_time_that_deletes_are_kept_is_over(
-    oldest_ms: int | None, horizon_ms: int | None, aged: bool
+    oldest_ms: int | None, delete_retention_ms: int | None, aged: bool
 ) -> None:
-    assert is_aged(oldest_ms, NOW, horizon_ms) is aged
-    assert ChangedTasks(frozenset(), {"0_0": QUIET}, oldest_ms, NOW).is_aged(horizon_ms) is aged
+    assert is_aged(oldest_ms, NOW, delete_retention_ms) is aged
+    assert ChangedTasks(frozenset(), {"0_0": QUIET}, oldest_ms, NOW).is_aged(delete_retention_ms) is aged
 
 
 def test_where_nothing_can_be_said_of_any_task_nothing_is_worth_a_publication() -> None:
@@ -273,7 +277,7 @@ def test_where_nothing_can_be_said_of_any_task_nothing_is_worth_a_publication() 
 
 def test_a_snapshot_that_says_nothing_of_one_task_says_nothing_of_all() -> None:
     of = manifest({"0_0": 5, "0_1": 3, "0_2": None})
-    assert oldest_cut(of, ["0_0", "0_1"]) == 3
-    assert oldest_cut(of, ["0_0", "0_2"]) is None
-    assert oldest_cut(of, ["0_0", "0_7"]) is None, "it has no such task"
-    assert oldest_cut(of, []) is None
+    assert oldest_read_at(of, ["0_0", "0_1"]) == 3
+    assert oldest_read_at(of, ["0_0", "0_2"]) is None
+    assert oldest_read_at(of, ["0_0", "0_7"]) is None, "it has no such task"
+    assert oldest_read_at(of, []) is None

@@ -65,7 +65,7 @@ class World:
     @property
     def stores(self) -> dict[tuple[str, str], StoreSnapshot]:
         (entry, *_) = self.shop.shelf.head().snapshots
-        parts = self.shop.shelf.task_manifests(self.shop.shelf.manifest(entry).value.parts)
+        parts = self.shop.shelf.task_manifests(self.shop.shelf.manifest(entry).value.task_manifests)
         return {(task, store.store): store for task, read in parts.items() for store in read.manifest.stores}
 
     @property
@@ -94,14 +94,14 @@ class World:
                     store.segment_interval_ms,
                     leader_epoch=3,
                     log_start=0,
-                    parent=self.snapshot,
+                    base=self.snapshot,
                 )
                 for end in store.changelogs
             ]
         configs = {"cleanup.policy": "compact", **config}
         topics = {part.topic: TopicDescription(part.topic, TOPIC_ID, 2, configs) for part in parts}
         plan = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, tuple(parts))
-        frozen = SimpleNamespace(plan=plan, newest=self.snapshot)
+        frozen = SimpleNamespace(plan=plan, newest_snapshot=self.snapshot)
         return cast(CheckpointPlan, SimpleNamespace(frozen=frozen, bases=parents, topics=topics))
 
     def refused(self, key: tuple[str, str]) -> Refused:
@@ -225,7 +225,7 @@ def test_a_store_shows_what_its_log_shows_and_the_parents_runs_stay(world: World
     assert {(run.start, run.end) for run in runs} == {(END, NEW_END)}
     assert sum(run.deletes for run in runs) > 0
     assert store.changelogs[0].end == NEW_END
-    assert (made.stores[key].parts[0].start, made.stores[key].parts[0].parent) == (0, world.snapshot)
+    assert (made.stores[key].parts[0].start, made.stores[key].parts[0].base) == (0, world.snapshot)
 
 
 def test_what_differs_is_put_and_said_and_nothing_else_is_left(world: World) -> None:
@@ -319,7 +319,7 @@ def test_only_a_store_of_runs_and_of_one_partition_in_the_newest_snapshot_can_be
     assert "2 partitions of names" in why_not(world, ("global", "names"))
 
     def older(planned: Any) -> None:
-        planned.frozen.newest = "another"
+        planned.frozen.newest_snapshot = "another"
 
     def based(planned: Any) -> None:
         store = planned.bases[PLAIN].snapshot

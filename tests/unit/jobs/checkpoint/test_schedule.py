@@ -19,7 +19,7 @@ from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import Corrupted, Retryable
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.checkpoint.schedule import (
-    FOLD,
+    COMPACTION,
     NO_SNAPSHOT,
     Verdict,
     check_all,
@@ -42,9 +42,9 @@ NOW = 1_800_000_000_000
 
 
 def entry(
-    origin: str = "checkpoint", cut_ms: int | None = NOW, made: str = "2027-01-15T08:00:00.000Z"
+    origin: str = "checkpoint", read_at_ms: int | None = NOW, created_at: str = "2027-01-15T08:00:00.000Z"
 ) -> SnapshotEntry:
-    return SnapshotEntry("s", "", "", made, cut_ms, "", origin, 1, 0, 0)
+    return SnapshotEntry("s", "", "", created_at, read_at_ms, "", origin, 1, 0, 0)
 
 
 def moments(interval_ms: int, tick_ms: int, chance: Random, jitter_ms: int, latest_ms: int) -> list[int]:
@@ -98,33 +98,33 @@ def test_a_snapshot_of_a_clock_that_was_a_day_ahead_keeps_nobody_waiting_for_a_d
 
 
 def test_a_compaction_is_no_checkpoint() -> None:
-    assert FOLD == fold.ORIGIN
-    assert made_ms([entry("fold", NOW), entry(cut_ms=NOW - MINUTE)]) == NOW - MINUTE
-    assert made_ms([entry("fold")]) is None
+    assert COMPACTION == fold.ORIGIN
+    assert made_ms([entry("compaction", NOW), entry(read_at_ms=NOW - MINUTE)]) == NOW - MINUTE
+    assert made_ms([entry("compaction")]) is None
     assert made_ms([]) is None
 
 
 def test_a_checkpoint_that_somebody_was_faster_to_make_is_named_and_a_compaction_is_none() -> None:
-    fold_of_it, last = replace(entry("fold"), snapshot="f"), replace(entry(), snapshot="b", made="eight")
+    fold_of_it, last = replace(entry("compaction"), snapshot="f"), replace(entry(), snapshot="b", created_at="eight")
     earlier = replace(entry(), snapshot="a")
     assert made_since([fold_of_it, last, earlier], "b") is None
     assert made_since([last, earlier], None) is None, "nobody looked: it is wanted anyway"
     for upon in ("a", NO_SNAPSHOT):
         said = made_since([fold_of_it, last, earlier], upon)
         assert said is not None
-        assert (said.code, said.context) == ("made-by-another", {"snapshot": "b", "made": "eight"})
+        assert (said.code, said.context) == ("made-by-another", {"snapshot": "b", "created_at": "eight"})
     assert made_since([fold_of_it], NO_SNAPSHOT) is None
     assert made_since([], NO_SNAPSHOT) is None
 
 
 def test_where_nobody_knows_when_the_ends_were_read_the_publication_counts() -> None:
-    assert made_ms([entry(cut_ms=None, made="2027-01-15T08:00:00.500Z")]) == NOW + 500
+    assert made_ms([entry(read_at_ms=None, created_at="2027-01-15T08:00:00.500Z")]) == NOW + 500
 
 
 def test_a_task_of_whose_end_nobody_could_be_sure_for_long_makes_no_checkpoint_due() -> None:
-    stale = entry(cut_ms=NOW - 5 * MINUTE - 1, made="2027-01-15T08:00:00.000Z")
+    stale = entry(read_at_ms=NOW - 5 * MINUTE - 1, created_at="2027-01-15T08:00:00.000Z")
     assert made_ms([stale], 5 * MINUTE) == NOW
-    assert made_ms([replace(stale, cut_ms=NOW - 5 * MINUTE)], 5 * MINUTE) == NOW - 5 * MINUTE
+    assert made_ms([replace(stale, read_at_ms=NOW - 5 * MINUTE)], 5 * MINUTE) == NOW - 5 * MINUTE
 
 
 class Brokers:
@@ -252,7 +252,7 @@ def test_while_a_long_checkpoint_is_under_way_no_other_is_due_and_the_brokers_ar
 ) -> None:
     young, brokers = World(tmp_path / "young"), Brokers(25)
     for shelf in (application.world.shelf, young.shelf):
-        shelf.blobs.replace(shelf.names.in_progress_marker, b"A checkpoint is under way.\n")
+        shelf.blobs.replace(shelf.names.in_progress_marker, b"A checkpoint is in progress.\n")
     verdict = application.look(brokers, after_ms=MINUTE, **{"statestore.checkpoint.interval.ms": MINUTE})
     assert (verdict.is_due, brokers.asked) == (False, 0)
     assert verdict.why.code == "in-progress"
@@ -339,5 +339,5 @@ def test_one_after_the_other_where_only_one_is_let_in() -> None:
 def test_a_compaction_between_two_checkpoints_changes_nothing_of_when_the_next_is_due(
     application: AtTheBrokers,
 ) -> None:
-    later = replace(application.entry, origin="fold", made="2099-01-01T00:00:00.000Z")
+    later = replace(application.entry, origin="compaction", created_at="2099-01-01T00:00:00.000Z")
     assert made_ms([later, application.entry]) == made_ms([application.entry])

@@ -99,7 +99,7 @@ def test_who_waits_is_told_how_fresh_the_state_is(tmp_path) -> None:
 def test_while_another_job_is_under_way_the_service_waits(tmp_path) -> None:
     shop = Shop(tmp_path)
     service = Service(1.0, over())
-    shop.shelf.blobs.replace(shop.shelf.names.in_progress_marker, b"A snapshot is under way.\n")
+    shop.shelf.blobs.replace(shop.shelf.names.in_progress_marker, b"A snapshot is in progress.\n")
     waited = service.sleep
 
     def sleep(seconds: float) -> None:

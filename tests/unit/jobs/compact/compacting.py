@@ -107,7 +107,7 @@ class Farm:
         found = self.shelf.read_head()
         if found is None or found.head.newest is None:
             return {}
-        read = self.shelf.task_manifests(self.shelf.manifest(found.head.newest).value.parts)
+        read = self.shelf.task_manifests(self.shelf.manifest(found.head.newest).value.task_manifests)
         return {task: one.manifest for task, one in read.items()}
 
     def store(self, task: str, store: str) -> StoreSnapshot:
@@ -231,11 +231,11 @@ class Farm:
             ends,
             "read_uncommitted",
             databases,
-            cut_ms=1_700_000_000_000 + self.end,
+            read_at_ms=1_700_000_000_000 + self.end,
             stream_time=-1 if newest is None or interval is None else newest * interval,
             retention_ms=retention,
             segment_interval_ms=interval,
-            made_by="tests",
+            statecore_release="tests",
         )
 
 

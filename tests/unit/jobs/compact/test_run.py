@@ -59,12 +59,12 @@ def test_runs_that_are_many_become_few_and_hold_the_same(farm: Farm) -> None:
     assert len(farm.runs(PLAIN)) < 8
     ends = [end for _, end in spans(farm.runs(PLAIN))]
     assert spans(farm.runs(PLAIN)) == list(zip([0, *ends], ends, strict=False)), "merged runs span their inputs"
-    assert (after.changelogs, after.cut_ms) == (before.changelogs, before.cut_ms)
+    assert (after.changelogs, after.read_at_ms) == (before.changelogs, before.read_at_ms)
     assert after.identity != before.identity
     farm.check()
     entry = farm.shelf.head().snapshots[0]
-    assert (entry.snapshot, entry.origin, done.tasks) == (done.snapshot, "fold", 1)
-    assert sum(one.folded_bytes or 0 for one in done.folded) == done.written_bytes
+    assert (entry.snapshot, entry.origin, done.tasks) == (done.snapshot, "compaction", 1)
+    assert sum(one.compacted_bytes or 0 for one in done.compacted) == done.written_bytes
     assert not list(farm.root.glob("statecore-fold-*"))
 
 
@@ -81,7 +81,7 @@ def test_a_plan_says_what_would_be_merged_and_changes_nothing(farm: Farm) -> Non
     done = farm.fold(plan_only=True)
     assert done.outcome is CompactionOutcome.PLANNED
     assert done.runs > 6
-    assert [one.folded_bytes for one in done.folded] == [None] * len(done.folded)
+    assert [one.compacted_bytes for one in done.compacted] == [None] * len(done.compacted)
     assert farm.shelf.head() == before
 
 
@@ -157,7 +157,7 @@ def test_deletes_go_only_where_nothing_lies_below(farm: Farm) -> None:
 def test_where_no_row_is_left_no_run_is_and_the_store_is_empty(farm: Farm) -> None:
     farm.checkpoint({BESIDE: {b"key": b"value"}}, *({PLAIN: {b"key-%d" % number: None}} for number in range(14)))
     done = farm.fold(settings=replace(DEFAULT_SETTINGS, remaining=1, max_old=0))
-    assert [one.folded_bytes for one in done.folded] == [0]
+    assert [one.compacted_bytes for one in done.compacted] == [0]
     assert farm.store("0_0", "plain").databases == ()
     assert farm.image("0_0", "plain").rows == 0
     farm.checkpoint({PLAIN: {b"key": b"again"}})
@@ -231,7 +231,7 @@ def test_a_database_whose_run_is_damaged_is_left_out_and_said_and_others_are_com
     assert done.outcome is CompactionOutcome.PUBLISHED
     assert "'plain' of task 0_0" in done.findings[0]
     assert set(done.findings) <= set(said)
-    assert {one.folded_bytes is None for one in done.folded if one.task == "0_0"} == {True}
+    assert {one.compacted_bytes is None for one in done.compacted if one.task == "0_0"} == {True}
     assert run_names(farm.runs(PLAIN)) == names
     assert len(farm.runs(BESIDE)) < 8
     assert farm.image("0_1", "plain").digest == farm.digest("0_1", "plain")
@@ -242,7 +242,7 @@ def test_where_every_database_is_damaged_nothing_is_published(farm: Farm) -> Non
     before = farm.shelf.head()
     (farm.root / "repository" / farm.runs(PLAIN)[3].extent.blob).unlink()
     done = farm.fold()
-    assert (done.outcome, len(done.findings)) == (CompactionOutcome.NOTHING_LEFT, len(done.folded))
+    assert (done.outcome, len(done.findings)) == (CompactionOutcome.NOTHING_LEFT, len(done.compacted))
     assert farm.shelf.head() == before
 
 
@@ -274,7 +274,7 @@ def test_a_checkpoint_that_lands_in_between_stays_above_the_compaction(farm: Far
         assert len(farm.runs(at)) < 9
         assert spans(farm.runs(at))[0][0] == 0
     assert spans(farm.runs(PLAIN))[-1] == (1300, 1400)
-    assert [entry.origin for entry in farm.shelf.head().snapshots] == ["fold", "tests", "tests"]
+    assert [entry.origin for entry in farm.shelf.head().snapshots] == ["compaction", "tests", "tests"]
     farm.check()
 
 
@@ -283,7 +283,7 @@ def test_of_two_compactions_at_once_one_counts(farm: Farm, point: str) -> None:
     farm.checkpoint(*({PLAIN: some_rows(number), BESIDE: some_rows(number + 1)} for number in range(13)))
     done = farm.fold(faults=Between(point, farm.fold))
     assert done.outcome is CompactionOutcome.NOTHING_LEFT
-    assert [entry.origin for entry in farm.shelf.head().snapshots] == ["fold", "tests"]
+    assert [entry.origin for entry in farm.shelf.head().snapshots] == ["compaction", "tests"]
     farm.check()
 
 
@@ -297,7 +297,7 @@ def test_a_database_that_was_compacted_otherwise_in_between_stays_and_the_others
 
     done = farm.fold(settings=replace(DEFAULT_SETTINGS, max_old=0), faults=Between("compact.after-files", fold_one))
     assert done.outcome is CompactionOutcome.PUBLISHED
-    assert [entry.origin for entry in farm.shelf.head().snapshots] == ["fold", "fold", "tests", "tests"]
+    assert [entry.origin for entry in farm.shelf.head().snapshots] == ["compaction", "compaction", "tests", "tests"]
     assert (len(farm.runs(PLAIN)) <= 3, len(farm.runs(BESIDE)) <= 6) == (True, True)
     farm.check()
 

@@ -109,17 +109,17 @@ def files_of(shop: Shop, newest: bool = True) -> dict[str, Path]:
     names: dict[str, set[str]] = {}
     for entry in (new, old):
         manifest = shop.shelf.manifest(entry).value
-        names[entry.snapshot] = {part.extent.blob for part in manifest.parts} | {
+        names[entry.snapshot] = {part.extent.blob for part in manifest.task_manifests} | {
             extent.blob
-            for read in shop.shelf.task_manifests(manifest.parts).values()
+            for read in shop.shelf.task_manifests(manifest.task_manifests).values()
             for store in read.manifest.stores
             for _, extent in store.extents
         }
     mine = sorted(names[new.snapshot] - names[old.snapshot])
     return {
         "manifest": root / "manifests" / f"{new.snapshot}.json",
-        "part": next(shop.root / "repository" / name for name in mine if "/parts/" in name),
-        "file": next(shop.root / "repository" / name for name in mine if "/parts/" not in name),
+        "part": next(shop.root / "repository" / name for name in mine if "/task-manifests/" in name),
+        "file": next(shop.root / "repository" / name for name in mine if "/task-manifests/" not in name),
     }
 
 

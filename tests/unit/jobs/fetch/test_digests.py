@@ -19,7 +19,7 @@ ONE, OTHER = StoreDigest(3, 40, "c" * 32), StoreDigest(4, 50, "d" * 32)
 def stores_of(shop: Shop) -> list[StoreToFetch]:
     newest = shop.shelf.head().newest
     assert newest is not None
-    parts = shop.shelf.task_manifests(shop.shelf.manifest(newest).value.parts).values()
+    parts = shop.shelf.task_manifests(shop.shelf.manifest(newest).value.task_manifests).values()
     return [StoreToFetch(read.manifest.task, store, left=False) for read in parts for store in read.manifest.stores]
 
 

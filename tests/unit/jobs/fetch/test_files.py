@@ -125,7 +125,7 @@ def based(tmp_path: Path) -> Shop:
 
 def file_of(shop: Shop, of: str) -> str:
     """The hash of a file that a store of the newest snapshot has: of its base, or a run."""
-    parts = shop.shelf.task_manifests(shop.shelf.manifest(shop.shelf.head().snapshots[0]).value.parts)
+    parts = shop.shelf.task_manifests(shop.shelf.manifest(shop.shelf.head().snapshots[0]).value.task_manifests)
     database = parts["0_0"].manifest.stores[1].databases[0]
     if of == "base":
         return next(file.sha256 for file in database.base if file.name.endswith(".sst"))

@@ -72,7 +72,9 @@ def versioned(shop: Shop, *, left: bool) -> StoreSnapshot:
     store = of_kind(store, StoreKind.VERSIONED_KEY_VALUE)
     if left:
         end = replace(end, offset=OFFSET_UNKNOWN, end=0)
-        return replace(store, changelogs=(end,), databases=(), left_to_restore=True, rows=None, digest=None, **more)
+        return replace(
+            store, changelogs=(end,), databases=(), restored_by_kafka_streams=True, rows=None, digest=None, **more
+        )
     return replace(store, **more)
 
 
@@ -93,7 +95,7 @@ def test_versioned_stores_are_placed_empty_unless_their_latest_values_are_enough
     shop.publish([200], task_0_0={"history": versioned(shop, left=left)})
     report = fetch(shop, state_dir, versioned=start)
     (store,) = [store for store in report.stores if store.store == "history"]
-    assert store.left_to_restore is empty
+    assert store.restored_by_kafka_streams is empty
     database = state_dir / "orders" / "0_0" / "rocksdb" / "history"
     assert set(read_database_state(database).offsets.values()) == ({OFFSET_UNKNOWN} if empty else {199})
     assert bool(list(database.glob("*.sst"))) is True, "its offset, at least"
@@ -219,7 +221,7 @@ def test_an_application_that_went_back_gets_the_snapshot_of_what_it_was(
 ) -> None:
     shelf = own_shop.shelf
     before, kind = shelf.head().snapshots[0], StoreKind.TIMESTAMPED_KEY_VALUE
-    parts = [read.manifest for read in shelf.task_manifests(shelf.manifest(before).value.parts).values()]
+    parts = [read.manifest for read in shelf.task_manifests(shelf.manifest(before).value.task_manifests).values()]
     stamped = [
         replace(part, stores=tuple(of_kind(one, kind) if one.store == "plain" else one for one in part.stores))
         for part in parts
@@ -254,7 +256,9 @@ def test_tasks_from_before_the_application_was_made_exactly_once_are_not_placed_
     shelf = own_shop.shelf
     older = shelf.head().snapshots[0]
     part = next(
-        read.manifest for task, read in shelf.task_manifests(shelf.manifest(older).value.parts).items() if task == "0_0"
+        read.manifest
+        for task, read in shelf.task_manifests(shelf.manifest(older).value.task_manifests).items()
+        if task == "0_0"
     )
     stores = tuple(replace(store, isolation="read_committed") for store in part.stores)
     exactly_once = replace(own_shop.declared, processing_guarantee=ProcessingGuarantee.EXACTLY_ONCE_V2)

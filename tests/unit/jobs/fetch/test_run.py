@@ -53,7 +53,7 @@ def test_the_report_is_a_document_and_is_kept(shop: Shop, state_dir: Path) -> No
     assert FETCH_REPORT.decode(kept.read_bytes()) == report
     assert report.finished
     assert json.loads(json.dumps(report.to_json()))["version"] == 1
-    assert report.cut == "2026-11-21T09:00:00.000Z"
+    assert report.read_at == "2026-11-21T09:00:00.000Z"
     assert report.age > 0
 
 

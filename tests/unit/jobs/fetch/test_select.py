@@ -420,7 +420,7 @@ def test_after_a_newer_snapshot_did_not_fit_an_older_one_that_nobody_can_check_i
     shop.publish([50])
     shelf = shop.shelf
     (known,) = shelf.head().snapshots
-    parts = [read.manifest for read in shelf.task_manifests(shelf.manifest(known).value.parts).values()]
+    parts = [read.manifest for read in shelf.task_manifests(shelf.manifest(known).value.task_manifests).values()]
 
     def publish(request: str, later: int, topic_id: str) -> str:
         """The same, of topics of this id, of which nobody knows when their ends were read."""
@@ -429,14 +429,16 @@ def test_after_a_newer_snapshot_did_not_fit_an_older_one_that_nobody_can_check_i
                 part,
                 stores=tuple(
                     replace(
-                        one, cut_ms=None, changelogs=tuple(replace(end, topic_id=topic_id) for end in one.changelogs)
+                        one,
+                        read_at_ms=None,
+                        changelogs=tuple(replace(end, topic_id=topic_id) for end in one.changelogs),
                     )
                     for one in part.stores
                 ),
             )
             for part in parts
         ]
-        publication = Publication(shelf, shop.declared, request=request, origin="snapshot", clock=lambda: CUT + later)
+        publication = Publication(shelf, shop.declared, request=request, origin="backup", clock=lambda: CUT + later)
         return publication.publish(changed, whole=True).snapshot
 
     unsure = publish("unsure", 60, "")

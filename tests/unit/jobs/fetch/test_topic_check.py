@@ -56,10 +56,10 @@ class FakeCluster:
 
 def store(cut: float | None = NOW - 60, horizon: float | None = 9 * DAY, **changes: Any) -> StoreToFetch:
     end = replace(ChangelogEnd(TOPIC, 1, ID, 299, 300, 0, 300), **changes)
-    cut_ms = None if cut is None else int(cut * 1000)
-    horizon_ms = None if cut is None or horizon is None else int(min(horizon * 1000, ENDLESS_MS))
-    snapshot = StoreSnapshot("plain", StoreKind.KEY_VALUE, "i", (end,), "read_uncommitted", cut_ms=cut_ms)
-    snapshot = replace(snapshot, horizon_ms=horizon_ms)
+    read_at_ms = None if cut is None else int(cut * 1000)
+    delete_retention_ms = None if cut is None or horizon is None else int(min(horizon * 1000, ENDLESS_MS))
+    snapshot = StoreSnapshot("plain", StoreKind.KEY_VALUE, "i", (end,), "read_uncommitted", read_at_ms=read_at_ms)
+    snapshot = replace(snapshot, delete_retention_ms=delete_retention_ms)
     return StoreToFetch("0_1", snapshot, left=False)
 
 

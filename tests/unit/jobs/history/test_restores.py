@@ -47,7 +47,7 @@ class Directory:
 
     def plan(self, second: int, staging: str = "", words: tuple[str, ...] = ()) -> Path:
         path = plan_path(self.work, self.attempt(second).request_id)
-        save_plan(path, FrozenPlan(PLAN, (), BEGAN + second, self.attempt(second).request_id, staging, words=words))
+        save_plan(path, FrozenPlan(PLAN, (), BEGAN + second, self.attempt(second).request_id, staging, command=words))
         return self._at(path, second)
 
     def say(self, second: int, suffix: str, document: dict[str, Any]) -> Path:

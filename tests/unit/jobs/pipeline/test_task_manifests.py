@@ -27,7 +27,7 @@ def test_what_is_published_of_runs_and_bases_is_read_and_fits_together(cuts: lis
         shop = Shop(Path(directory))
         shop.publish(cuts, based=based)
         (entry,) = shop.shelf.head().snapshots
-        read = shop.shelf.task_manifests(shop.shelf.manifest(entry).value.parts)
+        read = shop.shelf.task_manifests(shop.shelf.manifest(entry).value.task_manifests)
         assert {task: contradictions_in(found.manifest) for task, found in read.items()} == {
             "0_0": [],
             "0_1": [],
@@ -53,9 +53,11 @@ def test_what_a_restore_publishes_of_empty_changelogs_fits_together(
         ranges=(),
         retention_ms=None if kind is StoreKind.KEY_VALUE else 600_000,
         segment_interval_ms=300_000 if kind.is_segmented else None,
-        left_to_restore=left and kind.is_versioned,
+        restored_by_kafka_streams=left and kind.is_versioned,
     )
-    names = replace(one, store="names", kind=StoreKind.KEY_VALUE, task="global", topic="names", left_to_restore=False)
+    names = replace(
+        one, store="names", kind=StoreKind.KEY_VALUE, task="global", topic="names", restored_by_kafka_streams=False
+    )
     globals_ = tuple(replace(names, partition=number, end=start + number) for number in range(of_global))
     plan = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, (one, *globals_))
     parts = task_manifests(plan, ReadResult({}, {}), {})

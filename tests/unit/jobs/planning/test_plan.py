@@ -141,8 +141,8 @@ def test_nothing_is_read_of_a_store_that_is_left_to_kafka_streams() -> None:
     spec = ApplicationSpec("app", "broker:9092", EOS, (left, read))
     plan = make_plan(spec, wanted, topics, seen, parallelism=1)
     parts = {part.store: part for part in plan.partitions}
-    assert (parts["v"].left_to_restore, parts["v"].ranges, parts["v"].tail_left) == (True, (), 0)
-    assert (parts["a"].left_to_restore, parts["a"].ranges, parts["a"].tail_left) == (False, ((0, 5),), 4)
+    assert (parts["v"].restored_by_kafka_streams, parts["v"].ranges, parts["v"].tail_left) == (True, (), 0)
+    assert (parts["a"].restored_by_kafka_streams, parts["a"].ranges, parts["a"].tail_left) == (False, ((0, 5),), 4)
     assert (parts["v"].start, parts["v"].end, plan.offsets) == (0, 5, 5)
     assert RestorePlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
 

@@ -90,14 +90,16 @@ def plan(
 
 @pytest.fixture
 def frozen(tmp_path: Path) -> FrozenPlan:
-    save_plan(tmp_path / "plans" / "one.json", FrozenPlan(plan()[0], (), 1000.0, "one", "/staging", read_at_ms=7_000))
+    save_plan(
+        tmp_path / "plans" / "one.json", FrozenPlan(plan()[0], (), 1000.0, "one", "/staging", broker_read_at_ms=7_000)
+    )
     loaded = load_plan(tmp_path / "plans" / "one.json")
     assert loaded is not None
     return loaded
 
 
 def test_a_plan_comes_back_from_its_file(frozen: FrozenPlan) -> None:
-    assert frozen == FrozenPlan(plan()[0], (), 1000.0, "one", "/staging", read_at_ms=7_000)
+    assert frozen == FrozenPlan(plan()[0], (), 1000.0, "one", "/staging", broker_read_at_ms=7_000)
 
 
 @pytest.mark.parametrize(
@@ -142,9 +144,9 @@ def test_a_plan_file_that_a_disk_or_somebody_changed_is_refused(tmp_path: Path, 
 
 def test_a_plan_file_with_a_field_that_nobody_knows_is_refused_by_its_name(tmp_path: Path, frozen: FrozenPlan) -> None:
     document = FROZEN_PLAN.to_json(frozen)
-    document["plan"]["partitions"][1]["base"] = "snapshot"
+    document["plan"]["partitions"][1]["colour"] = "snapshot"
     (tmp_path / "p.json").write_text(json.dumps(document))
-    with pytest.raises(Invalid, match=r"the unknown field plan\.partitions\[1\]\.base"):
+    with pytest.raises(Invalid, match=r"the unknown field plan\.partitions\[1\]\.colour"):
         load_plan(tmp_path / "p.json")
 
 
@@ -190,7 +192,7 @@ def stale(frozen: FrozenPlan, seen: LogOffsets, age: float, partitions: int = 2)
     topics = FakeCluster().describe_topics({part.topic for part in frozen.plan.partitions})
     topics = {name: replace(topic, partitions=partitions) for name, topic in topics.items()}
     offsets = {part.topic_partition: seen for part in frozen.plan.partitions}
-    return why_stale(frozen, topics, offsets, frozen.cut_ms + int(age * 1000))
+    return why_stale(frozen, topics, offsets, frozen.read_at_ms + int(age * 1000))
 
 
 def test_a_plan_holds_while_nothing_was_written_whatever_its_age(frozen: FrozenPlan) -> None:
@@ -366,11 +368,13 @@ def test_a_plan_alone_says_what_it_will_take() -> None:
 
 def test_a_plan_of_what_a_directory_has_answers_its_request_and_does_not_miss_the_rest(frozen: FrozenPlan) -> None:
     some = replace(frozen.plan, partitions=tuple(one for one in frozen.plan.partitions if one.partition == 1))
-    part = replace(frozen, plan=some, is_part=True)
+    part = replace(frozen, plan=some, is_partial=True)
     assert stale(part, LogOffsets(0, 100, 100), 60) is None
-    alone = replace(part, plan=replace(some, partitions=some.partitions[:1]), left_out=(some.partitions[1].store,))
+    alone = replace(
+        part, plan=replace(some, partitions=some.partitions[:1]), excluded_stores=(some.partitions[1].store,)
+    )
     assert covers(alone, spec(), request())
-    assert not covers(replace(alone, left_out=()), spec(), request())
+    assert not covers(replace(alone, excluded_stores=()), spec(), request())
     assert not covers(
         alone, spec(a={"kind": "window", "retention": "1h"}, b={"kind": "window", "retention": "1h"}), request()
     )
@@ -393,7 +397,7 @@ def test_a_plan_that_is_to_end_at_offsets_reads_no_farther_and_waits_for_no_tran
         (0, 40, 39, 0),
         (1, 90, 89, 0),
     ]
-    assert [part.was_all for part in made.plan.partitions] == [False, True]
+    assert [part.reaches_log_end for part in made.plan.partitions] == [False, True]
     assert not waited
     made = plan_restore(
         cast(Cluster, FakeCluster(seen=LogOffsets(0, 90, 100))),
