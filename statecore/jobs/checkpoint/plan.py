@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.horizon import shortest_horizon_ms
@@ -29,6 +29,10 @@ class CheckpointPlan(PlannedTails):
     """A planned checkpoint; ``candidates`` are the snapshots."""
 
     candidates: SnapshotBases
+
+    def without_resumed_note(self) -> CheckpointPlan:
+        """The same for an attempt whose own first process has made the plan."""
+        return replace(self, notes=tuple(note for note in self.notes if note != RESUMED_NOTE))
 
     def below(self, task: str) -> TaskManifest | None:
         """The task in the snapshot that was the newest when the plan was made."""

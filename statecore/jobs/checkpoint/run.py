@@ -74,8 +74,12 @@ def run_checkpoint(
     say: Callable[[str], None] = ignore,
     warm: OpenConnections | None = None,
     small_tail: int = SMALL_TAIL,
+    go_on: bool = False,
 ) -> RestoreReport | RestorePlan:
     """Advance the newest snapshot of an application.
+
+    Args:
+        go_on: whether this attempt resumes the plan of its own first process, and has no note about that.
 
     Returns:
         The report; with ``request.plan_only`` the plan, and nothing was changed.
@@ -89,7 +93,7 @@ def run_checkpoint(
             shared_repository=None if warm is None else warm.repository,
             shared_cluster=None if warm is None else warm.cluster,
         )
-        return _Checkpoint(context, engine, small_tail).run()
+        return _Checkpoint(context, engine, small_tail, go_on=go_on).run()
 
 
 def _day(made: str) -> str:
@@ -103,10 +107,10 @@ def _doing(request: CheckpointRequest) -> str:
 class _Checkpoint(Job):
     """One attempt of a checkpoint."""
 
-    def __init__(self, context: JobContext[CheckpointRequest], engine: Engine, small_tail: int) -> None:
+    def __init__(self, context: JobContext[CheckpointRequest], engine: Engine, small_tail: int, *, go_on: bool) -> None:
         request, self.repository = context.request, context.repository
         super().__init__(context, home_of(context), _doing(request))
-        self.request, self.engine, self.small_tail = request, engine, small_tail
+        self.request, self.engine, self.small_tail, self.go_on = request, engine, small_tail, go_on
         self.reader = TailReader(self, engine, small_tail)
         self.refused: dict[tuple[Key, str], Reason] = {}
         self.made: Sequence[TaskManifest] = ()
@@ -188,6 +192,8 @@ class _Checkpoint(Job):
                 cluster, self.spec, self.request, self.repository, publication, self.home, self.refused, self._expected
             )
             self.is_resumed = planned.is_resumed
+            if self.go_on:
+                planned = planned.without_resumed_note()
             if planned.plan.offsets >= self.small_tail:
                 self.brokers = cluster.brokers()
         self._refuse_what_must_not_be_rebuilt(planned)
@@ -224,7 +230,7 @@ class _Checkpoint(Job):
         The policy for refused bases applies. It runs on this machine, because a submitted engine serves one request.
         """
         request = replace(self.request, request_id=f"{self.request.request_id}-healed", decided_upon=None)
-        job = _Checkpoint(self.context.with_request(request), local_engine(self.engine), self.small_tail)
+        job = _Checkpoint(self.context.with_request(request), local_engine(self.engine), self.small_tail, go_on=False)
         job.rebuilds_damaged = True
         snapshots = [entry.snapshot for entry in self.repository.head().snapshots]
         why = Reason(f"{DAMAGED}, found by a compaction", "base-damaged")

@@ -23,6 +23,7 @@ from pathlib import Path
 from statecore import __version__
 from statecore.dump.dump import kind_of
 from statecore.errors import Invalid, NotFound
+from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Segmentation
@@ -64,6 +65,7 @@ def run_diff(
     engine: Engine,
     progress: Progress | None = None,
     *,
+    faults: FaultPoints = NO_FAULTS,
     say: Callable[[str], None] = lambda _: None,
 ) -> DiffReport:
     """Compare a state directory with a reference.
@@ -72,7 +74,7 @@ def run_diff(
         The report; differences are no error.
     """
     with translated_errors(f"{request.state_dir} was compared"):
-        return _Diff(JobContext.open(request, progress, say=say), engine).run()
+        return _Diff(JobContext.open(request, progress, faults=faults, say=say), engine).run()
 
 
 class _Diff:
