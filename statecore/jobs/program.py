@@ -97,6 +97,7 @@ PROGRAMS: Mapping[str, Program] = {
             "--go-on": {"action": "store_true", "help": "resume the plan of --here, without a note about it"},
         },
     ),
+    "compact": Program("Merge runs of the newest snapshot.", "CompactRequest", "compact", has_engine=False),
     "fetch": Program("Place stores of a snapshot.", "FetchRequest", "fetch", has_engine=False),
     "backup": Program("Publish a state directory as a snapshot.", "BackupRequest", "backup", has_engine=False),
     "diff": Program(

@@ -33,7 +33,7 @@ from statecore.jobs.checkpoint.reconcile import Reconciled
 from statecore.jobs.checkpoint.request import CheckpointRequest, WhenRefused
 from statecore.jobs.checkpoint.schedule import made_since
 from statecore.jobs.checkpoint.validate_tails import validate_tails
-from statecore.jobs.compact.after_checkpoint import CompactedAfter, compact_after
+from statecore.jobs.compact.run import CompactedAfter, compact_after
 from statecore.jobs.context import JobContext, ignore
 from statecore.jobs.engine import Engine
 from statecore.jobs.failures import translated_errors
@@ -222,7 +222,7 @@ class _Checkpoint(Job):
             return CompactedAfter()
         parts = {**publication.task_manifests(), **{part.task: part for part in self.made}}
         with self.phase("fold"):
-            return compact_after(self.repository, self.spec, parts.values(), self.progress, self.say, self.faults)
+            return compact_after(self.context, parts.values())
 
     def _rebuild_damaged(self, report: RestoreReport, damaged: Collection[Key]) -> RestoreReport:
         """A second checkpoint that refuses all snapshots as bases of damaged stores.
