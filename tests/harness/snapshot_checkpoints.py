@@ -12,19 +12,19 @@ from statecore.errors import Invalid
 from statecore.faults import CHECKPOINT_POINTS, NO_FAULTS, PUBLISH_POINTS, FaultInjected, InjectedFault
 from statecore.formats.kinds import StoreKind
 from statecore.images.compaction_policy import CompactionSettings
-from statecore.jobs.checkpoint.read_tails import SMALL_TAIL
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.checkpoint.run import run_checkpoint
+from statecore.jobs.checkpoint.tails import SMALL_TAIL
 from statecore.jobs.compact.run import compact
 from statecore.jobs.engine import Engine
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.processes import ProcessEngine
-from statecore.jobs.restore.advance import run_advance
+from statecore.jobs.request_fields import VersionedStart
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import AdvanceRequest
-from statecore.jobs.versioned_start import VersionedStart
+from statecore.jobs.restore.run import run_advance
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import StoreSnapshot
 from statecore.spec.reader import parse_spec

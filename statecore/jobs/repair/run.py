@@ -4,8 +4,8 @@ It is a directory change (:mod:`statecore.jobs.directory_change`) whose last ste
 restores: a retry continues with what they have read. It verifies by a second diagnosis, which says what remains.
 
 Each step improves the directory, so an interrupted repair is simply run again and repairs only what is still wrong; the
-approval remains valid (:mod:`statecore.jobs.repair.resume`). Everything that a copy or a restore replaces is kept for a
-week (:mod:`statecore.statedir.task_swap`).
+approval remains valid (:mod:`statecore.jobs.repair.rebuilds`). Everything that a copy or a restore replaces is kept for
+a week (:mod:`statecore.statedir.task_swap`).
 """
 
 from __future__ import annotations
@@ -32,6 +32,14 @@ from statecore.jobs.diagnose.run import brokers_of, diagnosis
 from statecore.jobs.directory_change import DirectoryChange, declared_in, directory_of, plan_id_of, refuse_in_use
 from statecore.jobs.engine import Engine
 from statecore.jobs.failures import translated_errors
+from statecore.jobs.repair.rebuilds import (
+    approved_record,
+    discard_placed,
+    discard_rebuilds,
+    doubts_about,
+    logs_of,
+    plan_record,
+)
 from statecore.jobs.repair.report import (
     REPAIR_SUFFIX,
     Outcome,
@@ -40,7 +48,6 @@ from statecore.jobs.repair.report import (
     RepairReport,
 )
 from statecore.jobs.repair.request import RepairRequest
-from statecore.jobs.repair.resume import approved_record, discard_placed, discard_rebuilds, plan_record
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import CHEAPEST, NOTHING, RestoreRequest
 from statecore.jobs.restore.run import run_restore
@@ -256,8 +263,6 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
         """Planned rebuilds with their sources and doubts."""
         logs: Mapping[Rebuild, tuple[str, ...]] = {}
         if self.declared is not None and not self.request.offline:
-            from statecore.jobs.repair.rebuild_logs import doubts_about, logs_of
-
             logs = logs_of(self.declared, actions.rebuilds)
         sources = self._sources()
         return tuple(
