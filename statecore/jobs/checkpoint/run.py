@@ -187,9 +187,7 @@ class _Checkpoint(Job):
 
     def _plan(self, publication: Publication) -> CheckpointPlan:
         with self.context.cluster() as cluster:
-            planned = plan_checkpoint(
-                cluster, self.spec, self.request, self.repository, publication, self.home, self.refused, self._expected
-            )
+            planned = plan_checkpoint(cluster, self.context, publication, self.home, self.refused, self._expected)
             self.is_resumed = planned.is_resumed
             if self.go_on:
                 planned = planned.without_resumed_note()

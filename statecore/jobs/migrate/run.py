@@ -23,8 +23,8 @@ from statecore.faults import NO_FAULTS, FaultPoints, fault_points_from_environme
 from statecore.formats.releases import CHECKPOINT_FILE, RELEASES
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.attempt import Attempt, utc_now
-from statecore.jobs.context import ignore
-from statecore.jobs.directory_change import DirectoryChange, declared_in, directory_of, plan_id_of
+from statecore.jobs.context import JobContext, ignore
+from statecore.jobs.directory_change import DirectoryChange, plan_id_of
 from statecore.jobs.engine import PROCESSES, Engine, Failure, Question, Workers
 from statecore.jobs.failures import as_statecore_error, translated_errors
 from statecore.jobs.in_process import InProcessEngine
@@ -68,15 +68,15 @@ def run_migrate(
         The report.
     """
     with translated_errors(_activity(request)):
-        spec = declared_in(request)
+        context = JobContext.open(request, progress, faults=faults, say=say)
         try:
-            directory = directory_of(request)
+            directory = context.existing_directory()
         except NotFound as error:
             if not request.if_there:
                 raise
             say(error.what)
             return _no_directory_report(request)
-        return _Migration(request, engine, directory, spec, progress, faults, say).run()
+        return _Migration(context, engine, directory).run()
 
 
 @dataclass(frozen=True)
@@ -113,15 +113,12 @@ class _Migration(DirectoryChange[MigrationPlan, _Converted, MigrateReport]):
 
     def __init__(
         self,
-        request: MigrateRequest,
+        context: JobContext[MigrateRequest],
         engine: Engine,
         directory: StateDirectory,
-        declared: ApplicationSpec | None,
-        progress: Progress | None,
-        faults: FaultPoints,
-        say: Callable[[str], None],
     ) -> None:
-        super().__init__(request, directory, declared, progress, faults, say, _activity(request))
+        request = context.request
+        super().__init__(context, directory, _activity(request))
         self.request, self.engine, self.approved = request, engine, request.approved
         self.to = RELEASES[request.to]
 

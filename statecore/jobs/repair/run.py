@@ -27,9 +27,9 @@ from statecore.doctor.repair_plan import Rebuild, RepairPlan, plan_repairs, with
 from statecore.errors import Corrupted, Invalid, Retryable
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.attempt import utc_now
-from statecore.jobs.context import ignore
+from statecore.jobs.context import JobContext, ignore
 from statecore.jobs.diagnose.run import brokers_of, diagnosis
-from statecore.jobs.directory_change import DirectoryChange, declared_in, directory_of, plan_id_of, refuse_in_use
+from statecore.jobs.directory_change import DirectoryChange, plan_id_of, refuse_in_use
 from statecore.jobs.engine import Engine
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.repair.rebuilds import (
@@ -52,10 +52,8 @@ from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import CHEAPEST, NOTHING, RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.progress import Progress
-from statecore.spec.model import ApplicationSpec
 from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.journal_replay import Outcome as Placed
-from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.task_swap import TaskSwap, replaced_in
 
 _SHOWN = 5
@@ -76,8 +74,7 @@ def run_repair(
         The findings, what was done, and what remains.
     """
     with translated_errors(_activity(request)):
-        spec = declared_in(request)
-        return DirectoryRepair(request, engine, directory_of(request), spec, progress, faults, say).run()
+        return DirectoryRepair(JobContext.open(request, progress, faults=faults, say=say), engine).run()
 
 
 @dataclass(frozen=True)
@@ -133,15 +130,11 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
 
     def __init__(
         self,
-        request: RepairRequest,
+        context: JobContext[RepairRequest],
         engine: Engine,
-        directory: StateDirectory,
-        declared: ApplicationSpec | None,
-        progress: Progress | None,
-        faults: FaultPoints,
-        say: Callable[[str], None],
     ) -> None:
-        super().__init__(request, directory, declared, progress, faults, say, _activity(request))
+        request = context.request
+        super().__init__(context, context.existing_directory(), _activity(request))
         self.request, self.engine, self.approved = request, engine, request.approved
         self._resumed: Mapping[str, Any] | None = None
 
