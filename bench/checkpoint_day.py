@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,14 @@ from bench.streams import LONGEST, STORE
 from statecore.changelog.cluster import Cluster
 from statecore.formats.rocksdb_log import read_manifest
 from statecore.jobs.checkpoint import plan as checkpoint_plan
+from statecore.jobs.checkpoint import publish as checkpoint_publish
 from statecore.jobs.checkpoint import run as checkpoint
 from statecore.jobs.checkpoint.request import CheckpointRequest
-from statecore.jobs.compact import after_checkpoint
-from statecore.jobs.compact.run import ORIGIN, run_compact
+from statecore.jobs.compact import run as compaction
+from statecore.jobs.compact.report import CompactionReport
+from statecore.jobs.compact.run import ORIGIN
+from statecore.jobs.compact.run import compact as compact_now
+from statecore.jobs.context import JobContext
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.restore.report import RestoreReport
 from statecore.repository.application_repository import ApplicationRepository
@@ -68,11 +73,14 @@ class MovedTime:
 def moved_clock() -> Iterator[MovedTime]:
     """The clock of checkpoints and their compactions in this process, to be moved."""
     moved = MovedTime()
-    compaction = partial(run_compact, clock=moved.time)
+
+    def compact(context: JobContext[Any], **options: Any) -> CompactionReport:
+        return compact_now(replace(context, clock=moved.time), **options)
+
     with (
-        mock.patch.object(checkpoint, "time", moved),
+        mock.patch.object(checkpoint_publish, "time", moved),
         mock.patch.object(checkpoint_plan, "time", moved),
-        mock.patch.object(after_checkpoint, "run_compact", compaction),
+        mock.patch.object(compaction, "compact", compact),
     ):
         yield moved
 

@@ -18,6 +18,7 @@ from statecore.progress import MachineProgress
 if __name__ == "__main__":
     # Importing the job takes a while; show progress before it.
     MachineProgress().phase("loading")
-    from statecore.spark.job import main
+    from statecore.jobs.program import main
+    from statecore.spark.engine import SparkEngine
 
-    sys.exit(main())
+    sys.exit(main(verb="restore", spark=SparkEngine))

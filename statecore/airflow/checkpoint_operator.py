@@ -29,10 +29,8 @@ from statecore.jobs.history.report_index import directory_name
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-MODULE = "statecore.spark.checkpoint_job"
-
 SPARK_NEEDED = 64
-"""Exit code for long tails (:data:`statecore.spark.checkpoint_job.SPARK_NEEDED`)."""
+"""Exit code for long tails (:data:`statecore.jobs.program.SPARK_NEEDED`)."""
 
 KEPT_REPORTS = 400
 """Reports of checkpoints that are kept for an application: 33 hours of them at one every five minutes."""
@@ -79,7 +77,9 @@ class StatecoreCheckpointOperator(StatecoreWorkerOperator):
 
     def _ran_on_worker(self, context: Context, report_file: Path, arguments: Sequence[str]) -> bool:
         """Whether the worker's process made the checkpoint, without Spark."""
-        code = self._run_on_worker(context, MODULE, [*arguments, *self._master()], report_file, known=(SPARK_NEEDED,))
+        code = self._run_on_worker(
+            context, "checkpoint", [*arguments, *self._master()], report_file, known=(SPARK_NEEDED,)
+        )
         return code == 0
 
     def _master(self) -> list[str]:

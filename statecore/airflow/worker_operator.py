@@ -24,6 +24,8 @@ from statecore.progress import parse_machine_line
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+PROGRAM = "statecore.jobs.program"
+
 _END_SECONDS = 2.0
 """How long to wait after SIGTERM, and again after SIGKILL; Airflow gives the task five seconds."""
 
@@ -31,11 +33,11 @@ _STARTING = {"event": "begin", "phase": "starting", "count": 0, "total": None, "
 
 
 class JobProcess:
-    """A module of statecore run as a program, with the environment of this process."""
+    """A job run as a program (:mod:`statecore.jobs.program`), with the environment of this process."""
 
-    def __init__(self, module: str, arguments: Sequence[str]) -> None:
+    def __init__(self, verb: str, arguments: Sequence[str]) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
+            [sys.executable, "-m", PROGRAM, verb, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -104,14 +106,14 @@ class StatecoreWorkerOperator(StatecoreSparkOperator):
     def _run_on_worker(
         self,
         context: Context,
-        module: str,
+        verb: str,
         arguments: Sequence[str],
         report_file: Path,
         *,
         known: Collection[int] = (),
         who: str = "The job",
     ) -> int:
-        """Run a module as a process on the worker, and return its exit code.
+        """Run a job as a process on the worker, and return its exit code.
 
         ``known`` are exit codes besides 0 that are no failure; ``who`` names the process in messages. Raises
         ``JobRefused`` or ``JobUnavailable`` for the error that the job has reported, or if it ended without a report.
@@ -120,7 +122,7 @@ class StatecoreWorkerOperator(StatecoreSparkOperator):
         recorder(_STARTING)
         # The report first, as for spark-submit.
         arguments = ["--here", "--report", str(report_file), *arguments]
-        code = self._wait_for(module, arguments, recorder, lambda line: self.log.info("%s", line))
+        code = self._wait_for(verb, arguments, recorder, lambda line: self.log.info("%s", line))
         if code != 0 and code not in known:
             self._raise_reported(report_file)
             died = ended_without_report(who, f"exit code {code}" if code > 0 else f"signal {-code}")
@@ -130,13 +132,13 @@ class StatecoreWorkerOperator(StatecoreSparkOperator):
 
     def _wait_for(
         self,
-        module: str,
+        verb: str,
         arguments: Sequence[str],
         on_progress: Callable[[dict[str, Any]], None],
         on_line: Callable[[str], None],
     ) -> int:
-        """Run a module as a process that ends with the task; see :meth:`JobProcess.wait`."""
-        self._process = JobProcess(module, arguments)
+        """Run a job as a process that ends with the task; see :meth:`JobProcess.wait`."""
+        self._process = JobProcess(verb, arguments)
         try:
             return self._process.wait(on_progress, on_line)
         finally:

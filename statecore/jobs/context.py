@@ -105,8 +105,8 @@ class JobContext(Generic[RequestT]):
     def with_request(self, request: OtherT) -> JobContext[OtherT]:
         """The same for another request of the application, with what is open already."""
         same: Any = self
-        shared = {"shared_repository": self.repository} if self.has_repository else {}
-        context: JobContext[OtherT] = replace(same, request=request, **shared)
+        opened = vars(self).get("repository", self.shared_repository)
+        context: JobContext[OtherT] = replace(same, request=request, shared_repository=opened)
         return context
 
     @property

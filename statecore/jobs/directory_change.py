@@ -22,69 +22,18 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from statecore.errors import Fenced, Invalid, StatecoreError
-from statecore.faults import FaultPoints
 from statecore.jobs.context import JobContext
 from statecore.jobs.history.directory_changes import UnfinishedChange, unfinished_changes
 from statecore.jobs.job import Job
 from statecore.jobs.job_files import DirectoryHome
 from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX
-from statecore.progress import Progress
-from statecore.spec.model import ApplicationSpec
-from statecore.spec.reader import load_spec
 from statecore.statedir.apply import recover
 from statecore.statedir.state_directory import StateDirectory
-from statecore.statedir.store_places import application_directory, check_application
-
-
-class DirectoryRequest(Protocol):
-    """Fields that the requests of these jobs have in common."""
-
-    @property
-    def state_dir(self) -> str:
-        """Kafka Streams' ``state.dir``."""
-
-    @property
-    def apply(self) -> bool:
-        """Whether to change the directory; else the plan is returned."""
-
-    @property
-    def request_id(self) -> str:
-        """The request id."""
-
-
-class ApplicationRequest(DirectoryRequest, Protocol):
-    """The same, of an application that is named."""
-
-    @property
-    def application_id(self) -> str:
-        """Kafka Streams' ``application.id``."""
-
-    @property
-    def spec_path(self) -> str | None:
-        """The application's ``stores.yaml``, if given."""
-
-    @property
-    def owner(self) -> str | None:
-        """Owner of placed files, if given."""
-
-
-def declared_in(request: ApplicationRequest) -> ApplicationSpec | None:
-    """The application's spec, if the request names one."""
-    spec = load_spec(Path(request.spec_path)) if request.spec_path is not None else None
-    check_application(spec, request.application_id)
-    return spec
-
-
-def directory_of(request: ApplicationRequest) -> StateDirectory:
-    """The application's existing directory."""
-    found = application_directory(Path(request.state_dir), request.application_id)
-    return StateDirectory(found.state_dir, found.application_id, request.owner)
 
 
 def plan_id_of(content: Mapping[str, Any]) -> str:
@@ -128,18 +77,13 @@ class DirectoryChange(Job, ABC, Generic[PlanT, ChangedT, ReportT]):
 
     def __init__(
         self,
-        request: DirectoryRequest,
+        context: JobContext[Any],
         directory: StateDirectory,
-        declared: ApplicationSpec | None,
-        progress: Progress | None,
-        faults: FaultPoints,
-        say: Callable[[str], None],
         doing: str,
     ) -> None:
-        home = DirectoryHome(directory.work_path, directory.work_path, request.request_id)
-        context = JobContext.open(request, progress, faults=faults, say=say, spec=declared)
+        home = DirectoryHome(directory.work_path, directory.work_path, context.request.request_id)
         super().__init__(context, home, doing)
-        self.directory, self.declared, self._applies = directory, declared, request.apply
+        self.directory, self.declared, self._applies = directory, context.declared, context.request.apply
 
     def run(self) -> ReportT:
         """Plan the change, or apply the approved plan."""

@@ -167,3 +167,18 @@ class Started:
     def start(self, job: str, spec: ApplicationSpec) -> AbstractContextManager[Workers]:  # noqa: ARG002
         """See :class:`Engine`."""
         return nullcontext(self.workers)
+
+
+@dataclass(frozen=True)
+class PlanOnlyEngine:
+    """An engine that refuses to start; the plan is made for the Spark master that will run the job."""
+
+    master: str | None = None
+
+    def expected(self, spec: ApplicationSpec) -> int:
+        """See :class:`Engine`."""
+        return spec.spark.local_cores(self.master, {})
+
+    def start(self, job: str, spec: ApplicationSpec) -> AbstractContextManager[Workers]:  # noqa: ARG002
+        """Raises ``HandedOver``."""
+        raise HandedOver

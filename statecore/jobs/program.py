@@ -1,47 +1,171 @@
-"""Run a job as a program: a request as JSON in, a report or an error as JSON out."""
+"""Run a job as a program: a request as JSON in, a report or an error as JSON out.
+
+::
+
+    python -m statecore.jobs.program VERB --report FILE --request JSON     processes of this machine do the work
+    spark-submit spark_jobs/VERB.py --report FILE --request JSON           Spark's executors do
+
+With ``--here`` the parent process holds this process's standard input; when that is closed, this process exits. A
+checkpoint then starts no engine: this process plans, freezes the plan, and reads the tails if they are short. If they
+are long it exits with :data:`SPARK_NEEDED`; the same request under ``spark-submit`` resumes the frozen plan, so both
+read the same offsets and publish the same.
+"""
 
 from __future__ import annotations
 
 import argparse
 import errno
+import importlib
 import os
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from statecore.documents import encode_json, parse_json
 from statecore.errors import Invalid, StatecoreError
-from statecore.faults import FaultPoints, fault_points_from_environment
+from statecore.faults import fault_points_from_environment
 from statecore.filesystem import NotRegularFile, write_durably
 from statecore.jobs.attempt import Attempt
-from statecore.jobs.context import spec_of
+from statecore.jobs.context import declared_spec
+from statecore.jobs.engine import Engine, HandedOver, PlanOnlyEngine
 from statecore.jobs.fields import Request
+from statecore.jobs.orphan_guard import exit_with_parent_process
+from statecore.jobs.processes import ProcessEngine
 from statecore.jobs.report import Body, JobReport
-from statecore.progress import MachineProgress, Progress
+from statecore.progress import MachineProgress
 from statecore.system_errors import write_error
 from statecore.telemetry import metered
 
-RequestT = TypeVar("RequestT", bound=Request)
+SPARK_NEEDED = 64
+"""Exit code of a checkpoint with ``--here`` if the tails are long; no kind of error has it."""
 
 
 class Run(Protocol):
     """Runs the job of a request."""
 
-    def __call__(self, request: Any, progress: Progress, faults: FaultPoints, /) -> Body:
-        """Run it."""
+    def __call__(self, request: Any, *engine: Any, **options: Any) -> Body:
+        """Run it with ``progress``, ``faults``, ``say``, and the options of its program."""
 
 
-def parser_of(description: str, request: str) -> argparse.ArgumentParser:
-    """The arguments that all of these programs take. One may be run by ``spark-submit`` and as a module."""
+@dataclass(frozen=True)
+class Program:
+    """A job as a program; its modules are loaded when it runs.
+
+    Attributes:
+        description: one sentence for the usage.
+        request: the class of its request, in the ``request`` module of its package.
+        package: below ``statecore.jobs``; its ``run`` module has ``run_<package>``.
+        has_engine: whether an engine runs its tasks.
+        plans_here: whether ``--here`` starts no engine.
+        options: of its own, by flag; each given one is an argument of the run.
+        exit_code: of a report.
+    """
+
+    description: str
+    request: str
+    package: str
+    has_engine: bool = True
+    plans_here: bool = False
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    exit_code: Callable[[Any], int] = lambda _: 0
+
+    def request_type(self) -> type[Request]:
+        """The class of its request."""
+        found: type[Request] = getattr(importlib.import_module(f"statecore.jobs.{self.package}.request"), self.request)
+        return found
+
+    def run(self) -> Run:
+        """The function that runs it."""
+        found: Run = getattr(importlib.import_module(f"statecore.jobs.{self.package}.run"), f"run_{self.package}")
+        return found
+
+
+PROGRAMS: Mapping[str, Program] = {
+    "restore": Program("Rebuild stores of one application.", "RestoreRequest", "restore"),
+    "checkpoint": Program(
+        "Advance the newest snapshot of one application.",
+        "CheckpointRequest",
+        "checkpoint",
+        plans_here=True,
+        options={
+            "--small-tail": {
+                "type": int,
+                "help": "number of offsets in all tails below which no engine is started",
+            },
+            "--go-on": {"action": "store_true", "help": "resume the plan of --here, without a note about it"},
+        },
+    ),
+    "compact": Program("Merge runs of the newest snapshot.", "CompactRequest", "compact", has_engine=False),
+    "fetch": Program("Place stores of a snapshot.", "FetchRequest", "fetch", has_engine=False),
+    "backup": Program("Publish a state directory as a snapshot.", "BackupRequest", "backup", has_engine=False),
+    "diff": Program(
+        "Compare a state directory.", "DiffRequest", "diff", exit_code=lambda report: int(report.verdict.exit_code)
+    ),
+    "diagnose": Program("Examine state directories.", "DiagnoseRequest", "diagnose", has_engine=False),
+    "repair": Program("Repair a state directory.", "RepairRequest", "repair"),
+    "migrate": Program("Convert a state directory for another release.", "MigrateRequest", "migrate"),
+    "recover-global": Program("Recover the global stores of a directory.", "RecoverGlobalRequest", "recover_global"),
+}
+"""Every job, by verb."""
+
+
+def main(
+    arguments: Sequence[str] | None = None,
+    *,
+    verb: str | None = None,
+    spark: Callable[[str | None], Engine] | None = None,
+    run: Run | None = None,
+) -> int:
+    """Run a job; the report or the error is written to the file of ``--report``.
+
+    Args:
+        arguments: of the command line; ``None`` for this process's.
+        verb: the job, if the command line does not name it.
+        spark: makes the engine of a Spark master; ``None`` for processes of this machine.
+        run: runs the job, in place of its own function.
+
+    Returns:
+        The exit code: that of the report (0 but for a diff), that of the error's kind, or :data:`SPARK_NEEDED`.
+    """
+    options = vars(_parser(verb).parse_args(arguments))
+    program = PROGRAMS[verb or options["verb"]]
+    if options["here"]:
+        exit_with_parent_process()
+    try:
+        return reporting(options["report"], lambda: _run(program, options, spark, run))
+    except HandedOver:
+        return SPARK_NEEDED
+
+
+def _parser(verb: str | None) -> argparse.ArgumentParser:
     module = getattr(sys.modules["__main__"], "__spec__", None)
-    program = Path(sys.argv[0]).name if module is None else f"python -m {module.name}"
-    parser = argparse.ArgumentParser(prog=program, description=description)
-    parser.add_argument("--request", required=True, help=f"a {request} as JSON")
+    name = Path(sys.argv[0]).name if module is None else f"python -m {module.name}"
+    if verb is not None:
+        return _with_options(argparse.ArgumentParser(prog=name, description=PROGRAMS[verb].description), PROGRAMS[verb])
+    parser = argparse.ArgumentParser(prog=name, description="Run a job.")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for one, program in PROGRAMS.items():
+        _with_options(verbs.add_parser(one, help=program.description, description=program.description), program)
+    return parser
+
+
+def _with_options(parser: argparse.ArgumentParser, program: Program) -> argparse.ArgumentParser:
+    parser.add_argument("--request", required=True, help=f"a {program.request} as JSON")
     parser.add_argument("--report", required=True, type=Path, help="file for the report, or for the error")
     parser.add_argument("--master", help="the requested Spark master; running on another one is an error")
+    here = "start no engine; if one is needed, exit with 64" if program.plans_here else "start no Spark"
+    parser.add_argument("--here", action="store_true", help=f"end with the process that started it, and {here}")
+    for flag, declared in program.options.items():
+        parser.add_argument(flag, **declared)
     return parser
+
+
+def _engine(program: Program, options: Mapping[str, Any], spark: Callable[[str | None], Engine] | None) -> Engine:
+    if options["here"] and program.plans_here:
+        return PlanOnlyEngine(options["master"])
+    return ProcessEngine() if spark is None or options["here"] else spark(options["master"])
 
 
 def reporting(report: Path, work: Callable[[], int]) -> int:
@@ -79,40 +203,36 @@ def _check_report(path: Path) -> None:
         raise write_error(path, error) from error
 
 
-def run_command(options: argparse.Namespace, kind: type[Request], run: Run) -> int:
-    """Run a job.
-
-    Returns:
-        The exit code: 0, or that of the error's kind. Report or error is in the file named by ``--report``.
-    """
-    return reporting(options.report, lambda: _run(options, kind, run))
-
-
-def _run(options: argparse.Namespace, kind: type[Request], run: Run) -> int:
-    name = kind.__name__
-    begun: JobReport[Body] = JobReport(name, Attempt.begin("", "", ""))
+def _run(
+    program: Program, options: Mapping[str, Any], spark: Callable[[str | None], Engine] | None, run: Run | None
+) -> int:
+    begun: JobReport[Body] = JobReport(program.package, Attempt.begin("", "", ""))
     try:
-        request: Any = request_in(options, kind)
-        begun = JobReport(name, Attempt.begin("", getattr(request, "state_dir", ""), request.request_id))
-        # The request of a migration names it, and may have no spec.
-        application_id = getattr(request, "application_id", None) or spec_of(request).application_id
-        begun = JobReport(name, replace(begun.attempt, application_id=application_id))
+        request: Any = program.request_type().from_json(_parsed(options["request"]))
+        attempt = Attempt.begin("", getattr(request, "state_dir", ""), getattr(request, "request_id", ""))
+        begun = replace(begun, attempt=attempt)
+        application_id = getattr(request, "application_id", None) or _declared_application(request)
+        begun = replace(begun, attempt=replace(attempt, application_id=application_id))
         # Written first, so that a killed job leaves a report.
-        write_report(options.report, begun.to_json())
+        write_report(options["report"], begun.to_json())
         faults = fault_points_from_environment()
+        engine = (_engine(program, options, spark),) if program.has_engine else ()
+        own = {flag.strip("-").replace("-", "_") for flag in program.options}
+        given = {name: value for name, value in options.items() if name in own and value is not None}
         with metered(MachineProgress(), {"application-id": application_id}, say) as progress:
-            result = run(request, progress, faults)
+            result = (run or program.run())(request, *engine, progress=progress, faults=faults, say=say, **given)
     except StatecoreError as error:
-        write_report(options.report, begun.failed(error).to_json())
+        write_report(options["report"], begun.failed(error).to_json())
         sys.stderr.write(f"{error}\n{error.context.get('trace', '')}")
         return error.exit_code
-    write_report(options.report, JobReport.of(name, result, begun.attempt).to_json())
-    return 0
+    write_report(options["report"], JobReport.of(program.package, result, begun.attempt).to_json())
+    return program.exit_code(result)
 
 
-def request_in(options: argparse.Namespace, kind: type[RequestT]) -> RequestT:
-    """The request in ``--request``. Raises ``Invalid`` if it is not one of that kind."""
-    return kind.from_json(_parsed(options.request))
+def _declared_application(request: Any) -> str:
+    """The application of a request's spec; empty without one, as of a diagnosis of all applications."""
+    spec = declared_spec(request)
+    return "" if spec is None else spec.application_id
 
 
 def say(line: str) -> None:
@@ -127,3 +247,7 @@ def _parsed(text: str) -> Any:
         raise Invalid(
             f"The request is not JSON: {error}.", code="request-not-json", action="Give one JSON object to --request."
         ) from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -17,7 +17,27 @@ from urllib.parse import urlsplit
 from statecore.errors import Invalid
 from statecore.jobs.field_types import Choice, Document, FilePath, Flag, Seconds, Several, Size, Text, Whole
 from statecore.jobs.fields import Request, declare
-from statecore.jobs.versioned_start import VersionedStart
+
+
+class VersionedStart(StrEnum):
+    """What a versioned store contains when the application starts.
+
+    Kafka Streams 4.3.1 registers the segments of a versioned store only while it writes to them
+    (``LogicalKeyValueSegments.openExisting`` does nothing). Without a restore by Kafka Streams only the latest values
+    are found, and no history, although the rows are on disk.
+    """
+
+    HISTORY = "history"
+    """Queries of the past work, because Kafka Streams restores the store itself: an empty database with offset -4 is
+    placed. Not one with rows: a changelog replayed over rows whose segments are not registered changes them,
+    and for some histories throws (``Timestamp is too large to be found in this segment``) at every start.
+    """
+
+    LATEST = "latest"
+    """No record is restored; the application continues as after any clean restart: queries of the past work for what
+    is written from then on, and late records find no predecessor.
+    """
+
 
 DEFAULT_MEMORY_BUDGET = 512 * 1024 * 1024
 

@@ -6,8 +6,6 @@ the elements are a few dozen task descriptions, and the first DataFrame of a ses
 
 from __future__ import annotations
 
-import os
-import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -37,12 +35,7 @@ class SparkEngine:
 
     def expected(self, spec: ApplicationSpec) -> int:
         """See :class:`statecore.jobs.engine.Engine`; only known for a local master."""
-        conf = {**spec.spark.to_conf(), **self.conf}
-        master = self.master or conf.get("spark.master") or "local[*]"
-        local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?", master)
-        if local is None:
-            return 1
-        return (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
+        return spec.spark.local_cores(self.master, self.conf)
 
     @contextmanager
     def start(self, job: str, spec: ApplicationSpec) -> Iterator[SparkWorkers]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -72,6 +73,14 @@ class SparkSettings:
             "spark.archives": ",".join(self.executor_archives),
         }
         return {**self.conf, **{name: str(value) for name, value in named.items() if value}}
+
+    def local_cores(self, master: str | None, conf: Mapping[str, str]) -> int:
+        """Cores that a local master would use, with more properties; 1 for a cluster, whose size is not known yet."""
+        used = master or {**self.to_conf(), **conf}.get("spark.master") or "local[*]"
+        local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?", used)
+        if local is None:
+            return 1
+        return (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
 
 
 def parse_properties(lines: Iterable[str]) -> dict[str, str]:

@@ -41,10 +41,10 @@ from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.pipeline.run_sink import Publisher
 from statecore.jobs.pipeline.stages import build_images
 from statecore.jobs.processes import ProcessEngine
+from statecore.jobs.request_fields import VersionedStart
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import NOTHING, RestoreRequest
 from statecore.jobs.restore.run import run_restore
-from statecore.jobs.versioned_start import VersionedStart
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import StoreSnapshot
 from statecore.repository.upload import put_files

@@ -12,22 +12,23 @@ from statecore.errors import Invalid
 from statecore.faults import CHECKPOINT_POINTS, NO_FAULTS, PUBLISH_POINTS, FaultInjected, InjectedFault
 from statecore.formats.kinds import StoreKind
 from statecore.images.compaction_policy import CompactionSettings
-from statecore.jobs.checkpoint.read_tails import SMALL_TAIL
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.checkpoint.run import run_checkpoint
-from statecore.jobs.compact.run import run_compact
+from statecore.jobs.checkpoint.tails import SMALL_TAIL
+from statecore.jobs.compact.run import compact
 from statecore.jobs.engine import Engine
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.processes import ProcessEngine
-from statecore.jobs.restore.advance import run_advance
+from statecore.jobs.request_fields import VersionedStart
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import AdvanceRequest
-from statecore.jobs.versioned_start import VersionedStart
+from statecore.jobs.restore.run import run_advance
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import StoreSnapshot
 from statecore.spec.reader import parse_spec
+from tests.harness.job_contexts import context_of
 from tests.harness.snapshot_campaign import Campaign, Key, called, cut_at_random
 from tests.harness.snapshot_content import Content
 
@@ -206,7 +207,8 @@ def fold(campaign: Campaign) -> None:
     """Runs are merged as soon as there are two; what the snapshot holds is the same."""
     shelf = ApplicationRepository.open(campaign.url, campaign.application_id)
     with campaign.packing():
-        report = run_compact(shelf, parse_spec(campaign.spec, "<campaign>"), settings=EAGER, say=campaign.tell)
+        context = context_of(shelf, parse_spec(campaign.spec, "<campaign>"), say=campaign.tell)
+        report = compact(context, settings=EAGER)
     campaign.tell(f"fold: {report.outcome} {report.runs} runs")
     _count_what_was_folded(campaign)
 

@@ -22,9 +22,9 @@ from statecore.jobs.backup.run import run_backup
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.in_process import InProcessEngine
+from statecore.jobs.request_fields import VersionedStart
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore
-from statecore.jobs.versioned_start import VersionedStart
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import StoreSnapshot
 from statecore.repository.repository import create_repository

@@ -20,10 +20,10 @@ from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.in_progress_marker import marked_in_progress, marker_age
 from statecore.jobs.job_files import RepositoryHome
 from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX
+from statecore.jobs.request_fields import VersionedStart
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore
-from statecore.jobs.versioned_start import VersionedStart
 from statecore.spec.reader import parse_spec
 from tests.harness import topics
 from tests.harness.broker import Broker

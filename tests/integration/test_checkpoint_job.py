@@ -18,9 +18,9 @@ import pytest
 from statecore.jobs.bases.planned_tails import RESUMED_NOTE
 from statecore.jobs.checkpoint.schedule import check_due
 from statecore.jobs.in_progress_marker import marker_age
+from statecore.jobs.program import SPARK_NEEDED
 from statecore.progress import MACHINE_PREFIX
 from statecore.repository.repository import create_repository
-from statecore.spark.checkpoint_job import SPARK_NEEDED
 from statecore.spec.reader import parse_spec
 from tests.harness.broker import Broker
 from tests.harness.shop import Shop
@@ -69,7 +69,7 @@ class Job:
 
     @classmethod
     def here(cls, shop: Shop | Asked, request_id: str, *arguments: str) -> Job:
-        return cls(shop, request_id, ["-m", "statecore.spark.checkpoint_job", "--here"], *arguments)
+        return cls(shop, request_id, ["-m", "statecore.jobs.program", "checkpoint", "--here"], *arguments)
 
     def ends(self) -> tuple[int, dict[str, Any]]:
         """Exit code and report."""

@@ -17,7 +17,7 @@ from statecore.images.compaction_policy import CompactionSettings
 from statecore.jobs.bases.base import Base
 from statecore.jobs.checkpoint.request import WhenRefused
 from statecore.jobs.checkpoint.run import run_checkpoint
-from statecore.jobs.compact.run import run_compact
+from statecore.jobs.compact.run import compact
 from statecore.jobs.engine import Engine, Workers
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.processes import ProcessEngine
@@ -28,6 +28,7 @@ from statecore.spec.reader import parse_spec
 from tests.harness import topics
 from tests.harness.between import Between
 from tests.harness.broker import Broker
+from tests.harness.job_contexts import context_of
 from tests.harness.shop import Shop
 from tests.harness.tiers import one_of
 from tests.harness.topics import Record
@@ -332,7 +333,7 @@ def test_what_others_publish_while_logs_are_compared_is_right_in_the_end(shop: C
     def publish() -> None:
         if other == "a fold":
             settings = CompactionSettings(new_due=2, eligible=2, remaining=1, all_due=2, max_old=1)
-            assert run_compact(shop.shelf, parse_spec(shop.spec), settings=settings).snapshot is not None
+            assert compact(context_of(shop.shelf, parse_spec(shop.spec)), settings=settings).snapshot is not None
             return
         if other == "a rebuild that ends later":
             shop.write(30, only=["plain"])

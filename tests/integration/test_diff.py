@@ -23,10 +23,11 @@ from statecore.jobs.diff.request import DiffRequest
 from statecore.jobs.diff.row_diff import Difference, RowCounts
 from statecore.jobs.diff.run import run_diff
 from statecore.jobs.in_process import InProcessEngine
+from statecore.jobs.program import main
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.repository.repository import create_repository
-from statecore.spark import diff_job
+from statecore.spark.engine import SparkEngine
 from statecore.spark.session import spark_context
 from tests.harness.broker import Broker
 from tests.harness.feeds import EVENTS
@@ -208,7 +209,10 @@ def test_spark_builds_and_compares(world: KindsWorld, copy: Path, tmp_path: Path
     report = tmp_path / "report.json"
     request = lacking_a_row(world, copy)
     with spark_context("tests", "local[2]"):
-        assert diff_job.main(["--report", str(report), "--request", request]) == Verdict.DIFFERENT.exit_code
+        assert (
+            main(["--report", str(report), "--request", request], verb="diff", spark=SparkEngine)
+            == Verdict.DIFFERENT.exit_code
+        )
     assert found_by_spark(report, copy)["ran_on"]["master"] == "local[2]"
 
 

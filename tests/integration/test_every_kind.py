@@ -21,10 +21,10 @@ from statecore.jobs.fetch.report import FetchReport
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.in_process import InProcessEngine
+from statecore.jobs.request_fields import VersionedStart
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore
-from statecore.jobs.versioned_start import VersionedStart
 from statecore.repository.repository import create_repository
 from tests.harness import directory
 from tests.harness.broker import Broker

@@ -15,10 +15,9 @@ from statecore.formats.releases import RELEASES
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.migrate.request import MigrateRequest
 from statecore.jobs.migrate.run import run_migrate
-from statecore.jobs.request_fields import TargetRelease
+from statecore.jobs.request_fields import TargetRelease, VersionedStart
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore
-from statecore.jobs.versioned_start import VersionedStart
 from statecore.spec.model import ProcessingGuarantee
 from tests.harness.fleet import NEWEST, VERSIONS, Fleet
 from tests.harness.fleet_kinds import EVERY

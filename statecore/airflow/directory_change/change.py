@@ -56,8 +56,7 @@ class Change(ABC):
         name: name of the kind, and of the task group that applies and verifies.
         done: past participle for a directory that was changed.
         dag_id: the Dag.
-        command: the command of ``statecore`` that does the same.
-        module: the program that runs the job.
+        command: the command of ``statecore`` that does the same, and the verb of its job.
         request, document: the job's request, and the document type of its report.
         folder: directory of the reports, apart from those of restores, which the UI shows.
         needed: fields of a directory that are required besides ``application_id`` and ``state_dir``.
@@ -72,7 +71,6 @@ class Change(ABC):
     done: ClassVar[str]
     dag_id: ClassVar[str]
     command: ClassVar[str]
-    module: ClassVar[str]
     request: ClassVar[type[Request]]
     document: ClassVar[DocumentType[Any]]
     folder: ClassVar[str]

@@ -13,8 +13,6 @@ from typing import Any, TypedDict
 from statecore.errors import Corrupted
 from statecore.jobs.diagnose.request import DiagnoseRequest
 
-MODULE = "statecore.jobs.diagnose.program"
-
 _BAD = ("error", "loss")
 _SHOWN = 20
 

@@ -25,7 +25,6 @@ class Migration(Change):
     """Conversion of a state directory for another release of Kafka Streams, by processes or by Spark."""
 
     name, done, dag_id, command = "migrate", "migrated", "migrate_checkpoints", "migrate"
-    module = "statecore.spark.migrate_job"
     request, document, folder = MigrateRequest, MIGRATE_REPORT, "migrations"
     checked_by_doctor = True
     subject = "Migrate {directories} to Kafka Streams {to}?"

@@ -167,7 +167,7 @@ class StatecoreDirectoryChangeOperator(StatecoreWorkerOperator):
         with self._refusing(doctor_report, request_id_of(context)):
             clear_report_path(doctor_report)
         request = json.dumps(doctor_check.request_for(self.request).to_json())
-        self._run_on_worker(context, doctor_check.MODULE, ["--request", request], doctor_report, who="statecore doctor")
+        self._run_on_worker(context, "diagnose", ["--request", request], doctor_report, who="statecore doctor")
         found = doctor_check.findings(reports.read_report(doctor_report))
         self._log_lines(f"statecore doctor: {len(found)} findings", *map(doctor_check.in_words, found[:_FINDINGS]))
         left = {task.task for task in report.tasks if task.left}
@@ -194,7 +194,7 @@ class StatecoreDirectoryChangeOperator(StatecoreWorkerOperator):
         if self.engine == SPARK and not (reads_only and self._driver_is_here()):
             self._submit(context, settings, report_file, argument)
         else:
-            self._run_on_worker(context, self._kind.module, ["--request", argument], report_file)
+            self._run_on_worker(context, self._kind.command, ["--request", argument], report_file)
 
     def _check_report(self, report: Mapping[str, Any]) -> None:
         try:

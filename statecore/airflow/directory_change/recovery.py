@@ -22,7 +22,6 @@ class Recovery(Change):
     """Rebuild of global stores from their topics, always by processes on the worker."""
 
     name, done, dag_id, command = "recover", "recovered", "recover_global_stores", "recover-global"
-    module = "statecore.jobs.recover_global.program"
     request, document, folder = RecoverGlobalRequest, REPAIR_REPORT, "recoveries"
     needed = ("spec_path",)
     subject = "Rebuild global stores of {directories}?"

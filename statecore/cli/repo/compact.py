@@ -24,21 +24,19 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.errors import Corrupted
     from statecore.extras import require
     from statecore.faults import fault_points_from_environment
-    from statecore.repository.application_repository import ApplicationRepository
-    from statecore.spec.reader import load_spec
+    from statecore.jobs.compact.request import CompactRequest
+    from statecore.jobs.context import spec_of
     from statecore.telemetry import metered
 
-    spec = load_spec(arguments.spec)
+    request = CompactRequest(spec_path=arguments.spec, repository=arguments.repository, plan_only=arguments.plan)
+    application_id = spec_of(request).application_id
     require("pipeline")
 
     from statecore.jobs.compact.run import run_compact
 
-    application = ApplicationRepository.open(arguments.repository, spec.application_id)
     faults = fault_points_from_environment()
-    with metered(output.progress, {"application-id": spec.application_id}, output.say) as progress:
-        report = run_compact(
-            application, spec, plan_only=arguments.plan, progress=progress, say=output.say, faults=faults
-        )
+    with metered(output.progress, {"application-id": application_id}, output.say) as progress:
+        report = run_compact(request, progress, faults=faults, say=output.say)
     output.document(report.to_json())
     if not output.json:
         show(report)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import TopicDescription
 from statecore.jobs.bases.base import Base, Key, Refused
+from statecore.jobs.bases.tail_check import Unsound, found_unsound
+from statecore.jobs.pipeline.range_tasks import RangeResult
 from statecore.jobs.planning.frozen_plan import FrozenPlan
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.planning.planner import why_stale
@@ -42,6 +44,10 @@ class PlannedTails:
     def not_newest(self) -> frozenset[Key]:
         """Stores for which the newest snapshot was refused, so that its ends are not valid."""
         return frozenset(one.key for one in self.refused if one.base == self.frozen.newest_snapshot)
+
+    def unsound(self, runs: Mapping[Key, Sequence[RangeResult]], cluster: Cluster) -> Unsound:
+        """The bases that turn out unsound now that their tails have been read."""
+        return found_unsound(self.plan, self.bases, runs, self.topics, cluster)
 
 
 class NamedBases(Protocol):

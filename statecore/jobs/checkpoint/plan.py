@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.horizon import shortest_horizon_ms
@@ -13,14 +13,13 @@ from statecore.jobs.bases.base import Key, Refused, grouped
 from statecore.jobs.bases.planned_tails import RESUMED_NOTE, PlannedTails, topics_of, valid_bases
 from statecore.jobs.bases.snapshot_bases import SnapshotBases
 from statecore.jobs.checkpoint.request import CheckpointRequest
+from statecore.jobs.context import JobContext
 from statecore.jobs.job_files import JobHome
 from statecore.jobs.planning.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.planning.planner import check_unchanged, covers, plan_restore
-from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import TaskManifest
 from statecore.repository.publication import Publication
-from statecore.spec.model import ApplicationSpec
 from statecore.spec.units import format_duration
 
 
@@ -29,6 +28,10 @@ class CheckpointPlan(PlannedTails):
     """A planned checkpoint; ``candidates`` are the snapshots."""
 
     candidates: SnapshotBases
+
+    def without_resumed_note(self) -> CheckpointPlan:
+        """The same for an attempt whose own first process has made the plan."""
+        return replace(self, notes=tuple(note for note in self.notes if note != RESUMED_NOTE))
 
     def below(self, task: str) -> TaskManifest | None:
         """The task in the snapshot that was the newest when the plan was made."""
@@ -67,21 +70,20 @@ class CheckpointPlan(PlannedTails):
 
 def plan_checkpoint(
     cluster: Cluster,
-    spec: ApplicationSpec,
-    request: CheckpointRequest,
-    repository: ApplicationRepository,
+    context: JobContext[CheckpointRequest],
     publication: Publication,
     home: JobHome,
     refused: Mapping[tuple[Key, str], Reason],
     parallelism: Callable[[], int],
 ) -> CheckpointPlan:
     """The frozen plan of this request, or a new one, frozen now if anything is to be read."""
+    request, spec = context.request, context.spec
     candidates = SnapshotBases(
-        repository, spec, publication.entries, publication.newest, publication.task_manifests(), refused
+        context.repository, spec, publication.entries, publication.newest, publication.task_manifests(), refused
     )
     why: tuple[str, ...] = ()
     if not refused and not request.plan_only:
-        found = _resumed(cluster, spec, request, home, candidates)
+        found = _resumed(cluster, context, home, candidates)
         if isinstance(found, CheckpointPlan):
             return found
         why = () if found is None else (f"The plan of an earlier attempt of this request was recreated: {found}.",)
@@ -122,7 +124,7 @@ def plan_checkpoint(
 
 
 def _resumed(
-    cluster: Cluster, spec: ApplicationSpec, request: CheckpointRequest, home: JobHome, candidates: SnapshotBases
+    cluster: Cluster, context: JobContext[CheckpointRequest], home: JobHome, candidates: SnapshotBases
 ) -> CheckpointPlan | str | None:
     """The frozen plan of an earlier attempt of this request; or why it cannot be resumed, if there is one."""
     content = home.read(PLAN_SUFFIX)
@@ -132,7 +134,7 @@ def _resumed(
         frozen = FROZEN_PLAN.decode(content)
     except Invalid as error:
         return error.what
-    if not covers(frozen, spec, request):
+    if not covers(frozen, context.spec, context.request):
         return "it covered other stores"
     topics = topics_of(cluster, frozen.plan)
     try:

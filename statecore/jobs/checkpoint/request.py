@@ -16,9 +16,9 @@ from statecore.jobs.request_fields import (
     Planned,
     Reading,
     Selected,
+    VersionedStart,
     repository_url,
 )
-from statecore.jobs.versioned_start import VersionedStart
 
 POLICY = "Where the tail is not enough"
 

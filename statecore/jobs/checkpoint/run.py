@@ -28,12 +28,11 @@ from statecore.jobs.attempt import utc_now
 from statecore.jobs.bases.base import DAMAGED, Key, grouped
 from statecore.jobs.checkpoint.plan import CheckpointPlan, plan_checkpoint
 from statecore.jobs.checkpoint.publish import publication_of, publish_tails
-from statecore.jobs.checkpoint.read_tails import SMALL_TAIL, TailReader
 from statecore.jobs.checkpoint.reconcile import Reconciled
 from statecore.jobs.checkpoint.request import CheckpointRequest, WhenRefused
 from statecore.jobs.checkpoint.schedule import made_since
-from statecore.jobs.checkpoint.validate_tails import validate_tails
-from statecore.jobs.compact.after_checkpoint import CompactedAfter, compact_after
+from statecore.jobs.checkpoint.tails import SMALL_TAIL, TailReader, validate_tails
+from statecore.jobs.compact.run import CompactedAfter, compact_after
 from statecore.jobs.context import JobContext, ignore
 from statecore.jobs.engine import Engine
 from statecore.jobs.failures import translated_errors
@@ -74,8 +73,12 @@ def run_checkpoint(
     say: Callable[[str], None] = ignore,
     warm: OpenConnections | None = None,
     small_tail: int = SMALL_TAIL,
+    go_on: bool = False,
 ) -> RestoreReport | RestorePlan:
     """Advance the newest snapshot of an application.
+
+    Args:
+        go_on: whether this attempt resumes the plan of its own first process, and has no note about that.
 
     Returns:
         The report; with ``request.plan_only`` the plan, and nothing was changed.
@@ -89,7 +92,7 @@ def run_checkpoint(
             shared_repository=None if warm is None else warm.repository,
             shared_cluster=None if warm is None else warm.cluster,
         )
-        return _Checkpoint(context, engine, small_tail).run()
+        return _Checkpoint(context, engine, small_tail, go_on=go_on).run()
 
 
 def _day(made: str) -> str:
@@ -103,10 +106,10 @@ def _doing(request: CheckpointRequest) -> str:
 class _Checkpoint(Job):
     """One attempt of a checkpoint."""
 
-    def __init__(self, context: JobContext[CheckpointRequest], engine: Engine, small_tail: int) -> None:
+    def __init__(self, context: JobContext[CheckpointRequest], engine: Engine, small_tail: int, *, go_on: bool) -> None:
         request, self.repository = context.request, context.repository
         super().__init__(context, home_of(context), _doing(request))
-        self.request, self.engine, self.small_tail = request, engine, small_tail
+        self.request, self.engine, self.small_tail, self.go_on = request, engine, small_tail, go_on
         self.reader = TailReader(self, engine, small_tail)
         self.refused: dict[tuple[Key, str], Reason] = {}
         self.made: Sequence[TaskManifest] = ()
@@ -184,10 +187,10 @@ class _Checkpoint(Job):
 
     def _plan(self, publication: Publication) -> CheckpointPlan:
         with self.context.cluster() as cluster:
-            planned = plan_checkpoint(
-                cluster, self.spec, self.request, self.repository, publication, self.home, self.refused, self._expected
-            )
+            planned = plan_checkpoint(cluster, self.context, publication, self.home, self.refused, self._expected)
             self.is_resumed = planned.is_resumed
+            if self.go_on:
+                planned = planned.without_resumed_note()
             if planned.plan.offsets >= self.small_tail:
                 self.brokers = cluster.brokers()
         self._refuse_what_must_not_be_rebuilt(planned)
@@ -216,7 +219,7 @@ class _Checkpoint(Job):
             return CompactedAfter()
         parts = {**publication.task_manifests(), **{part.task: part for part in self.made}}
         with self.phase("compact"):
-            return compact_after(self.repository, self.spec, parts.values(), self.progress, self.say, self.faults)
+            return compact_after(self.context, parts.values())
 
     def _rebuild_damaged(self, report: RestoreReport, damaged: Collection[Key]) -> RestoreReport:
         """A second checkpoint that refuses all snapshots as bases of damaged stores.
@@ -224,7 +227,7 @@ class _Checkpoint(Job):
         The policy for refused bases applies. It runs on this machine, because a submitted engine serves one request.
         """
         request = replace(self.request, request_id=f"{self.request.request_id}-healed", decided_upon=None)
-        job = _Checkpoint(self.context.with_request(request), local_engine(self.engine), self.small_tail)
+        job = _Checkpoint(self.context.with_request(request), local_engine(self.engine), self.small_tail, go_on=False)
         job.rebuilds_damaged = True
         snapshots = [entry.snapshot for entry in self.repository.head().snapshots]
         why = Reason(f"{DAMAGED}, found by a compaction", "base-damaged")

@@ -22,74 +22,87 @@ import tempfile
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from statecore import __version__
-from statecore.errors import StatecoreError
-from statecore.faults import NO_FAULTS, FaultPoints
-from statecore.formats.segments import first_live_segment
+from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
 from statecore.images.compaction_policy import DEFAULT_SETTINGS, CompactionSettings
-from statecore.images.digest import EMPTY, combined
-from statecore.images.model import StoreDigest
 from statecore.jobs.compact.merge import BATCH_BYTES, Merged, Merger
 from statecore.jobs.compact.plan import Merge, planned_merges
+from statecore.jobs.compact.publish import publish_compaction
 from statecore.jobs.compact.report import CompactedRuns, CompactionOutcome, CompactionReport
-from statecore.progress import NullProgress, Progress
-from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.content_digests import save_digest, saved_digests
-from statecore.repository.manifest import StoreSnapshot, TaskManifest
-from statecore.repository.publication import Publication, Published
-from statecore.repository.rebase import Compaction, rebase_compaction
-from statecore.spec.model import ApplicationSpec
+from statecore.jobs.compact.request import CompactRequest
+from statecore.jobs.context import JobContext, ignore
+from statecore.jobs.failures import as_statecore_error, translated_errors
+from statecore.progress import Progress
+from statecore.repository.manifest import TaskManifest
+from statecore.repository.publication import Publication
+from statecore.repository.rebase import Compaction
 
 ORIGIN = "compaction"
 """Origin in the manifests of compactions."""
 
-MergedRuns = Mapping[str, Sequence[Compaction]]
-"""Merged runs, by task."""
-
 
 def run_compact(
-    repository: ApplicationRepository,
-    spec: ApplicationSpec,
+    request: CompactRequest,
+    progress: Progress | None = None,
+    *,
+    faults: FaultPoints = NO_FAULTS,
+    say: Callable[[str], None] = ignore,
+) -> CompactionReport:
+    """Compact the newest snapshot of an application, if due.
+
+    Returns:
+        The report; with ``request.plan_only`` the merges that are due, and nothing was changed.
+    """
+    with translated_errors(f"runs in {request.repository} were compacted"):
+        context = JobContext.open(request, progress, faults=faults, say=say)
+        return compact(context, plan_only=request.plan_only)
+
+
+def compact(
+    context: JobContext[Any],
     *,
     plan_only: bool = False,
     asks_contents: bool = True,
     settings: CompactionSettings = DEFAULT_SETTINGS,
     batch_bytes: int = BATCH_BYTES,
     scratch: Path | None = None,
-    progress: Progress | None = None,
-    say: Callable[[str], None] = lambda _: None,
-    faults: FaultPoints = NO_FAULTS,
-    clock: Callable[[], float] = time.time,
 ) -> CompactionReport:
-    """Compact the newest snapshot of an application, if due."""
+    """Compact the newest snapshot in the repository of a job, if due."""
     began = time.monotonic()
-    progress = progress or NullProgress()
-    request = f"{ORIGIN}-{uuid.uuid4().hex}"
-    publication = Publication(repository, spec, request=request, origin=ORIGIN, clock=clock, faults=faults)
+    repository, progress = context.repository, context.progress
+    publication = Publication(
+        repository,
+        context.spec,
+        request=f"{ORIGIN}-{uuid.uuid4().hex}",
+        origin=ORIGIN,
+        clock=context.clock,
+        faults=context.faults,
+    )
     newest = publication.newest or repository.manifest(repository.head().snapshots[0]).value
     parts = publication.task_manifests()
-    merges = planned_merges(parts.values(), spec, settings)
+    merges = planned_merges(parts.values(), context.spec, settings)
     report = CompactionReport(repository.url, repository.application_id, CompactionOutcome.NOT_DUE, newest.snapshot)
     if not merges or plan_only:
         outcome = CompactionOutcome.PLANNED if merges else CompactionOutcome.NOT_DUE
         runs = tuple(_row(one, None) for one in merges)
         return replace(report, outcome=outcome, compacted=runs, seconds=time.monotonic() - began)
-    faults.reach("compact.after-plan")
+    context.faults.reach("compact.after-plan")
     progress.phase("compact", sum(one.bytes for one in merges), "bytes")
     with tempfile.TemporaryDirectory(prefix="statecore-compact-", dir=scratch, ignore_cleanup_errors=True) as directory:
-        merged = Merger(repository, Path(directory), progress.advance, faults, batch_bytes).run(merges)
+        merged = Merger(repository, Path(directory), progress.advance, context.faults, batch_bytes).run(merges)
     progress.done()
     for finding in merged.findings:
-        say(finding)
-    faults.reach("compact.after-files")
-    published = _published(repository, publication, parts, _by_task(merges, merged), asks_contents=asks_contents)
+        context.say(finding)
+    context.faults.reach("compact.after-files")
+    published = publish_compaction(
+        repository, publication, parts, _by_task(merges, merged), asks_contents=asks_contents
+    )
     for warning in () if published is None else published.warnings:
-        say(warning)
+        context.say(warning)
     return replace(
         report,
         outcome=CompactionOutcome.NOTHING_LEFT if published is None else CompactionOutcome.PUBLISHED,
@@ -107,60 +120,37 @@ def run_compact(
     )
 
 
-def _published(
-    repository: ApplicationRepository,
-    publication: Publication,
-    parts: Mapping[str, TaskManifest],
-    merged_runs: MergedRuns,
-    *,
-    asks_contents: bool,
-) -> Published | None:
-    """Publish the compacted tasks; ``None`` if nothing is left of them after rebasing."""
+@dataclass(frozen=True)
+class CompactedAfter:
+    """Result of a compaction after a checkpoint.
 
-    def made(_: TaskManifest | None, theirs: TaskManifest) -> TaskManifest | None:
-        part = rebase_compaction(merged_runs[theirs.task], theirs)
-        return part and replace(part, stores=tuple(map(_with_digest, part.stores)))
+    Attributes:
+        notes: for the report.
+        damaged: stores with damaged runs, which cannot be fetched.
+    """
 
-    mine = [part for task in merged_runs if (part := made(None, parts[task])) is not None]
-    if not mine:
-        return None
-    if asks_contents:
-        _carry_over(repository, parts, mine)
-    return publication.publish(mine, whole=False, rebase=made, hourly=True)
+    notes: tuple[str, ...] = ()
+    damaged: frozenset[tuple[str, str]] = frozenset()
 
 
-def _carry_over(
-    repository: ApplicationRepository, before: Mapping[str, TaskManifest], made: Sequence[TaskManifest]
-) -> None:
-    """Save known digests of stores under their new identities, if possible."""
-    earlier = {(part.task, store.store): store.identity for part in before.values() for store in part.stores}
-    new = {
-        earlier[part.task, store.store]: store.identity
-        for part in made
-        for store in part.stores
-        if store.content is None
-    }
-    with suppress(StatecoreError):
-        for identity, content in saved_digests(repository, sorted(new)).items():
-            save_digest(repository, new[identity], content, __version__)
+def compact_after(context: JobContext[Any], parts: Iterable[TaskManifest]) -> CompactedAfter:
+    """Compact databases that have many runs, if due; a failure does not fail the checkpoint."""
+    if not planned_merges(parts, context.spec):
+        return CompactedAfter()
+    try:
+        report = compact(context, asks_contents=False)
+    except FaultInjected:
+        raise
+    except Exception as error:
+        failure = as_statecore_error(error, "runs were compacted")
+        return CompactedAfter(
+            (f"Runs were not compacted; the next checkpoint tries again: {failure.what} {failure.action}",)
+        )
+    done = () if report.snapshot is None else (f"{report.runs} runs were compacted: {report.snapshot}.",)
+    return CompactedAfter((*report.findings, *done), report.damaged)
 
 
-def _with_digest(store: StoreSnapshot) -> StoreSnapshot:
-    """A store with its digest if its runs give it: each is a whole database, and none has expired."""
-    of = store.segmentation if store.kind.is_segmented else None
-    if store.content is not None or (store.kind.is_segmented and (of is None or store.stream_time is None)):
-        return store
-    first = 0 if of is None else first_live_segment(store.stream_time or 0, of.retention_ms, of.interval_ms)
-    content = StoreDigest(0, 0, EMPTY)
-    for database in store.databases:
-        if database.base or len(database.runs) != 1 or (database.segment is not None and database.segment < first):
-            return store
-        run = database.runs[0].run
-        content = combined(content, StoreDigest(run.rows, run.bytes, run.digest))
-    return replace(store, rows=content.rows, bytes=content.bytes, digest=content.digest)
-
-
-def _by_task(merges: Sequence[Merge], merged: Merged) -> MergedRuns:
+def _by_task(merges: Sequence[Merge], merged: Merged) -> Mapping[str, Sequence[Compaction]]:
     found: dict[str, list[Compaction]] = defaultdict(list)
     for number, output in merged.outputs.items():
         found[merges[number].task].append(merges[number].into(output))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from statecore.doctor.diagnosis import Diagnosis, diagnose_directory
 from statecore.errors import StatecoreError
+from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.releases import RELEASES
-from statecore.jobs.context import JobContext
+from statecore.jobs.context import JobContext, ignore
 from statecore.jobs.diagnose.request import DiagnoseRequest
 from statecore.jobs.diagnosis_fields import OfDiagnosis
+from statecore.jobs.failures import translated_errors
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec
 from statecore.statedir.state_directory import StateDirectory
@@ -44,14 +47,24 @@ class Examination:
         return {"applications": [one.to_json() for one in self.applications], "exit_code": self.exit_code}
 
 
-def run_diagnose(request: DiagnoseRequest, progress: Progress | None = None) -> Examination:
+def run_diagnose(
+    request: DiagnoseRequest,
+    progress: Progress | None = None,
+    *,
+    faults: FaultPoints = NO_FAULTS,
+    say: Callable[[str], None] = ignore,
+) -> Examination:
     """Diagnose the directory of an application, or of all applications.
 
     Returns:
         The findings. If the brokers cannot be asked, findings in the directories are still reported.
     """
-    context = JobContext.open(request, progress)
-    spec = context.declared
+    with translated_errors(f"{request.state_dir} was examined"):
+        return _diagnosed(JobContext.open(request, progress, faults=faults, say=say))
+
+
+def _diagnosed(context: JobContext[DiagnoseRequest]) -> Examination:
+    request, spec, progress = context.request, context.declared, context.progress
     guarantee_of(spec, request.processing_guarantee)  # reports a contradiction before anything is read
     names = [context.application_id] if context.application_id else applications(Path(request.state_dir))
     if not names:

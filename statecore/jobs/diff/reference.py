@@ -10,40 +10,38 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import socket
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from statecore.changelog.cluster import Cluster
 from statecore.changelog.horizon import horizon_ms
-from statecore.errors import NotFound
+from statecore.errors import NotFound, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import Key
+from statecore.jobs.context import JobContext
 from statecore.jobs.diff.request import DiffRequest
-from statecore.jobs.diff.scratch_dir import scratch
 from statecore.jobs.engine import Engine
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
+from statecore.jobs.fetch.select import recorded_spec
+from statecore.jobs.request_fields import VersionedStart
 from statecore.jobs.restore.plan_with_bases import Until
 from statecore.jobs.restore.request import NOTHING, RestoreRequest
 from statecore.jobs.restore.run import run_restore
-from statecore.jobs.versioned_start import VersionedStart
-from statecore.progress import Progress
-from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.layout import NEWEST
-from statecore.repository.manifest import Manifest
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
-from statecore.spec.reader import parse_spec
 from statecore.statedir.startup_offsets import StartupOffsets, are_known
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_places import application_directory, declared_at
+from statecore.system_errors import system_error
 from statecore.words import shortened_list
-
-_NO_BROKERS = "nobody:1"
-"""Placeholder for the brokers, which a snapshot does not record."""
 
 
 @dataclass(frozen=True)
@@ -73,14 +71,12 @@ class References:
 
     def __init__(
         self,
-        request: DiffRequest,
-        spec: ApplicationSpec | None,
+        context: JobContext[DiffRequest],
         directory: StateDirectory,
         engine: Engine,
-        progress: Progress,
     ) -> None:
-        self._request, self._spec, self._directory = request, spec, directory
-        self._engine, self._progress = engine, progress
+        self._context, self._request, self._spec = context, context.request, context.declared
+        self._directory, self._engine, self._progress = directory, engine, context.progress
 
     @contextmanager
     def of(self, standings: Mapping[Key, StartupOffsets]) -> Iterator[Reference]:
@@ -98,8 +94,7 @@ class References:
                 yield self._of_snapshot(temporary, standings)
 
     def _of_snapshot(self, temporary: StateDirectory, standings: Mapping[Key, StartupOffsets]) -> Reference:
-        request = self._request
-        repository = ApplicationRepository.open(request.repository or "", temporary.application_id)
+        request, repository = self._request, self._context.repository
         head = repository.head()
         named = request.with_snapshot
         entry = head.snapshots[0] if named == NEWEST else head.entry(named or "")
@@ -111,7 +106,7 @@ class References:
                 snapshot=named,
             )
         manifest = repository.manifest(entry).value
-        spec = self._spec or _declared(manifest)
+        spec = self._spec or recorded_spec(manifest)
         in_snapshot, in_directory = {part.task for part in manifest.task_manifests}, {task for task, _ in standings}
         asked = set(request.tasks) or in_directory
         notes = []
@@ -183,7 +178,7 @@ class References:
             key: {part: at for part, at in standing.offsets.items() if part.topic == changelogs[key]}
             for key, standing in stores.items()
         }
-        with Cluster(spec.bootstrap_servers, spec.kafka, timeout=self._request.timeout) as cluster:
+        with self._context.cluster() as cluster:
             topics = cluster.describe_topics(sorted(set(changelogs.values())))
             logs = cluster.log_offsets(part for part_offsets in offsets.values() for part in part_offsets)
         # Under exactly-once a commit marker follows the last record.
@@ -225,6 +220,47 @@ def _why_not(spec: ApplicationSpec, key: Key) -> str:
     return ""
 
 
-def _declared(manifest: Manifest) -> ApplicationSpec:
-    declared = parse_spec({**manifest.spec, "bootstrap_servers": _NO_BROKERS}, f"<snapshot {manifest.snapshot}>")
-    return replace(declared, bootstrap_servers="")
+_PREFIX = ".statecore-diff"
+_MODE = 0o700
+
+
+@contextmanager
+def scratch(below: Path) -> Iterator[Path]:
+    """A directory of this process below ``below``, as a context manager."""
+    _sweep(below)
+    path = below / f"{_PREFIX}.{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
+    try:
+        path.mkdir(mode=_MODE)
+    except OSError as error:
+        raise _unusable(below, error) from error
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _sweep(below: Path) -> None:
+    """Delete directories of dead processes of this machine."""
+    for path in below.glob(f"{_PREFIX}.{socket.gethostname()}.*.*"):
+        process = path.name.split(".")[-2]
+        if process.isdigit() and not _is_alive(int(process)):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _unusable(below: Path, error: OSError) -> StatecoreError:
+    return system_error(
+        error,
+        f"No directory can be created in {below}",
+        action="Name a writable directory with enough space for the stores (--scratch-dir).",
+        path=str(below),
+    )

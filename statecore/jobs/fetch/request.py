@@ -18,6 +18,7 @@ from statecore.jobs.request_fields import (
     STATE_DIR,
     WHAT,
     WHERE,
+    VersionedStart,
     brokers,
     check_memory_budget,
     check_request_id,
@@ -25,7 +26,6 @@ from statecore.jobs.request_fields import (
     repository_url,
 )
 from statecore.jobs.task_names import check_instance, only_tasks
-from statecore.jobs.versioned_start import VersionedStart
 from statecore.repository.layout import NEWEST
 
 CHECKS = "Live topics"

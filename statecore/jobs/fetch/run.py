@@ -32,8 +32,7 @@ from statecore.jobs.failures import translated_errors
 from statecore.jobs.fetch.build import FetchBuilder
 from statecore.jobs.fetch.digests import FetchedContents
 from statecore.jobs.fetch.files import FetchedFiles
-from statecore.jobs.fetch.placement import placement_of, refuse_like_a_run
-from statecore.jobs.fetch.plan import FetchPlan, plan_fetch
+from statecore.jobs.fetch.plan import FetchPlan, placement_of, plan_fetch, refuse_like_a_run
 from statecore.jobs.fetch.report import FETCH_REPORT, FETCH_SUFFIX, FetchReport
 from statecore.jobs.fetch.report_stores import NOTHING_DOWNLOADED, fetch_report
 from statecore.jobs.fetch.request import FetchRequest

@@ -143,8 +143,7 @@ class Snapshots:
     def _read(self, entry: SnapshotEntry, manifest: Manifest) -> FoundSnapshot:
         wanted = [part for part in manifest.task_manifests if self._request.wants(part.task)]
         parts = {task: read.manifest for task, read in self.repository.task_manifests(wanted).items()}
-        declared = parse_spec({**manifest.spec, "bootstrap_servers": _NO_BROKERS}, f"<snapshot {entry.snapshot}>")
-        return FoundSnapshot(entry, manifest, parts, replace(declared, bootstrap_servers=""))
+        return FoundSnapshot(entry, manifest, parts, recorded_spec(manifest))
 
     def _skip(self, entry: SnapshotEntry, error: StatecoreError) -> None:
         why, is_removed = error.what, False
@@ -179,3 +178,9 @@ class Snapshots:
     def notes(self) -> Iterator[str]:
         """Notes on skipped snapshots, for the report."""
         return (f"The snapshot {one.snapshot} was skipped: {one.why}" for one in self.passed_over)
+
+
+def recorded_spec(manifest: Manifest) -> ApplicationSpec:
+    """The spec that a snapshot records, without brokers."""
+    declared = parse_spec({**manifest.spec, "bootstrap_servers": _NO_BROKERS}, f"<snapshot {manifest.snapshot}>")
+    return replace(declared, bootstrap_servers="")

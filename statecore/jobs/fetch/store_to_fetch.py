@@ -12,7 +12,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import StoreDigest
 from statecore.images.read_amplification import runs_to_merge
 from statecore.jobs.pipeline.store_to_build import AppliedRuns, BaseFiles, StoreToBuild
-from statecore.jobs.versioned_start import VersionedStart
+from statecore.jobs.request_fields import VersionedStart
 from statecore.repository.download import RemoteFile
 from statecore.repository.manifest import StoreSnapshot, TaskManifest
 

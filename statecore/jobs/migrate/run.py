@@ -19,14 +19,14 @@ from typing import Any
 
 from statecore.conversion import StoreConversion, TaskConversion, plan_conversion
 from statecore.errors import Corrupted, Invalid, NotFound, Reason
-from statecore.faults import NO_FAULTS, FaultPoints
+from statecore.faults import NO_FAULTS, FaultPoints, fault_points_from_environment
 from statecore.formats.releases import CHECKPOINT_FILE, RELEASES
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.attempt import Attempt, utc_now
-from statecore.jobs.context import ignore
-from statecore.jobs.directory_change import DirectoryChange, declared_in, directory_of, plan_id_of
-from statecore.jobs.engine import PROCESSES, Engine, Question, Workers
-from statecore.jobs.failures import translated_errors
+from statecore.jobs.context import JobContext, ignore
+from statecore.jobs.directory_change import DirectoryChange, plan_id_of
+from statecore.jobs.engine import PROCESSES, Engine, Failure, Question, Workers
+from statecore.jobs.failures import as_statecore_error, translated_errors
 from statecore.jobs.in_process import InProcessEngine
 from statecore.jobs.migrate.report import (
     MIGRATION_SUFFIX,
@@ -37,7 +37,6 @@ from statecore.jobs.migrate.report import (
     Outcome,
 )
 from statecore.jobs.migrate.request import MigrateRequest
-from statecore.jobs.migrate.tasks import ConvertTask, convert_tasks
 from statecore.jobs.pipeline.stages import Watch, run_batches
 from statecore.jobs.processes import ProcessEngine
 from statecore.progress import Progress
@@ -69,15 +68,15 @@ def run_migrate(
         The report.
     """
     with translated_errors(_activity(request)):
-        spec = declared_in(request)
+        context = JobContext.open(request, progress, faults=faults, say=say)
         try:
-            directory = directory_of(request)
+            directory = context.existing_directory()
         except NotFound as error:
             if not request.if_there:
                 raise
             say(error.what)
             return _no_directory_report(request)
-        return _Migration(request, engine, directory, spec, progress, faults, say).run()
+        return _Migration(context, engine, directory).run()
 
 
 @dataclass(frozen=True)
@@ -114,15 +113,12 @@ class _Migration(DirectoryChange[MigrationPlan, _Converted, MigrateReport]):
 
     def __init__(
         self,
-        request: MigrateRequest,
+        context: JobContext[MigrateRequest],
         engine: Engine,
         directory: StateDirectory,
-        declared: ApplicationSpec | None,
-        progress: Progress | None,
-        faults: FaultPoints,
-        say: Callable[[str], None],
     ) -> None:
-        super().__init__(request, directory, declared, progress, faults, say, _activity(request))
+        request = context.request
+        super().__init__(context, directory, _activity(request))
         self.request, self.engine, self.approved = request, engine, request.approved
         self.to = RELEASES[request.to]
 
@@ -374,3 +370,55 @@ def foreign_offsets(
         )
         for owner, topic in sorted(found.items())
     )
+
+
+@dataclass(frozen=True)
+class ConvertTask:
+    """Conversion of the copy of one task directory.
+
+    Attributes:
+        plan: the conversion plan.
+        copy: the copy, below the application's directory.
+        done: a file that is created at the end, for the progress.
+    """
+
+    plan: TaskConversion
+    copy: str
+    done: str
+
+
+@dataclass(frozen=True)
+class ConvertedTask:
+    """A converted, synced and verified copy.
+
+    Attributes:
+        task: the task.
+        seconds: wall time.
+    """
+
+    task: str
+    seconds: float
+
+
+def convert_tasks(tasks: Sequence[ConvertTask]) -> list[ConvertedTask | Failure]:
+    """Convert copies, up to the first failure; then none is put in place."""
+    done: list[ConvertedTask | Failure] = []
+    for one in tasks:
+        try:
+            done.append(_convert(one))
+        except Exception as error:
+            doing = f"task {one.plan.task} was converted for Kafka Streams {one.plan.to.name} in {one.copy}"
+            done.append(Failure(as_statecore_error(error, doing, task=one.plan.task).to_json()))
+            break
+    return done
+
+
+def _convert(one: ConvertTask) -> ConvertedTask:
+    from statecore.conversion.execute import convert, verify_conversion
+
+    began = time.monotonic()
+    copy = Path(one.copy)
+    convert(one.plan, copy, fault_points_from_environment())
+    verify_conversion(one.plan, copy)
+    Path(one.done).touch()
+    return ConvertedTask(one.plan.task, time.monotonic() - began)

@@ -1,4 +1,4 @@
-"""Estimate of what a plan takes: ranges, bytes, memory and disk."""
+"""Estimate of what a plan takes: ranges, bytes, memory and disk; a restore that certainly does not fit is refused."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 from statecore.changelog.record_density import PartitionShape
 from statecore.changelog.size_estimate import SizeEstimate
 from statecore.images.read_amplification import MOST_UNMERGED
+from statecore.jobs.pipeline.staging import staging_base
 from statecore.jobs.planning.plan import RestorePlan
-from statecore.statedir.state_directory import free_space
+from statecore.statedir.state_directory import StateDirectory, ensure_free_space, free_space
 
 ROW_BYTES = 24
 """Most bytes a record takes on disk besides key and value: in a run its lengths, the timestamp before its value,
@@ -113,3 +114,21 @@ def format_bytes(count: float) -> str:
             return f"{count:.0f} {unit}"
         count /= 1024
     return f"{count:.0f} {_UNITS[-1]}"
+
+
+def disk_warnings(directory: StateDirectory, staging_dir: str | None, disk: DiskNeed) -> list[str]:
+    """Warnings for disks that may have too little room."""
+    places = [directory.path, *_elsewhere(directory, staging_dir)]
+    return [note for place in places if (note := disk.doubt(place)) is not None]
+
+
+def ensured_room(directory: StateDirectory, staging_dir: str | None, disk: DiskNeed) -> list[str]:
+    """Refuse a disk that is certainly too small (``Capacity``), and return the warnings of :func:`doubts`."""
+    directory.ensure_free_space(disk.least)
+    for place in _elsewhere(directory, staging_dir):
+        ensure_free_space(place, disk.least)
+    return disk_warnings(directory, staging_dir, disk)
+
+
+def _elsewhere(directory: StateDirectory, staging_dir: str | None) -> list[Path]:
+    return [staging_base(staging_dir, directory)] if staging_dir else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from statecore.jobs.versioned_start import VersionedStart
+from statecore.jobs.request_fields import VersionedStart
 
 
 class PlanRequest(Protocol):

@@ -39,7 +39,7 @@ from statecore.jobs.planning.plan import (
 from statecore.jobs.planning.plan_request import PlanRequest
 from statecore.jobs.planning.plan_warnings import notes_of
 from statecore.jobs.planning.selection import check_partitions, select_stores
-from statecore.jobs.versioned_start import VersionedStart
+from statecore.jobs.request_fields import VersionedStart
 from statecore.spec.model import (
     ApplicationSpec,
     ProcessingGuarantee,

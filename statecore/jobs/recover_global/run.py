@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from statecore.doctor.diagnosis import Coverage, Diagnosis
@@ -26,8 +25,7 @@ from statecore.doctor.repair_plan import RepairPlan, plan_repairs
 from statecore.errors import Invalid, NotFound
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.releases import CURRENT, GLOBAL, PLAIN_PARENT
-from statecore.jobs.context import ignore
-from statecore.jobs.directory_change import directory_of
+from statecore.jobs.context import JobContext, ignore
 from statecore.jobs.engine import Engine
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.recover_global.request import RecoverGlobalRequest
@@ -36,8 +34,6 @@ from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import DirectoryRepair, PlannedRepair
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec, StoreSpec
-from statecore.spec.reader import load_spec
-from statecore.statedir.store_places import check_application
 
 ACCEPT = "--accept-uncompacted"
 _ABSENT = "It does not exist: the start reads its whole topic."
@@ -57,11 +53,8 @@ def run_recover_global(
         What the next start would do with each global store, what was done, and what remains.
     """
     with translated_errors(f"global stores in {request.state_dir} were recovered"):
-        spec = load_spec(Path(request.spec_path))
-        if request.application_id is not None:
-            check_application(spec, request.application_id)
-        stores = _selected_stores(spec, request)
-        return _Recovery(request, engine, spec, stores, progress, faults, say).run()
+        context = JobContext.open(request, progress, faults=faults, say=say)
+        return _Recovery(context, engine, _selected_stores(context.spec, request)).run()
 
 
 def _selected_stores(spec: ApplicationSpec, request: RecoverGlobalRequest) -> tuple[StoreSpec, ...]:
@@ -93,17 +86,13 @@ class _Recovery(DirectoryRepair):
 
     def __init__(
         self,
-        request: RecoverGlobalRequest,
+        context: JobContext[RecoverGlobalRequest],
         engine: Engine,
-        spec: ApplicationSpec,
         stores: tuple[StoreSpec, ...],
-        progress: Progress | None,
-        faults: FaultPoints,
-        say: Callable[[str], None],
     ) -> None:
-        repair = _as_repair(request, spec.application_id)
-        super().__init__(repair, engine, directory_of(repair), spec, progress, faults, say)
-        self.recovery_request, self.spec, self.stores = request, spec, stores
+        repair = _as_repair(context.request, context.application_id)
+        super().__init__(context.with_request(repair), engine)
+        self.recovery_request, self.spec, self.stores = context.request, context.spec, stores
 
     def command(self) -> tuple[str, ...]:
         return "recover-global", *self.recovery_request.to_words(without=("approved", "request_id"))

@@ -4,8 +4,8 @@ It is a directory change (:mod:`statecore.jobs.directory_change`) whose last ste
 restores: a retry continues with what they have read. It verifies by a second diagnosis, which says what remains.
 
 Each step improves the directory, so an interrupted repair is simply run again and repairs only what is still wrong; the
-approval remains valid (:mod:`statecore.jobs.repair.resume`). Everything that a copy or a restore replaces is kept for a
-week (:mod:`statecore.statedir.task_swap`).
+approval remains valid (:mod:`statecore.jobs.repair.rebuilds`). Everything that a copy or a restore replaces is kept for
+a week (:mod:`statecore.statedir.task_swap`).
 """
 
 from __future__ import annotations
@@ -27,11 +27,19 @@ from statecore.doctor.repair_plan import Rebuild, RepairPlan, plan_repairs, with
 from statecore.errors import Corrupted, Invalid, Retryable
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.attempt import utc_now
-from statecore.jobs.context import ignore
+from statecore.jobs.context import JobContext, ignore
 from statecore.jobs.diagnose.run import brokers_of, diagnosis
-from statecore.jobs.directory_change import DirectoryChange, declared_in, directory_of, plan_id_of, refuse_in_use
+from statecore.jobs.directory_change import DirectoryChange, plan_id_of, refuse_in_use
 from statecore.jobs.engine import Engine
 from statecore.jobs.failures import translated_errors
+from statecore.jobs.repair.rebuilds import (
+    approved_record,
+    discard_placed,
+    discard_rebuilds,
+    doubts_about,
+    logs_of,
+    plan_record,
+)
 from statecore.jobs.repair.report import (
     REPAIR_SUFFIX,
     Outcome,
@@ -40,15 +48,12 @@ from statecore.jobs.repair.report import (
     RepairReport,
 )
 from statecore.jobs.repair.request import RepairRequest
-from statecore.jobs.repair.resume import approved_record, discard_placed, discard_rebuilds, plan_record
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import CHEAPEST, NOTHING, RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.progress import Progress
-from statecore.spec.model import ApplicationSpec
 from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.journal_replay import Outcome as Placed
-from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.task_swap import TaskSwap, replaced_in
 
 _SHOWN = 5
@@ -69,8 +74,7 @@ def run_repair(
         The findings, what was done, and what remains.
     """
     with translated_errors(_activity(request)):
-        spec = declared_in(request)
-        return DirectoryRepair(request, engine, directory_of(request), spec, progress, faults, say).run()
+        return DirectoryRepair(JobContext.open(request, progress, faults=faults, say=say), engine).run()
 
 
 @dataclass(frozen=True)
@@ -126,15 +130,11 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
 
     def __init__(
         self,
-        request: RepairRequest,
+        context: JobContext[RepairRequest],
         engine: Engine,
-        directory: StateDirectory,
-        declared: ApplicationSpec | None,
-        progress: Progress | None,
-        faults: FaultPoints,
-        say: Callable[[str], None],
     ) -> None:
-        super().__init__(request, directory, declared, progress, faults, say, _activity(request))
+        request = context.request
+        super().__init__(context, context.existing_directory(), _activity(request))
         self.request, self.engine, self.approved = request, engine, request.approved
         self._resumed: Mapping[str, Any] | None = None
 
@@ -256,8 +256,6 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
         """Planned rebuilds with their sources and doubts."""
         logs: Mapping[Rebuild, tuple[str, ...]] = {}
         if self.declared is not None and not self.request.offline:
-            from statecore.jobs.repair.rebuild_logs import doubts_about, logs_of
-
             logs = logs_of(self.declared, actions.rebuilds)
         sources = self._sources()
         return tuple(

@@ -13,7 +13,7 @@ from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.pipeline.stages import build_images, stores_to_build
 from statecore.jobs.pipeline.staging import staged_names, staging_base
 from statecore.jobs.pipeline.task_manifests import task_manifests
-from statecore.jobs.planning.disk_estimate import disk_warnings, ensured_room
+from statecore.jobs.planning.estimate import disk_warnings, ensured_room
 from statecore.jobs.planning.frozen_plan import REPORT_SUFFIX, FrozenPlan
 from statecore.jobs.restore.local_build import build_locally
 from statecore.jobs.restore.placement_request import check_kinds, placement_notes_of, placement_of

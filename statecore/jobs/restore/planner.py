@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 from statecore.changelog.cluster import Cluster
-from statecore.errors import Corrupted, Reason
-from statecore.jobs.bases.base import DAMAGED, Key
-from statecore.jobs.bases.tail_check import found_unsound
+from statecore.errors import Corrupted, Invalid, Reason
+from statecore.jobs.bases.base import DAMAGED, DIRECTORY, Key, grouped
+from statecore.jobs.bases.planned_tails import RESUMED_NOTE, topics_of, valid_bases
 from statecore.jobs.context import JobContext
 from statecore.jobs.job_files import JobHome
 from statecore.jobs.pipeline.read_stage import ReadResult
-from statecore.jobs.restore.base_candidates import RestoreCandidates
-from statecore.jobs.restore.plan_with_bases import PlannedRestoreOf, Until, new_plan, resumed_plan
-from statecore.jobs.restore.request import RestoreRequest
+from statecore.jobs.planning.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
+from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.plan_warnings import notes_of
+from statecore.jobs.planning.planner import check_unchanged, covers, plan_restore
+from statecore.jobs.planning.selection import select_stores, unadvanceable_stores
+from statecore.jobs.restore.base_candidates import RestoreCandidates, cost
+from statecore.jobs.restore.plan_with_bases import PlannedRestoreOf, Until, refusal_to_advance
+from statecore.jobs.restore.request import CHEAPEST, HERE, RestoreRequest
 
 
 class RestorePlanner:
@@ -25,12 +32,92 @@ class RestorePlanner:
 
     def new(self, cluster: Cluster, parallelism: Callable[[], int], staging: str = "") -> PlannedRestoreOf:
         """A new plan."""
-        context = self._context
-        return new_plan(cluster, context.spec, context.request, self._candidates(), parallelism, staging, self._until)
+        context, candidates, until = self._context, self._candidates(), self._until
+        request, spec = context.request, context.spec
+        made_at = time.time()
+        asked = select_stores(spec, request.stores, request.partitions)
+        stays = unadvanceable_stores(asked, request.stores) if request.start_from == HERE else ()
+
+        def only(key: Key) -> bool:
+            if until is not None and key not in until.keys:
+                return False
+            return request.start_from != HERE or (key[1] not in stays and candidates.has_store(key))
+
+        planned = plan_restore(
+            cluster,
+            spec,
+            request,
+            parallelism=parallelism,
+            candidates=candidates,
+            cost=cost if request.start_from == CHEAPEST else None,
+            only=only,
+            ends={} if until is None else until.ends,
+        )
+        bases, refused, costlier = planned.chosen
+        plan, kept = _without_finished_tasks(planned.plan)
+        is_partial = request.start_from == HERE or plan != planned.plan
+        left_out = {store.name for store in asked} - {part.store for part in plan.partitions} if is_partial else set()
+        frozen = FrozenPlan(
+            plan,
+            request.partitions,
+            made_at,
+            request.request_id,
+            staging,
+            newest_snapshot=candidates.newest,
+            refused=refused,
+            is_partial=is_partial,
+            excluded_stores=tuple(sorted(left_out)),
+            command=_words(request),
+            broker_read_at_ms=planned.read_at_ms,
+        )
+        notes = (
+            *planned.notes,
+            *_base_notes(plan, request),
+            *_versioned_notes(stays),
+            *kept,
+            *grouped((*refused, *costlier)),
+        )
+        bases = {key: base for key, base in bases.items() if key in plan.stores}
+        found = PlannedRestoreOf(
+            frozen=frozen,
+            bases=bases,
+            refused=refused,
+            topics=planned.topics,
+            notes=notes,
+            candidates=candidates,
+            disk=planned.disk,
+        )
+        lacking = refusal_to_advance(found)
+        if lacking is not None and not request.plan_only:
+            raise lacking
+        return found
 
     def resumed(self, cluster: Cluster, home: JobHome) -> PlannedRestoreOf | str | None:
-        """See :func:`resumed_plan`."""
-        return resumed_plan(cluster, self._context.spec, self._context.request, self._candidates(), home)
+        """The frozen plan of an earlier attempt of this request; or why it must be recreated, if there is one."""
+        spec, request, candidates = self._context.spec, self._context.request, self._candidates()
+        content = home.read(PLAN_SUFFIX)
+        if content is None:
+            return None
+        try:
+            frozen = FROZEN_PLAN.decode(content)
+        except Invalid as error:
+            return error.what
+        if not covers(frozen, spec, request):
+            return None
+        topics = topics_of(cluster, frozen.plan)
+        check_unchanged(frozen.plan, topics)
+        bases = valid_bases(cluster, frozen, topics, candidates)
+        if isinstance(bases, str):
+            return f"{bases}."
+        return PlannedRestoreOf(
+            frozen=frozen,
+            bases=bases,
+            refused=frozen.refused,
+            topics=topics,
+            notes=(RESUMED_NOTE, *notes_of(cluster, spec, frozen.plan, request)),
+            candidates=candidates,
+            is_resumed=True,
+        )
 
     def _candidates(self) -> RestoreCandidates:
         context = self._context
@@ -47,7 +134,7 @@ class RestorePlanner:
         if not planned.bases:
             return False
         with self._context.cluster() as cluster:
-            found = found_unsound(planned.plan, planned.bases, read.runs, planned.topics, cluster)
+            found = planned.unsound(read.runs, cluster)
         self._refused |= found.permanent
         for one in found.refused:
             self._context.say(str(one))
@@ -65,3 +152,51 @@ class RestorePlanner:
             names = ", ".join(sorted({one.name for one in bases.values()}))
             self._context.say(f"warning: Not used as base: {names}. {error.what}")
         return bool(bases)
+
+
+def _without_finished_tasks(plan: RestorePlan) -> tuple[RestorePlan, list[str]]:
+    """The plan without the tasks that are already at the end of their changelogs."""
+    done = {
+        task
+        for task in plan.tasks
+        if all(part.base == DIRECTORY and part.start == part.end for part in plan.partitions if part.task == task)
+    }
+    if not done:
+        return plan, []
+    rest = plan.of_tasks(plan.tasks - done)
+    many = f"{len(done)} tasks are at the end of their changelogs and stay as they are."
+    return rest, [many if len(done) > 1 else "1 task is at the end of its changelogs and stays as it is."]
+
+
+def _words(request: RestoreRequest) -> tuple[str, ...]:
+    """The command that repeats this request; a restore from a directory only is an ``advance``."""
+    without = {"spec_path", "state_dir", "plan_only", "request_id"}
+    if request.start_from == HERE:
+        return ("advance", *request.to_words({*without, "start_from"}))
+    return ("restore", *request.to_words(without))
+
+
+def _versioned_notes(stays: Sequence[str]) -> list[str]:
+    return [f"Versioned stores stay as they are: {', '.join(stays)}."] if stays else []
+
+
+def _base_notes(plan: RestorePlan, request: RestoreRequest) -> list[str]:
+    """Operator notes: the bases, and the offsets that need not be read."""
+    names = {key: parts[0].base for key, parts in plan.stores.items() if not parts[0].restored_by_kafka_streams}
+    counts = Counter(names.values())
+    if set(counts) <= {""}:
+        return []
+    read: Counter[str] = Counter()
+    saved: Counter[str] = Counter()
+    for key, name in names.items():
+        for part in plan.stores[key]:
+            read[name] += part.end - part.start
+            saved[name] += part.start - min(part.log_start, part.start)
+    why = "the cheapest sound base" if request.start_from == CHEAPEST else "as requested"
+    return [
+        f"{counts[name]} store partitions have {name} as base ({why}): {read[name]:,} offsets are read instead of "
+        f"{read[name] + saved[name]:,}."
+        if name
+        else f"{counts[name]} store partitions are built from their whole changelogs: {read[name]:,} offsets."
+        for name in sorted(counts, reverse=True)
+    ]

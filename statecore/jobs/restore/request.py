@@ -20,8 +20,8 @@ from statecore.jobs.request_fields import (
     Published,
     Reading,
     Staged,
+    VersionedStart,
 )
-from statecore.jobs.versioned_start import VersionedStart
 from statecore.repository.layout import NEWEST
 
 CHEAPEST, NOTHING, HERE = "cheapest", "none", "directory"

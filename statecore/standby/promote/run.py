@@ -24,7 +24,7 @@ from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.filesystem import tree_bytes
 from statecore.jobs.attempt import utc_now
-from statecore.jobs.context import ignore, spec_of
+from statecore.jobs.context import JobContext, ignore, spec_of
 from statecore.jobs.directory_change import DirectoryChange, refuse_in_use
 from statecore.jobs.failures import translated_errors
 from statecore.progress import Progress
@@ -84,7 +84,8 @@ class _Promotion(DirectoryChange[PromotionPlan, str, PromoteReport]):
         ask: Ask | None,
     ) -> None:
         directory = StateDirectory(Path(request.state_dir), declared.application_id, request.owner)
-        super().__init__(request, directory, declared, progress, faults, say, _activity(request))
+        context = JobContext.open(request, progress, faults=faults, say=say, spec=declared)
+        super().__init__(context, directory, _activity(request))
         self.request, self.application = request, declared
         self.standby = copy_at(Path(request.warm_dir), declared.application_id)
         refuse_one_directory(self.standby, directory)

@@ -22,14 +22,16 @@ os.execv({python!r}, [{python!r}, *sys.argv[job:]])
 
 _PYTHON = """#!/bin/sh
 if [ "$1" = -m ]; then
-    case "$2" in
-        statecore.spark.checkpoint_job) module=tests.unit.airflow.stub_here ;;
-        statecore.spark.migrate_job) module=tests.unit.airflow.stub_migrate ;;
-        statecore.jobs.diagnose.program) module=tests.unit.airflow.stub_doctor ;;
-        *) module=$2 ;;
+    case "$2 $3" in
+        "statecore.jobs.program checkpoint") module=tests.unit.airflow.stub_here ;;
+        "statecore.jobs.program migrate") module=tests.unit.airflow.stub_migrate ;;
+        "statecore.jobs.program diagnose") module=tests.unit.airflow.stub_doctor ;;
+        *) module= ;;
     esac
-    shift 2
-    set -- -m "$module" "$@"
+    if [ "$module" ]; then
+        shift 3
+        set -- -m "$module" "$@"
+    fi
 fi
 exec {python} "$@"
 """

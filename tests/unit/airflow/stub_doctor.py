@@ -1,4 +1,4 @@
-"""Stands for ``statecore.jobs.diagnose.program``: finds what is said as ``doctor`` in ``behaviour.json``."""
+"""Stands for ``statecore.jobs.program diagnose``: finds what is said as ``doctor`` in ``behaviour.json``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stands for ``statecore.spark.checkpoint_job --here``: does what the stub of the Spark job does, or wants Spark."""
+"""Stands for ``statecore.jobs.program checkpoint --here``: does what the stub of the Spark job does, or wants Spark."""
 
 from __future__ import annotations
 

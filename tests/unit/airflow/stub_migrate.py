@@ -1,4 +1,4 @@
-"""Stands for ``statecore.spark.migrate_job``, beside the task and under ``spark-submit``.
+"""Stands for ``statecore.jobs.program migrate``, beside the task and under ``spark-submit``.
 
 It keeps what it was given in ``migrations.jsonl`` of the stub's jobs, and reports a directory of two tasks: to be
 changed until it was applied once. What it does otherwise is said by application in ``behaviour.json``.

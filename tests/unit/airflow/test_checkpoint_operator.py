@@ -21,9 +21,9 @@ from statecore.airflow.checkpoint_operator import (
 from statecore.airflow.failures import JobRefused, JobUnavailable
 from statecore.airflow.ui import failing_applications as refusals
 from statecore.errors import Retryable
+from statecore.jobs import program
 from statecore.jobs.history.report_head import Outcome
 from statecore.jobs.history.report_index import ReportIndex
-from statecore.spark import checkpoint_job
 from tests.harness.keeper import started_at
 from tests.unit.airflow.stub import StubSpark, spec
 from tests.unit.airflow.test_operators import arguments_of, context, last_words, snapshot_event
@@ -110,7 +110,7 @@ def test_without_a_usable_connection_of_spark_little_tails_are_read_all_the_same
 
 
 def test_the_exit_code_for_spark_is_the_one_of_the_job() -> None:
-    assert checkpoint_job.SPARK_NEEDED == SPARK_NEEDED
+    assert program.SPARK_NEEDED == SPARK_NEEDED
 
 
 def test_what_was_announced_is_not_announced_again(spark: StubSpark) -> None:

@@ -9,8 +9,8 @@ import pytest
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.errors import Invalid
 from statecore.jobs.fields import Request, declared_fields
+from statecore.jobs.request_fields import VersionedStart
 from statecore.jobs.restore.request import RestoreRequest
-from statecore.jobs.versioned_start import VersionedStart
 from tests.unit.jobs.requests_with_more import Depth, RequestWithOneMore, VerifyRequest
 
 SAID = ["--spec", "/stores.yaml", "--state-dir", "/s"]

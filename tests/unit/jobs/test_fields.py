@@ -8,8 +8,8 @@ import pytest
 from statecore.errors import Invalid
 from statecore.jobs.field_types import Choice, FilePath, Flag, Seconds, Several, Size, Text, Value, Whole
 from statecore.jobs.fields import Request, declare, declared_fields
+from statecore.jobs.request_fields import VersionedStart
 from statecore.jobs.restore.request import RestoreRequest
-from statecore.jobs.versioned_start import VersionedStart
 from tests.harness.raising import raises
 from tests.unit.jobs.requests_with_more import Depth, RequestWithOneMore, VerifyRequest
 

@@ -79,7 +79,7 @@ class Judge:
             return
         if head.snapshots[1:] != known:
             raise Broken(f"a snapshot was lost: {[entry.snapshot for entry in (*known, *head.snapshots)]}")
-        self._gone |= self.asked[head.snapshots[0].request].gone
+        self._gone |= self.asked[head.snapshots[0].request_id].gone
         self._named |= self.whole(head.snapshots[0])
         self._compare(head.snapshots[0], known[0] if known else None)
 

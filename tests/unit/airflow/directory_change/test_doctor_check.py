@@ -9,7 +9,7 @@ import pytest
 from statecore.airflow.directory_change import doctor_check as examination
 from statecore.airflow.reports import read_report
 from statecore.errors import Corrupted
-from statecore.jobs.diagnose import program as examine_job
+from statecore.jobs.program import main
 from tests.harness.raising import raises
 
 REQUEST = {"application_id": "orders", "state_dir": "/srv/state", "to": "4.3"}
@@ -43,7 +43,7 @@ def test_the_program_takes_what_it_is_given_and_what_it_reports_is_understood(tm
     report = examination.report_path(tmp_path / "reports" / "one.json")
     (tmp_path / "orders" / "0_0").mkdir(parents=True)
     asked = examination.request_for({**REQUEST, "state_dir": str(tmp_path)})
-    assert examine_job.main(["--request", json.dumps(asked.to_json()), "--report", str(report)]) == 0
+    assert main(["diagnose", "--request", json.dumps(asked.to_json()), "--report", str(report)]) == 0
     found = examination.findings(read_report(report))
     assert all(examination.in_words(one) for one in found)
 
@@ -55,7 +55,7 @@ def test_what_cannot_be_examined_is_reported(tmp_path: Path, capsys: pytest.Capt
         (json.dumps({"state_dirr": "/srv"}), "Invalid"),
         ("{", "Invalid"),
     ):
-        code = examine_job.main(["--request", asked, "--report", str(report)])
+        code = main(["diagnose", "--request", asked, "--report", str(report)])
         assert (read_report(report)["error"], read_report(report)["exit_code"]) == (kind, code)
         assert capsys.readouterr().err
 

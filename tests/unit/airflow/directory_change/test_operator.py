@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
-from statecore.airflow.directory_change import doctor_check as examination
 from statecore.airflow.directory_change.operator import CHANGES, StatecoreDirectoryChangeOperator
 from statecore.airflow.failures import JobRefused, JobUnavailable
-from statecore.jobs.diagnose import program as examine_job
-from statecore.jobs.recover_global import program as recover_job
-from statecore.spark import migrate_job
+from statecore.airflow.worker_operator import PROGRAM
+from statecore.jobs import program
 from tests.unit.airflow.directory_change.migration_stub import asked, stub
 from tests.unit.airflow.stub import StubSpark, spec
 from tests.unit.airflow.test_operators import context
@@ -46,9 +44,9 @@ def operator(
     )
 
 
-def test_the_modules_are_those_of_the_jobs() -> None:
-    assert migrate_job.__name__ == CHANGES["migrate"].module
-    assert recover_job.__name__ == CHANGES["recover"].module
+def test_commands_are_verbs_of_the_program() -> None:
+    assert program.__name__ == PROGRAM
+    assert {change.command for change in CHANGES.values()} | {"diagnose", "checkpoint"} <= program.PROGRAMS.keys()
 
 
 @pytest.mark.parametrize("step", ["plan", "verify"])
@@ -216,7 +214,3 @@ def test_a_report_that_is_not_understood_is_refused(spark: StubSpark) -> None:
     spark.behaves({"orders": {"tasks": [{"task": "0_0"}]}})
     with pytest.raises(JobRefused, match=r"Invalid \(job-report-unsupported\)"):
         operator("plan", spark).execute(context())
-
-
-def test_the_modules_are_those_of_the_programs() -> None:
-    assert examine_job.__name__ == examination.MODULE

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.backup.report import BackupReport
@@ -16,7 +18,11 @@ from statecore.repository.download import FILES, RemoteFile, download
 from statecore.repository.manifest import StoreSnapshot
 from statecore.repository.repository import create_repository
 from statecore.stores.rocksdb.store import RocksDBStore
+from tests.harness.raising import raises
 
+ROWS = {b"key-%d" % number: b"value" * number for number in range(50)}
+CLICKS = {"clicks": {"kind": "window", "retention": "10m"}}
+INTERVAL = 300_000
 Rows = Mapping[bytes, bytes]
 Content = tuple[dict[bytes, bytes], dict[TopicPartition, int], int | None]
 
@@ -120,3 +126,62 @@ def tree(path: Path) -> dict[str, tuple[int, int, bytes]]:
         for file in sorted(path.rglob("*"))
         if file.is_file()
     }
+
+
+def segment_of(world: World, start: int, offset: int | None, rows: dict[bytes, bytes] | None = None) -> Path:
+    path = world.database("clicks", segment=start)
+    rows = {b"window-%d" % start: b"v"} if rows is None else rows
+    world.write(rows, offset, path=path, kind="window", changelog=world.changelog("clicks"))
+    return path
+
+
+def left_open(path: Path) -> None:
+    """Make a database say that somebody has it open, as a kill after a flush leaves it."""
+    set_status(path, 1)
+
+
+def set_status(path: Path, status: int | None) -> None:
+    """Give a database a status; ``None`` for none, as transactional stores leave it that never were anything else."""
+    from rocksdict import AccessType, Options, Rdict, WriteBatch
+
+    families = {name: Options(raw_mode=True) for name in Rdict.list_cf(str(path), Options(raw_mode=True))}
+    database = Rdict(str(path), Options(raw_mode=True), column_families=families, access_type=AccessType.read_write())
+    batch = WriteBatch(raw_mode=True)
+    if status is None:
+        batch.delete(b"status", database.get_column_family_handle("offsets"))
+    else:
+        batch.put(b"status", status.to_bytes(8), database.get_column_family_handle("offsets"))
+    database.write(batch)
+    del batch
+    database.close()
+    (path / "rocksdict-config.json").unlink()
+    (path / "statecore-witness").unlink(missing_ok=True)
+
+
+def refusal(world: World, **changes: Any) -> list[dict[str, str]]:
+    """The problems of a snapshot that is refused, and changes nothing."""
+    before = tree(world.path / "0_0")
+    with raises(Invalid, "snapshot-refused") as caught:
+        world.snapshot(**changes)
+    assert world.shelf.read_head() is None
+    assert tree(world.path / "0_0") == before
+    assert not list((world.path / ".statecore").glob("snapshot-*"))
+    problems: list[dict[str, str]] = caught.value.context["problems"]
+    assert [problem for problem in problems if problem["what"] not in str(caught.value)] == []
+    return problems
+
+
+def codes(problems: list[dict[str, str]]) -> list[tuple[str, str]]:
+    """Code and store of each problem, of task 0_0."""
+    assert {problem["task"] for problem in problems} == {"0_0"}
+    return [(problem["code"], problem["store"]) for problem in problems]
+
+
+def two_snapshots(world: World) -> None:
+    before = os.umask(0o022)
+    try:
+        for number, offset in ((1, 7), (2, 9)):
+            world.write({b"%d-%d" % (number, row): os.urandom(20_000) for row in range(70)}, offset)
+            world.snapshot()
+    finally:
+        os.umask(before)

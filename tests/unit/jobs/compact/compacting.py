@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,7 +16,8 @@ from statecore.images.digest import digest_of
 from statecore.images.image import SegmentedRuns, build_image, verify_image
 from statecore.images.model import Image, RunFile, RunOrigin, segment_order
 from statecore.jobs.compact.report import CompactionReport
-from statecore.jobs.compact.run import run_compact
+from statecore.jobs.compact.run import compact
+from statecore.jobs.context import ignore
 from statecore.jobs.fetch.store_to_fetch import StoreToFetch
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.download import FILES, download
@@ -27,6 +28,7 @@ from statecore.repository.rebase import rebase_advance
 from statecore.repository.repository import create_repository
 from statecore.repository.upload import LocalFile, put_files
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec, retention_of, segment_interval_of
+from tests.harness.job_contexts import context_of
 from tests.unit.images.sst_files import Rows, written
 
 APPLICATION = "orders"
@@ -147,8 +149,11 @@ class Farm:
         assert published is not None
         return published
 
-    def fold(self, *, faults: FaultPoints = NO_FAULTS, **options: object) -> CompactionReport:
-        return run_compact(self.shelf, self.spec, scratch=self.root, faults=faults, **options)  # type: ignore[arg-type]
+    def fold(
+        self, *, faults: FaultPoints = NO_FAULTS, say: Callable[[str], None] = ignore, **options: object
+    ) -> CompactionReport:
+        context = context_of(self.shelf, self.spec, faults, say)
+        return compact(context, scratch=self.root, **options)  # type: ignore[arg-type]
 
     def image(self, task: str, store: str) -> Image:
         """The store, built of the newest snapshot; every row is read."""

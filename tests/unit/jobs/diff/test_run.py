@@ -14,11 +14,11 @@ import pytest
 
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.formats.kinds import StoreKind
+from statecore.jobs.diff.reference import scratch
 from statecore.jobs.diff.report import DIFF_REPORT, DiffReport, Only, Verdict, verdict_of, worst
 from statecore.jobs.diff.request import DiffRequest
 from statecore.jobs.diff.row_diff import RowCounts
 from statecore.jobs.diff.run import run_diff
-from statecore.jobs.diff.scratch_dir import scratch
 from statecore.jobs.diff.tasks import DiffSide, DiffTask, bytes_read, compare_batch
 from statecore.jobs.engine import Failure
 from statecore.jobs.in_process import InProcessEngine

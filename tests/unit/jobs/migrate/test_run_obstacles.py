@@ -15,7 +15,7 @@ from statecore.faults import CONVERSION_POINTS, NO_FAULTS, FaultPoints
 from statecore.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.migrate import tasks as tasks_module
+from statecore.jobs.migrate import run as run_module
 from statecore.jobs.migrate.report import MigrateReport, Outcome
 from statecore.jobs.migrate.request import MigrateRequest
 from statecore.jobs.migrate.run import foreign_offsets, run_migrate
@@ -177,7 +177,7 @@ def test_a_disk_that_fills_up_changes_nothing_and_with_room_it_goes_on(
     application, reference = few(OLD, disk.path / point), few(OLD, tmp_path / "reference")
     before = seen(application)
     faults = mounts.FullFrom(disk, point)
-    monkeypatch.setattr(tasks_module, "fault_points_from_environment", lambda: faults)
+    monkeypatch.setattr(run_module, "fault_points_from_environment", lambda: faults)
     with pytest.raises(Capacity) as caught:
         migrated(application, TargetRelease.V3_9, faults=faults)
     assert caught.value.exit_code == 15

@@ -11,8 +11,8 @@ from statecore.cli.request_options import add_request_options, request_of
 from statecore.errors import Invalid
 from statecore.extras import EXTRAS
 from statecore.jobs.fields import declared_fields
+from statecore.jobs.request_fields import VersionedStart
 from statecore.jobs.restore.request import RestoreRequest
-from statecore.jobs.versioned_start import VersionedStart
 from tests.harness.raising import raises
 
 
@@ -158,7 +158,6 @@ def test_reading_the_declaration_takes_neither_an_extra_nor_time() -> None:
         "statecore.jobs.restore.request",
         "statecore.jobs.field_types",
         "statecore.jobs.request_fields",
-        "statecore.jobs.versioned_start",
         "statecore.spec",
         "statecore.spec.units",
         "statecore.repository",

@@ -1,15 +1,18 @@
-"""What tries of repairs have staged to rebuild stores, and who deletes it."""
+"""Doubts about rebuilds, and what killed attempts have staged for them."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+from statecore.formats.releases import GLOBAL
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.job_files import DirectoryHome
 from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
 from statecore.jobs.planning.plan import RestorePlan
-from statecore.jobs.repair.resume import discard_rebuilds
+from statecore.jobs.repair.rebuilds import discard_rebuilds, doubts_about
 from statecore.spec.model import ProcessingGuarantee
 
 
@@ -44,3 +47,23 @@ def test_rebuilds_of_repairs_that_were_tried_go_and_others_stay(tmp_path: Path) 
         assert DirectoryHome(work, work, "going-on-0a1b2c3d").read(suffix) is not None
     discard_rebuilds(work, "repair")
     assert {request for request, path in staged.items() if path.exists()} == {"other", "nobody"}
+
+
+FULL, EMPTY = "names-0 of topic 7", "names-1 of topic 7, which has no record"
+
+
+def rebuild() -> Any:
+    return SimpleNamespace(stores=("table",), tasks=(GLOBAL,))
+
+
+def test_of_a_store_of_which_one_partition_has_records_something_would_be_left() -> None:
+    assert doubts_about(rebuild(), (FULL,), ()) == ()
+    (part,), (whole,) = doubts_about(rebuild(), (FULL, EMPTY), ()), doubts_about(rebuild(), (EMPTY,), ())
+    assert ("part of table" in part, "part of table" in whole) == (True, False)
+    assert all(f"{EMPTY}." in said and str(FULL) not in said for said in (part, whole))
+
+
+def test_what_was_found_is_said_as_it_is_whether_it_has_its_full_stop_or_not() -> None:
+    for what in ("another cluster", "another cluster."):
+        found: Any = SimpleNamespace(code="offset-past-end", task=GLOBAL, store="table", what=what)
+        assert doubts_about(rebuild(), (FULL,), (found,)) == ("global/table: another cluster.",)

@@ -1,0 +1,74 @@
+"""Publish the task manifests of a compaction; the rows of stores do not change, so their digests are carried over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from statecore import __version__
+from statecore.errors import StatecoreError
+from statecore.formats.segments import first_live_segment
+from statecore.images.digest import EMPTY, combined
+from statecore.images.model import StoreDigest
+from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.content_digests import save_digest, saved_digests
+from statecore.repository.manifest import StoreSnapshot, TaskManifest
+from statecore.repository.publication import Publication, Published
+from statecore.repository.rebase import Compaction, rebase_compaction
+
+MergedRuns = Mapping[str, Sequence[Compaction]]
+"""Merged runs, by task."""
+
+
+def publish_compaction(
+    repository: ApplicationRepository,
+    publication: Publication,
+    parts: Mapping[str, TaskManifest],
+    merged_runs: MergedRuns,
+    *,
+    asks_contents: bool,
+) -> Published | None:
+    """Publish the compacted tasks; ``None`` if nothing is left of them after rebasing."""
+
+    def made(_: TaskManifest | None, theirs: TaskManifest) -> TaskManifest | None:
+        part = rebase_compaction(merged_runs[theirs.task], theirs)
+        return part and replace(part, stores=tuple(map(_with_digest, part.stores)))
+
+    mine = [part for task in merged_runs if (part := made(None, parts[task])) is not None]
+    if not mine:
+        return None
+    if asks_contents:
+        _carry_over(repository, parts, mine)
+    return publication.publish(mine, whole=False, rebase=made, hourly=True)
+
+
+def _carry_over(
+    repository: ApplicationRepository, before: Mapping[str, TaskManifest], made: Sequence[TaskManifest]
+) -> None:
+    """Save known digests of stores under their new identities, if possible."""
+    earlier = {(part.task, store.store): store.identity for part in before.values() for store in part.stores}
+    new = {
+        earlier[part.task, store.store]: store.identity
+        for part in made
+        for store in part.stores
+        if store.content is None
+    }
+    with suppress(StatecoreError):
+        for identity, content in saved_digests(repository, sorted(new)).items():
+            save_digest(repository, new[identity], content, __version__)
+
+
+def _with_digest(store: StoreSnapshot) -> StoreSnapshot:
+    """A store with its digest if its runs give it: each is a whole database, and none has expired."""
+    of = store.segmentation if store.kind.is_segmented else None
+    if store.content is not None or (store.kind.is_segmented and (of is None or store.stream_time is None)):
+        return store
+    first = 0 if of is None else first_live_segment(store.stream_time or 0, of.retention_ms, of.interval_ms)
+    content = StoreDigest(0, 0, EMPTY)
+    for database in store.databases:
+        if database.base or len(database.runs) != 1 or (database.segment is not None and database.segment < first):
+            return store
+        run = database.runs[0].run
+        content = combined(content, StoreDigest(run.rows, run.bytes, run.digest))
+    return replace(store, rows=content.rows, bytes=content.bytes, digest=content.digest)
