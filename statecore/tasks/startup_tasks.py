@@ -147,11 +147,6 @@ class StartupTasks(Generic[OpenedTask]):
         """Open standbys that were not taken."""
         return dict(self._open)
 
-    @property
-    def open_databases(self) -> int:
-        """Number of databases of the open tasks."""
-        return self._databases
-
     def start(self) -> Mapping[str, TaskSum]:
         """Open a standby for every existing task within the limit, and read the others closed.
 
