@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from statecore.changelog.horizon import horizon_ms
+from statecore.changelog.delete_retention import current_retention_ms
 from statecore.errors import NotFound, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
@@ -195,7 +195,7 @@ class References:
                     yield f"{name} ends before offset {end} of {part}, and the log at {log.log_end}: another topic?"
                 elif end < log.log_start:
                     yield f"{name} ends before offset {end} of {part}, and the log starts at {log.log_start}."
-                elif end + slack < log.log_end and horizon_ms(topics[part.topic]) is not None:
+                elif end + slack < log.log_end and current_retention_ms(topics[part.topic]) is not None:
                     tails.append(f"{part} from {end} to {log.log_end}")
         if tails:
             yield (

@@ -17,7 +17,7 @@ from kafka.protocol.consumer.group import OffsetFetchRequest
 from kafka.protocol.consumer.offsets import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from statecore.changelog.horizon import CLOCK_MARGIN_MS
+from statecore.changelog.delete_retention import CLOCK_MARGIN_MS
 from statecore.doctor.diagnosis import inspect
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.topic_inspection import Brokers, TopicsInspection, inspect_topics
