@@ -19,8 +19,8 @@ from statecore.images.image import build_image
 from statecore.images.model import BaseDatabases
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.spec.model import ProcessingGuarantee
-from statecore.statedir.apply import StoreImage, apply_placement, plan_placement
 from statecore.statedir.database_state import read_database_state
+from statecore.statedir.placement import StoreImage, apply_placement, plan_placement
 from statecore.statedir.state_directory import StateDirectory
 from tests.harness import topics
 from tests.harness.broker import Broker
