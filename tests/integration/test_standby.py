@@ -1,4 +1,4 @@
-"""A warm copy of a real application: it follows while the application writes, and Kafka Streams starts from it."""
+"""Standby tasks of a real application: they follow while the application writes, and Kafka Streams starts from them."""
 
 from __future__ import annotations
 

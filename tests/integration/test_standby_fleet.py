@@ -1,4 +1,4 @@
-"""Processes that keep warm copies together: one is killed, one is added, all are restarted, while records come in."""
+"""Processes that share standby tasks: one is killed, one is added, all are restarted, while records come in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A directory held against brokers in this process: what they are asked, what is found, what is left undecided."""
+"""A directory compared with brokers in this process: what they are asked, what is found, what is left undecided."""
 
 from __future__ import annotations
 

@@ -298,7 +298,7 @@ def test_the_databases_of_global_stores_say_the_next_offset_of_each_partition(tm
         build_image(tmp_path / "other", KIND, more, {first: 6000, second: 9}, bases=replace(bases, global_store=False))
 
 
-def test_runs_of_a_global_store_are_held_against_what_the_base_has_of_their_own_partition(tmp_path: Path) -> None:
+def test_runs_of_a_global_store_are_compared_with_what_the_base_has_of_their_own_partition(tmp_path: Path) -> None:
     first, second = CHANGELOG, TopicPartition(CHANGELOG.topic, 4)
     runs = runs_of(tmp_path / "runs", 0, 4000, base=BaseDatabases.NONE)
     build_image(tmp_path / "base", KIND, runs, {first: 4000, second: 7})

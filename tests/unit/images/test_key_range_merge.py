@@ -1,4 +1,4 @@
-"""A database worked on slice by slice, held against a dict and against what one worker makes of all of it."""
+"""A database worked on slice by slice, compared with a dict and with what one worker makes of all of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs merged into one run, held against a dict, and against a database that RocksDB made of them."""
+"""Runs merged into one run, compared with a dict, and with a database that RocksDB made of them."""
 
 from __future__ import annotations
 

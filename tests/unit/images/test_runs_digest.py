@@ -1,4 +1,4 @@
-"""Digests of several runs from their files, held against a dict, and against RocksDB's scan."""
+"""Digests of several runs from their files, compared with a dict, and with RocksDB's scan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one reader of a store's databases: held against what golden directories record, and against the doctor."""
+"""The one reader of a store's databases: compared with what golden directories record, and with the doctor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Versioned stores built from records, held against a port of ``RocksDBVersionedStore`` byte for byte."""
+"""Versioned stores built from records, compared with a port of ``RocksDBVersionedStore`` byte for byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams of rows that are held against each other: counts, digests and examples, for any rows in any pieces."""
+"""Streams of rows that are compared with each other: counts, digests and examples, for any rows in any pieces."""
 
 from __future__ import annotations
 

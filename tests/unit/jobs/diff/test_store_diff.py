@@ -1,4 +1,4 @@
-"""Stores that are held against each other, of every kind: by segment, without a look at shared files, and expiry."""
+"""Stores that are compared with each other, of every kind: by segment, without a look at shared files, and expiry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether what lies behind a warm copy may be put above it, as the brokers and the standby's own record say."""
+"""Whether what lies behind a standby task may be put above it, as the brokers and the standby's own record say."""
 
 from __future__ import annotations
 
