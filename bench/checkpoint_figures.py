@@ -214,7 +214,7 @@ def price_table(small: Sequence[Step], share: float | None, partitions: int) -> 
 
 
 def fetch_table(fetched: Mapping[str, Fetched]) -> str:
-    """Fetches of several snapshots of the same state; what the last one takes is what the others are held against."""
+    """Fetches of several snapshots of the same state; what the last one takes is what the others are compared with."""
     last = list(fetched.values())[-1]
     columns: dict[str, Callable[[Fetched], str]] = {
         "runs of a database": lambda one: f"{one.runs}",

@@ -77,4 +77,4 @@ KINDS = {
         BenchKind("versioned-key-value"),
     )
 }
-"""By the spec's name; the first is what the others are held against."""
+"""By the spec's name; the first is what the others are compared with."""

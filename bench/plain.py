@@ -1,6 +1,6 @@
 """What boto3 alone does with the files of a snapshot: eight threads that send or bring them, and look at nothing.
 
-It is what publish and fetch are held against, so it does what they must do for the same outcome and no more: what is
+It is what publish and fetch are compared with, so it does what they must do for the same outcome and no more: what is
 brought is written at its place and forced to the disk; nothing is hashed, named by what it holds, or sent on a
 condition.
 """

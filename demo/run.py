@@ -219,7 +219,7 @@ def checkpoint(repository: str) -> dict[str, Any]:
 def compared(
     before: Sequence[Sequence[StoreState]], lives: Sequence[Life], reports: Sequence[Mapping[str, Any]]
 ) -> list[Line]:
-    """What the application found in its later lives, held against what it had before each of them."""
+    """What the application found in its later lives, compared with what it had before each of them."""
     read = [
         {(entry["store"], entry["partition"]): int(entry["records"]) for entry in report["stores"]}
         for report in reports

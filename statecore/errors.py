@@ -36,7 +36,7 @@ class StatecoreError(Exception):
     def __init__(self, what: str, *, code: str, action: str, **context: Any) -> None:
         super().__init__(what)
         if code:
-            self.add_note(f"Error code: {code}")  # a trace shows it, such as that of a DAG that cannot be imported
+            self.add_note(f"Error code: {code}")  # a trace shows it, such as that of a Dag that cannot be imported
         self.what = what
         self.code = code
         self.action = action

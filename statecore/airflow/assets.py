@@ -36,7 +36,7 @@ STORES = AssetAlias("statecore-stores", group=GROUP)
 """Stands for every store that a run of a Dag updates."""
 
 SNAPSHOTS = AssetAlias("statecore-snapshots", group=GROUP)
-"""Stands for the snapshots of every application that a run of a DAG publishes."""
+"""Stands for the snapshots of every application that a run of a Dag publishes."""
 
 
 def store_uri(application_id: str, store: str) -> str:

@@ -1,4 +1,4 @@
-"""Python interface of the reader's two kernels (`statecore.changelog.kernel_source`), and the records shared with them.
+"""Python interface of the reader's two kernels (`statecore.changelog.batch_scan_source`) and the records they share.
 
 :mod:`statecore.kernels.library` describes how kernels are called.
 """
@@ -173,7 +173,7 @@ class Columns:
     offset: int
 
 
-_KERNELS = KernelLibrary("statecore.changelog.kernel_source")
+_KERNELS = KernelLibrary("statecore.changelog.batch_scan_source")
 
 warm = _KERNELS.warm
 """See :meth:`KernelLibrary.warm`."""

@@ -36,7 +36,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from statecore.changelog.horizon import CLOCK_MARGIN_MS, ENDLESS_MS, recorded_horizon_ms, smallest_horizon_ms
+from statecore.changelog.delete_retention import (
+    CLOCK_MARGIN_MS,
+    ENDLESS_MS,
+    min_recorded_retention_ms,
+    recorded_retention_ms,
+)
 from statecore.changelog.model import LogOffsets, ReadStatistics, TopicDescription
 from statecore.errors import Reason
 from statecore.formats.topic_partition import TopicPartition
@@ -56,7 +61,7 @@ class BaseEnd:
         end: the first offset that the base does not contain.
         leader_epoch: epoch of the leader that the end was read from; -1 where unknown.
         read_at_ms: a time at which nothing came after the end, in ms since the epoch; ``None`` where unknown.
-        delete_retention_ms: minimum retention of deletes at that time; :data:`statecore.changelog.horizon.ENDLESS_MS`
+        delete_retention_ms: minimum retention of deletes at that time; :data:`.ENDLESS_MS`
             where the topic was not compacted, ``None`` where unknown. Known only where ``read_at_ms`` is by the
             cluster's clock.
     """
@@ -151,8 +156,8 @@ def missed_deletes(
     """Why deletes may be missing in a tail, or ``None`` where none can be."""
     name = str(end.topic_partition)
     removed = sum(one.removed for one in statistics)
-    horizon = smallest_horizon_ms((end.delete_retention_ms, recorded_horizon_ms(topic)))
-    if horizon == ENDLESS_MS or not removed:
+    retention_ms = min_recorded_retention_ms((end.delete_retention_ms, recorded_retention_ms(topic)))
+    if retention_ms == ENDLESS_MS or not removed:
         return None
     gone = f"compaction has removed {removed:,} offsets of {name} from {end.end} on, which may have been deletes"
     values: dict[str, Any] = {**_of(end), "removed": removed, "end": end.end}
@@ -162,7 +167,7 @@ def missed_deletes(
             "parent-age-unknown",
             **values,
         )
-    if horizon is None:
+    if retention_ms is None:
         return Reason(
             f"{gone}: it is not known how long deletes were kept when the base's end was read",
             "retention-unknown",
@@ -178,13 +183,13 @@ def missed_deletes(
             **values,
             age_ms=age,
         )
-    if age + CLOCK_MARGIN_MS < horizon:
+    if age + CLOCK_MARGIN_MS < retention_ms:
         return None
-    margin, kept = f"{CLOCK_MARGIN_MS / 60_000:.0f} min", format_duration(horizon)
+    margin, kept = f"{CLOCK_MARGIN_MS / 60_000:.0f} min", format_duration(retention_ms)
     what = f"{gone}: the tail had been read {age / 1000:,.0f} s after the base's end"
-    values |= {"age_ms": age, "retention_ms": horizon}
-    now = recorded_horizon_ms(topic)
-    if horizon < now:
+    values |= {"age_ms": age, "retention_ms": retention_ms}
+    now = recorded_retention_ms(topic)
+    if retention_ms < now:
         today = "not compacted" if now == ENDLESS_MS else format_duration(now)
         return Reason(
             f"{what}, and delete.retention.ms ({kept}) was in force then or since, as snapshots recorded it; the "
@@ -193,7 +198,7 @@ def missed_deletes(
             **values,
             retention_ms_now=None if now == ENDLESS_MS else now,
         )
-    if horizon <= CLOCK_MARGIN_MS:
+    if retention_ms <= CLOCK_MARGIN_MS:
         return Reason(
             f"{what}, and no tail is read in time where delete.retention.ms ({kept}) is {margin} or less, because "
             f"clocks may differ by that: set it to more than {margin} and the interval between two checkpoints",

@@ -1,6 +1,6 @@
 """A streams group as the group coordinator knows it: an application with ``group.protocol=streams`` (KIP-1071).
 
-Brokers from 4.0 on keep the members with their tasks and the *configured topology*: subtopologies with their source,
+Brokers from 4.0 on keep the *configured topology*: subtopologies with their source,
 repartition and changelog topics. From 4.4 on a broker also keeps the *topology description* (KIP-1331), the content of
 ``Topology.describe()``, where ``group.streams.topology.description.plugin.class`` names a plugin and the application is
 Kafka Streams 4.4 or newer. A group without members keeps both until it expires.
@@ -8,7 +8,7 @@ Kafka Streams 4.4 or newer. A group without members keeps both until it expires.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from operator import attrgetter
@@ -65,15 +65,11 @@ class ConfiguredSubtopology:
     Attributes:
         number: number of the subtopology in task ids.
         source_topics: the topics it reads, without repartition topics.
-        repartition_sinks: the repartition topics it writes.
-        repartition_sources: the repartition topics it reads.
         changelogs: the topics its logged stores are restored from.
     """
 
     number: int
     source_topics: tuple[str, ...]
-    repartition_sinks: tuple[str, ...]
-    repartition_sources: tuple[InternalTopic, ...]
     changelogs: tuple[InternalTopic, ...]
 
 
@@ -110,43 +106,12 @@ class TopologyDescription:
 
 
 @dataclass(frozen=True)
-class TaskAssignment:
-    """Tasks of a member, as (subtopology, partition), sorted."""
-
-    active: tuple[tuple[int, int], ...]
-    standby: tuple[tuple[int, int], ...]
-    warmup: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True)
-class Member:
-    """A stream thread of the application.
-
-    Attributes:
-        member_id: its id in the group.
-        process_id: its process: ``processId`` in ``kafka-streams-process-metadata``.
-        client_id: its ``client.id``.
-        client_host: host it connects from.
-        assignment: its current tasks.
-        target: its target assignment.
-    """
-
-    member_id: str
-    process_id: str
-    client_id: str
-    client_host: str
-    assignment: TaskAssignment
-    target: TaskAssignment
-
-
-@dataclass(frozen=True)
 class StreamsGroup:
     """A streams group.
 
     Attributes:
         group_id: the ``application.id``.
         state: ``Stable``, ``Empty``, ``NotReady``, ``Assigning``, ``Reconciling`` or ``Dead``.
-        epoch: epoch of the group.
         topology_epoch: epoch of its topology; -1 without one.
         subtopologies: the configured topology, by number; ``None`` while the group is not ready, for example when
             source topics are missing.
@@ -156,12 +121,10 @@ class StreamsGroup:
 
     group_id: str
     state: str
-    epoch: int
     topology_epoch: int
     subtopologies: tuple[ConfiguredSubtopology, ...] | None
     description_status: DescriptionStatus
     description: TopologyDescription | None
-    members: tuple[Member, ...]
 
 
 def streams_group(cluster: Cluster, group: str) -> StreamsGroup:
@@ -251,14 +214,12 @@ def decode(described_group: Any) -> StreamsGroup:
     return StreamsGroup(
         group_id=described_group.group_id,
         state=described_group.group_state,
-        epoch=described_group.group_epoch,
         topology_epoch=topology.epoch if topology is not None else -1,
         subtopologies=None
         if configured is None
         else tuple(sorted(map(_configured, configured), key=attrgetter("number"))),
         description_status=DescriptionStatus(described_group.topology_description_status),
         description=_description(described) if described is not None else None,
-        members=tuple(_member(one) for one in described_group.members),
     )
 
 
@@ -266,8 +227,6 @@ def _configured(part: Any) -> ConfiguredSubtopology:
     return ConfiguredSubtopology(
         int(part.subtopology_id),
         tuple(part.source_topics),
-        tuple(part.repartition_sink_topics),
-        tuple(map(_topic, part.repartition_source_topics)),
         tuple(map(_topic, part.state_changelog_topics)),
     )
 
@@ -293,24 +252,3 @@ def _node(node: Any) -> Node:
         tuple(node.stores),
         tuple(node.successors),
     )
-
-
-def _member(member: Any) -> Member:
-    return Member(
-        member.member_id,
-        member.process_id,
-        member.client_id,
-        member.client_host,
-        _assignment(member.assignment),
-        _assignment(member.target_assignment),
-    )
-
-
-def _assignment(assignment: Any) -> TaskAssignment:
-    return TaskAssignment(
-        _tasks(assignment.active_tasks), _tasks(assignment.standby_tasks), _tasks(assignment.warmup_tasks)
-    )
-
-
-def _tasks(entries: Iterable[Any]) -> tuple[tuple[int, int], ...]:
-    return tuple(sorted((int(one.subtopology_id), partition) for one in entries for partition in one.partitions))

@@ -129,28 +129,41 @@ def _places(directory: StateDirectory, task: str) -> list[StorePlace]:
 
 def _why_not(store: StoreSpec, task: Path, places: Sequence[StorePlace]) -> str:
     """Why a store cannot be of its declared kind, by names and places of files; empty if it can."""
-    kind, file = store.kind, store_checkpoint_file(store.name)
+    file = store_checkpoint_file(store.name)
+    outside = f"Kafka Streams keeps its offset in {file}, {_OWN_CLASS}" if _has_offset(task / file) else ""
     filled = [place for place in places if place.databases]
-    outside = _has_offset(task / file)
-    own = f"Kafka Streams keeps its offset in {file}, {_OWN_CLASS}"
-    if kind is StoreKind.CUSTOM:
-        # A class that wraps a store of Kafka Streams has its offset in both places, or in one if it was not closed.
-        inside = "" if outside else _with_offset_inside(filled, closed=True)
-        return f"{inside} is a database in which Kafka Streams itself keeps the store's offset" if inside else ""
-    foreign = [] if filled else [name for place in places for name in _foreign_in(place.path)]
-    if kind is StoreKind.IN_MEMORY:
-        if filled:
-            return f"{filled[0].name} is a database"
-        if outside:
-            return own
-        if foreign or (task / store.name).is_file():
-            return f"its directory contains {shortened_list(foreign or [store.name], 3)}, {_OWN_CLASS}"
-        return ""
-    if outside and kind.manages_offsets and not _with_offset_inside(filled):
-        return own
-    if foreign:
-        return f"its directory contains {shortened_list(foreign, 3)} and no RocksDB database, {_OWN_CLASS}"
-    if filled and all(place.segmented is not kind.is_segmented for place in filled):
+    if store.kind is StoreKind.CUSTOM:
+        return _why_not_custom(filled, outside)
+    if store.kind is StoreKind.IN_MEMORY:
+        return _why_not_in_memory(store, task, places, filled, outside)
+    return _why_not_rocksdb(store, places, filled, outside)
+
+
+def _why_not_custom(filled: Sequence[StorePlace], outside: str) -> str:
+    # A class that wraps a store of Kafka Streams has its offset in both places, or in one if it was not closed.
+    inside = "" if outside else _with_offset_inside(filled, closed=True)
+    return f"{inside} is a database in which Kafka Streams itself keeps the store's offset" if inside else ""
+
+
+def _why_not_in_memory(
+    store: StoreSpec, task: Path, places: Sequence[StorePlace], filled: Sequence[StorePlace], outside: str
+) -> str:
+    if filled:
+        return f"{filled[0].name} is a database"
+    if outside:
+        return outside
+    files = _foreign_files(places) or ([store.name] if (task / store.name).is_file() else [])
+    return f"its directory contains {shortened_list(files, 3)}, {_OWN_CLASS}" if files else ""
+
+
+def _why_not_rocksdb(store: StoreSpec, places: Sequence[StorePlace], filled: Sequence[StorePlace], outside: str) -> str:
+    if outside and store.kind.manages_offsets and not _with_offset_inside(filled):
+        return outside
+    if not filled:
+        foreign = _foreign_files(places)
+        contents = f"its directory contains {shortened_list(foreign, 3)} and no RocksDB database"
+        return f"{contents}, {_OWN_CLASS}" if foreign else ""
+    if all(place.segmented is not store.kind.is_segmented for place in filled):
         shape = "a directory of segments" if filled[0].segmented else "one database"
         return f"{filled[0].name} is {shape}, unlike stores of that kind"
     return ""
@@ -174,6 +187,10 @@ def _with_offset_inside(places: Iterable[StorePlace], *, closed: bool = False) -
                 if state.offsets and (state.status == STATUS_CLOSED or not closed):
                     return place.name
     return ""
+
+
+def _foreign_files(places: Iterable[StorePlace]) -> list[str]:
+    return [name for place in places for name in _foreign_in(place.path)]
 
 
 def _foreign_in(path: Path) -> list[str]:

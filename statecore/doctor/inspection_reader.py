@@ -103,16 +103,10 @@ def read_inspection(
     progress.done()
     logged = _logged(directory, every, places, inspected, spec)
     views = [replace(view, logged=logged[place.store]) for place, view in zip(places, inspected, strict=True)]
-    by_task: dict[str, list[StorePlace]] = {}
-    for place in every:
-        if not tasks or place.task in tasks:
-            by_task.setdefault(place.task, []).append(place)
+    by_task = _by_task(every, tasks)
     found = tuple(known_files(directory, by_task))
-    if not tasks and not stores:  # a task without any store may have offset files
-        by_task = {name: [] for name in directory.every_task()} | by_task
-    elif not stores and GLOBAL in tasks:
-        by_task = {name: [] for name in emptied} | by_task
-    beside = {name: _task(directory, name, by_task[name]) for name in sorted(by_task)}
+    names = sorted({*by_task, *_tasks_without_stores(directory, tasks, stores)})
+    beside = {name: _task(directory, name, by_task.get(name, [])) for name in names}
     whole = not tasks and not stores
     try:
         journal, left = ("", ()) if holder is not None or not whole else _unfinished(directory)
@@ -124,6 +118,24 @@ def read_inspection(
         directory, holder, spec, whole, tuple(every), tuple(views), beside, found, journal, left,
         int(time.time() * 1000),
     )  # fmt: skip
+
+
+def _by_task(places: Sequence[StorePlace], tasks: Sequence[str]) -> dict[str, list[StorePlace]]:
+    """The stores of the requested tasks; of all tasks if none is named."""
+    found: dict[str, list[StorePlace]] = {}
+    for place in places:
+        if not tasks or place.task in tasks:
+            found.setdefault(place.task, []).append(place)
+    return found
+
+
+def _tasks_without_stores(directory: StateDirectory, tasks: Sequence[str], stores: Sequence[str]) -> Sequence[str]:
+    """Requested tasks that may have offset files even if they have no store."""
+    if stores:
+        return []
+    if not tasks:
+        return directory.every_task()
+    return [GLOBAL] if GLOBAL in tasks and directory.global_path.is_dir() else []
 
 
 def check_names(what: str, requested: Sequence[str], known: set[str], directory: StateDirectory) -> None:

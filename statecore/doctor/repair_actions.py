@@ -133,7 +133,7 @@ def _set_status(copy: Path, one: RepairAction, _: CheckContext) -> None:
 
 
 def _move_aside(copy: Path, one: RepairAction, _: CheckContext) -> None:
-    """Delete files of which :meth:`statecore.statedir.task_swap.TaskSwap.keep` has a copy."""
+    """Delete files of which :meth:`statecore.statedir.task_copies.TaskCopies.keep` has a copy."""
     for name in one.names:
         remove_durably(copy / name)
 

@@ -11,7 +11,7 @@ Pure functions: nothing is read or changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from statecore.doctor.finding_catalog import Repair, Severity
@@ -95,38 +95,46 @@ def plan_repairs(findings: Iterable[Finding], stores: Sequence[StoreView], *, re
     views = {(view.task, view.store): view for view in stores}
     every = without_older(findings, stores)
     rebuilt = {(one.task, one.store) for one in every if one.repair is Repair.REBUILD and one.store and one.task}
-    wanted = {
-        view.task for view in stores if _has_offset_only_in_checkpoint(view) and (view.task, view.store) not in rebuilt
-    }
-    findings_by_repair: dict[tuple[str, str, Repair], list[Finding]] = {}
+    merging = {view.task for key, view in views.items() if key not in rebuilt and _has_offset_only_in_checkpoint(view)}
     codes: dict[tuple[str, str], set[str]] = {task_store: set() for task_store in rebuilt}
+    in_copy: dict[tuple[str, str, Repair], list[Finding]] = {}
     left = []
     for one in every:
-        task_store = one.task, one.store
-        if one.code == "half-migrated" and one.task not in wanted and any(task == one.task for task, _ in rebuilt):
-            for key in rebuilt:  # a rebuild gives the store an offset
-                codes[key] |= {one.code} if key[0] == one.task else set()
-            left += [] if rebuilds else [one]
-        elif _is_of_checkpoint(one):
-            how = Repair.MERGE_CHECKPOINT if one.task in wanted else Repair.MOVE_ASIDE
-            findings_by_repair.setdefault((one.task, "", how), []).append(one)
-        elif one.repair is Repair.DROP_ENTRIES:
-            findings_by_repair.setdefault((one.task, "", one.repair), []).append(one)
-        elif task_store in rebuilt and (rebuilds or one.severity is Severity.NOTE):
-            codes[task_store].add(one.code)
-        elif task_store in rebuilt:
-            left.append(one)
-        elif (repair_in_copy := _repair_in_copy(one, views.get(task_store))) and (
-            one.severity is not Severity.NOTE or repair_in_copy in _OF_NOTES
-        ):
-            findings_by_repair.setdefault((*task_store, repair_in_copy), []).append(one)
+        if covering := _covering(one, rebuilt, merging):
+            for task_store in covering:
+                codes[task_store].add(one.code)
+            if not rebuilds and one.severity is not Severity.NOTE:
+                left.append(one)
+        elif action := _action_for(one, views.get((one.task, one.store)), merging):
+            in_copy.setdefault(action, []).append(one)
         elif one.severity is not Severity.NOTE:
             left.append(one)
     by_task: dict[str, list[RepairAction]] = {}
-    for (task, store, repair), grouped in sorted(findings_by_repair.items(), key=lambda item: _ORDER.index(item[0][2])):
+    for (task, store, repair), grouped in sorted(in_copy.items(), key=lambda item: _ORDER.index(item[0][2])):
         by_task.setdefault(task, []).append(_repair_action(task, store, repair, grouped, views.get((task, store))))
     restores = _rebuilds(codes) if rebuilds else ()
     return RepairPlan({task: tuple(actions) for task, actions in sorted(by_task.items())}, restores, tuple(left))
+
+
+def _covering(finding: Finding, rebuilt: Set[tuple[str, str]], merging: Set[str]) -> Set[tuple[str, str]]:
+    """The rebuilt stores whose rebuild repairs a finding; ``merging`` are the tasks whose ``.checkpoint`` is merged."""
+    if finding.code == "half-migrated" and finding.task not in merging:  # a rebuild gives the store an offset
+        return {(task, store) for task, store in rebuilt if task == finding.task}
+    if _is_of_checkpoint(finding) or finding.repair is Repair.DROP_ENTRIES:
+        return frozenset()
+    return rebuilt & {(finding.task, finding.store)}
+
+
+def _action_for(finding: Finding, view: StoreView | None, merging: Set[str]) -> tuple[str, str, Repair] | None:
+    """Task, store and repair of the action that repairs a finding in a copy; the store of a task's file is empty."""
+    if _is_of_checkpoint(finding):
+        return finding.task, "", Repair.MERGE_CHECKPOINT if finding.task in merging else Repair.MOVE_ASIDE
+    if finding.repair is Repair.DROP_ENTRIES:
+        return finding.task, "", Repair.DROP_ENTRIES
+    repair = _repair_in_copy(finding, view)
+    if repair is None or (finding.severity is Severity.NOTE and repair not in _OF_NOTES):
+        return None
+    return finding.task, finding.store, repair
 
 
 _ORDER = (

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from statecore.changelog.cluster import Cluster
+from statecore.changelog.delete_retention import CLOCK_MARGIN_MS, current_retention_ms
 from statecore.changelog.groups import committed_offsets
-from statecore.changelog.horizon import CLOCK_MARGIN_MS, horizon_ms
 from statecore.changelog.model import IsolationLevel, LogOffsets, OffsetRange, TopicDescription
 from statecore.changelog.reader import ChangelogReader, ReaderOptions
 from statecore.doctor.changelog_comparison import (
@@ -201,8 +201,13 @@ class _Logs:
     def _stale(
         self, store: LoggedStoreOffsets, partition: TopicPartition, log: LogOffsets, topic: TopicDescription
     ) -> Iterator[Finding]:
-        horizon, age = horizon_ms(topic), self._age_ms(store)
-        if horizon is None or store.known[partition] >= log.log_end or age is None or age + CLOCK_MARGIN_MS < horizon:
+        retention_ms, age = current_retention_ms(topic), self._age_ms(store)
+        if (
+            retention_ms is None
+            or store.known[partition] >= log.log_end
+            or age is None
+            or age + CLOCK_MARGIN_MS < retention_ms
+        ):
             return
         if self.guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2 and store.closed is False:
             return  # its task is deleted at the next start, and restored
@@ -216,13 +221,13 @@ class _Logs:
             partition,
             f"It says offset {store.offsets[partition]} of {partition}, its newest file is {age / 1000:,.0f} s old, "
             f"and offsets behind its own are gone from the log ({missing:,} seen): they may have been deletes, which "
-            f"are kept for {format_duration(horizon)}.{running}",
+            f"are kept for {format_duration(retention_ms)}.{running}",
             Severity.NOTE if store.in_use else None,
             offset=store.offsets[partition],
             log_end=log.log_end,
             missing=missing,
             age_ms=age,
-            delete_retention_ms=horizon,
+            delete_retention_ms=retention_ms,
         )
 
     def _age_ms(self, store: LoggedStoreOffsets) -> int | None:

@@ -162,11 +162,6 @@ def _state(path: Path) -> dict[str, str]:
         return {}
 
 
-def base_identity(path: Path) -> str:
-    """Identity of a closed database from its files; see the module's docstring."""
-    return f"rocksdb:{_files_identity(path, manifest_of(path)[1])}"
-
-
 def _files_identity(path: Path, manifest: Manifest) -> str:
     identity = path / "IDENTITY"
     logs = {file.name: sha256(file.read_bytes()).hexdigest() for file in path.glob("*.log") if file.stat().st_size}

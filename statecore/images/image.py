@@ -37,7 +37,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.segments import first_live_segment, segment_name
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.bases import CheckedBase, ImageBases, checked_bases, link_base, refuse_advance
-from statecore.images.digest import EMPTY, combined, digest_rows
+from statecore.images.digest import EMPTY, combined
 from statecore.images.identity import image_identity
 from statecore.images.mapped_runs import damaged
 from statecore.images.merge_writer import merged_file
@@ -104,7 +104,7 @@ def build_image(
 
     Returns:
         The image. Its content is unknown where it was not given and one of its databases has a base, or
-        ``computes_content`` is false; see :func:`verify_image`.
+        ``computes_content`` is false.
     """
     _check_offsets(offsets)
     _check_runs(kind, runs, offsets, bases)
@@ -285,45 +285,6 @@ def _merged(directory: Path, base: CheckedBase | None, runs: Sequence[RunFile]) 
 
 def _content(found: StoreDigest | None) -> dict[str, Any]:
     return dict.fromkeys(StoreDigest._fields) if found is None else found._asdict()
-
-
-def verify_image(
-    path: Path, kind: StoreKind, changelogs: Sequence[TopicPartition], *, identity: str | None = None
-) -> Image:
-    """Read every row of an image, without changing a byte of it.
-
-    Returns:
-        The image, with its content.
-    """
-    databases = [path] if not kind.is_segmented else sorted(one for one in path.iterdir() if one.is_dir())
-    found, offsets = StoreDigest(0, 0, EMPTY), dict[TopicPartition, int]()
-    for database in databases or [path]:
-        with RocksDBStore(database, kind, read_only=True, settings=KEEP_FILES) as store:
-            for changelog in changelogs:
-                offset = store.committed_offset(changelog)
-                if offset is None or offsets.setdefault(changelog, offset) != offset:
-                    raise _without_offset(database, changelog, offset)
-            found = combined(found, digest_rows(store.scan_lists()))
-    return Image(
-        identity=identity,
-        **_content(found),
-        file_bytes=tree_bytes(path),
-        offsets={str(partition): offset for partition, offset in offsets.items()},
-        segments=len(databases) if kind.is_segmented else 0,
-    )
-
-
-def _without_offset(database: Path, changelog: TopicPartition, offset: int | None) -> Corrupted:
-    how = "has no offset" if offset is None else f"has another offset ({offset}) than the other segments"
-    return Corrupted(
-        f"The store at {database} {how} for {changelog}.",
-        code="offsets-inconsistent",
-        action="Rebuild it from its changelog.",
-        topic=changelog.topic,
-        partition=changelog.partition,
-        store_path=str(database),
-        offset=offset,
-    )
 
 
 def _check_present(run: RunFile) -> None:

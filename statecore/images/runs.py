@@ -50,16 +50,12 @@ class RunStatistics:
     Attributes:
         records: records added.
         null_keys: records skipped because their key is null.
-        peak_bytes: most bytes held between batches: of batches and table, or of the buffers of records on disk.
-        shrinks: how often overwritten values were dropped because the budget was reached.
         stream_time: greatest time of a key in ms where the store has segments, tombstones included; else -1.
         expired: rows that were not written because their segment had expired by that time.
     """
 
     records: int = 0
     null_keys: int = 0
-    peak_bytes: int = 0
-    shrinks: int = 0
     stream_time: int = -1
     expired: int = 0
 
@@ -109,7 +105,7 @@ class RunBuilder:
         self._overflow = overflow
         self._ranges = RunRanges(start, RunOrigin(store, kind, changelog))
         self._files = 0
-        self._records = self._null_keys = self._peak = self._shrinks = self._expired = 0
+        self._records = self._null_keys = self._expired = 0
         self._stream_time = stream_time
         self._table = self._new_table()
         self._spilled: ExternalKeyTable | None = None
@@ -121,8 +117,6 @@ class RunBuilder:
         return RunStatistics(
             self._records,
             self._null_keys + self._table.null_keys,
-            self._peak,
-            self._shrinks,
             self._stream_time,
             self._expired,
         )
@@ -151,7 +145,6 @@ class RunBuilder:
         self._records += batch.num_rows
         if batch.num_rows:
             self._ranges.next_offset = last_offset(batch) + 1
-        self._peak = max(self._peak, self._table.bytes if self._spilled is None else self._spilled.memory)
 
     def finish(self, end: int | None = None, written: Callable[[float], None] | None = None) -> list[RunFile]:
         """Write the remaining rows; return all runs, in the order they must be applied; none when no row survived."""
@@ -174,7 +167,6 @@ class RunBuilder:
 
     def _make_room(self) -> None:
         self._table.shrink()
-        self._shrinks += 1
         if self._table.bytes <= self._budget // 2:
             return
         if self._overflow is Overflow.CUT or self._format.indexed:

@@ -32,7 +32,7 @@ from statecore.jobs.history.directory_changes import UnfinishedChange, unfinishe
 from statecore.jobs.job import Job
 from statecore.jobs.job_files import DirectoryHome
 from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX
-from statecore.statedir.apply import recover
+from statecore.statedir.placement import recover
 from statecore.statedir.state_directory import StateDirectory
 
 

@@ -15,8 +15,8 @@ weeks. Newer means further ahead in the head.
 an hour only move away from the newest. So thinning a head step by step leaves the same as thinning all snapshots at
 once.
 
-A snapshot that the head does not name any more is not published. Its manifest, task manifests and files stay, as
-garbage to be collected.
+A snapshot that the head does not name any more is not published. Its manifest, task manifests and files stay:
+no command deletes them yet.
 """
 
 from __future__ import annotations

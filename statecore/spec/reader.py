@@ -93,7 +93,7 @@ def read_spec(text: str, *, source: str = "<spec>", environ: Mapping[str, str] =
 def parse_spec(
     mapping: Mapping[str, Any], source: str = "<inline spec>", *, environ: Mapping[str, str] = os.environ
 ) -> ApplicationSpec:
-    """Read a spec from nested mappings (JSON, a DAG's parameter). Raises ``Invalid`` with all problems."""
+    """Read a spec from nested mappings (JSON, a Dag's parameter). Raises ``Invalid`` with all problems."""
     problems = Problems(source)
     return _application(tree_of_mapping(mapping, problems), environ, problems)
 

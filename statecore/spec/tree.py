@@ -3,7 +3,7 @@
 ``yaml.safe_load`` drops line numbers and silently keeps the last of two equal keys. Here the document is only composed
 (nodes with marks, nothing constructed), keys stay in order with duplicates reported, and every scalar keeps its raw
 text so that a store called ``on`` or ``2024`` is a name, not a boolean or a number. A mapping without a file (a
-parameter of a DAG) becomes the same tree, with paths instead of lines.
+parameter of a Dag) becomes the same tree, with paths instead of lines.
 """
 
 from __future__ import annotations

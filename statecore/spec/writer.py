@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +17,6 @@ from statecore.spec.model import (
     StoreSpec,
     default_changelog,
 )
-from statecore.spec.reader import parse_spec
 from statecore.spec.units import format_duration, parse_duration
 
 
@@ -68,11 +66,6 @@ def _store_fields(store: StoreSpec, application_id: str | None) -> dict[str, str
 def spec_to_json(spec: ApplicationSpec) -> str:
     """The spec as one line of JSON, without secrets, to send to Spark."""
     return json.dumps(spec_to_mapping(spec), separators=(",", ":"))
-
-
-def spec_from_json(text: str, *, source: str = "<spec>", environ: Mapping[str, str] = os.environ) -> ApplicationSpec:
-    """Read the output of :func:`spec_to_json`, expanding ``${NAME}`` here. Raises ``Invalid``."""
-    return parse_spec(json.loads(text), source, environ=environ)
 
 
 def spec_hash(spec: ApplicationSpec) -> str:

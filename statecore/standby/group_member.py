@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.horizon import is_purely_compacted
+from statecore.changelog.delete_retention import is_purely_compacted
 from statecore.errors import Invalid, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.integers import INT64_MAX

@@ -26,7 +26,7 @@ from statecore.standby.report import StandbyReport, StandbyTaskReport
 from statecore.standby.request import StandbyRequest
 from statecore.standby.task_manager import TaskManager
 from statecore.standby.task_selection import TaskSelection
-from statecore.statedir.apply import recover
+from statecore.statedir.placement import recover
 from statecore.statedir.quarantine import delete_expired
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.work_directory import CORRUPT, UNOWNED

@@ -46,7 +46,7 @@ KEPT_FILES = "kept"
 _REFUSED = (*UNMOVABLE, errno.EACCES, errno.EPERM)
 
 
-class Outcome(Enum):
+class PlacementOutcome(Enum):
     """Result for one task of a placement."""
 
     PLACED = "placed"
@@ -54,7 +54,7 @@ class Outcome(Enum):
     SKIPPED = "left"
 
 
-class JournalRecovery:
+class JournalReplay:
     """Executes one journal."""
 
     def __init__(
@@ -71,10 +71,10 @@ class JournalRecovery:
         self.verify_databases = verify_databases
         self.refused: tuple[Path, OSError] | None = None
 
-    def replay(self) -> dict[str, Outcome]:
+    def replay(self) -> dict[str, PlacementOutcome]:
         """Swap, verify, mark, sweep and record; task → outcome."""
         work = self.directory.work_path
-        outcomes = {entry.task: Outcome.PLACED for entry in self.journal.tasks}
+        outcomes = {entry.task: PlacementOutcome.PLACED for entry in self.journal.tasks}
         if self.journal.state != VERIFIED:
             self.progress.phase("place", len(outcomes), "tasks")
             for entry in self.journal.tasks:
@@ -83,7 +83,7 @@ class JournalRecovery:
                 if self.refused is not None:
                     outcomes = {entry.task: self._revert(entry) for entry in self.journal.tasks}
                     break
-            self._mark(tuple(entry for entry in self.journal.tasks if outcomes[entry.task] is Outcome.PLACED))
+            self._mark(tuple(entry for entry in self.journal.tasks if outcomes[entry.task] is PlacementOutcome.PLACED))
             self.faults.reach("placement.after-mark")
             self.progress.done()
         self._keep_replaced(outcomes)
@@ -97,11 +97,11 @@ class JournalRecovery:
         sync_file(work)
         return outcomes
 
-    def _keep_replaced(self, outcomes: Mapping[str, Outcome]) -> None:
+    def _keep_replaced(self, outcomes: Mapping[str, PlacementOutcome]) -> None:
         """Move the old directories that are kept out of the staging; those moved before stay."""
         kept = self.directory.work_path / REPLACED / self.journal.attempt
         for entry in self.journal.tasks:
-            if outcomes[entry.task] is not Outcome.PLACED:
+            if outcomes[entry.task] is not PlacementOutcome.PLACED:
                 continue
             places = [self._staged(entry), self._aside(entry)] if self.journal.keeps else []
             old = next(
@@ -125,12 +125,12 @@ class JournalRecovery:
         else:
             self.journal.verified(placed).write(work)
 
-    def _replay_task(self, entry: JournalTask) -> Outcome:
+    def _replay_task(self, entry: JournalTask) -> PlacementOutcome:
         live, staged = self.directory.task_path(entry.task), self._staged(entry)
         if inode(live) != entry.new_inode:
             if not self._is_unchanged(entry):
                 self._quarantine_old(entry)
-                return Outcome.SKIPPED
+                return PlacementOutcome.SKIPPED
             if inode(staged) != entry.new_inode or file_sizes(staged) != entry.files:
                 return self._put_back(entry)
             self.faults.reach("placement.before-swap")
@@ -141,13 +141,13 @@ class JournalRecovery:
                 if error.errno not in _REFUSED:
                     raise
                 self.refused = live, error
-                return Outcome.PUT_BACK
+                return PlacementOutcome.PUT_BACK
             self.faults.reach("placement.after-swap")
         if not self._is_valid(entry):
             return self._put_back(entry)
         os.utime(live)
         self.faults.reach("placement.after-verify")
-        return Outcome.PLACED
+        return PlacementOutcome.PLACED
 
     def _staged(self, entry: JournalTask) -> Path:
         return self.staging / "tasks" / entry.task
@@ -191,16 +191,17 @@ class JournalRecovery:
                 return False
         return True
 
-    def _revert(self, entry: JournalTask) -> Outcome:
+    def _revert(self, entry: JournalTask) -> PlacementOutcome:
         """Give a task its old directory back, unless it has been used since."""
         live = self.directory.task_path(entry.task)
         if inode(live) == entry.new_inode and file_sizes(live).keys() - entry.files.keys():
-            return Outcome.PLACED  # RocksDB creates files whenever a database is opened: the application uses it
+            # RocksDB creates files whenever a database is opened: the application uses it
+            return PlacementOutcome.PLACED
         if inode(live) in (None, entry.new_inode) or self._is_unchanged(entry):
             return self._put_back(entry)
-        return Outcome.SKIPPED
+        return PlacementOutcome.SKIPPED
 
-    def _put_back(self, entry: JournalTask) -> Outcome:
+    def _put_back(self, entry: JournalTask) -> PlacementOutcome:
         """Make the old directory live again, or none if there was none."""
         live, staged, aside = self.directory.task_path(entry.task), self._staged(entry), self._aside(entry)
         if inode(live) == entry.new_inode:
@@ -215,7 +216,7 @@ class JournalRecovery:
         elif inode(live) is None and entry.old_inode is not None and inode(aside) == entry.old_inode:
             aside.rename(live)
         sync_file(live.parent)
-        return Outcome.PUT_BACK
+        return PlacementOutcome.PUT_BACK
 
     def _quarantine_old(self, entry: JournalTask) -> None:
         """Quarantine an old directory that was replaced by another process while the placement was interrupted."""

@@ -7,7 +7,6 @@ damage. Callers choose a policy:
 policy                      used by
 ==========================  ==========================================================================================
 ``smallest_offsets``        offset sums and standbys: below it no record is missing in any segment
-``newest_offsets``          Kafka Streams: the newest segment with an offset counts
 ``agreed_offsets``          uses of the store as a base: all segments have the same offsets, or there are none
 ``closed_cleanly``          Kafka Streams under exactly-once: it wipes the task otherwise
 ``trusted``                 this library: also databases it wrote last, because it commits rows and offset at once
@@ -95,11 +94,6 @@ class StoreOnDisk:
     def smallest_offsets(self) -> dict[TopicPartition, int]:
         """The smallest offset of each partition over the databases."""
         return smallest_offsets(one.state.offsets for one in self.databases)
-
-    @property
-    def newest_offsets(self) -> Mapping[TopicPartition, int]:
-        """The offsets of the newest database that has any."""
-        return next((one.state.offsets for one in reversed(self.databases) if one.state.offsets), {})
 
     @property
     def agreed_offsets(self) -> Mapping[TopicPartition, int] | None:

@@ -1,6 +1,6 @@
 """Entries of ``<application>/.statecore``: name, meaning, and which job deletes it.
 
-Used by the sweep (:mod:`statecore.statedir.apply`), by ``statecore info``, and by the doctor to recognize what an
+Used by the sweep (:mod:`statecore.statedir.placement`), by ``statecore info``, and by the doctor to recognize what an
 interrupted job has left.
 """
 

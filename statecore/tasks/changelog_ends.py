@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from statecore.changelog.cluster import Cluster
+from statecore.changelog.delete_retention import recorded_retention_ms
 from statecore.changelog.groups import committed_offsets
-from statecore.changelog.horizon import recorded_horizon_ms
 from statecore.changelog.model import IsolationLevel, LogOffsets, TopicDescription
 from statecore.changelog.soundness import BaseEnd
 from statecore.formats.topic_partition import TopicPartition
@@ -45,7 +45,7 @@ class ChangelogEnd:
     @property
     def delete_retention_ms(self) -> int | None:
         """How long deletes were kept at that time; ``None`` where the time is unknown."""
-        return None if self.read_at_ms is None else recorded_horizon_ms(self.topic)
+        return None if self.read_at_ms is None else recorded_retention_ms(self.topic)
 
 
 def uptime_ms() -> int:
@@ -61,7 +61,7 @@ class LocalAges:
 
     def observe(self, now: ChangelogEnd, changelog: TopicPartition, *, is_at_end: bool) -> None:
         """Record an answer of the brokers, and whether no record was beyond the store's position then."""
-        delete_retention_ms, known = recorded_horizon_ms(now.topic), self._observed.get(changelog)
+        delete_retention_ms, known = recorded_retention_ms(now.topic), self._observed.get(changelog)
         if is_at_end and now.read_at_uptime_ms is not None:
             self._observed[changelog] = now.read_at_uptime_ms, delete_retention_ms
         elif known is not None:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.horizon import recorded_horizon_ms, with_shorter_horizon
+from statecore.changelog.delete_retention import recorded_retention_ms, with_shorter_retention
 from statecore.changelog.model import OffsetRange, ReadStatistics
 from statecore.changelog.reader import ChangelogReader, ReaderOptions
 from statecore.changelog.soundness import BaseEnd, missed_deletes, refusal, start_moved
@@ -442,7 +442,7 @@ class StandbyTask:
             if finished_ms is None or known.delete_retention_ms is None:
                 known, finished_ms = self._local_ages.with_local_age(known), self._uptime_ms()
             topics = {now.topic.name: now.topic}
-            topic = with_shorter_horizon(topics, self._cluster.describe_topics(topics))[now.topic.name]
+            topic = with_shorter_retention(topics, self._cluster.describe_topics(topics))[now.topic.name]
             why = missed_deletes(known, topic, appended, finished_ms)
         if why is not None and (is_first or (moved is None and now.log.log_start == 0)):
             self._discardable.add(store.name)
@@ -455,7 +455,7 @@ class StandbyTask:
         if store.position >= now.log.last_stable and now.read_at_ms is not None:
             read_at_ms, delete_retention_ms = now.read_at_ms, now.delete_retention_ms
         elif delete_retention_ms is not None:
-            delete_retention_ms = min(delete_retention_ms, recorded_horizon_ms(now.topic))
+            delete_retention_ms = min(delete_retention_ms, recorded_retention_ms(now.topic))
         if store.position:
             epoch = now.log.leader_epoch
             end = BaseEnd(store.changelog, now.topic.topic_id, store.position, epoch, read_at_ms, delete_retention_ms)

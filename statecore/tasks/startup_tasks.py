@@ -25,8 +25,8 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.formats.task_id import TaskId
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
-from statecore.statedir.apply import recover
 from statecore.statedir.open_stores import refuse_open_stores
+from statecore.statedir.placement import recover
 from statecore.statedir.quarantine import KEPT_MS, Quarantined, delete_expired, quarantine_task, quarantined
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.task_layout import stores_in
@@ -146,11 +146,6 @@ class StartupTasks(Generic[OpenedTask]):
     def open_tasks(self) -> Mapping[str, OpenedTask]:
         """Open standbys that were not taken."""
         return dict(self._open)
-
-    @property
-    def open_databases(self) -> int:
-        """Number of databases of the open tasks."""
-        return self._databases
 
     def start(self) -> Mapping[str, TaskSum]:
         """Open a standby for every existing task within the limit, and read the others closed.

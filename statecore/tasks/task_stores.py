@@ -37,8 +37,8 @@ from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import RunFile
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec, is_source, task_of, undecided_note
-from statecore.statedir.apply import recover
 from statecore.statedir.database_state import read_database_state
+from statecore.statedir.placement import recover
 from statecore.statedir.quarantine import delete_expired, quarantine_store
 from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.task_layout import StoreDirectory, stores_in

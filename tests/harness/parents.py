@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.horizon import recorded_horizon_ms
+from statecore.changelog.delete_retention import recorded_retention_ms
 from statecore.changelog.model import LogOffsets, OffsetRange, ReadStatistics
 from statecore.changelog.soundness import BaseEnd, refusal
 from statecore.errors import Reason
@@ -37,8 +37,8 @@ def parent_of(cluster: Cluster, topic: str, *, stable: bool = False, known: bool
     read_at = cluster.time_ms() if known else None
     log = log_of(cluster, topic)
     end = log.last_stable if stable else log.log_end
-    horizon = recorded_horizon_ms(described) if known else None
-    return BaseEnd(TopicPartition(topic, 0), described.topic_id, end, log.leader_epoch, read_at, horizon)
+    retention_ms = recorded_retention_ms(described) if known else None
+    return BaseEnd(TopicPartition(topic, 0), described.topic_id, end, log.leader_epoch, read_at, retention_ms)
 
 
 def why_hopeless(cluster: Cluster, parent: BaseEnd) -> Reason | None:

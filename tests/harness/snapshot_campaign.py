@@ -1,7 +1,7 @@
 """Campaigns of snapshots: random histories of stores of every kind, published and fetched, step after step.
 
 A campaign is one application whose changelogs are written at random (``tests.harness.snapshot_histories``). It goes
-through its steps again and again, and everything that a step leaves is held against a plain restore of the same
+through its steps again and again, and everything that a step leaves is compared with a plain restore of the same
 offsets. At its end real Kafka Streams restores the same changelogs by itself, opens what was fetched, and goes on::
 
     campaign = Campaign(seed, broker, jvm, scratch, url)
@@ -94,7 +94,7 @@ class Campaign(RandomApplication):
     # ---- snapshots
 
     def publish(self) -> None:
-        """A snapshot, of all or of some, by one of the ways there are; held against a plain restore."""
+        """A snapshot, of all or of some, by one of the ways there are; compared with a plain restore."""
         chance = self.chance
         what: dict[str, Any] = {"versioned": VersionedStart.LATEST}
         if chance.random() < 0.1:

@@ -66,7 +66,7 @@ def checkpoint(campaign: Campaign) -> None:
 
 
 def checkpoint_of(campaign: Campaign, what: Mapping[str, Any], *, versioned_interval: int | None = None) -> None:
-    """A checkpoint of what these fields of a request say, held against a plain restore.
+    """A checkpoint of what these fields of a request say, compared with a plain restore.
 
     A task without a new record stays as it is: what it holds is the same, though its offsets are older, because the
     marks of transactions, and what was aborted, are no records. A versioned store stays, too, while it is young.

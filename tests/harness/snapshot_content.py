@@ -8,12 +8,12 @@ from pathlib import Path
 
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.image import verify_image
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from tests.harness.directory import Families
 from tests.harness.rebuilding import Rows
+from tests.harness.verify_image import verify_image
 
 
 @dataclass(frozen=True)

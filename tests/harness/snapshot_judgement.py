@@ -41,7 +41,7 @@ def judge(campaign: Campaign, versioned: VersionedStart = VersionedStart.LATEST)
         answers = _answers(campaign, running)
     rows = campaign.world.rows()
     # Its own restore puts the rows of a grace buffer where the buffer does not look for them (it takes their keys for
-    # those of windows, and turns them around): they are held against what the buffer itself writes.
+    # those of windows, and turns them around): they are compared with what the buffer itself writes.
     rows |= _buffers(campaign)
     campaign.world.state_dir = fetched
     ours = campaign.world.rows()

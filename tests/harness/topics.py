@@ -212,7 +212,7 @@ def partitions(bootstrap_servers: str, topic: str) -> int:
 
 
 def read(bootstrap_servers: str, topic: str, partition: int, isolation: str = "read_committed") -> list[Record]:
-    """Every record of a partition up to its end now, by a plain consumer: what other readers are held against."""
+    """Every record of a partition up to its end now, by a plain consumer: what other readers are compared with."""
     end = end_offset(bootstrap_servers, topic, partition, isolation)
     settings = {
         "bootstrap.servers": bootstrap_servers,

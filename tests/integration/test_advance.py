@@ -18,7 +18,6 @@ from statecore.errors import Invalid
 from statecore.faults import RESTORE_POINTS, VARIABLE, FaultInjected, InjectedFault
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.image import verify_image
 from statecore.jobs.bases.base import DIRECTORY
 from statecore.jobs.bases.planned_tails import RESUMED_NOTE
 from statecore.jobs.in_process import InProcessEngine
@@ -37,6 +36,7 @@ from tests.harness.shop import PLAIN, Shop
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import World
 from tests.harness.tiers import one_of
+from tests.harness.verify_image import verify_image
 
 pytestmark = pytest.mark.integration
 

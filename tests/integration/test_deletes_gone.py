@@ -16,7 +16,7 @@ import pytest
 
 from statecore.changelog import soundness
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.horizon import ENDLESS_MS
+from statecore.changelog.delete_retention import ENDLESS_MS
 from statecore.errors import Invalid
 from statecore.faults import FaultInjected, InjectedFault
 from statecore.jobs.backup.request import BackupRequest
@@ -255,7 +255,7 @@ def test_stores_that_a_checkpoint_did_not_read_grow_no_younger(broker: Broker, t
 
 
 def test_a_plan_that_was_frozen_records_what_was_in_force_then(broker: Broker, tmp_path: Path) -> None:
-    """What the retry of a killed checkpoint publishes is as old as the plan, and its horizon too."""
+    """What the retry of a killed checkpoint publishes is as old as the plan, and its delete retention too."""
     shop = small(broker, tmp_path)
     shop.put({"gone": "row", "stays": "1"})
     with pytest.raises(FaultInjected):

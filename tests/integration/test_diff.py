@@ -1,4 +1,4 @@
-"""State directories that real Kafka Streams made, held against their changelogs, snapshots and copies."""
+"""State directories that real Kafka Streams made, compared with their changelogs, snapshots and copies."""
 
 from __future__ import annotations
 

@@ -15,17 +15,18 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.rocksdb_log import read_manifest
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.bases import ImageBase, ImageBases
-from statecore.images.image import build_image, verify_image
+from statecore.images.image import build_image
 from statecore.images.model import BaseDatabases
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.spec.model import ProcessingGuarantee
-from statecore.statedir.apply import StoreImage, apply_placement, plan_placement
 from statecore.statedir.database_state import read_database_state
+from statecore.statedir.placement import StoreImage, apply_placement, plan_placement
 from statecore.statedir.state_directory import StateDirectory
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import KINDS, PARTITIONS, World
+from tests.harness.verify_image import verify_image
 
 pytestmark = pytest.mark.integration
 

@@ -1,4 +1,4 @@
-"""Offset sums of directories that real applications have left, held against what Kafka Streams restores from there."""
+"""Offset sums of directories that real applications have left, compared with what Kafka Streams restores from there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A warm copy takes the place of what was lost: Kafka Streams restores what lies behind it, and answers as before."""
+"""Standby tasks take the place of what was lost: Kafka Streams restores what is missing, and answers as before."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ KINDS = KindsApplication(
 
 
 class Handing:
-    """An application, a warm copy of it in another directory, and the commands."""
+    """An application, its standby tasks in another directory, and the commands."""
 
     def __init__(self, world: VersionedApplication, scratch: Path) -> None:
         self.world, self.warm, self.spec = world, scratch / "warm", scratch / "stores.yaml"

@@ -16,7 +16,6 @@ import pytest
 from statecore.errors import Fenced, Invalid, NotFound
 from statecore.faults import FaultInjected, InjectedFault
 from statecore.filesystem import FILE_MODE, clone, current_umask
-from statecore.images.image import verify_image
 from statecore.images.model import Run
 from statecore.jobs.engine import Engine
 from statecore.jobs.in_process import InProcessEngine
@@ -32,6 +31,7 @@ from tests.harness.broker import Broker
 from tests.harness.raising import raises
 from tests.harness.tiers import one_of
 from tests.harness.topics import Record
+from tests.harness.verify_image import verify_image
 
 pytestmark = pytest.mark.integration
 

@@ -1,4 +1,4 @@
-"""A warm copy of a real application: it follows while the application writes, and Kafka Streams starts from it."""
+"""Standby tasks of a real application: they follow while the application writes, and Kafka Streams starts from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from statecore.changelog.cluster import Cluster
 from statecore.errors import Fenced, Invalid, NotFound
 from statecore.faults import STANDBY_POINTS
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.image import verify_image
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.checkpoint.run import run_checkpoint
 from statecore.jobs.in_process import InProcessEngine
@@ -40,6 +39,7 @@ from tests.harness.fleet import NEWEST, Fleet
 from tests.harness.fleet_kinds import SMALL
 from tests.harness.modes import each_guarantee
 from tests.harness.shop import EXACTLY_ONCE, Found, Shop
+from tests.harness.verify_image import verify_image
 
 pytestmark = [pytest.mark.integration]
 

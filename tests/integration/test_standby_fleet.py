@@ -1,4 +1,4 @@
-"""Processes that keep warm copies together: one is killed, one is added, all are restarted, while records come in."""
+"""Processes that share standby tasks: one is killed, one is added, all are restarted, while records come in."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ import pytest
 from statecore.errors import Invalid
 from statecore.faults import BASE_POINTS
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.image import verify_image
 from statecore.spec.reader import parse_spec
 from statecore.statedir.state_directory import StateDirectory
 from tests.harness import topics
@@ -28,6 +27,7 @@ from tests.harness.broker import Broker
 from tests.harness.command import statecore_here, statecore_killed
 from tests.harness.modes import each_guarantee
 from tests.harness.shop import AT_LEAST_ONCE, EXACTLY_ONCE, Shop
+from tests.harness.verify_image import verify_image
 
 pytestmark = [pytest.mark.integration]
 

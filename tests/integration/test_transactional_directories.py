@@ -1,4 +1,4 @@
-"""What doctor and migrate make of transactional stores (KIP-892), held against what Kafka Streams does with them."""
+"""What doctor and migrate make of transactional stores (KIP-892), compared with what Kafka Streams does with them."""
 
 from __future__ import annotations
 

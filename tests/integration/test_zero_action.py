@@ -1,7 +1,7 @@
 """An application of 3.9 or 4.2 is upgraded by a command before its start, as an init container runs it.
 
 Nothing is restored and nothing is lost. Where Kafka Streams' own import of an older directory costs something, both
-ways are gone on copies of one directory, and what each restores and answers is held against what the application
+ways are gone on copies of one directory, and what each restores and answers is compared with what the application
 answered before, which is what its changelogs say. The figures are those of docs/migrate.md.
 """
 

@@ -1,4 +1,4 @@
-"""What the pages of warm copies and of global stores show is what the commands take, end with, and measure."""
+"""What the pages of standby tasks and of global stores show is what the commands take, end with, and measure."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.flush_times import format_time
-from statecore.statedir.known_files import OffsetFileContent
 from statecore.statedir.store_places import changelog_owner
 from statecore.words import shortened_list
 
@@ -209,46 +208,57 @@ def _is_trusted(part: TopicPartition, offset: int, task: TaskView, context: Chec
 def _unowned(
     task: TaskView, stores: Sequence[StoreView], context: CheckContext, reported: Collection[str]
 ) -> list[Finding]:
-    """Entries of no store, except those already reported.
-
-    A topic not named like a changelog may belong to a store without an offset. Without a spec it is unknown whether the
-    application has the store of a changelog: entries of a missing store look the same.
-    """
-    file: OffsetFileContent = task.checkpoint
-    known = {part.topic for store in stores for part in store.offsets} | {
-        context.changelog_of(store) for store in stores
-    }
-    if context.spec is not None:
-        known |= {one.changelog for one in (*context.spec.stores, *context.spec.global_stores) if one.is_logged}
-    entitled = [
-        store
-        for store in stores
-        if not store.offsets
-        and not (store.has_decided_changelog and store.task != GLOBAL)
-        and not any(part.topic == context.changelog_of(store) for part in file.offsets)
-    ]
-    partition = TaskId.parse(task.task).partition
-    strays = []
-    for part in sorted(part for part in file.offsets if str(part) not in reported):
-        if (partition is not None and part.partition != partition) or (
-            part.topic not in known and (context.is_changelog(part.topic) or not entitled)
-        ):
-            strays.append(str(part))
+    """Entries of no store, except those already reported."""
+    strays = [part for part in _stray_entries(task, stores, context) if str(part) not in reported]
     if not strays:
         return []
-    fails = task.task == GLOBAL and not context.release.offsets_inside
-    what = f"{task.task}/{CHECKPOINT_FILE} has entries of no store in that directory: {shortened_list(strays, 5)}"
+    entries = [str(part) for part in strays]
+    what = f"{task.task}/{CHECKPOINT_FILE} has entries of no store in that directory: {shortened_list(entries, 5)}"
     severity = Severity.WARNING
-    if fails:
+    if task.task == GLOBAL and not context.release.offsets_inside:
         what += f": Kafka Streams {context.release.name} fails at every start"
         severity = Severity.ERROR
     elif context.spec is None and any(
-        _is_trusted(part, offset, task, context) for part, offset in file.offsets.items() if str(part) in strays
+        _is_trusted(part, task.checkpoint.offsets[part], task, context) for part in strays
     ):
         what += (
             ": if the application has such a store, Kafka Streams trusts the file, restores nothing, and answers "
             "without its rows"
         )
         severity = Severity.LOSS
-    evidence = {"file": CHECKPOINT_FILE, "entries": strays}
+    evidence = {"file": CHECKPOINT_FILE, "entries": entries}
     return [Finding("checkpoint-stray", what, severity, task.task, evidence=evidence, repair=Repair.MOVE_ASIDE)]
+
+
+def _stray_entries(task: TaskView, stores: Sequence[StoreView], context: CheckContext) -> list[TopicPartition]:
+    """Entries of another partition, and those of a topic that no store has.
+
+    A topic not named like a changelog may belong to a store without an offset. Without a spec it is unknown whether the
+    application has the store of a changelog: entries of a missing store look the same.
+    """
+    known = _known_topics(stores, context)
+    some_store_lacks_entry = any(_lacks_entry(store, task, context) for store in stores)
+    partition = TaskId.parse(task.task).partition
+
+    def is_stray(part: TopicPartition) -> bool:
+        if partition is not None and part.partition != partition:
+            return True
+        return part.topic not in known and (context.is_changelog(part.topic) or not some_store_lacks_entry)
+
+    return [part for part in sorted(task.checkpoint.offsets) if is_stray(part)]
+
+
+def _known_topics(stores: Sequence[StoreView], context: CheckContext) -> set[str]:
+    """Topics that are changelogs of stores in the directory, or of declared ones."""
+    known = {part.topic for store in stores for part in store.offsets}
+    known |= {context.changelog_of(store) for store in stores}
+    if context.spec is not None:
+        known |= {one.changelog for one in (*context.spec.stores, *context.spec.global_stores) if one.is_logged}
+    return known
+
+
+def _lacks_entry(store: StoreView, task: TaskView, context: CheckContext) -> bool:
+    """Whether a store has no offset, and no entry under the changelog that it is known to have."""
+    if store.offsets or (store.has_decided_changelog and store.task != GLOBAL):
+        return False
+    return not any(part.topic == context.changelog_of(store) for part in task.checkpoint.offsets)

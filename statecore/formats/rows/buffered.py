@@ -88,18 +88,6 @@ class BufferedRecord(NamedTuple):
     headers: tuple[Header, ...] | None = ()
 
 
-def encode_buffered(record: BufferedRecord) -> bytes:
-    """Encode a row's value; prior and old value are null. Raises ``Invalid`` for a number out of range."""
-    for number, what in ((record.timestamp, "timestamp"), (record.offset, "offset")):
-        check_number(number, what)
-    check_number(record.partition, "partition", INT32_MAX)
-    pieces = [_CONTEXT.pack(record.timestamp, record.offset), _sized(record.topic.encode())]
-    pieces += [_INT32.pack(record.partition), _INT32.pack(-1 if record.headers is None else len(record.headers))]
-    for key, value in record.headers or ():
-        pieces += [_sized(key.encode()), _sized(value)]
-    return b"".join([*pieces, _sized(None), _sized(None), _sized(record.value)])
-
-
 def decode_buffered(data: bytes) -> BufferedRecord:
     """Decode a row's value. Raises ``Corrupted`` if it is malformed."""
     parts = parse_buffered(data)
@@ -166,7 +154,3 @@ class _Reader:
             return None
         self._place += length
         return self._data[self._place - length : self._place]
-
-
-def _sized(data: bytes | None) -> bytes:
-    return _INT32.pack(-1) if data is None else _INT32.pack(len(data)) + data

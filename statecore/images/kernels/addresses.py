@@ -10,8 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from statecore.kernels.library import address_of
-
 
 class BinaryColumn(NamedTuple):
     """Buffers of a binary or large binary array.
@@ -21,27 +19,23 @@ class BinaryColumn(NamedTuple):
         width: bytes of an offset, 4 or 8.
         data: address of the data that the offsets refer to.
         valid: one byte per element, 1 where it is not null; ``None`` without nulls.
-        valid_address: address of ``valid``, 0 for ``None``.
     """
 
     offsets: int
     width: int
     data: int
     valid: npt.NDArray[np.uint8] | None
-    valid_address: int
 
 
 def binary_column(array: pa.Array) -> BinaryColumn:
     """Buffers of a binary or large binary array that is not empty."""
     width = 8 if pa.types.is_large_binary(array.type) else 4
     buffers = array.buffers()
-    valid = _validity_bytes(array)
     return BinaryColumn(
         offsets=buffers[1].address + array.offset * width,
         width=width,
         data=buffers[2].address if buffers[2] is not None else 0,
-        valid=valid,
-        valid_address=0 if valid is None else address_of(valid),
+        valid=_validity_bytes(array),
     )
 
 

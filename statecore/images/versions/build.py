@@ -66,16 +66,14 @@ class VersionRunBuilder:
         self._budget = memory_budget
         self._changelog = changelog
         self._ranges = RunRanges(start, RunOrigin(store, StoreKind.VERSIONED_KEY_VALUE, changelog))
-        self._records = self._null_keys = self._peak = 0
+        self._records = self._null_keys = 0
         self._stream_time = -1
         self._table = RecordTable()
 
     @property
     def statistics(self) -> RunStatistics:
         """Statistics so far; ``stream_time`` is the greatest timestamp of a record with a key."""
-        return RunStatistics(
-            self._records, self._null_keys + self._table.null_keys, self._peak, 0, self._stream_time, 0
-        )
+        return RunStatistics(self._records, self._null_keys + self._table.null_keys, self._stream_time, 0)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add a batch of changelog columns; batches come in offset order.
@@ -95,7 +93,6 @@ class VersionRunBuilder:
         self._table.add_records(records, stream_times)
         self._records += batch.num_rows
         self._ranges.next_offset = last_offset(batch) + 1
-        self._peak = max(self._peak, self._table.bytes_to_sort)
 
     def finish(self, end: int | None = None, written: Callable[[float], None] | None = None) -> list[RunFile]:
         """Write the remaining records and return all runs, in offset order; none when no record has a key."""

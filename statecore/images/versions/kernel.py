@@ -1,4 +1,4 @@
-"""Python interface of the kernels of versioned stores (:mod:`statecore.images.versions.source`).
+"""Python interface of the kernels of versioned stores (:mod:`statecore.images.versions.replay_source`).
 
 Their machine code is in a file of its own, so that jobs without versioned stores do not load it.
 """
@@ -135,7 +135,7 @@ RUN, ROW, NODE, OUT, STATE = (
 DONE, NEEDS_ROOM, NEEDS_POOL = 0, 1, 2
 """Why ``replay`` returned: all keys are done; the finished rows must be consumed; its pools must grow."""
 
-_KERNELS = KernelLibrary("statecore.images.versions.source")
+_KERNELS = KernelLibrary("statecore.images.versions.replay_source")
 
 warm = _KERNELS.warm
 """See :meth:`KernelLibrary.warm`."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.horizon import recorded_horizon_ms, smallest_horizon_ms
+from statecore.changelog.delete_retention import min_recorded_retention_ms, recorded_retention_ms
 from statecore.changelog.model import LogOffsets, OffsetRange, TopicDescription
 from statecore.changelog.peeks import ranges_of_markers
 from statecore.errors import Reason, Retryable
@@ -60,7 +60,7 @@ class Logs:
         """Delete retention after the ends of a store (task, name) at its :meth:`read_at_ms`; ``None`` if unknown."""
         if self.read_at_ms(store) is None:
             return None
-        return smallest_horizon_ms(self.horizons.get(one.topic) for one in self.ends[store])
+        return min_recorded_retention_ms(self.horizons.get(one.topic) for one in self.ends[store])
 
 
 def ends_without_brokers(stores: Iterable[StoreCopy]) -> Logs:
@@ -98,7 +98,7 @@ def ends_from_brokers(
         for one in ends[_key(store)]:
             _check(store, one, refuse)
     partitions = {name: topic.partitions for name, topic in topics.items()}
-    horizons = {} if cluster_ms is None else {name: recorded_horizon_ms(topic) for name, topic in topics.items()}
+    horizons = {} if cluster_ms is None else {name: recorded_retention_ms(topic) for name, topic in topics.items()}
     return Logs(ends, read_ms, partitions, only_markers, horizons)
 
 

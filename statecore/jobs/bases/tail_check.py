@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.horizon import smallest_horizon_ms, with_shorter_horizon
+from statecore.changelog.delete_retention import min_recorded_retention_ms, with_shorter_retention
 from statecore.changelog.model import TopicDescription
 from statecore.changelog.soundness import BaseEnd, missed_deletes, start_moved, truncation
 from statecore.errors import Reason
@@ -80,7 +80,7 @@ def found_unsound(
         return Unsound.of(())
     finished_ms = cluster.time_ms()
     now = cluster.describe_topics(topics)
-    return unsound(plan, bases, runs, with_shorter_horizon(topics, now), cluster.epoch_ends, finished_ms)
+    return unsound(plan, bases, runs, with_shorter_retention(topics, now), cluster.epoch_ends, finished_ms)
 
 
 def truncations(
@@ -109,4 +109,4 @@ def _horizon_of(end: BaseEnd, part: PartitionPlan) -> int | None:
         if part.delete_retention_ms is None
         else (end.delete_retention_ms, part.delete_retention_ms)
     )
-    return smallest_horizon_ms(seen)
+    return min_recorded_retention_ms(seen)

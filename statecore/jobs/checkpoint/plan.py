@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.horizon import shortest_horizon_ms
+from statecore.changelog.delete_retention import min_current_retention_ms
 from statecore.errors import Invalid, Reason
 from statecore.jobs.bases.base import Key, Refused, grouped
 from statecore.jobs.bases.planned_tails import RESUMED_NOTE, PlannedTails, topics_of, valid_bases
@@ -65,7 +65,7 @@ class CheckpointPlan(PlannedTails):
     @property
     def delete_retention_ms(self) -> int | None:
         """Shortest time after which deletes of one of the changelogs may be gone; ``None`` if never."""
-        return shortest_horizon_ms(self.topics.values())
+        return min_current_retention_ms(self.topics.values())
 
 
 def plan_checkpoint(

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from statecore.changelog.horizon import is_purely_compacted
+from statecore.changelog.delete_retention import is_purely_compacted
 from statecore.changelog.model import OffsetRange, TopicDescription
 from statecore.changelog.ranges import plan_ranges
 from statecore.changelog.size_estimate import SizeEstimate, estimate_sizes

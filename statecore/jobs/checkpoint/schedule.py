@@ -26,8 +26,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from statecore.changelog.cluster import Cluster
+from statecore.changelog.delete_retention import ENDLESS_MS, min_current_retention_ms, recorded_retention_ms
 from statecore.changelog.groups import committed_offsets
-from statecore.changelog.horizon import ENDLESS_MS, recorded_horizon_ms, shortest_horizon_ms
 from statecore.changelog.model import TopicDescription
 from statecore.errors import Reason, Retryable, StatecoreError
 from statecore.formats.topic_partition import TopicPartition
@@ -263,7 +263,7 @@ class _BrokerState:
         Tasks with records beyond their ends that a checkpoint does not read are excluded, because it could not confirm
         them.
         """
-        horizon = shortest_horizon_ms(self.topics.values())
+        horizon = min_current_retention_ms(self.topics.values())
         quiet = {task for task, _ in self.stores} - {key[0] for key in self.stores if self._lags(there[key])}
         oldest = oldest_read_at(manifest, quiet)
         if (lowered := self._lowered(manifest, quiet)) is not None:
@@ -286,7 +286,7 @@ class _BrokerState:
         seen: dict[str, int] = {}
         for (task, _), (store, _) in self.stores.items():
             if task in tasks and not is_restored_by_kafka_streams(store, self.versioned):
-                seen[task] = min(recorded_horizon_ms(self.topics[store.changelog]), seen.get(task, ENDLESS_MS))
+                seen[task] = min(recorded_retention_ms(self.topics[store.changelog]), seen.get(task, ENDLESS_MS))
         known = {part.task: part.delete_retention_ms for part in manifest.task_manifests}
         lowered = (now for task, now in seen.items() if (then := known.get(task)) is not None and now < then)
         return min(lowered, default=None)

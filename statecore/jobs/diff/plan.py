@@ -16,8 +16,8 @@ from statecore.jobs.diff.reference import Reference
 from statecore.jobs.diff.request import DiffRequest
 from statecore.jobs.diff.tasks import DiffSide, DiffTask
 from statecore.spec.model import ApplicationSpec, retention_of, segment_interval_of
-from statecore.statedir.startup_offsets import StartupOffsets, read_startup_offsets
 from statecore.statedir.state_directory import StateDirectory
+from statecore.statedir.stopped_store_offsets import StoppedStoreOffsets, read_stopped_store_offsets
 from statecore.statedir.store_places import (
     StorePlace,
     changelog_at,
@@ -26,7 +26,7 @@ from statecore.statedir.store_places import (
     suggest_names,
 )
 
-_NO_STORE = StartupOffsets()
+_NO_STORE = StoppedStoreOffsets()
 
 
 class DiffPlanner:
@@ -44,10 +44,12 @@ class DiffPlanner:
             if (not stores or place.store in stores) and (not tasks or place.task in tasks)
         }
 
-    def standings(self, places: Mapping[Key, StorePlace], spec: ApplicationSpec | None) -> dict[Key, StartupOffsets]:
+    def standings(
+        self, places: Mapping[Key, StorePlace], spec: ApplicationSpec | None
+    ) -> dict[Key, StoppedStoreOffsets]:
         """The offsets that the application would use for each store."""
         return {
-            key: read_startup_offsets(place, {changelog_at(self._application, *key, declared_at(spec, *key))})
+            key: read_stopped_store_offsets(place, {changelog_at(self._application, *key, declared_at(spec, *key))})
             for key, place in places.items()
         }
 
@@ -129,7 +131,7 @@ def _of_store(places: Mapping[Key, StorePlace], name: str) -> list[StorePlace]:
     return [place for place in places.values() if place.store == name]
 
 
-def _side(place: StorePlace | None, standing: StartupOffsets) -> DiffSide:
+def _side(place: StorePlace | None, standing: StoppedStoreOffsets) -> DiffSide:
     return DiffSide(
         "" if place is None else str(place.path.absolute()),
         {segment: str(path.absolute()) for segment, path in standing.databases.items()},

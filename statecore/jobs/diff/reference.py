@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from statecore.changelog.horizon import horizon_ms
+from statecore.changelog.delete_retention import current_retention_ms
 from statecore.errors import NotFound, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
@@ -37,8 +37,8 @@ from statecore.jobs.restore.request import NOTHING, RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.repository.layout import NEWEST
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
-from statecore.statedir.startup_offsets import StartupOffsets, are_known
 from statecore.statedir.state_directory import StateDirectory
+from statecore.statedir.stopped_store_offsets import StoppedStoreOffsets, are_known
 from statecore.statedir.store_places import application_directory, declared_at
 from statecore.system_errors import system_error
 from statecore.words import shortened_list
@@ -79,7 +79,7 @@ class References:
         self._directory, self._engine, self._progress = directory, engine, context.progress
 
     @contextmanager
-    def of(self, standings: Mapping[Key, StartupOffsets]) -> Iterator[Reference]:
+    def of(self, standings: Mapping[Key, StoppedStoreOffsets]) -> Iterator[Reference]:
         """The reference, as a context manager; what was built for it is deleted at the end."""
         request = self._request
         if request.with_state_dir is not None:
@@ -93,7 +93,7 @@ class References:
             else:
                 yield self._of_snapshot(temporary, standings)
 
-    def _of_snapshot(self, temporary: StateDirectory, standings: Mapping[Key, StartupOffsets]) -> Reference:
+    def _of_snapshot(self, temporary: StateDirectory, standings: Mapping[Key, StoppedStoreOffsets]) -> Reference:
         request, repository = self._request, self._context.repository
         head = repository.head()
         named = request.with_snapshot
@@ -132,10 +132,10 @@ class References:
         }
         return Reference(temporary, words, spec, left_out=left, notes=tuple(notes), scratch=temporary.state_dir)
 
-    def _of_changelogs(self, temporary: StateDirectory, standings: Mapping[Key, StartupOffsets]) -> Reference:
+    def _of_changelogs(self, temporary: StateDirectory, standings: Mapping[Key, StoppedStoreOffsets]) -> Reference:
         request, spec = self._request, self._spec
         assert spec is not None  # the request has one
-        missing = {key: StartupOffsets() for key in self._missing_stores(spec, standings)}
+        missing = {key: StoppedStoreOffsets() for key in self._missing_stores(spec, standings)}
         left = {key: why for key in standings if (why := _why_not(spec, key))}
         stores = {key: standing for key, standing in {**standings, **missing}.items() if key not in left}
         words = f"the changelogs on {spec.bootstrap_servers}"
@@ -160,7 +160,7 @@ class References:
         run_restore(restore, self._engine, self._progress, until=Until(frozenset(stores), ends))
         return Reference(temporary, words, spec, frozenset(stores), left, notes, temporary.state_dir)
 
-    def _missing_stores(self, spec: ApplicationSpec, standings: Mapping[Key, StartupOffsets]) -> Iterator[Key]:
+    def _missing_stores(self, spec: ApplicationSpec, standings: Mapping[Key, StoppedStoreOffsets]) -> Iterator[Key]:
         """Declared stores of existing tasks that the directory lacks."""
         request = self._request
         for task in self._directory.every_task():
@@ -171,7 +171,7 @@ class References:
                 if is_meant and key not in standings and not _why_not(spec, key):
                     yield key
 
-    def _notes(self, spec: ApplicationSpec, stores: Mapping[Key, StartupOffsets]) -> Iterator[str]:
+    def _notes(self, spec: ApplicationSpec, stores: Mapping[Key, StoppedStoreOffsets]) -> Iterator[str]:
         """Limits of a comparison with the changelogs."""
         changelogs = {key: found.changelog for key in stores if (found := declared_at(spec, *key)) is not None}
         offsets = {
@@ -195,7 +195,7 @@ class References:
                     yield f"{name} ends before offset {end} of {part}, and the log at {log.log_end}: another topic?"
                 elif end < log.log_start:
                     yield f"{name} ends before offset {end} of {part}, and the log starts at {log.log_start}."
-                elif end + slack < log.log_end and horizon_ms(topics[part.topic]) is not None:
+                elif end + slack < log.log_end and current_retention_ms(topics[part.topic]) is not None:
                     tails.append(f"{part} from {end} to {log.log_end}")
         if tails:
             yield (

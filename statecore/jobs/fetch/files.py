@@ -5,7 +5,7 @@
     <application>/.statecore/fetched/files/<sha256>     complete; used by any later fetch
                                      partial/<random>   being downloaded
 
-After a kill they stay until a fetch has finished or a day has passed (``statedir.apply.recover``).
+After a kill they stay until a fetch has finished or a day has passed (``statedir.placement.recover``).
 """
 
 from __future__ import annotations

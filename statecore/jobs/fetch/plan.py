@@ -19,7 +19,7 @@ from statecore.jobs.restore.placement_request import siblings_of
 from statecore.repository.compatibility import GUARANTEE, Difference, differences
 from statecore.spec.model import ApplicationSpec, retention_of
 from statecore.spec.units import format_duration
-from statecore.statedir.apply import PlacementPlan, StoreImage, plan_placement
+from statecore.statedir.placement import PlacementPlan, StoreImage, plan_placement
 from statecore.statedir.placement_plan import unopenable_stores_error
 from statecore.statedir.state_directory import StateDirectory
 

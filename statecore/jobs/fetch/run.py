@@ -4,7 +4,7 @@ Phases, and why a kill at any point is harmless::
 
     look      head, manifest, task manifests               nothing is changed; "no snapshot" differs from "unreachable"
     lock      the application's .lock, until the end       a running application refuses the fetch
-    recover   finish or clean up a killed job              (statecore.statedir.apply)
+    recover   finish or clean up a killed job              (statecore.statedir.placement)
     plan      tasks; permissions, owners, siblings, space  nothing was changed before this point
     check     the offsets against the live topics          if brokers are given
     download  missing files, by their hashes               they stay until a fetch has finished
@@ -46,7 +46,7 @@ from statecore.progress import Progress
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.download import DownloadResult
 from statecore.spec.model import ApplicationSpec
-from statecore.statedir.apply import PlacementPlan, apply_placement, recover
+from statecore.statedir.placement import PlacementPlan, apply_placement, recover
 
 
 def run_fetch(

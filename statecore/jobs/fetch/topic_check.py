@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.horizon import CLOCK_MARGIN_MS, ENDLESS_MS, recorded_horizon_ms
+from statecore.changelog.delete_retention import CLOCK_MARGIN_MS, ENDLESS_MS, recorded_retention_ms
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.changelog.soundness import NO_TIME, refusal
 from statecore.errors import Invalid, NotFound, Reason
@@ -156,7 +156,7 @@ def _compare(store: StoreToFetch, end: ChangelogEnd, seen: _Topics) -> _Verdict:
     if why is not None:
         return _Verdict(Reason(f"does not fit: {why}", why.code, **why.context))
     recorded = seen.horizons.get(store.task, ENDLESS_MS)
-    return _compare_ages(store, end, log, recorded_horizon_ms(topic), recorded, seen.now_ms)
+    return _compare_ages(store, end, log, recorded_retention_ms(topic), recorded, seen.now_ms)
 
 
 def _compare_ages(

@@ -42,10 +42,10 @@ from statecore.jobs.processes import ProcessEngine
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, undecided_note
 from statecore.statedir.file_trees import fingerprint
-from statecore.statedir.journal_replay import Outcome as Placed
+from statecore.statedir.journal_replay import PlacementOutcome
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_places import changelog_owner, guarantee_of, store_places
-from statecore.statedir.task_swap import TaskSwap
+from statecore.statedir.task_copies import TaskCopies
 from statecore.stores.legacy_offsets import read_offsets
 
 _FEW_DATABASES, _SMALL_BYTES = 64, 64 << 20
@@ -100,7 +100,7 @@ class MigrationPlan:
 class _Converted:
     """Converted tasks: what became of each, where files are kept that were moved away, and seconds of each."""
 
-    outcomes: Mapping[str, Placed]
+    outcomes: Mapping[str, PlacementOutcome]
     kept: str
     seconds: Mapping[str, float]
 
@@ -204,7 +204,7 @@ class _Migration(DirectoryChange[MigrationPlan, _Converted, MigrateReport]):
             if self.ran_on.master != PROCESSES:
                 self.say(str(self.ran_on))
             swap = stack.enter_context(
-                TaskSwap(self.directory, self.request.request_id, self.faults, self.progress, keeps=False)
+                TaskCopies(self.directory, self.request.request_id, self.faults, self.progress, keeps=False)
             )
             with self.phase("copy"):
                 copies = self._copy(swap, tasks)
@@ -221,7 +221,7 @@ class _Migration(DirectoryChange[MigrationPlan, _Converted, MigrateReport]):
     def verify(self, plan: MigrationPlan, changed: _Converted) -> _Converted:  # noqa: ARG002
         """Plan the live tasks again: nothing remains to be done."""
         with self.phase("verify"):
-            wrong = sorted(task for task, outcome in changed.outcomes.items() if outcome is not Placed.PLACED)
+            wrong = sorted(task for task, outcome in changed.outcomes.items() if outcome is not PlacementOutcome.PLACED)
             if not wrong:
                 wrong = [task.task for task in self.inspect().tasks if task.refused or not task.is_empty]
             if wrong:
@@ -233,7 +233,7 @@ class _Migration(DirectoryChange[MigrationPlan, _Converted, MigrateReport]):
                 )
         return changed
 
-    def _copy(self, swap: TaskSwap, tasks: Sequence[TaskConversion]) -> list[ConvertTask]:
+    def _copy(self, swap: TaskCopies, tasks: Sequence[TaskConversion]) -> list[ConvertTask]:
         self.directory.ensure_free_space(sum(task.needed_bytes for task in tasks))
         self.progress.phase("copy", len(tasks), "tasks")
         copies = []

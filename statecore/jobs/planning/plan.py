@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from statecore.changelog.horizon import recorded_horizon_ms
+from statecore.changelog.delete_retention import recorded_retention_ms
 from statecore.changelog.model import IsolationLevel, LogOffsets, OffsetRange, TopicDescription
 from statecore.changelog.ranges import plan_ranges
 from statecore.changelog.record_density import PartitionShape
@@ -306,7 +306,7 @@ def make_plan(
             log_start=offsets[span.topic_partition].log_start,
             base=_name(bases.get((task_of(store, span.partition), store.name))),
             reaches_log_end=span.end >= log_ends.get(span.topic_partition, span.end),
-            delete_retention_ms=recorded_horizon_ms(topics[span.topic]) if is_timed else None,
+            delete_retention_ms=recorded_retention_ms(topics[span.topic]) if is_timed else None,
         )
         for store, span in whole
     )

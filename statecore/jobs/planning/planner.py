@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from statecore.changelog.cluster import Cluster
+from statecore.changelog.delete_retention import CLOCK_MARGIN_MS, delete_retention_ms
 from statecore.changelog.groups import committed_offsets
-from statecore.changelog.horizon import CLOCK_MARGIN_MS, delete_retention_ms
 from statecore.changelog.model import LogOffsets, OffsetRange, TopicDescription
 from statecore.changelog.record_density import PartitionShape
 from statecore.changelog.size_estimate import SizeEstimate, estimate_sizes

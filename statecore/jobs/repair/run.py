@@ -5,7 +5,7 @@ restores: a retry continues with what they have read. It verifies by a second di
 
 Each step improves the directory, so an interrupted repair is simply run again and repairs only what is still wrong; the
 approval remains valid (:mod:`statecore.jobs.repair.rebuilds`). Everything that a copy or a restore replaces is kept for
-a week (:mod:`statecore.statedir.task_swap`).
+a week (:mod:`statecore.statedir.task_copies`).
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ from statecore.jobs.restore.request import CHEAPEST, NOTHING, RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.progress import Progress
 from statecore.statedir.file_trees import fingerprint
-from statecore.statedir.journal_replay import Outcome as Placed
-from statecore.statedir.task_swap import TaskSwap, replaced_in
+from statecore.statedir.journal_replay import PlacementOutcome
+from statecore.statedir.task_copies import TaskCopies, replaced_in
 
 _SHOWN = 5
 _GIVE_SPEC = "With --spec (statecore discover writes one) this repair rebuilds it."
@@ -315,14 +315,16 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
                         task=task,
                     )
             swap = stack.enter_context(
-                TaskSwap(self.directory, self.request.request_id, self.faults, self.progress, keeps=True)
+                TaskCopies(self.directory, self.request.request_id, self.faults, self.progress, keeps=True)
             )
             self.progress.phase("mend", len(actions), "tasks")
             for task, of in actions.items():
                 apply_repairs(swap.copy(task), of, how, self.directory)
                 self.progress.advance()
             self.progress.done()
-            failed = sorted(task for task, outcome in swap.swap(actions).items() if outcome is not Placed.PLACED)
+            failed = sorted(
+                task for task, outcome in swap.swap(actions).items() if outcome is not PlacementOutcome.PLACED
+            )
             if failed:
                 raise Corrupted(
                     f"{', '.join(failed)} in {self.directory.path} are not what they were repaired to.",

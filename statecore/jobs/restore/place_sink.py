@@ -21,7 +21,7 @@ from statecore.jobs.restore.plan_with_bases import PlannedRestoreOf, check_plan
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.resume import placed_report, report_of
 from statecore.jobs.restore.sinks import Images, are_apart
-from statecore.statedir.apply import PlacementPlan, apply_placement, recover
+from statecore.statedir.placement import PlacementPlan, apply_placement, recover
 
 
 class PlaceSink:

@@ -15,7 +15,7 @@ from statecore.jobs.pipeline import staging
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec
-from statecore.statedir.apply import PlacementPlan, SiblingStore, StoreImage, plan_placement
+from statecore.statedir.placement import PlacementPlan, SiblingStore, StoreImage, plan_placement
 from statecore.statedir.placement_plan import placement_notes
 from statecore.statedir.state_directory import StateDirectory
 

@@ -3,7 +3,7 @@
 The phases, and why a kill at any time is harmless::
 
     lock      the application's .lock, until the end       a running application makes the job refuse to start
-    recover   complete or roll back an interrupted job     (statecore.statedir.apply)
+    recover   complete or roll back an interrupted job     (statecore.statedir.placement)
     plan      choose bases, then freeze the offsets        nothing was changed before this line
     check     can every worker take part?                  on a cluster only
     read      the engine's workers: ranges → runs          in the staging directory of the plan

@@ -16,7 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from statecore.changelog.horizon import CLOCK_MARGIN_MS, ENDLESS_MS, recorded_horizon_ms, smallest_horizon_ms
+from statecore.changelog.delete_retention import (
+    CLOCK_MARGIN_MS,
+    ENDLESS_MS,
+    min_recorded_retention_ms,
+    recorded_retention_ms,
+)
 from statecore.changelog.soundness import NO_TIME, BaseEnd, refusal
 from statecore.errors import Invalid, Reason, Retryable, StatecoreError
 from statecore.formats.kinds import StoreKind
@@ -105,14 +110,14 @@ def check_changelogs(tasks: Mapping[str, tuple[Path, Sequence[Copy]]], ask: Ask)
 
 def too_old(end: BaseEnd, now: ChangelogEnd) -> Reason | None:
     """Why the tail after a copy may lack deletes; ``None`` if it cannot."""
-    horizon = smallest_horizon_ms((end.delete_retention_ms, recorded_horizon_ms(now.topic)))
-    if horizon == ENDLESS_MS or end.end >= now.log.last_stable:  # compaction stops at the last stable offset
+    retention_ms = min_recorded_retention_ms((end.delete_retention_ms, recorded_retention_ms(now.topic)))
+    if retention_ms == ENDLESS_MS or end.end >= now.log.last_stable:  # compaction stops at the last stable offset
         return None
     name = str(end.topic_partition)
     behind = f"{name} has records after offset {end.end}, and compaction may have removed deletes from there"
     if end.read_at_ms is None:
         return Reason(f"{behind}: when the copy was at the end is unknown", "parent-age-unknown")
-    if horizon is None:
+    if retention_ms is None:
         return Reason(f"{behind}: how long deletes were retained at that time is unknown", "retention-unknown")
     if now.read_at_ms is None:
         return Reason(f"{behind}: {NO_TIME}", "cluster-time-unknown")
@@ -123,14 +128,14 @@ def too_old(end: BaseEnd, now: ChangelogEnd) -> Reason | None:
             "clocks-disagree",
             age_ms=age,
         )
-    if age + CLOCK_MARGIN_MS < horizon:
+    if age + CLOCK_MARGIN_MS < retention_ms:
         return None
     return Reason(
         f"{behind}: the copy was at the end {age / 1000:,.0f} s ago, which has to be within delete.retention.ms "
-        f"({format_duration(horizon)}) less {CLOCK_MARGIN_MS / 60_000:.0f} min of clock skew",
+        f"({format_duration(retention_ms)}) less {CLOCK_MARGIN_MS / 60_000:.0f} min of clock skew",
         "deletes-compacted",
         age_ms=age,
-        retention_ms=horizon,
+        retention_ms=retention_ms,
     )
 
 

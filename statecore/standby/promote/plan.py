@@ -26,9 +26,9 @@ from statecore.standby.promote.directory_check import refuse_shared
 from statecore.standby.promote.release_check import WrittenBy
 from statecore.standby.promote.report import PromotedTask, Verdict
 from statecore.standby.promote.store_check import closed_at, damage, live_offset, not_closed, not_sound
-from statecore.statedir.apply import SiblingStore, StoreImage
 from statecore.statedir.custom_stores import CustomStores
 from statecore.statedir.open_stores import refuse_open_stores
+from statecore.statedir.placement import SiblingStore, StoreImage
 from statecore.statedir.placement_plan import placement_notes, refusals
 from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.store_places import StorePlace, store_places

@@ -8,7 +8,7 @@ else is copied, and the copy itself is not changed.
 A task is promoted if the standby copy is ahead of it in every store, or if there is no task that the application would
 use. If the application's task is ahead in any store, it stays: it could be the only copy of the last writes. A copy
 that its changelogs cannot continue is refused (:mod:`statecore.standby.promote.changelog_check`). Replaced tasks are
-kept for a week (:mod:`statecore.statedir.task_swap`).
+kept for a week (:mod:`statecore.statedir.task_copies`).
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from statecore.standby.promote.directory_check import (
 from statecore.standby.promote.plan import CopiedStore, PromotionPlan, PromotionPlanner
 from statecore.standby.promote.report import PROMOTE_SUFFIX, Outcome, PromoteReport, Verdict
 from statecore.standby.promote.request import PromoteRequest
-from statecore.statedir.apply import PlacementPlan, apply_placement, plan_placement
 from statecore.statedir.database_state import create_database
 from statecore.statedir.file_trees import copied_bytes, link_tree, remove_tree
+from statecore.statedir.placement import PlacementPlan, apply_placement, plan_placement
 from statecore.statedir.state_directory import StateDirectory, free_space
+from statecore.statedir.task_copies import replaced_in
 from statecore.statedir.task_layout import databases_of
-from statecore.statedir.task_swap import replaced_in
 from statecore.statedir.work_directory import STAGING_PREFIX
 from statecore.stores.rocksdb.manifest_guard import remove_guard_record
 

@@ -19,7 +19,7 @@ from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import StoreSpec
 from statecore.statedir.database_state import DatabaseState
-from statecore.statedir.startup_offsets import read_startup_offsets
+from statecore.statedir.stopped_store_offsets import read_stopped_store_offsets
 from statecore.statedir.store_on_disk import StoreOnDisk, read_store
 from statecore.statedir.store_places import StorePlace
 from statecore.stores.legacy_offsets import read_offsets
@@ -102,7 +102,7 @@ def live_offset(place: StorePlace, store: StoreSpec, changelog: TopicPartition) 
     try:
         if not store.kind.manages_offsets:
             return _file_offsets(place).get(changelog, OFFSET_UNKNOWN)
-        return read_startup_offsets(place, (changelog.topic,)).offsets.get(changelog, OFFSET_UNKNOWN)
+        return read_stopped_store_offsets(place, (changelog.topic,)).offsets.get(changelog, OFFSET_UNKNOWN)
     except Corrupted:
         return OFFSET_UNKNOWN
 

@@ -133,7 +133,7 @@ def test_no_month_is_told_where_a_kind_of_checkpoint_was_not_seen() -> None:
 FETCHED = Fetched(wall=1.3, inside=0.6, runs=9, named=12_000_000, placed=10_000_000, records=0, rewritten=0)
 
 
-def test_a_fetch_is_held_against_that_of_the_last_snapshot() -> None:
+def test_a_fetch_is_compared_with_that_of_the_last_snapshot() -> None:
     table = fetch_table({"after": FETCHED, "anew": replace(FETCHED, wall=1.0, inside=0.4, runs=1)})
     assert cells(table, "after")[2:6] == ["1.30 s", "1.30", "0.60 s", "1.50"]
     assert cells(table, "anew")[3] == "1.00"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.changelog.horizon import CLOCK_MARGIN_MS, ENDLESS_MS
+from statecore.changelog.delete_retention import CLOCK_MARGIN_MS, ENDLESS_MS
 from statecore.changelog.model import LogOffsets, ReadStatistics, TopicDescription
 from statecore.changelog.soundness import BaseEnd, missed_deletes, refusal, start_moved, truncation
 from statecore.errors import Reason
@@ -151,7 +151,7 @@ def test_a_log_start_that_passed_the_end_during_the_read_is_a_reason_whatever_el
     assert reason(found) == ("records-deleted", {"log_start": 120, "end": 100})
 
 
-def test_a_topic_that_is_not_compacted_has_no_horizon() -> None:
+def test_a_topic_that_is_not_compacted_keeps_deletes_for_ever() -> None:
     never = replace(END, read_at_ms=None, delete_retention_ms=ENDLESS_MS)
     assert missed(seen(5), after=99 * HOUR, end=never, policy="delete") is None
 

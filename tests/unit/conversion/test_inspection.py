@@ -9,12 +9,13 @@ import pytest
 from statecore.conversion.inspection import InspectionDepth, StoreInspection, TaskInspection, inspect_task
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
-from statecore.formats.rows.buffered import BufferedRecord, BufferKey, encode_buffered
+from statecore.formats.rows.buffered import BufferedRecord, BufferKey
 from statecore.spec.model import ApplicationSpec
 from statecore.statedir.file_trees import fingerprint
 from tests.golden.directories import unpacked
 from tests.harness.damage import AT_LEAST_ONCE, DAMAGES
 from tests.harness.damaging import cut_manifest
+from tests.harness.encode_buffered import encode_buffered
 from tests.harness.raising import raises
 from tests.unit.conversion.tasks import Task, declared, golden_task
 from tests.unit.doctor.stored import offsets, write_database, write_golden

@@ -12,10 +12,11 @@ from statecore.discover.kind_detection import KindDetection, detect_kind, kinds_
 from statecore.discover.kind_evidence import Evidence, conclude, evidence_of_name, is_created_by_dsl
 from statecore.errors import Corrupted
 from statecore.formats.kinds import StoreKind
-from statecore.formats.rows.buffered import BufferedRecord, BufferKey, correct_key, encode_buffered
+from statecore.formats.rows.buffered import BufferedRecord, BufferKey, correct_key
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_places import StorePlace, store_places
 from statecore.statedir.task_layout import segment_start
+from tests.harness.encode_buffered import encode_buffered
 from tests.unit.doctor.stored import CASES, offsets, write_database, write_golden
 
 HOUR = 3_600_000

@@ -19,7 +19,7 @@ def examined(application: Path, name: str, *, declared: bool = False, **how: Any
     Args:
         application: the copy.
         name: of the golden directory, which says the guarantee.
-        declared: whether it is held against its spec.
+        declared: whether it is compared with its spec.
         how: as :func:`statecore.doctor.diagnosis.diagnose_directory`.
     """
     golden = golden_directories()[name]

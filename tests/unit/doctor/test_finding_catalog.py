@@ -1,4 +1,4 @@
-"""The catalogue of findings, held against what shows that its repairs are right."""
+"""The catalogue of findings, compared with what shows that its repairs are right."""
 
 from __future__ import annotations
 

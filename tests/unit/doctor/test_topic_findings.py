@@ -108,7 +108,7 @@ def test_an_empty_log_is_called_so() -> None:
 
 
 @pytest.mark.parametrize("offset", [None, -4])
-def test_what_has_no_offset_is_held_against_nothing(offset: int | None) -> None:
+def test_what_has_no_offset_is_compared_with_nothing(offset: int | None) -> None:
     assert found(store(offset), told(5, 10)) == []
     assert existing_partitions([store(offset)], told().topics) == []
 

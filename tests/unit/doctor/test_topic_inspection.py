@@ -1,4 +1,4 @@
-"""A directory held against brokers in this process: what they are asked, what is found, what is left undecided."""
+"""A directory compared with brokers in this process: what they are asked, what is found, what is left undecided."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kafka.protocol.consumer.group import OffsetFetchRequest
 from kafka.protocol.consumer.offsets import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from statecore.changelog.horizon import CLOCK_MARGIN_MS
+from statecore.changelog.delete_retention import CLOCK_MARGIN_MS
 from statecore.doctor.diagnosis import inspect
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.topic_inspection import Brokers, TopicsInspection, inspect_topics

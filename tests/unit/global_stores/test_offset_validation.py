@@ -1,4 +1,4 @@
-"""Next offsets held against the logs that there are."""
+"""Next offsets compared with the logs that there are."""
 
 from __future__ import annotations
 

@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from statecore.images.digest import EMPTY, xxh64
+from statecore.images.digest import EMPTY
 from statecore.images.key_table import Chunk
 from statecore.images.model import RunFile, RunFormat
 from statecore.images.run_writer import write_run
+from tests.harness.reference_digest import xxh64
 
 Rows = dict[bytes, bytes | None]
 

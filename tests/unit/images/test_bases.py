@@ -16,14 +16,15 @@ from rocksdict import Rdict
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.bases import ImageBase, ImageBases, base_identity, checked_bases, link_base
-from statecore.images.image import SegmentedRuns, build_image, verify_image
+from statecore.images.bases import ImageBase, ImageBases, checked_bases, link_base
+from statecore.images.image import SegmentedRuns, build_image
 from statecore.images.model import BaseDatabases, Image, RunFile, RunFormat, RunOrigin
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.stores.rocksdb.options import data_options, offsets_options
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from tests.harness.raising import raises
+from tests.harness.verify_image import verify_image
 from tests.unit.images.changelog import Record, batches, expected_rows, stored_rows
 from tests.unit.images.test_image import flip
 from tests.unit.images.test_segmented_image import KIND as WINDOW
@@ -52,6 +53,10 @@ def pc_between(part: pa.RecordBatch, start: int, end: int) -> pa.Array:
 
 def on(path: Path, start: int, image: str | None = None) -> ImageBases:
     return ImageBases({None: ImageBase(path, image)}, {CHANGELOG: start})
+
+
+def database_identity(path: Path, start: int) -> str:
+    return checked_bases(on(path, start), KIND, [CHANGELOG])[None].identity
 
 
 def base_until(path: Path, end: int, **options: int) -> Image:
@@ -158,18 +163,18 @@ def test_the_identity_is_of_what_an_image_was_made_of(tmp_path: Path) -> None:
 
 def test_the_identity_of_a_database_changes_when_it_is_written_to(tmp_path: Path) -> None:
     base_until(tmp_path / "base", 4000)
-    once = base_identity(tmp_path / "base")
+    once = database_identity(tmp_path / "base", 4000)
     shutil.copytree(tmp_path / "base", tmp_path / "copy")
-    assert base_identity(tmp_path / "copy") == once
+    assert database_identity(tmp_path / "copy", 4000) == once
     found = {once}
     for path in (tmp_path / "base", tmp_path / "copy"):
         with RocksDBStore(path, KIND, settings=KEEP_FILES) as store:
             store.put(b"key-00001", b"12345678" + os.urandom(1))
             store.commit({CHANGELOG: 4000})
-        found.add(base_identity(path))
+        found.add(database_identity(path, 4001))
     assert len(found) == 3
     base_until(tmp_path / "again", 4000)
-    assert base_identity(tmp_path / "again") not in found
+    assert database_identity(tmp_path / "again", 4000) not in found
 
 
 def refused(tmp_path: Path, kind: StoreKind = KIND, start: int = 4000) -> StatecoreError:
@@ -293,7 +298,7 @@ def test_the_databases_of_global_stores_say_the_next_offset_of_each_partition(tm
         build_image(tmp_path / "other", KIND, more, {first: 6000, second: 9}, bases=replace(bases, global_store=False))
 
 
-def test_runs_of_a_global_store_are_held_against_what_the_base_has_of_their_own_partition(tmp_path: Path) -> None:
+def test_runs_of_a_global_store_are_compared_with_what_the_base_has_of_their_own_partition(tmp_path: Path) -> None:
     first, second = CHANGELOG, TopicPartition(CHANGELOG.topic, 4)
     runs = runs_of(tmp_path / "runs", 0, 4000, base=BaseDatabases.NONE)
     build_image(tmp_path / "base", KIND, runs, {first: 4000, second: 7})

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.images.digest import EMPTY, Digest, digest_of, digest_rows, xxh64
+from statecore.images.digest import EMPTY, Digest, digest_rows
 from statecore.images.kernels import kernel
+from tests.harness.reference_digest import digest_of, xxh64
 
 ROWS = st.dictionaries(st.binary(max_size=40), st.binary(max_size=90), max_size=30)
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 import statecore
-from statecore.errors import Corrupted, Invalid, NotFound
+from statecore.errors import Corrupted, Invalid
 from statecore.filesystem import FileState, file_sha256
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images import image
-from statecore.images.digest import EMPTY, digest_of, digest_store
-from statecore.images.image import build_image, verify_image
+from statecore.images.digest import EMPTY
+from statecore.images.image import build_image
 from statecore.images.model import ROW_VERSION, BaseDatabases, Run, StoreDigest
 from statecore.images.read_amplification import sorted_runs
 from statecore.images.runs import Overflow, RunBuilder
@@ -22,6 +22,8 @@ from statecore.stores.rocksdb.manifest_guard import RECORD_FILE
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from tests.harness.raising import raises
+from tests.harness.reference_digest import digest_of
+from tests.harness.verify_image import verify_image
 from tests.unit.images.changelog import Record, batches, expected_rows, stored_rows
 from tests.unit.images.test_read_amplification import as_they_are
 
@@ -63,7 +65,6 @@ def test_an_image_has_the_last_rows_and_the_offset_however_many_runs_made_it(tmp
         digest_of(expected.items()),
     )
     assert verify_image(tmp_path / "image", KIND, [CHANGELOG], identity=image.identity) == image
-    assert digest_store(tmp_path / "image", KIND) == (image.rows, image.bytes, image.digest)
 
 
 def test_a_few_overlapping_runs_stay_and_more_are_merged(tmp_path: Path) -> None:
@@ -93,7 +94,6 @@ def test_neither_building_an_image_nor_looking_into_it_rewrites_a_file(tmp_path:
     files = {file.name: (file.stat().st_ino, file.read_bytes()) for file in (tmp_path / "image").glob("*.sst")}
     assert {Path(run.path).read_bytes() for run in runs} <= {data for _, data in files.values()}
     verify_image(tmp_path / "image", KIND, [CHANGELOG])
-    digest_store(tmp_path / "image", KIND)
     with RocksDBStore(tmp_path / "image", KIND, settings=KEEP_FILES) as store:  # a base that is advanced
         store.put(b"key", b"12345678value")
         store.commit({CHANGELOG: 6000})
@@ -151,14 +151,6 @@ def test_runs_are_still_there_for_a_retry(tmp_path: Path) -> None:
     first = build_image(tmp_path / "first", KIND, runs, {CHANGELOG: 1})
     second = build_image(tmp_path / "second", KIND, runs, {CHANGELOG: 1})
     assert first.digest == second.digest
-
-
-def test_verification_does_not_change_a_byte(tmp_path: Path) -> None:
-    build_image(tmp_path / "image", KIND, runs_of(tmp_path / "runs"), {CHANGELOG: 5999})
-    before, times = files_of(tmp_path / "image"), (tmp_path / "image").stat().st_mtime_ns
-    verify_image(tmp_path / "image", KIND, [CHANGELOG])
-    assert files_of(tmp_path / "image") == before
-    assert (tmp_path / "image").stat().st_mtime_ns == times
 
 
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 0.5, 0.9, 0.98, 1.0])
@@ -305,17 +297,6 @@ def test_an_offset_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Invalid):
         build_image(tmp_path / "image", KIND, [], {CHANGELOG: -1})
     assert not (tmp_path / "image").exists()
-
-
-def test_verification_wants_a_database_with_this_partition(tmp_path: Path) -> None:
-    with pytest.raises(NotFound):
-        verify_image(tmp_path / "absent", KIND, [CHANGELOG])
-    assert not (tmp_path / "absent").exists()
-    build_image(tmp_path / "image", KIND, [], {CHANGELOG: 0})
-    with pytest.raises(Corrupted, match="no offset for other-1"):
-        verify_image(tmp_path / "image", KIND, [TopicPartition("other", 1)])
-    with pytest.raises(Invalid, match="column families"):
-        verify_image(tmp_path / "image", StoreKind.KEY_VALUE, [CHANGELOG])
 
 
 def test_ranges_that_touch_are_not_disjoint(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A database worked on slice by slice, held against a dict and against what one worker makes of all of it."""
+"""A database worked on slice by slice, compared with a dict and with what one worker makes of all of it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.image import Image, build_image, verify_image
+from statecore.images.image import Image, build_image
 from statecore.images.key_range_merge import join_slices, key_ranges, merge_slice
 from statecore.images.mapped_runs import open_table
 from statecore.images.merge_reader import LIMITS, MergeLimits
 from statecore.images.model import MergedDatabase, Run, RunFile, RunFormat
 from statecore.images.read_amplification import rewrites, runs_to_merge, slices_of, sorted_runs
 from statecore.stores.rocksdb.store import RocksDBStore
+from tests.harness.verify_image import verify_image
 from tests.unit.images.sst_files import Rows
 from tests.unit.images.test_merge_writer import CONTENTS, runs_of
 from tests.unit.images.test_read_amplification import sst_files, wait_until_rested

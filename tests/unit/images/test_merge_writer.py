@@ -1,4 +1,4 @@
-"""Runs merged into one run, held against a dict, and against a database that RocksDB made of them."""
+"""Runs merged into one run, compared with a dict, and with a database that RocksDB made of them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from statecore.errors import Corrupted, Invalid
 from statecore.filesystem import file_sha256
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.digest import digest_of
 from statecore.images.image import build_image
 from statecore.images.merge_reader import MergeLimits
 from statecore.images.merge_writer import merge_runs
 from statecore.images.model import RunFile, RunFormat, RunOrigin
 from tests.harness.raising import raises
+from tests.harness.reference_digest import digest_of
 from tests.unit.images.sst_files import Rows, written
 from tests.unit.images.test_runs_digest import KEYS, VALUES
 

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statecore.errors import Corrupted
-from statecore.images.digest import StoreDigest, digest_of
+from statecore.images.digest import StoreDigest
 from statecore.images.model import Run
 from statecore.images.runs_digest import merged_digest
 from tests.harness.raising import raises
+from tests.harness.reference_digest import digest_of
 from tests.unit.images.sst_files import GOOD, contents_of, entry, files_of, forged, sealed, varint, written
 
 

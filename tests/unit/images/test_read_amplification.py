@@ -1,4 +1,4 @@
-"""Which runs are merged, held against all other ways, and against a RocksDB with Kafka Streams' options."""
+"""Which runs are merged, compared with all other ways, and with a RocksDB with Kafka Streams' options."""
 
 from __future__ import annotations
 

@@ -20,7 +20,6 @@ from statecore.errors import Corrupted, Invalid
 from statecore.filesystem import file_sha256
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.digest import digest_of
 from statecore.images.image import build_image
 from statecore.images.merge_reader import LIMITS, MergeLimits
 from statecore.images.merge_reader import Rows as Buffers
@@ -28,6 +27,7 @@ from statecore.images.model import BaseDatabases, RunFile, RunFormat, RunOrigin,
 from statecore.images.reconcile import DifferingRuns, reconciled_run
 from statecore.images.runs import RunBuilder
 from tests.harness.raising import raises
+from tests.harness.reference_digest import digest_of
 from tests.unit.images import test_segments_campaign as segments
 from tests.unit.images.sst_files import Rows, written
 from tests.unit.images.test_merge_writer import entries, last_writes, runs_of

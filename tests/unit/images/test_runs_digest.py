@@ -1,4 +1,4 @@
-"""Digests of several runs from their files, held against a dict, and against RocksDB's scan."""
+"""Digests of several runs from their files, compared with a dict, and with RocksDB's scan."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from hypothesis import strategies as st
 
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.digest import EMPTY, StoreDigest, digest_of, digest_rows
-from statecore.images.image import SegmentedRuns, build_image, verify_image
+from statecore.images.digest import EMPTY, StoreDigest, digest_rows
+from statecore.images.image import SegmentedRuns, build_image
 from statecore.images.merge_reader import MergeLimits
 from statecore.images.model import BaseDatabases, Run, RunFormat, Segmentation
 from statecore.images.read_amplification import sorted_runs
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.images.runs_digest import known_digest, merged_digest, overlapping
 from statecore.stores.rocksdb.store import RocksDBStore
+from tests.harness.reference_digest import digest_of
 from tests.harness.tiers import one_of
+from tests.harness.verify_image import verify_image
 from tests.unit.images.changelog import Record, batch, batches, expected_rows
 from tests.unit.images.sst_files import Rows, files_of, written
 

@@ -10,15 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statecore.changelog.decoder import CHANGELOG_SCHEMA
-from statecore.errors import Corrupted, Invalid
+from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.digest import digest_of
-from statecore.images.image import SegmentedRuns, build_image, verify_image
+from statecore.images.image import SegmentedRuns, build_image
 from statecore.images.model import BaseDatabases, Image, Run, Segmentation
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.raising import raises
+from tests.harness.reference_digest import digest_of
+from tests.harness.verify_image import verify_image
 
 CHANGELOG = TopicPartition("app-w-changelog", 3)
 SEGMENTATION = Segmentation(retention_ms=100, interval_ms=50)
@@ -145,12 +146,3 @@ def test_a_key_too_short_for_a_window_is_refused_by_name(tmp_path: Path) -> None
         Invalid, "record-kind-mismatch", topic="app-w-changelog", partition=3, offset=42, kind="timestamped-window"
     ):
         builder.add(wrong)
-
-
-def test_segments_that_disagree_in_their_offset_are_found(tmp_path: Path) -> None:
-    runs, stream_time, _ = read_ranges(tmp_path / "runs", [[(b"a", 310, b"x"), (b"a", 400, b"y")]])
-    build(tmp_path / "image", runs, stream_time)
-    with RocksDBStore(tmp_path / "image" / "w.300", KIND) as store:
-        store.commit({CHANGELOG: 8})
-    with raises(Corrupted, "offsets-inconsistent"):
-        verify_image(tmp_path / "image", KIND, [CHANGELOG])

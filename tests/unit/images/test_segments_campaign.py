@@ -23,11 +23,12 @@ from statecore.changelog.decoder import CHANGELOG_SCHEMA, HEADERS_FIELD
 from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
 from statecore.formats.segments import default_segment_interval
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.digest import digest_of
-from statecore.images.image import SegmentedRuns, build_image, verify_image
+from statecore.images.image import SegmentedRuns, build_image
 from statecore.images.model import BaseDatabases, Image, Run, Segmentation
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.stores.rocksdb.store import RocksDBStore
+from tests.harness.reference_digest import digest_of
+from tests.harness.verify_image import verify_image
 
 CHANGELOG = TopicPartition("app-s-changelog", 3)
 KINDS = sorted({*WINDOWED_KINDS, StoreKind.GRACE_BUFFER})

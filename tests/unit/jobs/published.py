@@ -15,7 +15,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.formats.segments import default_segment_interval, segment_name
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.bases import base_identity
+from statecore.images.bases import ImageBase, ImageBases, checked_bases
 from statecore.images.identity import image_identity
 from statecore.images.model import BaseDatabases, Run, RunFile, Segmentation
 from statecore.images.runs import RunBuilder
@@ -238,7 +238,8 @@ class Shop:
         below = tuple(
             BaseFile(one.path.name, one.sha256, extent) for one, extent in zip(local, self._extents(local), strict=True)
         )
-        return below, base_identity(directory)
+        bases = ImageBases({segment: ImageBase(directory)}, {at: offset + 1 for at, offset in offsets.items()})
+        return below, checked_bases(bases, kind, list(offsets))[segment].identity
 
 
 def rows_in(state_dir: Path) -> dict[str, dict[bytes, bytes]]:

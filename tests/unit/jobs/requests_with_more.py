@@ -36,5 +36,5 @@ class VerifyRequest(OfApplication, Reading, Planned):
 
     samples: int = field(default=7, metadata=declare(Whole(), title="Samples", help="rows to look at"))
     sizes: tuple[int, ...] = field(default=(), metadata=declare(Several(Size()), title="Sizes", help="sizes"))
-    topic: str = field(metadata=declare(Text("TOPIC"), title="Topic", help="what it is held against"))
+    topic: str = field(metadata=declare(Text("TOPIC"), title="Topic", help="what it is compared with"))
     depth: Depth = field(default=Depth.OFFSETS, metadata=declare(Choice(Depth), title="Depth", help="how deep"))

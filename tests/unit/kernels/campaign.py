@@ -137,7 +137,7 @@ def ranges(chance: random.Random, path: Path, guard: bool) -> Any:
 
 
 def files(chance: random.Random, path: Path, guard: bool) -> Any:
-    """An SST file, its digest and its filter; then several, merged, and the first held against the others."""
+    """An SST file, its digest and its filter; then several, merged, and the first compared with the others."""
     runs, longest = [], chance.choice([240, 1100])
     for number in range(chance.randrange(1, 5)):
         count = chance.choice([1, 17, 300])

@@ -314,7 +314,7 @@ class Simulation:
             request.running -= 1
 
     def _ended(self, request: Request, published: Published | None, shelf: ApplicationRepository) -> None:
-        """What a try has said, held against what there is."""
+        """What a try has said, compared with what there is."""
         request.is_over = True
         if published is None:
             self.met[f"nothing left of a {request.kind}"] += 1

@@ -53,7 +53,7 @@ def failing(error: StatecoreError) -> Callable[..., Any]:
 
 
 class Warm:
-    """A directory of warm copies, and the processes that bring bases into it, one after the other.
+    """A directory of standby tasks, and the processes that bring bases into it, one after the other.
 
     Attributes:
         fetch: how a task is fetched.

@@ -1,4 +1,4 @@
-"""Warm copies as a service: what is done before the first round, without a broker."""
+"""Standby tasks as a service: what is done before the first round, without a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tasks are kept warm without a group, and what becomes of those that cannot be followed."""
+"""Which standby tasks there are without a group, and what becomes of those that cannot be followed."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from statecore.faults import VARIABLE, fault_points_from_environment
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ProcessingGuarantee
 from statecore.statedir import journal_replay as settlement
-from statecore.statedir.apply import apply_placement, plan_placement, recover
+from statecore.statedir.placement import apply_placement, plan_placement, recover
 from statecore.statedir.state_directory import StateDirectory
 from tests.unit.statedir.support import (
     BUFFER,

@@ -16,9 +16,9 @@ from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ProcessingGuarantee
-from statecore.statedir.apply import SiblingStore, StoreImage, apply_placement, plan_placement
 from statecore.statedir.database_state import DatabaseState, read_database_state
 from statecore.statedir.file_trees import fingerprint
+from statecore.statedir.placement import SiblingStore, StoreImage, apply_placement, plan_placement
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.task_layout import databases_of
 from statecore.stores.rocksdb.store import RocksDBStore

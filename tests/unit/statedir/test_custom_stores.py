@@ -9,7 +9,7 @@ import pytest
 from statecore.formats.checkpoint import decode_checkpoint
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.statedir.apply import apply_placement, plan_placement
+from statecore.statedir.placement import apply_placement, plan_placement
 from statecore.statedir.placement_stores import SiblingStore
 from statecore.statedir.state_directory import StateDirectory
 from tests.unit.statedir.support import (

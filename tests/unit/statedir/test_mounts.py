@@ -13,12 +13,12 @@ import pytest
 from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.progress import NullProgress
-from statecore.statedir.apply import plan_placement, recover
 from statecore.statedir.file_trees import file_sizes, fingerprint
 from statecore.statedir.journal import read_journal, read_record
 from statecore.statedir.mounts import mount_in
+from statecore.statedir.placement import plan_placement, recover
 from statecore.statedir.state_directory import StateDirectory
-from statecore.statedir.task_swap import TaskSwap
+from statecore.statedir.task_copies import TaskCopies
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness import mounts
 from tests.harness.filesystems import refusing_exchange, without_exchange
@@ -40,7 +40,7 @@ def with_tasks(state_dir: Path) -> StateDirectory:
 
 def exchanged(directory: StateDirectory, faults: FaultPoints = NO_FAULTS) -> None:
     """Put a file more into every task."""
-    with directory.lock(), TaskSwap(directory, "request", faults, NullProgress(), keeps=False) as exchange:
+    with directory.lock(), TaskCopies(directory, "request", faults, NullProgress(), keeps=False) as exchange:
         for task in TASKS:
             (exchange.copy(task) / "new").write_text("new")
         exchange.swap(TASKS)

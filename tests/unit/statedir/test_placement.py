@@ -18,12 +18,12 @@ from statecore.faults import FaultInjected, FaultPoints, InjectedFault
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.statedir.application_lock import LOCK_FILE
-from statecore.statedir.apply import apply_placement, plan_placement, recover
 from statecore.statedir.file_trees import file_sizes, fingerprint
+from statecore.statedir.placement import apply_placement, plan_placement, recover
 from statecore.statedir.placement_plan import existing_stores_error, refusals
 from statecore.statedir.placement_stores import SiblingStore, StoreImage
 from statecore.statedir.state_directory import StateDirectory
-from statecore.statedir.task_swap import replaced_in
+from statecore.statedir.task_copies import replaced_in
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.filesystems import without_exchange
 from tests.harness.raising import raises

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from statecore.faults import PLACEMENT_POINTS, FaultInjected, InjectedFault
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.spec.model import ProcessingGuarantee
-from statecore.statedir.apply import apply_placement, plan_placement, recover
+from statecore.statedir.placement import apply_placement, plan_placement, recover
 from statecore.statedir.state_directory import StateDirectory
 from tests.harness.filesystems import without_exchange
 from tests.harness.tiers import one_of

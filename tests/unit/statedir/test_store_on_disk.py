@@ -1,4 +1,4 @@
-"""The one reader of a store's databases: held against what golden directories record, and against the doctor."""
+"""The one reader of a store's databases: compared with what golden directories record, and with the doctor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.database_state import create_database
 from statecore.statedir.readonly_database import Database
-from statecore.statedir.startup_offsets import read_startup_offsets
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_on_disk import read_database, read_store
 from statecore.statedir.store_places import store_places
@@ -52,14 +51,6 @@ def test_golden_databases_say_what_kafka_streams_left_in_them(name: str, tmp_pat
         assert {str(part): offset for part, offset in state.offsets.items()} == recorded["offsets"], path
         families = set(state.column_families) - {OFFSETS_COLUMN_FAMILY}
         assert (families, state.status) == (set(recorded["families"]), recorded["status"]), path
-
-
-@pytest.mark.parametrize("name", three_of(golden_names()))
-def test_the_newest_offsets_are_those_that_count_where_no_file_overrules_them(name: str, tmp_path: Path) -> None:
-    for place in store_places(StateDirectory(unpacked(name, tmp_path).parent, name)):
-        for file in place.checkpoint_file.parent.glob(".checkpoint*"):
-            file.unlink()
-        assert dict(read_store(place).newest_offsets) == dict(read_startup_offsets(place, ()).offsets)
 
 
 @pytest.mark.parametrize("name", three_of(sorted(name for name, damage in DAMAGES.items() if not damage.needs)))
@@ -118,7 +109,6 @@ def test_policies_differ_where_segments_do(segments: StoreDirectory, tmp_path: P
     found = read_store(segments)
     assert [one.path.name for one in found.databases] == ["w.0", "w.60000", "w.120000"]
     assert found.smallest_offsets == {CHANGELOG: 5}
-    assert dict(found.newest_offsets) == {CHANGELOG: 9}
     assert found.agreed_offsets is None
     assert (found.closed_cleanly, found.keeps_no_offset, found.damage) == (True, False, None)
     change_offsets(tmp_path / "w" / "w.60000", lambda _: 5)
@@ -131,7 +121,7 @@ def test_damage_of_one_segment_is_that_of_the_store_and_hides_no_other(segments:
     next((segments.path / "w.0").glob("MANIFEST-*")).write_bytes(b"nonsense")
     found = read_store(segments)
     assert isinstance(found.damage, Corrupted)
-    assert dict(found.newest_offsets) == {CHANGELOG: 9}
+    assert [dict(one.state.offsets) for one in found.databases[1:]] == [{CHANGELOG: 9}, {}]
     with pytest.raises(Corrupted):
         found.checked()
 

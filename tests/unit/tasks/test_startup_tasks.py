@@ -42,9 +42,8 @@ def test_every_task_is_open_with_its_sum_before_anybody_asks(world: World) -> No
     tasks = StartupTasks(world.directory, spec_of(), opener(world, log))
     assert {task: one.sum for task, one in tasks.start().items()} == {"0_0": 10, "0_1": 20}
     assert log == ["open 0_0", "open 0_1"]
-    assert tasks.open_databases == 4
     taken = tasks.take("0_1")
-    assert (taken.name, tasks.open_databases) == ("0_1", 2)
+    assert (taken.name, list(tasks.open_tasks)) == ("0_1", ["0_0"])
     tasks.close_rest()
     tasks.close_rest()
     assert log == ["open 0_0", "open 0_1", "close 0_0"]
@@ -61,8 +60,8 @@ def test_no_more_databases_are_open_than_the_setting_says_and_all_sums_are_known
     log: list[str] = []
     tasks = StartupTasks(world.directory, spec_of(), opener(world, log), settings=StartupSettings(bound))
     assert {task: one.sum for task, one in tasks.start().items()} == dict.fromkeys(("0_0", "0_1", "0_2"), 10)
-    assert (len(log), tasks.open_databases) == (opened, 2 * opened)
-    assert tasks.open_databases <= bound
+    assert (len(log), len(tasks.open_tasks)) == (opened, opened)
+    assert 2 * opened <= bound
     last = tasks.take("0_2")
     assert log[-1] == "open 0_2"
     last.close()

@@ -49,7 +49,7 @@ def test_a_guarantee_may_be_left_to_the_spec() -> None:
         ({**ORDERS, "application_id": ""}, False),
     ],
 )
-def test_a_directory_is_held_against_its_schema(directory: dict[str, Any], fits: bool) -> None:
+def test_a_directory_is_compared_with_its_schema(directory: dict[str, Any], fits: bool) -> None:
     schema = MIGRATION.params(None)["directories"].schema
     assert jsonschema.Draft202012Validator(schema).is_valid([directory]) is fits
 

@@ -1,6 +1,6 @@
 """One row at a time is what the columns say: both ways, for every kind, on rows made up, damaged, and of Kafka Streams.
 
-The columnar formats are held against Kafka Streams elsewhere; here they are the measure.
+The columnar formats are compared with Kafka Streams elsewhere; here they are the measure.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``RocksDBVersionedStore.put`` of Kafka Streams 4.3.1 in plain Python over dicts, branch by branch from its source.
 
-What the columnar replay is held against. Rows are kept as objects and become bytes in ``rows``; every branch of the
+What the columnar replay is compared with. Rows are kept as objects and become bytes in ``rows``; every branch of the
 source is here, also those that a live store does not reach: they raise ``Unreached``.
 """
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.changelog.horizon import CLOCK_MARGIN_MS
+from statecore.changelog.delete_retention import CLOCK_MARGIN_MS
 from statecore.changelog.model import OffsetRange, ReadStatistics, TopicDescription
 from statecore.changelog.soundness import BaseEnd
 from statecore.formats.kinds import StoreKind

@@ -14,7 +14,7 @@ from statecore.changelog.model import ReadStatistics, TopicDescription
 from statecore.changelog.record_density import PartitionShape
 from statecore.changelog.size_estimate import SizeEstimate
 from statecore.errors import Capacity, Fenced
-from statecore.images.digest import EMPTY, combined, digest_of
+from statecore.images.digest import EMPTY, combined
 from statecore.images.model import BaseDatabases, RunFile, StoreDigest
 from statecore.images.runs import RunBuilder
 from statecore.images.runs_digest import merged_digest
@@ -33,6 +33,7 @@ from statecore.repository.download import FILES, RemoteFile, download
 from statecore.repository.manifest import BaseFile, Extent, StoreSnapshot, TaskManifest
 from statecore.spec.model import ProcessingGuarantee
 from tests.harness.filesystems import with_free_room
+from tests.harness.reference_digest import digest_of
 from tests.unit.images.changelog import Record, batches, expected_rows
 from tests.unit.jobs.published import TOPIC_ID, Shop, records
 

@@ -12,8 +12,7 @@ from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.kinds import RETAINED_KINDS, StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.digest import digest_of
-from statecore.images.image import SegmentedRuns, build_image, verify_image
+from statecore.images.image import SegmentedRuns, build_image
 from statecore.images.model import Image, RunFile, RunOrigin, segment_order
 from statecore.jobs.compact.report import CompactionReport
 from statecore.jobs.compact.run import compact
@@ -29,6 +28,8 @@ from statecore.repository.repository import create_repository
 from statecore.repository.upload import LocalFile, put_files
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec, retention_of, segment_interval_of
 from tests.harness.job_contexts import context_of
+from tests.harness.reference_digest import digest_of
+from tests.harness.verify_image import verify_image
 from tests.unit.images.sst_files import Rows, written
 
 APPLICATION = "orders"

@@ -1,4 +1,4 @@
-"""Streams of rows that are held against each other: counts, digests and examples, for any rows in any pieces."""
+"""Streams of rows that are compared with each other: counts, digests and examples, for any rows in any pieces."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statecore.doctor.row_reader import Chunk
-from statecore.images.digest import digest_of
 from statecore.jobs.diff.row_diff import Difference, RowCounts, RowDiff
+from tests.harness.reference_digest import digest_of
 
 keys = st.binary(max_size=3)
 rows = st.dictionaries(keys, st.binary(max_size=2), max_size=40)

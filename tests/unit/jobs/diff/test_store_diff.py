@@ -1,4 +1,4 @@
-"""Stores that are held against each other, of every kind: by segment, without a look at shared files, and expiry."""
+"""Stores that are compared with each other, of every kind: by segment, without a look at shared files, and expiry."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from statecore.formats.kinds import StoreKind
-from statecore.images.digest import digest_of
 from statecore.images.model import Segmentation
 from statecore.jobs.diff.row_diff import Difference, RowCounts
 from statecore.jobs.diff.store_diff import compare_stores, decoded_key, have_same_files
 from statecore.statedir.task_layout import segment_start
+from tests.harness.reference_digest import digest_of
 from tests.unit.doctor.stored import CASES, golden, offsets, write_database
 
 Rows = dict[int | None, dict[bytes, bytes]]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from statecore.changelog.horizon import ENDLESS_MS
+from statecore.changelog.delete_retention import ENDLESS_MS
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import Invalid, NotFound, Reason, StatecoreError
 from statecore.formats.kinds import StoreKind

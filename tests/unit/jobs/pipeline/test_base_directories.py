@@ -11,7 +11,7 @@ from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.image import SegmentedRuns, build_image, verify_image
+from statecore.images.image import SegmentedRuns, build_image
 from statecore.images.model import BaseDatabases, RunFile
 from statecore.images.runs import RunBuilder
 from statecore.jobs.engine import Failure
@@ -21,6 +21,7 @@ from statecore.jobs.pipeline.staging_place import DirectoryPlace, StagingPlace
 from statecore.jobs.pipeline.store_to_build import AppliedRuns, BaseDirectory, StoreToBuild
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
+from tests.harness.verify_image import verify_image
 from tests.unit.images.changelog import Record, batch
 from tests.unit.images.test_bases import segments, states
 from tests.unit.images.test_segmented_image import KIND as WINDOW

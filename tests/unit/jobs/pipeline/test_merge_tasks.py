@@ -15,7 +15,6 @@ from statecore.changelog.model import OffsetRange, ReadStatistics
 from statecore.errors import Capacity, Corrupted, NotFound, Retryable
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.image import verify_image
 from statecore.images.model import Segmentation, StoreDigest
 from statecore.jobs.engine import Failure
 from statecore.jobs.pipeline import stages, staging
@@ -33,6 +32,7 @@ from statecore.objectstore.directory import DirectoryBlobs
 from statecore.progress import NullProgress
 from statecore.spec.model import ProcessingGuarantee
 from tests.harness.tiers import one_of
+from tests.harness.verify_image import verify_image
 from tests.unit.images.sst_files import Rows, written
 from tests.unit.images.test_runs_digest import of_dict
 from tests.unit.jobs import work

@@ -22,7 +22,6 @@ from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistic
 from statecore.errors import Capacity, Corrupted, Invalid, Retryable, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.image import verify_image
 from statecore.images.model import BaseDatabases, RunFormat, Segmentation
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.jobs.engine import Failure
@@ -35,6 +34,7 @@ from statecore.jobs.pipeline.store_to_build import AppliedRuns, StoreToBuild
 from statecore.objectstore.base import Blobs
 from statecore.objectstore.directory import DirectoryBlobs
 from tests.harness import mounts
+from tests.harness.verify_image import verify_image
 from tests.unit.images.changelog import batches
 
 RECORDS = [(b"key-%03d" % (offset % 50), b"value %d" % offset) for offset in range(200)]

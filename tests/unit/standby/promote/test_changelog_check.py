@@ -1,4 +1,4 @@
-"""Whether what lies behind a warm copy may be put above it, as the brokers and the standby's own record say."""
+"""Whether what lies behind a standby task may be put above it, as the brokers and the standby's own record say."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from statecore.changelog.horizon import ENDLESS_MS
+from statecore.changelog.delete_retention import ENDLESS_MS
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.changelog.soundness import BaseEnd
 from statecore.errors import Invalid, NotFound, Retryable
@@ -37,13 +37,13 @@ def known(
     *,
     read_at: int | None = NOW - MINUTE,
     changelog: TopicPartition = TOTALS,
-    horizon: int | None = DAY,
+    retention_ms: int | None = DAY,
 ) -> Path:
     """The standby's record of a copy that had come to an end of its topic."""
     file = tmp_path / "logs.json"
     logs = StandbyLogStates(file)
     logs.read()
-    logs.record_end(BaseEnd(changelog, OLD, end, 3, read_at, horizon))
+    logs.record_end(BaseEnd(changelog, OLD, end, 3, read_at, retention_ms))
     logs.write()
     return file
 
@@ -108,7 +108,7 @@ def test_a_tail_that_may_lack_deletes_is_left_to_the_standby(tmp_path: Path) -> 
     assert why(old, now(25)) == "deletes-compacted"
     assert why(old, now(10)) == ""  # there is no tail
     assert why(old, now(25, policy="delete")) == "deletes-compacted", "it was compacted"
-    assert why(known(tmp_path, read_at=NOW - DAY, horizon=ENDLESS_MS), now(25, policy="delete")) == ""
+    assert why(known(tmp_path, read_at=NOW - DAY, retention_ms=ENDLESS_MS), now(25, policy="delete")) == ""
     old = known(tmp_path, read_at=NOW - DAY + 4 * MINUTE)
     error = check_changelogs({"0_0": (old, [Copy(spec_of(), 10)])}, now(25)).refused["0_0"]
     assert "statecore standby --once" in error.action
@@ -120,9 +120,9 @@ def test_a_tail_of_a_copy_of_which_nobody_knows_its_age_is_left_to_the_standby(t
 
 
 def test_a_tail_is_judged_by_how_long_deletes_were_kept_when_the_copy_was_at_the_end(tmp_path: Path) -> None:
-    assert why(known(tmp_path, horizon=MINUTE), now(25)) == "deletes-compacted"
-    assert why(known(tmp_path, horizon=None), now(25)) == "retention-unknown"
-    assert why(known(tmp_path, horizon=None), now(10)) == ""
+    assert why(known(tmp_path, retention_ms=MINUTE), now(25)) == "deletes-compacted"
+    assert why(known(tmp_path, retention_ms=None), now(25)) == "retention-unknown"
+    assert why(known(tmp_path, retention_ms=None), now(10)) == ""
 
 
 @pytest.mark.parametrize("policy", ["compact", "delete"])

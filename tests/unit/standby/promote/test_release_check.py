@@ -36,7 +36,7 @@ KINDS = {
 
 
 class Older:
-    """A directory that an older release of Kafka Streams has left, and a warm copy that is further in each store."""
+    """A directory that an older release of Kafka Streams has left, and standby tasks that are further in each store."""
 
     def __init__(self, root: Path, name: str, *, has_versioned: bool = False) -> None:
         golden = golden_directories()[name]

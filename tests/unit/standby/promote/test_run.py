@@ -1,4 +1,4 @@
-"""A warm copy takes the place of what a stopped application has, task by task, wholly or not at all."""
+"""A standby task takes the place of what a stopped application has, task by task, wholly or not at all."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ KINDS = {"totals": StoreKind.KEY_VALUE, "clicks": StoreKind.WINDOW, "late": Stor
 
 
 class World:
-    """The directory of an application that is down, and a warm copy beside it."""
+    """The directory of an application that is down, and standby tasks beside it."""
 
     def __init__(self, root: Path, guarantee: str = "exactly_once_v2") -> None:
         self.live = StateDirectory(root / "live", APPLICATION)

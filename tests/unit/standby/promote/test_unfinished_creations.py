@@ -27,8 +27,8 @@ from statecore.standby.promote.report import Verdict
 from statecore.standby.promote.request import PromoteRequest
 from statecore.standby.promote.run import run_promote
 from statecore.statedir.database_state import create_database, read_database_state
-from statecore.statedir.startup_offsets import read_startup_offsets
 from statecore.statedir.state_directory import StateDirectory
+from statecore.statedir.stopped_store_offsets import read_stopped_store_offsets
 from statecore.statedir.store_places import StorePlace
 from statecore.stores.rocksdb.directory import families_of
 from statecore.tasks.offset_sums import TaskDirectoryState, read_task_sum
@@ -122,7 +122,7 @@ def test_everybody_sees_the_other_segments(world: World, families: tuple[str, ..
         [False, False],
     )
 
-    assert dict(read_startup_offsets(place, ()).offsets) == {world.changelog("clicks"): 9}
+    assert dict(read_stopped_store_offsets(place, ()).offsets) == {world.changelog("clicks"): 9}
     clicks = {one.name: one for one in find_directory_stores(world.live)}["clicks"]
     assert (clicks.error, clicks.topics) == ("", {world.changelog("clicks").topic})
 

@@ -4,8 +4,8 @@ base.
 Compaction removes a delete ``delete.retention.ms`` after it was written at the earliest. A reader that reads the tail
 later than that and appends it to a state that still has the row keeps the row for ever.
 
-Brokers report only the current configuration. So a reader of a base's end records the horizon in force at that time,
-and its tail is validated against the smallest recorded horizon: compaction may have run before the policy was changed
+Brokers report only the current configuration. So a reader of a base's end records the delete retention in force at that
+time, and its tail is validated against the smallest recorded one: compaction may have run before the policy was changed
 or the retention raised. What was in force only between two readings is unknown.
 """
 
@@ -19,7 +19,7 @@ CLOCK_MARGIN_MS = 300_000
 """Allowed difference between the clocks of the machines involved: five minutes, as in Kerberos."""
 
 ENDLESS_MS = (1 << 63) - 1
-"""Recorded horizon of a topic that is not compacted: Kafka's largest time."""
+"""Recorded delete retention of a topic that is not compacted: Kafka's largest time."""
 
 _DEFAULT_DELETE_RETENTION_MS = 86_400_000
 
@@ -32,7 +32,7 @@ def is_purely_compacted(topic: TopicDescription) -> bool:
     return topic.configs.get("cleanup.policy", "").strip() == "compact"
 
 
-def horizon_ms(topic: TopicDescription) -> int | None:
+def current_retention_ms(topic: TopicDescription) -> int | None:
     """Minimum time in ms for which deletes stay in a topic; ``None`` where it is not compacted, so that they stay for
     ever.
 
@@ -43,23 +43,23 @@ def horizon_ms(topic: TopicDescription) -> int | None:
     return delete_retention_ms(topic)
 
 
-def recorded_horizon_ms(topic: TopicDescription) -> int:
-    """Current horizon of a topic in the recorded form: :data:`ENDLESS_MS` where deletes stay for ever."""
-    found = horizon_ms(topic)
+def recorded_retention_ms(topic: TopicDescription) -> int:
+    """Current delete retention of a topic in the recorded form: :data:`ENDLESS_MS` where deletes stay for ever."""
+    found = current_retention_ms(topic)
     return ENDLESS_MS if found is None else found
 
 
-def smallest_horizon_ms(seen: Iterable[int | None]) -> int | None:
-    """Smallest of some recorded horizons, in ms; ``None`` where one is unknown, or there is none."""
+def min_recorded_retention_ms(seen: Iterable[int | None]) -> int | None:
+    """Smallest of some recorded delete retentions, in ms; ``None`` where one is unknown, or there is none."""
     known = list(seen)
     return None if None in known else min((one for one in known if one is not None), default=None)
 
 
-def with_shorter_horizon(
+def with_shorter_retention(
     before: Mapping[str, TopicDescription], after: Mapping[str, TopicDescription]
 ) -> dict[str, TopicDescription]:
-    """Topics that were described twice, each with the description that had the shorter horizon."""
-    return {name: min(topic, after[name], key=recorded_horizon_ms) for name, topic in before.items()}
+    """Topics that were described twice, each with the description that had the shorter delete retention."""
+    return {name: min(topic, after[name], key=recorded_retention_ms) for name, topic in before.items()}
 
 
 def delete_retention_ms(topic: TopicDescription) -> int:
@@ -67,6 +67,6 @@ def delete_retention_ms(topic: TopicDescription) -> int:
     return int(topic.configs.get("delete.retention.ms", _DEFAULT_DELETE_RETENTION_MS))
 
 
-def shortest_horizon_ms(topics: Iterable[TopicDescription]) -> int | None:
-    """Shortest horizon of some topics, in ms; ``None`` where deletes stay for ever in all of them."""
-    return min((found for topic in topics if (found := horizon_ms(topic)) is not None), default=None)
+def min_current_retention_ms(topics: Iterable[TopicDescription]) -> int | None:
+    """Shortest current delete retention of some topics, in ms; ``None`` where deletes stay for ever in all of them."""
+    return min((found for topic in topics if (found := current_retention_ms(topic)) is not None), default=None)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from statecore.changelog.horizon import (
+from statecore.changelog.delete_retention import (
     ENDLESS_MS,
-    horizon_ms,
+    current_retention_ms,
     is_purely_compacted,
-    recorded_horizon_ms,
-    shortest_horizon_ms,
-    smallest_horizon_ms,
-    with_shorter_horizon,
+    min_current_retention_ms,
+    min_recorded_retention_ms,
+    recorded_retention_ms,
+    with_shorter_retention,
 )
 from statecore.changelog.model import TopicDescription
 
@@ -38,7 +38,7 @@ def topic(policy: str | None, retention: int | None = HOUR) -> TopicDescription:
 def test_deletes_are_kept_for_a_time_only_where_a_topic_is_compacted(
     policy: str | None, retention: int | None, expected: int | None
 ) -> None:
-    assert horizon_ms(topic(policy, retention)) == expected
+    assert current_retention_ms(topic(policy, retention)) == expected
 
 
 @pytest.mark.parametrize(
@@ -52,22 +52,22 @@ def test_only_a_topic_that_nothing_but_compaction_cleans_tells_by_what_it_lacks(
 
 def test_of_several_topics_the_shortest_time_counts_and_those_that_keep_deletes_do_not() -> None:
     topics = [topic("delete", 1), topic("compact", 3 * HOUR), topic("compact,delete", 2 * HOUR)]
-    assert shortest_horizon_ms(topics) == 2 * HOUR
-    assert shortest_horizon_ms(topics[:1]) is None
+    assert min_current_retention_ms(topics) == 2 * HOUR
+    assert min_current_retention_ms(topics[:1]) is None
 
 
 def test_what_is_recorded_is_a_number_also_of_a_topic_that_keeps_its_deletes() -> None:
-    assert recorded_horizon_ms(topic("compact")) == HOUR
-    assert recorded_horizon_ms(topic("delete")) == ENDLESS_MS == 2**63 - 1
+    assert recorded_retention_ms(topic("compact")) == HOUR
+    assert recorded_retention_ms(topic("delete")) == ENDLESS_MS == 2**63 - 1
 
 
 def test_the_least_that_was_seen_counts_and_what_nobody_knows_is_not_known() -> None:
-    assert smallest_horizon_ms([HOUR, ENDLESS_MS, 2 * HOUR]) == HOUR
-    assert smallest_horizon_ms([HOUR, None]) is None
-    assert smallest_horizon_ms([]) is None
+    assert min_recorded_retention_ms([HOUR, ENDLESS_MS, 2 * HOUR]) == HOUR
+    assert min_recorded_retention_ms([HOUR, None]) is None
+    assert min_recorded_retention_ms([]) is None
 
 
 def test_of_two_descriptions_of_a_topic_the_one_counts_that_keeps_deletes_for_a_shorter_time() -> None:
     low, high, never = topic("compact", 1), topic("compact,delete", HOUR), topic("delete", 1)
     for before, after in ((low, high), (high, low), (never, low), (low, never)):
-        assert with_shorter_horizon({"topic": before}, {"topic": after}) == {"topic": low}
+        assert with_shorter_retention({"topic": before}, {"topic": after}) == {"topic": low}

@@ -1,9 +1,9 @@
 """Replaces task directories by modified copies of them.
 
-A live task directory is never changed. :meth:`TaskSwap.copy` links it into a staging directory (immutable SST files as
-hard links, all else as bytes), the databases are changed there, and :meth:`TaskSwap.swap` puts the results in place by
-the journal of :mod:`statecore.statedir.apply`. A killed job has changed nothing, or leaves a journal that
-:func:`statecore.statedir.apply.recover` finishes. ::
+A live task directory is never changed. :meth:`TaskCopies.copy` links it into a staging directory (immutable SST files
+as hard links, all else as bytes), the databases are changed there, and :meth:`TaskCopies.swap` puts the results in
+place by :mod:`statecore.statedir.placement`. A killed job has changed nothing, or leaves a journal that
+:func:`statecore.statedir.placement.recover` finishes. ::
 
     <application>/.statecore/
       placement-<id>/tasks/0_1/        the copy, until it is live; then the old directory, until it is verified
@@ -27,12 +27,12 @@ from statecore.errors import Invalid, Retryable
 from statecore.faults import FaultPoints
 from statecore.filesystem import sync_tree
 from statecore.progress import Progress
-from statecore.statedir.file_ownership import user_name
 from statecore.statedir.file_trees import file_sizes, fingerprint, inode, link_in, link_tree
-from statecore.statedir.journal import SWAPPING, VERIFIED_JOURNAL, Journal, JournalTask, read_journal
-from statecore.statedir.journal_replay import KEPT_FILES, JournalRecovery, Outcome
-from statecore.statedir.mounts import refuse_unmovable, unmovable, why_mounted
+from statecore.statedir.journal import SWAPPING, Journal, JournalTask, read_journal
+from statecore.statedir.journal_replay import KEPT_FILES, PlacementOutcome
+from statecore.statedir.mounts import refuse_unmovable, why_mounted
 from statecore.statedir.open_stores import refuse_open_stores
+from statecore.statedir.placement import put_in_place
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.work_directory import REPLACED, STAGING_PREFIX
 
@@ -42,7 +42,7 @@ def replaced_in(directory: StateDirectory) -> list[Path]:
     return sorted(path for path in (directory.work_path / REPLACED).glob("*") if path.is_dir())
 
 
-class TaskSwap:
+class TaskCopies:
     """Task directories that are replaced by modified copies of themselves.
 
     A context manager: copies that were not put in place are deleted at its end.
@@ -59,7 +59,7 @@ class TaskSwap:
         self.staging = directory.work_path / f"{STAGING_PREFIX}{uuid.uuid4().hex}"
         self._fingerprints: dict[str, str] = {}
 
-    def __enter__(self) -> TaskSwap:
+    def __enter__(self) -> TaskCopies:
         (self.staging / "aside").mkdir(parents=True)
         self._faults.reach("placement.start")
         return self
@@ -113,7 +113,7 @@ class TaskSwap:
                     break
                 self.directory.ownership.set_owner(path)
 
-    def swap(self, tasks: Iterable[str]) -> dict[str, Outcome]:
+    def swap(self, tasks: Iterable[str]) -> dict[str, PlacementOutcome]:
         """Put the copies of these tasks in place; returns the outcome of each."""
         wanted = list(tasks)
         for task in wanted:
@@ -142,45 +142,3 @@ class TaskSwap:
                 task=task,
             )
         return JournalTask(task, new, file_sizes(made), old, self._fingerprints[task], ())
-
-
-def put_in_place(
-    directory: StateDirectory, journal: Journal, faults: FaultPoints, progress: Progress
-) -> dict[str, Outcome]:
-    """Swap the task directories that are complete and durable in a placement's staging directory.
-
-    Returns:
-        The outcome of each task.
-    """
-    staging = directory.work_path / journal.attempt
-    refuse_unmovable(directory, staging, [entry.task for entry in journal.tasks])
-    _refuse_unkeepable(directory, journal)
-    faults.reach("placement.before-journal")
-    for entry in journal.tasks:
-        refuse_open_stores(directory.task_path(entry.task))
-    directory.apply_ownership()
-    journal.verified(journal.tasks).write(staging, VERIFIED_JOURNAL)
-    directory.ownership.apply(staging / VERIFIED_JOURNAL)  # it becomes the journal
-    journal.write(directory.work_path)
-    faults.reach("placement.after-journal")
-    recovery = JournalRecovery(directory, journal, faults, progress, verify_databases=False)
-    outcomes = recovery.replay()
-    if recovery.refused is not None:
-        raise unmovable(*recovery.refused)
-    return outcomes
-
-
-def _refuse_unkeepable(directory: StateDirectory, journal: Journal) -> None:
-    """Raise ``Invalid`` if kept directories cannot be written to ``replaced/``, which another user may have created."""
-    kept = directory.work_path / REPLACED
-    keeps = journal.keeps or (directory.work_path / journal.attempt / KEPT_FILES).is_dir()
-    if keeps and kept.is_dir() and not os.access(kept, os.W_OK | os.X_OK):
-        other = user_name(kept.stat().st_uid)
-        raise Invalid(
-            f"{kept}, where replaced directories are kept, belongs to {other}, and this user may not write there. "
-            "Nothing was changed.",
-            code="permission-denied",
-            action=f"As {other}, give it to the user that the application runs as (chown -R), or delete it.",
-            path=str(kept),
-            owner=other,
-        )

@@ -42,24 +42,27 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from statecore.errors import Corrupted
+from statecore.errors import Corrupted, Invalid
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.progress import NullProgress, Progress
+from statecore.statedir.file_ownership import user_name
 from statecore.statedir.file_trees import remove_tree
 from statecore.statedir.journal import (
     SWAPPING,
+    VERIFIED_JOURNAL,
     Journal,
     JournalTask,
     PlacedStore,
     read_journal,
     read_record,
 )
-from statecore.statedir.journal_replay import JournalRecovery, Outcome
+from statecore.statedir.journal_replay import KEPT_FILES, JournalReplay, PlacementOutcome
+from statecore.statedir.mounts import refuse_unmovable, unmovable
+from statecore.statedir.open_stores import refuse_open_stores
 from statecore.statedir.placement_plan import PlacementPlan, plan_placement
 from statecore.statedir.placement_stores import SiblingStore, StoreImage
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.task_assembly import TaskAssembly
-from statecore.statedir.task_swap import put_in_place
 from statecore.statedir.work_directory import REPLACED, STAGING_PREFIX, entry_of
 
 __all__ = [
@@ -168,6 +171,48 @@ def apply_placement(
     return PlacementReport(tuple(PlacedTask(task, stores) for task, stores in placed.items()))
 
 
+def put_in_place(
+    directory: StateDirectory, journal: Journal, faults: FaultPoints, progress: Progress
+) -> dict[str, PlacementOutcome]:
+    """Swap the task directories that are complete and durable in a placement's staging directory.
+
+    Returns:
+        The outcome of each task.
+    """
+    staging = directory.work_path / journal.attempt
+    refuse_unmovable(directory, staging, [entry.task for entry in journal.tasks])
+    _refuse_unkeepable(directory, journal)
+    faults.reach("placement.before-journal")
+    for entry in journal.tasks:
+        refuse_open_stores(directory.task_path(entry.task))
+    directory.apply_ownership()
+    journal.verified(journal.tasks).write(staging, VERIFIED_JOURNAL)
+    directory.ownership.apply(staging / VERIFIED_JOURNAL)  # it becomes the journal
+    journal.write(directory.work_path)
+    faults.reach("placement.after-journal")
+    replay = JournalReplay(directory, journal, faults, progress, verify_databases=False)
+    outcomes = replay.replay()
+    if replay.refused is not None:
+        raise unmovable(*replay.refused)
+    return outcomes
+
+
+def _refuse_unkeepable(directory: StateDirectory, journal: Journal) -> None:
+    """Raise ``Invalid`` if kept directories cannot be written to ``replaced/``, which another user may have created."""
+    kept = directory.work_path / REPLACED
+    keeps = journal.keeps or (directory.work_path / journal.attempt / KEPT_FILES).is_dir()
+    if keeps and kept.is_dir() and not os.access(kept, os.W_OK | os.X_OK):
+        other = user_name(kept.stat().st_uid)
+        raise Invalid(
+            f"{kept}, where replaced directories are kept, belongs to {other}, and this user may not write there. "
+            "Nothing was changed.",
+            code="permission-denied",
+            action=f"As {other}, give it to the user that the application runs as (chown -R), or delete it.",
+            path=str(kept),
+            owner=other,
+        )
+
+
 def recover(
     directory: StateDirectory,
     faults: FaultPoints = NO_FAULTS,
@@ -183,27 +228,27 @@ def recover(
     directory.check_locked()
     work = directory.work_path
     journal = read_journal(work)
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, PlacementOutcome] = {}
     if journal is not None:
-        outcomes = JournalRecovery(directory, journal, faults, NullProgress(), verify_databases=True).replay()
+        outcomes = JournalReplay(directory, journal, faults, NullProgress(), verify_databases=True).replay()
     swept, stuck = _sweep(work, keep, clock)
 
-    def ended(as_: Outcome) -> tuple[str, ...]:
+    def ended(as_: PlacementOutcome) -> tuple[str, ...]:
         return tuple(task for task, outcome in outcomes.items() if outcome is as_)
 
     return RecoveryReport(
         request_id=journal.request_id if journal is not None else "",
-        placed=ended(Outcome.PLACED),
-        put_back=ended(Outcome.PUT_BACK),
-        skipped=ended(Outcome.SKIPPED),
+        placed=ended(PlacementOutcome.PLACED),
+        put_back=ended(PlacementOutcome.PUT_BACK),
+        skipped=ended(PlacementOutcome.SKIPPED),
         deleted=swept,
         undeletable=stuck,
         work_path=work,
     )
 
 
-def _raise_unless_placed(directory: StateDirectory, outcomes: dict[str, Outcome]) -> None:
-    failed = sorted(task for task, outcome in outcomes.items() if outcome is not Outcome.PLACED)
+def _raise_unless_placed(directory: StateDirectory, outcomes: dict[str, PlacementOutcome]) -> None:
+    failed = sorted(task for task, outcome in outcomes.items() if outcome is not PlacementOutcome.PLACED)
     if failed:
         raise Corrupted(
             f"The new directories of {', '.join(failed)} in {directory.path} changed between assembly and verification;"

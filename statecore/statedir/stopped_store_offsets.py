@@ -25,7 +25,7 @@ from statecore.stores.legacy_offsets import read_offsets
 
 
 @dataclass(frozen=True)
-class StartupOffsets:
+class StoppedStoreOffsets:
     """Offsets, position and databases of a store.
 
     Attributes:
@@ -43,7 +43,7 @@ class StartupOffsets:
     file_bytes: int = 0
 
 
-def read_startup_offsets(place: StorePlace, changelogs: Iterable[str]) -> StartupOffsets:
+def read_stopped_store_offsets(place: StorePlace, changelogs: Iterable[str]) -> StoppedStoreOffsets:
     """Read a store's offsets. Segments that expire meanwhile are skipped."""
     offsets: Mapping[TopicPartition, int] = {}
     position: Position = {}
@@ -66,7 +66,7 @@ def read_startup_offsets(place: StorePlace, changelogs: Iterable[str]) -> Startu
         if part.topic in topics and (offset != OFFSET_UNKNOWN or part not in offsets):
             offsets = {**offsets, part: offset}
     merge_position(position, position_of_offsets(read_offsets(directory / position_file(place.store))))
-    return StartupOffsets(offsets, offsets_of_position(position), databases, families, size)
+    return StoppedStoreOffsets(offsets, offsets_of_position(position), databases, families, size)
 
 
 def are_known(offsets: Mapping[TopicPartition, int]) -> bool:

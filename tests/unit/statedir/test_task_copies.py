@@ -14,10 +14,10 @@ import pytest
 from statecore.errors import Fenced, Invalid, Retryable
 from statecore.faults import NO_FAULTS, PLACEMENT_POINTS, FaultInjected, InjectedFault
 from statecore.progress import NullProgress
-from statecore.statedir.apply import recover
 from statecore.statedir.file_trees import file_sizes, fingerprint
+from statecore.statedir.placement import recover
 from statecore.statedir.state_directory import StateDirectory
-from statecore.statedir.task_swap import Outcome, TaskSwap
+from statecore.statedir.task_copies import PlacementOutcome, TaskCopies
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.another_user import another_user
 from tests.harness.raising import raises
@@ -46,7 +46,7 @@ def exchanged(directory: StateDirectory, *tasks: str, keeps: bool = False, fault
     """A row more in each copy, and no file beside it; where what was kept lies."""
     with (
         directory.lock(),
-        TaskSwap(directory, "request", faults or NO_FAULTS, NullProgress(), keeps=keeps) as exchange,
+        TaskCopies(directory, "request", faults or NO_FAULTS, NullProgress(), keeps=keeps) as exchange,
     ):
         for task in tasks:
             exchange.keep(task, [".checkpoint"])
@@ -55,7 +55,7 @@ def exchanged(directory: StateDirectory, *tasks: str, keeps: bool = False, fault
             with RocksDBStore(copy / "rocksdb" / "s", KIND) as store:
                 store.put(b"new", b"new")
                 store.commit({changelog("0_0", "s"): 6})
-        assert exchange.swap(tasks) == dict.fromkeys(tasks, Outcome.PLACED)
+        assert exchange.swap(tasks) == dict.fromkeys(tasks, PlacementOutcome.PLACED)
         return exchange.kept_path
 
 
@@ -91,7 +91,7 @@ def test_what_was_replaced_is_kept_for_a_week_if_that_is_asked_for(directory: St
 
 
 def test_a_copy_shares_the_data_with_the_live_directory(directory: StateDirectory) -> None:
-    with directory.lock(), TaskSwap(directory, "r", NO_FAULTS, NullProgress(), keeps=False) as exchange:
+    with directory.lock(), TaskCopies(directory, "r", NO_FAULTS, NullProgress(), keeps=False) as exchange:
         live, copy = directory.task_path("0_0"), exchange.copy("0_0")
         assert list(live.rglob("*.sst"))
         for file in live.rglob("*"):
@@ -100,7 +100,7 @@ def test_a_copy_shares_the_data_with_the_live_directory(directory: StateDirector
 
 def test_nothing_is_left_where_nothing_was_put_in_place(directory: StateDirectory) -> None:
     before = {task: fingerprint(directory.task_path(task)) for task in TASKS}
-    with directory.lock(), TaskSwap(directory, "r", NO_FAULTS, NullProgress(), keeps=False) as exchange:
+    with directory.lock(), TaskCopies(directory, "r", NO_FAULTS, NullProgress(), keeps=False) as exchange:
         exchange.copy("0_0")
         assert list(directory.work_path.iterdir())
     assert {task: fingerprint(directory.task_path(task)) for task in TASKS} == before
@@ -108,7 +108,7 @@ def test_nothing_is_left_where_nothing_was_put_in_place(directory: StateDirector
 
 
 def test_a_directory_that_changed_meanwhile_is_not_replaced(directory: StateDirectory) -> None:
-    with directory.lock(), TaskSwap(directory, "r", NO_FAULTS, NullProgress(), keeps=False) as exchange:
+    with directory.lock(), TaskCopies(directory, "r", NO_FAULTS, NullProgress(), keeps=False) as exchange:
         for task in ("0_0", "0_1"):
             exchange.copy(task)
         with RocksDBStore(directory.task_path("0_1") / "rocksdb" / "s", KIND) as store:
@@ -120,7 +120,7 @@ def test_a_directory_that_changed_meanwhile_is_not_replaced(directory: StateDire
 
 
 def test_a_store_that_is_open_is_neither_copied_nor_replaced(directory: StateDirectory) -> None:
-    with directory.lock(), TaskSwap(directory, "r", NO_FAULTS, NullProgress(), keeps=False) as exchange:
+    with directory.lock(), TaskCopies(directory, "r", NO_FAULTS, NullProgress(), keeps=False) as exchange:
         with RocksDBStore(directory.task_path("0_0") / "rocksdb" / "s", KIND), pytest.raises(Fenced):
             exchange.copy("0_0")
 
@@ -132,7 +132,7 @@ def test_what_is_a_link_is_not_copied_for_a_change_would_be_one_of_the_live_dire
     place = directory.task_path("0_0") / name
     place.rename(tmp_path / "elsewhere")
     place.symlink_to(tmp_path / "elsewhere")
-    with directory.lock(), TaskSwap(directory, "r", NO_FAULTS, NullProgress(), keeps=False) as exchange:
+    with directory.lock(), TaskCopies(directory, "r", NO_FAULTS, NullProgress(), keeps=False) as exchange:
         with pytest.raises(Invalid, match="is a link to"):
             exchange.copy("0_0")
 
@@ -176,15 +176,15 @@ from pathlib import Path
 
 from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS
-from statecore.statedir.apply import recover
-from statecore.statedir.task_swap import TaskSwap
+from statecore.statedir.placement import recover
+from statecore.statedir.task_copies import TaskCopies
 from statecore.statedir.state_directory import StateDirectory
 from statecore.progress import NullProgress
 
 directory = StateDirectory(Path(sys.argv[1]), "app")
 with directory.lock():
     print(recover(directory))
-    with TaskSwap(directory, "request", NO_FAULTS, NullProgress(), keeps=True) as exchange:
+    with TaskCopies(directory, "request", NO_FAULTS, NullProgress(), keeps=True) as exchange:
         exchange.copy("0_0")
         try:
             print(exchange.swap(["0_0"]))
@@ -212,7 +212,7 @@ def test_what_another_user_has_kept_stays_and_keeps_nobody_from_working(director
             assert "replaced/placement-of-root" in done.stdout.splitlines()[0]
             assert (kept / "0_0" / ".checkpoint").exists()
             assert ("permission-denied" in done.stdout and "'owner': 'root'" in done.stdout) is closed
-            assert ("Outcome.PLACED" in done.stdout) is not closed
+            assert ("PlacementOutcome.PLACED" in done.stdout) is not closed
             assert (fingerprint(application / "0_0") == before) is closed
             os.chown(kept.parent, user.uid, user.uid)
             os.utime(kept, (0, 0))
