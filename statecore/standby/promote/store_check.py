@@ -99,7 +99,7 @@ def damage(place: StorePlace, store: StoreSpec) -> Reason | None:
 
 def live_offset(place: StorePlace, store: StoreSpec, changelog: TopicPartition) -> int:
     """The offset the application would use; -4 if it has none, or if rows of the store are missing."""
-    if damage(place, store):
+    if not place.databases or damage(place, store):  # a file may still have its offset
         return OFFSET_UNKNOWN
     try:
         if not store.kind.manages_offsets:

@@ -177,3 +177,13 @@ def test_an_unknown_offset_in_the_file_of_a_task_is_none(
     assert (None if why is None else why.code) == code
     store = StoreSpec("late", StoreKind.GRACE_BUFFER, 0, changelog.topic)
     assert live_offset(place, store, changelog) == (own or entry)
+
+
+def test_the_offset_in_a_file_of_a_store_without_a_database_does_not_keep_it(world: World) -> None:
+    """Kafka Streams would trust the file, and answer without the rows."""
+    task = world.live.task_path("0_0")
+    (task / "rocksdb" / "totals").mkdir(parents=True)
+    (task / CHECKPOINT_FILE).write_bytes(encode_checkpoint({world.changelog("totals"): 19}))
+    world.store(world.warm, "totals", 9)
+    assert verdicts(world.promote()) == {"0_0": Verdict.PROMOTED}
+    assert world.row("totals") == "warm at 9"
