@@ -17,6 +17,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE, Release
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
+from statecore.statedir.checkpoint_overlay import entries_of
 from statecore.statedir.flush_times import format_time
 from statecore.words import shortened_list
 
@@ -48,13 +49,7 @@ def assign_entries(seen: TaskInspection) -> OffsetEntries:
     entries = seen.checkpoint or {}
     partition = TaskId.parse(seen.task).partition
     by_store = {
-        store.store: {
-            entry: offset
-            for entry, offset in entries.items()
-            if entry in store.smallest_offsets
-            or (store.changelog and entry.topic == store.changelog and partition in (None, entry.partition))
-        }
-        for store in seen.stores
+        store.store: entries_of(entries, store.smallest_offsets, {store.changelog}, partition) for store in seen.stores
     }
     claimed = {entry for offsets in by_store.values() for entry in offsets}
     return OffsetEntries(by_store, {entry: offset for entry, offset in entries.items() if entry not in claimed})

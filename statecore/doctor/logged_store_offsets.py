@@ -19,6 +19,7 @@ from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, PLAIN_PARENT
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec
+from statecore.statedir.checkpoint_overlay import entries_of, overlaid
 from statecore.statedir.store_places import changelog_at, declared_at
 from statecore.stores.legacy_offsets import read_offsets
 
@@ -121,10 +122,7 @@ def _store(
     declared = changelog_at(application_id, view.task, view.store, declaration) if decided else ""
     changelog = declared or usual
     own = dict(view.offsets)
-    offsets = dict(own)
-    for partition, offset in file.items():
-        if offset != OFFSET_UNKNOWN and (partition in offsets or partition.topic == changelog):
-            offsets[partition] = offset
+    offsets = overlaid(own, entries_of(file, own, {changelog}, TaskId.parse(view.task).partition))
     overruled = offsets != own and bool(view.keeps_offsets_inside) and view.kind.manages_offsets
     in_use = inspection.holder is not None or view.holder is not None
     return LoggedStoreOffsets(

@@ -15,7 +15,6 @@ again from the start of its topic, under either guarantee.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Protocol
 
 from statecore.errors import StatecoreError
@@ -25,6 +24,7 @@ from statecore.formats.releases import GLOBAL
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.database_state import DatabaseState
+from statecore.statedir.exactly_once_wipe import StoreAtStart, why_wiped
 from statecore.statedir.placement_stores import SiblingStore
 from statecore.statedir.state_directory import store_directory
 from statecore.statedir.store_on_disk import read_store
@@ -61,26 +61,29 @@ class CarriedStores:
         sibling = self.declared.get(store.store)
         if sibling is not None and not _is_directory_of(sibling, store):
             return None
-        if store.databases:
-            states = self._states(store)
-            if states is None or not self._all_closed(store, sibling, states) or (sibling and not sibling.logged):
-                return None
-            if not self._has_offset(store, sibling, states):
-                where = (
-                    ""
-                    if sibling is None or sibling.kind.manages_offsets
-                    else f" in {store_checkpoint_file(store.store)}"
-                )
-                hint = "" if any(state.offsets for state in states) else f"; {_NOT_LOGGED}"
-                self.refuse(
-                    "offset-missing",
-                    f"keeps the store {store.store}, which has no offset{where}: under exactly-once Kafka Streams would"
-                    f" wipe the task, or with transactional stores restore it over its rows; {_ADVICE}{hint}",
-                    store=store.store,
-                )
-        elif sibling is not None and not sibling.logged:
+        states = self._states(store)
+        if states is None:
             return None
-        elif sibling is not None and sibling.kind.is_segmented and sibling.changelog is not None:
+        kind = StoreKind.UNKNOWN if sibling is None else sibling.kind
+        logged = sibling is None or sibling.logged
+        has_file = logged and states and (kind is StoreKind.UNKNOWN or not kind.manages_offsets)
+        why = why_wiped(
+            StoreAtStart(
+                states,
+                None if sibling is None else sibling.changelog,
+                TaskId.parse(self.task).partition,
+                kind,
+                logged=logged,
+                own_file=self._own_file(store) if has_file else {},
+            )
+        )
+        if why is None:
+            return None
+        if why.code == "store-not-closed":
+            self._refuse_open(store, states, logged=logged)
+        elif why.code == "offset-missing":
+            self._refuse_without_offset(store, states, inside=kind.manages_offsets)
+        elif sibling is not None and kind.is_segmented and sibling.changelog is not None:
             return sibling
         else:
             self.refuse(
@@ -125,41 +128,38 @@ class CarriedStores:
         )
         return None
 
-    def _all_closed(self, store: StoreDirectory, sibling: SiblingStore | None, states: Sequence[DatabaseState]) -> bool:
-        unclean = [state.status for state in states if not state.closed_cleanly]
-        if unclean:
-            advice = _ADVICE
-            if sibling is not None and not sibling.logged:
-                advice = f"move {store.path} away: it has no changelog, and that start would delete it in any case"
-            self.refuse(
-                "not-closed-cleanly",
-                f"keeps the store {store.store}, which was not closed cleanly (status {unclean[0]}): under exactly-once"
-                f" Kafka Streams would wipe the task; {advice}",
-                store=store.store,
-            )
-        return not unclean
+    def _refuse_open(self, store: StoreDirectory, states: Sequence[DatabaseState], *, logged: bool) -> None:
+        advice = _ADVICE
+        if not logged:
+            advice = f"move {store.path} away: it has no changelog, and that start would delete it in any case"
+        status = next(state.status for state in states if not state.closed_cleanly)
+        self.refuse(
+            "not-closed-cleanly",
+            f"keeps the store {store.store}, which was not closed cleanly (status {status}): under exactly-once"
+            f" Kafka Streams would wipe the task; {advice}",
+            store=store.store,
+        )
 
-    def _has_offset(self, store: StoreDirectory, sibling: SiblingStore | None, states: Sequence[DatabaseState]) -> bool:
-        """Whether Kafka Streams finds the store's offset where it looks: in one of the databases, or in the file."""
-        keys: set[TopicPartition] = set()
-        if sibling is None or sibling.kind.manages_offsets:
-            keys |= {key for state in states for key in state.offsets}
-        if store.checkpoint is not None and (sibling is None or not sibling.kind.manages_offsets):
-            keys |= self._keys_in(store, store.checkpoint)
-        if sibling is not None and sibling.changelog is not None:
-            return sibling.changelog in keys
-        return any(key.partition == TaskId.parse(self.task).partition for key in keys)
+    def _refuse_without_offset(self, store: StoreDirectory, states: Sequence[DatabaseState], *, inside: bool) -> None:
+        where = "" if inside else f" in {store_checkpoint_file(store.store)}"
+        hint = "" if any(state.offsets for state in states) else f"; {_NOT_LOGGED}"
+        self.refuse(
+            "offset-missing",
+            f"keeps the store {store.store}, which has no offset{where}: under exactly-once Kafka Streams would"
+            f" wipe the task, or with transactional stores restore it over its rows; {_ADVICE}{hint}",
+            store=store.store,
+        )
 
-    def _keys_in(self, store: StoreDirectory, file: Path) -> set[TopicPartition]:
+    def _own_file(self, store: StoreDirectory) -> Mapping[TopicPartition, int]:
         try:
-            return set(read_offsets(file))
+            return read_offsets(store.checkpoint_file)
         except StatecoreError as error:
             self.refuse(
                 "checkpoint-unreadable",
                 f"keeps the store {store.store}, whose offset cannot be read: {error}",
                 store=store.store,
             )
-            return set()
+            return {}
 
 
 def _is_directory_of(sibling: SiblingStore, store: StoreDirectory) -> bool:

@@ -38,7 +38,9 @@ from statecore.formats.checkpoint import position_file, store_checkpoint_file
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, PLAIN_PARENT, POSITION_SUFFIX
+from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
+from statecore.statedir.exactly_once_wipe import StoreAtStart, has_offset
 from statecore.statedir.placement_stores import SiblingStore
 from statecore.statedir.task_layout import databases_of, names_in
 from statecore.stores.legacy_offsets import read_offsets
@@ -98,10 +100,18 @@ class CustomStores:
         return [
             one.store
             for one in self._stores
-            if one.task != GLOBAL and one.logged and one.changelog is not None
-            if self._offsets_in(CHECKPOINT_FILE).get(one.changelog, -1) < 0
-            and one.changelog not in self._offsets_in(store_checkpoint_file(one.store))
+            if one.task != GLOBAL and one.logged and one.changelog is not None and not has_offset(self._at_start(one))
         ]
+
+    def _at_start(self, store: SiblingStore) -> StoreAtStart:
+        return StoreAtStart(
+            (),
+            store.changelog,
+            TaskId.parse(store.task).partition,
+            store.kind,
+            own_file=self._offsets_in(store_checkpoint_file(store.store)),
+            task_file=self._offsets_in(CHECKPOINT_FILE),
+        )
 
     def has(self, name: str) -> bool:
         """Whether an entry of the task's directory belongs to one of them by name."""

@@ -18,6 +18,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.position import Position, merge_position, offsets_of_position, position_of_offsets
 from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.formats.topic_partition import TopicPartition
+from statecore.statedir.checkpoint_overlay import entries_of, overlaid
 from statecore.statedir.readonly_database import opened_database
 from statecore.statedir.store_places import StorePlace
 from statecore.statedir.task_layout import Segment
@@ -62,9 +63,8 @@ def read_stopped_store_offsets(place: StorePlace, changelogs: Iterable[str]) -> 
     if not are_known(offsets):
         offsets = {**offsets, **read_offsets(place.checkpoint_file)}
     topics = {*changelogs, *(part.topic for part in offsets)}
-    for part, offset in read_offsets(directory / CHECKPOINT_FILE).items():
-        if part.topic in topics and (offset != OFFSET_UNKNOWN or part not in offsets):
-            offsets = {**offsets, part: offset}
+    entries = entries_of(read_offsets(directory / CHECKPOINT_FILE), offsets, topics, place.partition)
+    offsets = overlaid(offsets, entries)
     merge_position(position, position_of_offsets(read_offsets(directory / position_file(place.store))))
     return StoppedStoreOffsets(offsets, offsets_of_position(position), databases, families, size)
 

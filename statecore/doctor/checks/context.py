@@ -8,11 +8,14 @@ from typing import Any
 
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
-from statecore.doctor.views import StoreView
+from statecore.doctor.views import StoreView, TaskView
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CURRENT, Release
+from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
+from statecore.statedir.checkpoint_overlay import entries_of
+from statecore.statedir.exactly_once_wipe import StoreAtStart, has_offset
 from statecore.statedir.known_files import OffsetFileContent
 from statecore.statedir.store_places import changelog_at
 
@@ -72,7 +75,7 @@ class CheckContext:
         gets the entries whose topics are not named like changelogs.
         """
         topic = self.changelog_of(store)
-        own = {part: offset for part, offset in file.offsets.items() if part in store.offsets or part.topic == topic}
+        own = entries_of(file.offsets, store.offsets, {topic}, TaskId.parse(store.task).partition)
         if own or store.offsets or store.has_decided_changelog:
             return own
         return {part: offset for part, offset in file.offsets.items() if not self.is_changelog(part.topic)}
@@ -80,6 +83,26 @@ class CheckContext:
     def is_changelog(self, topic: str) -> bool:
         """Whether a topic is named like a changelog of the application."""
         return topic.startswith(f"{self.application_id}-") and topic.endswith("-changelog")
+
+    def finds_offset(self, store: StoreView, task: TaskView, release: Release = CURRENT) -> bool:
+        """Whether a start of a release finds an offset of a store.
+
+        One of another changelog counts, and so does an unreadable file: they are findings of their own.
+        """
+        file = task.stores.get(store.store)
+        if file is not None and file.unreadable and not store.kind.manages_offsets:
+            return True
+        return has_offset(
+            StoreAtStart(
+                [None if one.broken else one.state for one in store.databases],
+                None,
+                None,
+                store.kind,
+                own_file={} if file is None else file.offsets,
+                task_file=self.entries_of(store, task.checkpoint),
+            ),
+            release,
+        )
 
     def adopts_checkpoint_offset(self, store: StoreView, file: OffsetFileContent) -> bool:
         """Whether 4.3 or later reads the offset of a store without one from the task's ``.checkpoint``."""

@@ -28,7 +28,7 @@ def check_custom_store(store: StoreView, task: TaskView, context: CheckContext) 
     if store.in_use or not store.logged or store.task == GLOBAL or not context.release.offsets_inside:
         return []
     file = store_checkpoint_file(store.store)
-    if store.store in task.stores or context.adopts_checkpoint_offset(store, task.checkpoint):
+    if context.finds_offset(store, task):
         return []
     severity = context.severity(Severity.WARNING, Severity.LOSS if context.transactional else Severity.ERROR)
     what = (

@@ -37,16 +37,13 @@ def _missing(store: StoreView, task: TaskView, context: CheckContext) -> list[Fi
         return (
             [] if store.segmented else [store_finding(store, "offset-missing", severity, what, repair=Repair.REBUILD)]
         )
-    if not store.readable:
+    if not store.readable or context.finds_offset(store, task):
         return []
+    what = "has no offset: Kafka Streams restores it "
     if not store.kind.manages_offsets:
-        if store.store in task.stores or not context.release.offsets_inside:
+        if not context.release.offsets_inside:
             return []
         what = f"has no .checkpoint_{store.store}, where Kafka Streams keeps its offset: Kafka Streams restores it "
-    elif store.offsets or context.adopts_checkpoint_offset(store, task.checkpoint):
-        return []
-    else:
-        what = "has no offset: Kafka Streams restores it "
     if store.task == GLOBAL:
         severity = Severity.LOSS if store.rows else Severity.WARNING
         what += "from the start of its topic, over its rows" if store.rows else "from the start of its topic"

@@ -79,16 +79,15 @@ def _older(store: StoreView, task: TaskView, context: CheckContext) -> Finding:
 
 def _offset_files(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
     """For a release that reads only ``.checkpoint``."""
-    if context.entries_of(store, task.checkpoint) or task.checkpoint.unreadable:
+    if context.finds_offset(store, task, context.release) or task.checkpoint.unreadable:
         return []
     why = f"has no offset in {CHECKPOINT_FILE}" if task.checkpoint.exists else f"has no {CHECKPOINT_FILE} beside it"
     if store.task == GLOBAL:
         what = f"{why}: Kafka Streams {context.release.name} reads its topic from the start"
         severity = Severity.LOSS if store.rows else Severity.WARNING
     else:
-        severity = context.severity(Severity.LOSS if store.rows else Severity.WARNING, Severity.ERROR)
-        what = f"{why}: Kafka Streams {context.release.name} restores it from the start"
-        what += ", and under exactly-once wipes its task"
+        severity = context.severity_without_offset(Severity.LOSS if store.rows else Severity.WARNING)
+        what = f"{why}: Kafka Streams {context.release.name} restores it from the start{context.wipe_clause()}"
     return [store_finding(store, "offset-missing", severity, what, repair=Repair.REBUILD, rows=store.rows)]
 
 

@@ -25,7 +25,7 @@ from statecore.standby.promote.changelog_check import Ask, ChangelogCheck, Copy,
 from statecore.standby.promote.directory_check import refuse_shared
 from statecore.standby.promote.release_check import WrittenBy
 from statecore.standby.promote.report import PromotedTask, Verdict
-from statecore.standby.promote.store_check import closed_at, damage, live_offset, not_closed, not_sound
+from statecore.standby.promote.store_check import closed_at, damage, live_offset, why_wiped_there
 from statecore.statedir.custom_stores import CustomStores
 from statecore.statedir.open_stores import refuse_open_stores
 from statecore.statedir.placement import SiblingStore, StoreImage
@@ -293,9 +293,9 @@ class PromotionPlanner:
                 continue
             store = logged.get(place.store)
             if store is None:
-                why = not_closed(place)
+                why = why_wiped_there(place, StoreKind.UNKNOWN, None)
             elif place.segmented is store.kind.is_segmented:
-                why = not_sound(place, store.kind, TaskId.parse(task).partition_of(store.changelog))
+                why = why_wiped_there(place, store.kind, TaskId.parse(task).partition_of(store.changelog))
             else:
                 continue  # a leftover of another kind, which is never opened
             if why is not None:
@@ -322,7 +322,10 @@ class PromotionPlanner:
                 missing.append(name)
                 continue
             changelog = TaskId.parse(task).partition_of(store.changelog)
-            if why := damage(place, store) or (not_sound(place, store.kind, changelog) if self.exactly_once else None):
+            why = damage(place, store)
+            if why is None and self.exactly_once:
+                why = why_wiped_there(place, store.kind, changelog)
+            if why is not None:
                 made.append(CopiedStore(store, changelog, OFFSET_UNKNOWN, None))
                 notes.append(f"{why}: it is created empty, and Kafka Streams restores it from the whole changelog")
         if missing:

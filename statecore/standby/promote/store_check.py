@@ -18,9 +18,11 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import StoreSpec
+from statecore.statedir.checkpoint_overlay import overlaid
 from statecore.statedir.database_state import DatabaseState
+from statecore.statedir.exactly_once_wipe import StoreAtStart, states_at_start, why_wiped
 from statecore.statedir.stopped_store_offsets import read_stopped_store_offsets
-from statecore.statedir.store_on_disk import StoreOnDisk, read_store
+from statecore.statedir.store_on_disk import read_store
 from statecore.statedir.store_places import StorePlace
 from statecore.stores.legacy_offsets import read_offsets
 from statecore.tasks.store_defects import segmentation_of, why_partially_deleted
@@ -97,45 +99,36 @@ def damage(place: StorePlace, store: StoreSpec) -> Reason | None:
 
 def live_offset(place: StorePlace, store: StoreSpec, changelog: TopicPartition) -> int:
     """The offset the application would use; -4 if it has none, or if rows of the store are missing."""
-    if damage(place, store):
+    if not place.databases or damage(place, store):  # a file may still have its offset
         return OFFSET_UNKNOWN
     try:
         if not store.kind.manages_offsets:
-            return _file_offsets(place).get(changelog, OFFSET_UNKNOWN)
+            task_file = read_offsets(place.checkpoint_file.parent / CHECKPOINT_FILE)
+            return overlaid(read_offsets(place.checkpoint_file), task_file).get(changelog, OFFSET_UNKNOWN)
         return read_stopped_store_offsets(place, (changelog.topic,)).offsets.get(changelog, OFFSET_UNKNOWN)
     except Corrupted:
         return OFFSET_UNKNOWN
 
 
-def not_closed(place: StorePlace) -> Reason | None:
-    """Reason if a store would not be opened under exactly-once, whatever its offset; ``None`` otherwise."""
-    return _not_closed(place, read_store(place))
+def why_wiped_there(place: StorePlace, kind: StoreKind, changelog: TopicPartition | None) -> Reason | None:
+    """Reason if Kafka Streams would wipe the task of a store; ``None`` otherwise.
 
+    Transactional stores count too, see :mod:`statecore.statedir.exactly_once_wipe`.
 
-def _not_closed(place: StorePlace, store: StoreOnDisk) -> Reason | None:
-    for database in store.databases:
-        if not database.opens:
-            return Reason(f"{place.store} there cannot be read", "store-damaged", store=place.store)
-        if not database.state.closed_cleanly:
-            return Reason(f"{place.store} there was not closed", "store-not-closed", store=place.store)
-    return None
-
-
-def not_sound(place: StorePlace, kind: StoreKind, changelog: TopicPartition) -> Reason | None:
-    """Reason if Kafka Streams would wipe the task of a logged store under exactly-once; ``None`` otherwise."""
-    store = read_store(place)
-    if why := _not_closed(place, store):
-        return why
-    if not store.databases:
-        return Reason(f"{place.store} there has no database", "database-missing", store=place.store)
-    try:
-        if kind.manages_offsets:
-            has_offset = changelog in store.smallest_offsets or changelog in _read_file_offsets(place, task=True)
-        else:
-            has_offset = changelog in _file_offsets(place)
-    except Corrupted:
-        has_offset = False
-    return None if has_offset else Reason(f"{place.store} there has no offset", "offset-missing", store=place.store)
+    Args:
+        changelog: its changelog; ``None`` if it is not logged.
+    """
+    store = StoreAtStart(
+        states_at_start(read_store(place)),
+        changelog,
+        place.partition,
+        kind,
+        logged=changelog is not None,
+        own_file=_readable_offsets(place.checkpoint_file),
+        task_file=_readable_offsets(place.checkpoint_file.parent / CHECKPOINT_FILE),
+    )
+    why = why_wiped(store)
+    return None if why is None else Reason(f"{place.store} there {why}", why.code, store=place.store)
 
 
 def _states(task: str, place: StorePlace, store: StoreSpec) -> list[DatabaseState]:
@@ -165,12 +158,9 @@ def _strays(place: StorePlace) -> list[str]:
     return sorted({path.name for path in place.path.iterdir()} - named)
 
 
-def _file_offsets(place: StorePlace) -> dict[TopicPartition, int]:
-    """Offsets of a store without offsets in its database: the task's file overrides its own."""
-    return {**_read_file_offsets(place, task=False), **_read_file_offsets(place, task=True)}
-
-
-def _read_file_offsets(place: StorePlace, *, task: bool) -> dict[TopicPartition, int]:
-    own = place.checkpoint_file
-    file = own.parent / CHECKPOINT_FILE if task else own
-    return read_offsets(file)
+def _readable_offsets(file: Path) -> dict[TopicPartition, int]:
+    """The offsets in a file; empty if it is missing or damaged."""
+    try:
+        return read_offsets(file)
+    except Corrupted:
+        return {}

@@ -254,12 +254,13 @@ def test_a_grace_buffer_without_a_database_is_created_and_its_old_file_does_not_
     assert content(directory)[".checkpoint_b"] == checkpoint("app-b-changelog", OFFSET_UNKNOWN)
 
 
-def test_a_file_with_the_offset_of_a_store_that_keeps_its_own_does_not_count(directory):
+@pytest.mark.parametrize("unknown", [[], [sibling("0_0", "k", StoreKind.UNKNOWN)]])
+def test_a_file_with_the_offset_of_a_store_that_keeps_its_own_does_not_count(directory, unknown):
     make_database(directory.store_path("0_0", "k", KIND), None)
     (directory.task_path("0_0") / ".checkpoint_k").write_text(checkpoint("app-k-changelog", 5))
     image = make_image(directory, "0_0", "s")
     assert refusal(directory, image, siblings=[sibling("0_0", "k")]) == [("0_0", "offset-missing", "k")]
-    place(directory, image)  # nobody declared what it is: it may be a store of the application's own making
+    place(directory, image, siblings=unknown)  # it may be a store of the application's own class
     assert content(directory)[".checkpoint_k"] == checkpoint("app-k-changelog", 5)
 
 

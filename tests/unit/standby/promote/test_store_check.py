@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from statecore.formats.checkpoint import encode_checkpoint
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.spec.model import StoreSpec
 from statecore.standby.promote.report import Verdict
-from statecore.standby.promote.store_check import damage
+from statecore.standby.promote.store_check import damage, live_offset, why_wiped_there
 from statecore.statedir.database_state import read_database_state
 from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.state_directory import StateDirectory
@@ -155,3 +157,33 @@ def test_a_store_of_kafka_streams_whose_manifest_lost_its_end_is_damaged(tmp_pat
     why = damage(place, store)
     assert why is not None
     assert why.code == "store-damaged"
+
+
+@pytest.mark.parametrize(
+    ("entry", "own", "code"), [(5, None, None), (OFFSET_UNKNOWN, None, "offset-missing"), (OFFSET_UNKNOWN, 9, None)]
+)
+def test_an_unknown_offset_in_the_file_of_a_task_is_none(
+    tmp_path: Path, entry: int, own: int | None, code: str | None
+) -> None:
+    """Kafka Streams 4.3 skips it (``migrateLegacyOffsets``)."""
+    world = World(tmp_path)
+    world.store(world.live, "late", 9)
+    task, changelog = world.live.task_path("0_0"), world.changelog("late")
+    if own is None:
+        (task / ".checkpoint_late").unlink()
+    (task / CHECKPOINT_FILE).write_bytes(encode_checkpoint({changelog: entry}))
+    (place,) = store_places(world.live)
+    why = why_wiped_there(place, StoreKind.GRACE_BUFFER, changelog)
+    assert (None if why is None else why.code) == code
+    store = StoreSpec("late", StoreKind.GRACE_BUFFER, 0, changelog.topic)
+    assert live_offset(place, store, changelog) == (own or entry)
+
+
+def test_the_offset_in_a_file_of_a_store_without_a_database_does_not_keep_it(world: World) -> None:
+    """Kafka Streams would trust the file, and answer without the rows."""
+    task = world.live.task_path("0_0")
+    (task / "rocksdb" / "totals").mkdir(parents=True)
+    (task / CHECKPOINT_FILE).write_bytes(encode_checkpoint({world.changelog("totals"): 19}))
+    world.store(world.warm, "totals", 9)
+    assert verdicts(world.promote()) == {"0_0": Verdict.PROMOTED}
+    assert world.row("totals") == "warm at 9"
