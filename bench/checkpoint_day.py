@@ -98,10 +98,10 @@ def steps(
         changes: make the change of each checkpoint.
         warm: whether repository and brokers stay open from one to the next.
     """
-    shelf = ApplicationRepository.open(url, application)
+    app_repository = ApplicationRepository.open(url, application)
     with moved_clock() as clock, Cluster(ground.to_broker.address) as cluster:
-        kept = checkpoint.OpenConnections(shelf, cluster) if warm else None
-        hour = _newest(shelf).created_at[:_HOUR]
+        kept = checkpoint.OpenConnections(app_repository, cluster) if warm else None
+        hour = _newest(app_repository).created_at[:_HOUR]
         for change in changes:
             change()
             clock.ahead += INTERVAL
@@ -111,7 +111,7 @@ def steps(
             seconds, counts, moved = time.monotonic() - began, asked.counts(), ground.to_store.moved() - moved
             if not isinstance(report, RestoreReport):
                 raise RuntimeError("a checkpoint was only planned")
-            newest = _newest(shelf)
+            newest = _newest(app_repository)
             before, hour = hour, newest.created_at[:_HOUR]
             yield Step(
                 asked=counts,
@@ -122,7 +122,7 @@ def steps(
                 compacted=newest.new_bytes if newest.origin == ORIGIN else None,
                 is_idle=report.published is None,
                 is_first_of_hour=report.published is not None and before != hour,
-                runs=max(len(one.runs) for one in _databases(shelf, newest)),
+                runs=max(len(one.runs) for one in _databases(app_repository, newest)),
                 state=newest.file_bytes,
             )
 
@@ -194,8 +194,8 @@ def _fetched(ground: Ground, app: Application, url: str, took: Sequence[tuple[fl
     after = data_files(state)
     shutil.rmtree(state)
     wall, inside = sorted(took)[(len(took) - 1) // 2]
-    shelf = ApplicationRepository.open(url, app.name)
-    databases = _databases(shelf, _newest(shelf))
+    app_repository = ApplicationRepository.open(url, app.name)
+    databases = _databases(app_repository, _newest(app_repository))
     return Fetched(
         wall=wall,
         inside=inside,
@@ -219,13 +219,13 @@ def data_files(state: Path) -> dict[str, int]:
     return found
 
 
-def _newest(shelf: ApplicationRepository) -> SnapshotEntry:
-    newest = shelf.head().newest
+def _newest(app_repository: ApplicationRepository) -> SnapshotEntry:
+    newest = app_repository.head().newest
     if newest is None:
-        raise RuntimeError(f"{shelf.url} has no snapshot")
+        raise RuntimeError(f"{app_repository.url} has no snapshot")
     return newest
 
 
-def _databases(shelf: ApplicationRepository, snapshot: SnapshotEntry) -> list[StoredDatabase]:
-    parts = shelf.task_manifests(shelf.manifest(snapshot).value.task_manifests)
+def _databases(app_repository: ApplicationRepository, snapshot: SnapshotEntry) -> list[StoredDatabase]:
+    parts = app_repository.task_manifests(app_repository.manifest(snapshot).value.task_manifests)
     return [one for read in parts.values() for store in read.manifest.stores for one in store.databases]

@@ -270,11 +270,11 @@ def _sent(place: Place, application: str, files: Sequence[LocalFile], name: str,
     bucket, paths = f"{name}-sent", [file.path for file in files]
     location, client = place.server.bucket(bucket), place.server.client()
     create_repository(location.url)
-    shelf = ApplicationRepository.open(location.url, application)
+    app_repository = ApplicationRepository.open(location.url, application)
 
     def publish() -> float:
         began = time.monotonic()
-        put_files(shelf.blobs, shelf.names, files)
+        put_files(app_repository.blobs, app_repository.names, files)
         return time.monotonic() - began
 
     ways: dict[str, Callable[[], float]] = {
@@ -341,29 +341,29 @@ def small_requests(place: Place, partitions: int) -> Iterator[Requests]:
     topics.delete(place.servers, case.changelog(STORE))
 
 
-def snapshot_files(shelf: ApplicationRepository, cut: Path) -> list[LocalFile]:
+def snapshot_files(app_repository: ApplicationRepository, cut: Path) -> list[LocalFile]:
     """The files of the newest snapshot of a repository in a directory, largest first.
 
     Args:
-        shelf: the snapshots.
+        app_repository: the snapshots.
         cut: where those are put that lie in packs.
     """
-    newest = shelf.head().newest
+    newest = app_repository.head().newest
     if newest is None:
-        raise RuntimeError(f"{shelf.url} has no snapshot")
+        raise RuntimeError(f"{app_repository.url} has no snapshot")
     cut.mkdir(exist_ok=True)
     found: dict[str, LocalFile] = {}
-    for read in shelf.task_manifests(shelf.manifest(newest).value.task_manifests).values():
+    for read in app_repository.task_manifests(app_repository.manifest(newest).value.task_manifests).values():
         for sha256, extent in (each for store in read.manifest.stores for each in store.extents):
-            found[sha256] = LocalFile(_file_of(shelf, extent, cut / sha256), sha256, extent.bytes)
+            found[sha256] = LocalFile(_file_of(app_repository, extent, cut / sha256), sha256, extent.bytes)
     return sorted(found.values(), key=lambda file: -file.bytes)
 
 
-def _file_of(shelf: ApplicationRepository, extent: Extent, cut: Path) -> Path:
-    path = shelf.blobs.local_path(extent.blob)
+def _file_of(app_repository: ApplicationRepository, extent: Extent, cut: Path) -> Path:
+    path = app_repository.blobs.local_path(extent.blob)
     if path is not None and path.stat().st_size == extent.bytes:
         return path
-    cut.write_bytes(shelf.read(extent, "A file"))
+    cut.write_bytes(app_repository.read(extent, "A file"))
     return cut
 
 

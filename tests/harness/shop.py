@@ -94,7 +94,7 @@ class Shop:
         return f"{self.application_id}-names"
 
     @property
-    def shelf(self) -> ApplicationRepository:
+    def app_repository(self) -> ApplicationRepository:
         """What the repository has of it, opened anew."""
         return ApplicationRepository.open(self.url, self.application_id)
 
@@ -181,21 +181,21 @@ class Shop:
 
     def snapshots(self) -> list[str]:
         """The snapshots that count, newest first."""
-        head = self.shelf.read_head()
+        head = self.app_repository.read_head()
         return [] if head is None else [entry.snapshot for entry in head.head.snapshots]
 
     def stores_there(self) -> dict[tuple[str, str], StoreSnapshot]:
         """The stores of the newest snapshot."""
-        newest = self.shelf.head().newest
+        newest = self.app_repository.head().newest
         assert newest is not None
-        parts = self.shelf.task_manifests(self.shelf.manifest(newest).value.task_manifests)
+        parts = self.app_repository.task_manifests(self.app_repository.manifest(newest).value.task_manifests)
         return {(task, store.store): store for task, read in parts.items() for store in read.manifest.stores}
 
     def cuts_there(self) -> dict[str, int]:
         """The moment up to which the newest snapshot says that nothing lay behind the ends of each task, in ms."""
-        newest = self.shelf.head().newest
+        newest = self.app_repository.head().newest
         assert newest is not None
-        return {part.task: part.read_at_ms or 0 for part in self.shelf.manifest(newest).value.task_manifests}
+        return {part.task: part.read_at_ms or 0 for part in self.app_repository.manifest(newest).value.task_manifests}
 
     def rows_there(self, task: str = "0_0", store: str = "plain") -> tuple[int, int]:
         """First offset and end of the runs of a store's first database in the newest snapshot."""

@@ -277,10 +277,10 @@ class Campaign(RandomApplication):
 
     def stores_of(self, snapshot: str) -> dict[Key, StoreSnapshot]:
         """The stores of a snapshot, as its manifest has them."""
-        shelf = ApplicationRepository.open(self.url, self.application_id)
-        entry = shelf.head().entry(snapshot)
+        app_repository = ApplicationRepository.open(self.url, self.application_id)
+        entry = app_repository.head().entry(snapshot)
         assert entry is not None
-        parts = shelf.task_manifests(shelf.manifest(entry).value.task_manifests)
+        parts = app_repository.task_manifests(app_repository.manifest(entry).value.task_manifests)
         return {(task, store.store): store for task, read in parts.items() for store in read.manifest.stores}
 
     def _compare_manifest(self, snapshot: str) -> None:

@@ -194,20 +194,20 @@ def _made(campaign: Campaign, request: CheckpointRequest, engine: Engine) -> Res
 
 def _is_another(campaign: Campaign, task: str, new: str, old: str) -> bool:
     """Whether a task is another in one snapshot than in the one before."""
-    shelf = ApplicationRepository.open(campaign.url, campaign.application_id)
+    app_repository = ApplicationRepository.open(campaign.url, campaign.application_id)
     identities = []
     for snapshot in (new, old):
-        entry = shelf.head().entry(snapshot) if snapshot else None
-        part = None if entry is None else shelf.manifest(entry).value.reference(task)
+        entry = app_repository.head().entry(snapshot) if snapshot else None
+        part = None if entry is None else app_repository.manifest(entry).value.reference(task)
         identities.append(None if part is None else part.identity)
     return identities[0] != identities[1]
 
 
 def fold(campaign: Campaign) -> None:
     """Runs are merged as soon as there are two; what the snapshot holds is the same."""
-    shelf = ApplicationRepository.open(campaign.url, campaign.application_id)
+    app_repository = ApplicationRepository.open(campaign.url, campaign.application_id)
     with campaign.packing():
-        context = context_of(shelf, parse_spec(campaign.spec, "<campaign>"), say=campaign.tell)
+        context = context_of(app_repository, parse_spec(campaign.spec, "<campaign>"), say=campaign.tell)
         report = compact(context, settings=EAGER)
     campaign.tell(f"fold: {report.outcome} {report.runs} runs")
     _count_what_was_folded(campaign)

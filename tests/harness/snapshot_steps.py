@@ -65,9 +65,9 @@ def damage(campaign: Campaign) -> None:
     turned in a pack of which not all files are at hand (``statecore.repository.blob_verification``).
     """
     chance = campaign.more
-    shelf = ApplicationRepository.open(campaign.url, campaign.application_id)
-    order = [entry.snapshot for entry in shelf.head().snapshots]
-    needed = {snapshot: _needed(shelf, snapshot) for snapshot in order}
+    app_repository = ApplicationRepository.open(campaign.url, campaign.application_id)
+    order = [entry.snapshot for entry in app_repository.head().snapshots]
+    needed = {snapshot: _needed(app_repository, snapshot) for snapshot in order}
     target = chance.choice(sorted(needed[order[0]], key=lambda one: (one.blob, one.start)))
     way = chance.choice(("flipped", "cut", "gone"))
     hurt = target.start + chance.randrange(target.bytes)
@@ -75,10 +75,10 @@ def damage(campaign: Campaign) -> None:
     left = [snapshot for snapshot in order if snapshot not in hit]
     campaign.tell(f"{target.blob} is {way} at {hurt}: it is in {', '.join(hit)}")
     state_dir, source = campaign.directory(), None
-    seen = ("files/",) if way == "flipped" and shelf.url.startswith("s3:") else ("files/", "packs/")
-    if target.blob.removeprefix(shelf.names.root).startswith(seen) and campaign.newest in campaign.whole:
+    seen = ("files/",) if way == "flipped" and app_repository.url.startswith("s3:") else ("files/", "packs/")
+    if target.blob.removeprefix(app_repository.names.root).startswith(seen) and campaign.newest in campaign.whole:
         campaign.fetch_into(source := campaign.directory(), campaign.newest)
-    with _damaged(shelf, target.blob, hurt, way):
+    with _damaged(app_repository, target.blob, hurt, way):
         _refused(campaign, state_dir, order[0])
         if left:
             campaign.fetch_into(state_dir, left[0], passed_over=order[: order.index(left[0])])
@@ -104,19 +104,19 @@ def _refused(campaign: Campaign, state_dir: Path, snapshot: str | None) -> None:
     assert not list((state_dir / campaign.application_id).glob("[0-9g]*"))
 
 
-def _needed(shelf: ApplicationRepository, snapshot: str) -> set[Extent]:
+def _needed(app_repository: ApplicationRepository, snapshot: str) -> set[Extent]:
     """All that is read of a snapshot: its manifest, its parts, and one place of each of its files."""
-    entry = shelf.head().entry(snapshot)
+    entry = app_repository.head().entry(snapshot)
     assert entry is not None
-    name = shelf.names.manifest(snapshot)
-    references = shelf.manifest(entry).value.task_manifests
+    name = app_repository.names.manifest(snapshot)
+    references = app_repository.manifest(entry).value.task_manifests
     files = {
         digest: extent
-        for read in shelf.task_manifests(references).values()
+        for read in app_repository.task_manifests(references).values()
         for store in read.manifest.stores
         for digest, extent in store.extents
     }
-    manifest = Extent(name, 0, shelf.blobs.head(name).size)
+    manifest = Extent(name, 0, app_repository.blobs.head(name).size)
     return {one for one in (manifest, *(one.extent for one in references), *files.values()) if one.bytes}
 
 
@@ -128,8 +128,8 @@ def _is_hit(one: Extent, target: Extent, hurt: int, way: str) -> bool:
 
 
 @contextmanager
-def _damaged(shelf: ApplicationRepository, blob: str, at: int, way: str) -> Iterator[None]:
-    blobs = shelf.blobs
+def _damaged(app_repository: ApplicationRepository, blob: str, at: int, way: str) -> Iterator[None]:
+    blobs = app_repository.blobs
     whole = blobs.get(blob)
     blobs.delete(blob)
     if way != "gone":

@@ -194,11 +194,11 @@ def test_offsets_of_a_topic_that_was_made_anew_are_refused(shop: Shop) -> None:
 def test_the_manifest_has_what_the_brokers_say_and_is_whole(shop: Shop) -> None:
     before = int(time.time() * 1000)
     snapshot_of(shop)
-    entry = shop.shelf.head().newest
+    entry = shop.app_repository.head().newest
     assert entry is not None
-    manifest = shop.shelf.manifest(entry).value
+    manifest = shop.app_repository.manifest(entry).value
     assert (manifest.origin, [part.task for part in manifest.task_manifests]) == ("backup", ["0_0", "0_1"])
-    for read in shop.shelf.task_manifests(manifest.task_manifests).values():
+    for read in shop.app_repository.task_manifests(manifest.task_manifests).values():
         for store in read.manifest.stores:
             (end,) = store.changelogs
             assert (end.log_start, end.end) == (0, end.log_end)
@@ -232,12 +232,12 @@ def test_under_exactly_once_the_marker_behind_an_offset_is_no_record_and_what_co
 
 def stored(url: str, application_id: str) -> list[StoreSnapshot]:
     """The stores of the newest snapshot."""
-    shelf = ApplicationRepository.open(url, application_id)
-    entry = shelf.head().newest
+    app_repository = ApplicationRepository.open(url, application_id)
+    entry = app_repository.head().newest
     assert entry is not None
     return [
         store
-        for read in shelf.task_manifests(shelf.manifest(entry).value.task_manifests).values()
+        for read in app_repository.task_manifests(app_repository.manifest(entry).value.task_manifests).values()
         for store in read.manifest.stores
     ]
 

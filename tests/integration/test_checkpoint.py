@@ -249,7 +249,7 @@ def test_versioned_stores_are_left_to_kafka_streams_or_made_anew_now_and_then(br
     later = time.time() + 600
     for versioned_ms, due in ((86_400_000, False), (0, True)):
         verdict = check_due(
-            shop.shelf,
+            shop.app_repository,
             parse_spec(shop.spec),
             versioned=VersionedStart.LATEST,
             versioned_ms=versioned_ms,
@@ -284,14 +284,14 @@ def test_while_a_checkpoint_takes_long_no_other_is_due(
         made = beside.submit(shop.checkpoint, faults=slow)
         assert slow.has_read.wait(300)
         deadline = time.monotonic() + 300
-        while marker_age(shop.shelf, time.time()) is None:
+        while marker_age(shop.app_repository, time.time()) is None:
             assert time.monotonic() < deadline, "it says nothing"
             time.sleep(0.05)
-        verdict = check_due(shop.shelf, parse_spec(shop.spec, "test"))
+        verdict = check_due(shop.app_repository, parse_spec(shop.spec, "test"))
         slow.may_go_on.set()
         assert made.result(300).published is not None
     assert (verdict.is_due, verdict.why[:18]) == (False, "one is in progress")
-    assert marker_age(shop.shelf, time.time()) is None
+    assert marker_age(shop.app_repository, time.time()) is None
 
 
 def test_what_was_found_to_be_due_is_not_done_when_somebody_else_has_done_it_since(
@@ -299,18 +299,18 @@ def test_what_was_found_to_be_due_is_not_done_when_somebody_else_has_done_it_sin
 ) -> None:
     shop = Shop.small(broker.bootstrap_servers, tmp_path)
     shop.write(10)
-    first = check_due(shop.shelf, parse_spec(shop.spec, "test"))
+    first = check_due(shop.app_repository, parse_spec(shop.spec, "test"))
     assert first.is_due
     assert shop.checkpoint(decided_upon=first.last_snapshot).published is not None
     shop.write(10)
     late = shop.checkpoint(decided_upon=first.last_snapshot)
     assert (late.published, len(shop.snapshots())) == (None, 1)
     assert any("was made at" in note for note in late.notes)
-    with suppress(HandedOver), marked_in_progress(shop.shelf):  # an attempt that somebody else was faster than
-        RepositoryHome(shop.shelf, "handed-over").save(PLAN_SUFFIX, b"{}")
+    with suppress(HandedOver), marked_in_progress(shop.app_repository):  # an attempt that somebody else was faster than
+        RepositoryHome(shop.app_repository, "handed-over").save(PLAN_SUFFIX, b"{}")
         raise HandedOver
     assert shop.checkpoint(decided_upon=first.last_snapshot, request_id="handed-over").published is None
-    assert marker_age(shop.shelf, time.time()) is None
+    assert marker_age(shop.app_repository, time.time()) is None
     again = shop.checkpoint(decided_upon=shop.snapshots()[0])
     assert again.published is not None
     shop.write(10)
@@ -389,7 +389,7 @@ def test_a_restore_that_a_checkpoint_outruns_is_placed_all_the_same_and_says_tha
         def reach(self, point: str) -> None:
             if point == "restore.after-runs" and not self.done:
                 self.done = True
-                assert marker_age(shop.shelf, time.time()) is not None, "a schedule waits"
+                assert marker_age(shop.app_repository, time.time()) is not None, "a schedule waits"
                 shop.checkpoint()
 
     said: list[str] = []
@@ -402,7 +402,7 @@ def test_a_restore_that_a_checkpoint_outruns_is_placed_all_the_same_and_says_tha
     again = run_restore(request, InProcessEngine())
     assert isinstance(again, RestoreReport)
     assert (again.placed, again.notes) == (False, report.notes), "it is in place already"
-    assert marker_age(shop.shelf, time.time()) is None
+    assert marker_age(shop.app_repository, time.time()) is None
 
 
 def test_a_restore_upon_a_damaged_snapshot_goes_back_to_an_older_one_and_then_to_the_log(

@@ -124,12 +124,12 @@ def test_a_collector_tells_a_service_that_is_dead_from_an_application_that_is_id
 
         try:
             service.until(lambda: told()[1] > began)
-            cut = shop.shelf.head().snapshots[0].read_at_ms
+            cut = shop.app_repository.head().snapshots[0].read_at_ms
             assert cut is not None
             service.until(lambda: service.reports[-1]["published"] is None)
             quiet = time.time()
             service.until(lambda: min(told()) > quiet)
-            assert shop.shelf.head().snapshots[0].read_at_ms == cut, "nothing was published for it"
+            assert shop.app_repository.head().snapshots[0].read_at_ms == cut, "nothing was published for it"
             service.kill()
             last = told()
             assert began < last[1] <= last[0] <= time.time()
@@ -138,7 +138,7 @@ def test_a_collector_tells_a_service_that_is_dead_from_an_application_that_is_id
             by_hand = [sys.executable, "-m", "statecore.cli.main", "checkpoint", "--spec", spec_of(shop)]
             by_hand += ["--repository", shop.url]
             subprocess.run(by_hand, check=True, capture_output=True, env={**os.environ, **environment})
-            new = shop.shelf.head().snapshots[0].read_at_ms
+            new = shop.app_repository.head().snapshots[0].read_at_ms
             assert new is not None
             assert told() == (pytest.approx(time.time(), abs=60), new / 1000)
             assert told()[0] > last[0]
@@ -206,7 +206,7 @@ def test_a_repository_that_is_none_is_said_and_not_made(shop: Shop, capsys: pyte
 def test_a_snapshot_of_a_newer_version_is_left_alone(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     """Of the head, of the manifest, and of the parts; each is sealed and hashed as its writer would have done it."""
     shop.write(10)
-    place, names = place_of(shop), shop.shelf.names
+    place, names = place_of(shop), shop.app_repository.names
     head = place / names.head
     good = head.read_bytes()
     document = json.loads(good)
@@ -239,8 +239,8 @@ def test_what_is_damaged_of_the_newest_snapshot_is_said_and_without_it_the_older
     shop.write(10)
     older = shop.snapshots()[0]
     shop.checkpoint()
-    newest = shop.shelf.head().snapshots[0]
-    extent = shop.shelf.manifest(newest).value.task_manifests[0].extent
+    newest = shop.app_repository.head().snapshots[0]
+    extent = shop.app_repository.manifest(newest).value.task_manifests[0].extent
     blob = place_of(shop) / extent.blob
     good = blob.read_bytes()
     blob.chmod(0o644)
@@ -266,7 +266,7 @@ def test_a_head_that_was_rolled_back_fences_whoever_is_at_work_and_is_gone_on_fr
     for _ in range(2):
         shop.write(60)
         shop.checkpoint()
-    head = place_of(shop) / shop.shelf.names.head
+    head = place_of(shop) / shop.app_repository.names.head
     older = head.read_bytes()
     shop.write(20)
     shop.checkpoint()

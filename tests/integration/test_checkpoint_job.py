@@ -95,21 +95,21 @@ def identities(shop: Shop) -> dict[tuple[str, str], str]:
 
 
 def test_a_long_tail_is_planned_here_and_read_by_spark_and_what_is_published_is_the_same(shop: Shop) -> None:
-    before = shop.shelf.head()
+    before = shop.app_repository.head()
     shop.write(300)
     code, said = Job.here(shop, "long", "--small-tail", "1").ends()
     assert (code, said.get("stores"), said.get("error")) == (SPARK_NEEDED, None, None)
-    assert shop.shelf.head() == before
+    assert shop.app_repository.head() == before
     twin = Job.here(shop, "twin", "--small-tail", "1")  # freezes the same offsets
     assert twin.ends()[0] == SPARK_NEEDED
-    assert marker_age(shop.shelf, time.time()) is not None, "a schedule waits"
+    assert marker_age(shop.app_repository, time.time()) is not None, "a schedule waits"
     shop.write(50)  # what comes later is not read: the plan is frozen
     program = [str(ROOT / "spark_jobs" / "checkpoint.py"), "--small-tail", "1", "--go-on", "--master", "local[1]"]
     spark = Job(shop, "long", program)
     code, report = spark.ends()
     assert code == 0, spark.said
     assert report["master"] == "local[1]"
-    assert marker_age(shop.shelf, time.time()) is None, "the next one is due at its interval"
+    assert marker_age(shop.app_repository, time.time()) is None, "the next one is due at its interval"
     assert RESUMED_NOTE not in report["notes"]
     assert report["totals"]["records"] == 900
     by_spark = identities(shop)
@@ -126,7 +126,7 @@ def test_a_little_tail_is_read_here_and_progress_is_told_line_by_line(shop: Shop
     assert code == 0, job.said
     assert report["master"] == ""
     assert report["totals"]["records"] == 300
-    newest = next(entry for entry in shop.shelf.head().snapshots if entry.origin == "checkpoint")
+    newest = next(entry for entry in shop.app_repository.head().snapshots if entry.origin == "checkpoint")
     assert report["published"]["snapshot"] == newest.snapshot
     phases = [json.loads(line.removeprefix(MACHINE_PREFIX)) for line in job.said.splitlines() if MACHINE_PREFIX in line]
     assert {"plan", "read", "publish"} <= {one["phase"] for one in phases}
@@ -139,7 +139,7 @@ def test_two_at_once_do_no_harm(shop: Shop) -> None:
     ended = [one.ends() for one in both]
     assert [code for code, _ in ended] == [0, 0], [one.said for one in both]
     assert sum(one["published"] is not None for _, one in ended) >= 1
-    verdict = check_due(shop.shelf, parse_spec(shop.spec, "test"), clock=lambda: time.time() + 300)
+    verdict = check_due(shop.app_repository, parse_spec(shop.spec, "test"), clock=lambda: time.time() + 300)
     assert (verdict.is_due, verdict.why.split(";")[0]) == (False, "nothing is new")
     assert shop.fetched() == shop.restored()
 

@@ -333,7 +333,9 @@ def test_what_others_publish_while_logs_are_compared_is_right_in_the_end(shop: C
     def publish() -> None:
         if other == "a fold":
             settings = CompactionSettings(new_due=2, eligible=2, remaining=1, all_due=2, max_old=1)
-            assert compact(context_of(shop.shelf, parse_spec(shop.spec)), settings=settings).snapshot is not None
+            assert (
+                compact(context_of(shop.app_repository, parse_spec(shop.spec)), settings=settings).snapshot is not None
+            )
             return
         if other == "a rebuild that ends later":
             shop.write(30, only=["plain"])

@@ -68,16 +68,16 @@ def process(shop: Shop, request: str, fault: str = "", *words: str) -> subproces
 
 def files(shop: Shop) -> dict[str, float]:
     """When each blob with files was written."""
-    names = shop.shelf.names.root
+    names = shop.app_repository.names.root
     return {
         blob.name: blob.modified
-        for blob in shop.shelf.blobs.list(names)
+        for blob in shop.app_repository.blobs.list(names)
         if blob.name.removeprefix(names).lstrip("/").startswith(("files/", "packs/"))
     }
 
 
 def requests(shop: Shop) -> list[str]:
-    return [entry.request_id for entry in shop.shelf.head().snapshots if entry.origin == "checkpoint"]
+    return [entry.request_id for entry in shop.app_repository.head().snapshots if entry.origin == "checkpoint"]
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def names(farm: Farm) -> list[list[str]]:
 def test_a_compaction_of_small_runs_is_four_puts_and_a_read_of_each_pack(farm: Farm, server: S3Server) -> None:
     for number in range(10, 13):
         farm.checkpoint({at: some_rows(number, of=at.task) for at in ATS})
-    shelf = farm.shelf
+    app_repository = farm.app_repository
     asked = Asked(server.root / "server.log")
     before = farm.runs(ATS[0])
     counted = asked.counts()
@@ -67,7 +67,7 @@ def test_a_compaction_of_small_runs_is_four_puts_and_a_read_of_each_pack(farm: F
     assert (counts["PUT"], counts["POST"], counts["LIST"], counts["DELETE"]) == (4, 0, 0, 0), json.dumps(counts)
     assert counts["GET"] <= len(packs) + 6, json.dumps(counts)
     farm.check()
-    assert shelf.head().snapshots[0].new_bytes == done.written_bytes
+    assert app_repository.head().snapshots[0].new_bytes == done.written_bytes
 
 
 @pytest.mark.full
@@ -80,7 +80,7 @@ def test_after_a_kill_the_next_compaction_comes_to_the_same(farm: Farm, point: s
     expected = CompactionOutcome.NOT_DUE if point == "publish.after-head" else CompactionOutcome.PUBLISHED
     assert farm.fold().outcome is expected
     farm.check()
-    assert [entry.origin for entry in farm.shelf.head().snapshots].count("compaction") == 1
+    assert [entry.origin for entry in farm.app_repository.head().snapshots].count("compaction") == 1
     assert all(len(runs) < 8 for runs in names(farm))
 
 
@@ -90,7 +90,7 @@ def test_of_compactions_at_once_one_counts_and_a_checkpoint_beside_them_stays(fa
     farm.checkpoint({ATS[1]: some_rows(99)})
     said = [one.communicate(timeout=1200)[1] for one in running]
     assert [one.returncode for one in running] == [0] * 2, said
-    origins = [entry.origin for entry in farm.shelf.head().snapshots]
+    origins = [entry.origin for entry in farm.app_repository.head().snapshots]
     assert origins.count("compaction") == 1
     assert origins.count("tests") == 3
     assert all(len(runs) < 9 for runs in names(farm))

@@ -121,20 +121,20 @@ def restore(
     return report
 
 
-def stores_of(shelf: ApplicationRepository) -> dict[tuple[str, str], StoreSnapshot]:
+def stores_of(app_repository: ApplicationRepository) -> dict[tuple[str, str], StoreSnapshot]:
     """The stores of the newest snapshot, every file of which is looked at byte by byte."""
-    newest = shelf.head().newest
+    newest = app_repository.head().newest
     assert newest is not None
-    manifest: Manifest = shelf.manifest(newest).value
+    manifest: Manifest = app_repository.manifest(newest).value
     assert manifest.identity == newest.identity
     found = {
         (task, store.store): store
-        for task, read in shelf.task_manifests(manifest.task_manifests).items()
+        for task, read in app_repository.task_manifests(manifest.task_manifests).items()
         for store in read.manifest.stores
     }
     for store in found.values():
         for digest, extent in store.extents:
-            assert sha256(shelf.read(extent, "a file")).hexdigest() == digest
+            assert sha256(app_repository.read(extent, "a file")).hexdigest() == digest
     return found
 
 
@@ -143,12 +143,12 @@ def test_a_snapshot_of_what_was_placed_has_its_identities_and_content(
     spec: dict[str, Any], url: str, tmp_path: Path
 ) -> None:
     report = restore(spec, url, tmp_path / "state", engine=ProcessEngine(2))
-    shelf = ApplicationRepository.open(url, spec["application_id"])
+    app_repository = ApplicationRepository.open(url, spec["application_id"])
     assert report.published is not None
-    newest = shelf.head().newest
+    newest = app_repository.head().newest
     assert newest is not None
     assert (newest.snapshot, newest.identity) == (report.published.snapshot, report.published.identity)
-    found = stores_of(shelf)
+    found = stores_of(app_repository)
     assert len(found) == len(report.stores) == 3 * 3 + 1
     for store in report.stores:
         stored = found[store.task, store.store]
@@ -165,7 +165,7 @@ def test_a_snapshot_of_what_was_placed_has_its_identities_and_content(
     assert (end.log_start, end.end, end.log_end) == (0, held, held)
     assert len(end.topic_id) == 32
     assert end.leader_epoch >= 0
-    assert not list(shelf.blobs.list(shelf.names.stagings))
+    assert not list(app_repository.blobs.list(app_repository.names.stagings))
 
 
 def test_without_a_state_directory_the_same_snapshot_is_made(spec: dict[str, Any], url: str, tmp_path: Path) -> None:
@@ -176,8 +176,8 @@ def test_without_a_state_directory_the_same_snapshot_is_made(spec: dict[str, Any
     assert alone.published.snapshot != placed.published.snapshot
     assert alone.published.identity == placed.published.identity
     assert alone.published.new_bytes == 0
-    shelf = ApplicationRepository.open(url, spec["application_id"])
-    assert not list(shelf.blobs.list(shelf.names.stagings))
+    app_repository = ApplicationRepository.open(url, spec["application_id"])
+    assert not list(app_repository.blobs.list(app_repository.names.stagings))
 
 
 @pytest.fixture(scope="module")
@@ -257,13 +257,13 @@ def test_a_retry_recognises_what_was_published_and_uploads_nothing_again(
 ) -> None:
     with pytest.raises(FaultInjected):
         restore(spec, url, tmp_path / "state", request_id="r", faults=InjectedFault("restore.after-publication"))
-    shelf = ApplicationRepository.open(url, spec["application_id"])
-    before = {blob.name: blob.modified for blob in shelf.blobs.list("apps/")}
+    app_repository = ApplicationRepository.open(url, spec["application_id"])
+    before = {blob.name: blob.modified for blob in app_repository.blobs.list("apps/")}
     report = restore(spec, url, tmp_path / "state", request_id="r")
     assert report.published is not None
     assert report.published.earlier
-    assert len(shelf.head().snapshots) == 1
-    kept = {blob.name: blob.modified for blob in shelf.blobs.list("apps/")}
+    assert len(app_repository.head().snapshots) == 1
+    kept = {blob.name: blob.modified for blob in app_repository.blobs.list("apps/")}
     assert {name: kept[name] for name in kept if "/staging/" not in name} == {
         name: before[name] for name in before if "/staging/" not in name
     }
@@ -296,16 +296,16 @@ def runs_of(store: StoreSnapshot) -> list[Run]:
 
 def test_some_partitions_alone_leave_the_others_as_they_are(spec: dict[str, Any], url: str) -> None:
     restore(spec, url)
-    shelf = ApplicationRepository.open(url, spec["application_id"])
-    before = stores_of(shelf)
+    app_repository = ApplicationRepository.open(url, spec["application_id"])
+    before = stores_of(app_repository)
     restore(spec, url, partitions=(1,), stores=("plain",))
-    after = stores_of(shelf)
+    after = stores_of(app_repository)
     assert after.keys() == before.keys()
     changed = {key for key in after if after[key] != before[key]}
     assert changed == {("0_1", "plain")}
     was, now = before["0_1", "plain"], after["0_1", "plain"]  # in another pack, because it was put anew
     assert (now.identity, runs_of(now)) == (was.identity, runs_of(was))
-    newest, older = (shelf.manifest(entry).value for entry in shelf.head().snapshots)
+    newest, older = (app_repository.manifest(entry).value for entry in app_repository.head().snapshots)
     assert newest.previous == older.snapshot
     assert newest.reference("0_0") == older.reference("0_0")
 

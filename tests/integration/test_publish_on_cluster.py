@@ -123,10 +123,10 @@ def request_of(application: dict[str, Any], url: str, **more: Any) -> dict[str, 
 
 
 def stores_of(url: str, application: dict[str, Any]) -> dict[tuple[str, str], StoreSnapshot]:
-    shelf = ApplicationRepository.open(url, application["application_id"])
-    newest = shelf.head().newest
+    app_repository = ApplicationRepository.open(url, application["application_id"])
+    newest = app_repository.head().newest
     assert newest is not None
-    parts = shelf.task_manifests(shelf.manifest(newest).value.task_manifests)
+    parts = app_repository.task_manifests(app_repository.manifest(newest).value.task_manifests)
     return {(task, store.store): store for task, read in parts.items() for store in read.manifest.stores}
 
 
@@ -205,8 +205,8 @@ def test_images_of_what_they_published_are_built_where_they_are_used(
     }
     for store in alone.stores:
         assert published[store.task, store.store].content == (store.rows, store.bytes, store.digest)
-    shelf = ApplicationRepository.open(url, application["application_id"])
-    assert not list(shelf.blobs.list(shelf.names.stagings))
+    app_repository = ApplicationRepository.open(url, application["application_id"])
+    assert not list(app_repository.blobs.list(app_repository.names.stagings))
     work = state_dir / application["application_id"] / ".statecore"
     assert sorted(path.name for path in work.iterdir()) == ["placed.json", "plans"]
 
@@ -231,14 +231,14 @@ def test_an_executor_that_dies_in_the_middle_changes_nothing_of_the_snapshot(
     application = declared(broker, application_id, 40_000)  # an executor can be killed while they are read
     identities = published_alone(application, server)
     url = url_of(server, "killed")
-    shelf = ApplicationRepository.open(url, application["application_id"])
+    app_repository = ApplicationRepository.open(url, application["application_id"])
     killed: list[int] = []
     done = threading.Event()
 
     def kill() -> None:
         deadline = time.monotonic() + 600
         while time.monotonic() < deadline and not killed and not done.is_set():
-            if any("/runs/" in blob.name for blob in shelf.blobs.list(shelf.names.stagings)):
+            if any("/runs/" in blob.name for blob in app_repository.blobs.list(app_repository.names.stagings)):
                 killed.extend(processes_of(spark_cluster, "CoarseGrainedExecutorBackend")[:1])
                 for process in killed:
                     os.kill(process, signal.SIGKILL)

@@ -214,8 +214,8 @@ def world(tmp_path: Path) -> World:
     world = World(tmp_path)
     world.write({b"a": b"1"}, 9)
     world.snapshot()
-    shelf = ApplicationRepository.open(world.url, "app")
-    publication = Publication(shelf, parse_spec(world.spec), request="r", origin="checkpoint", clock=time.time)
+    app_repository = ApplicationRepository.open(world.url, "app")
+    publication = Publication(app_repository, parse_spec(world.spec), request="r", origin="checkpoint", clock=time.time)
     assert publication.publish([], whole=False, read_positions={"0_0": ReadPosition(READ_AT_MS, None)}) is not None
     return world
 

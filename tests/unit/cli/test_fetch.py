@@ -48,7 +48,7 @@ def test_people_see_a_table_the_snapshot_and_what_came(
         "200, 200",
     ):
         assert word in said.out
-    assert f"snapshot {shop.shelf.head().snapshots[0].snapshot}, of" in said.out
+    assert f"snapshot {shop.app_repository.head().snapshots[0].snapshot}, of" in said.out
     assert "hours ago" in said.out or "days ago" in said.out
     assert "0_0" not in said.out
     assert "download:" in said.err
@@ -140,7 +140,7 @@ def test_the_lines_of_the_page_start_the_first_deployment_and_later_ones_and_sto
 ) -> None:
     (tmp_path / "new").mkdir()
     new = Shop(tmp_path / "new")
-    new.shelf  # noqa: B018  (made, and empty)
+    new.app_repository  # noqa: B018  (made, and empty)
     state_dir = tmp_path / "state"
     assert run_documented(line, new, state_dir) == 0
     assert not state_dir.exists()

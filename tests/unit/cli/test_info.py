@@ -238,7 +238,7 @@ def test_it_says_what_was_fetched_and_when(run: Run, fetched: tuple[Shop, Path])
     code, out, _ = run("--state-dir", state_dir)
     assert code == 0
     assert "last fetch " in out
-    assert f"snapshot {shop.shelf.head().snapshots[0].snapshot} in {shop.url}" in out.replace("\n    ", "")
+    assert f"snapshot {shop.app_repository.head().snapshots[0].snapshot} in {shop.url}" in out.replace("\n    ", "")
     assert "0_0, 0_1, global" in out
     (found,) = json.loads(run("--state-dir", state_dir, "--json")[1])["applications"]
     assert found["last_restore"] is None

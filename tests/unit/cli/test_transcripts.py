@@ -345,9 +345,9 @@ def test_repo_repair_head(transcript: Transcript, root: Path) -> None:
     orders = Publishing((root / "repository").as_uri(), root / "scratch")
     for end in (10, 20):
         orders.publish(end)
-    words = ("repo", "repair-head", "--repository", orders.shelf.url, "--application-id")
+    words = ("repo", "repair-head", "--repository", orders.app_repository.url, "--application-id")
     assert transcript.run(*words, "orders") == 0
-    (root / "repository" / orders.shelf.names.head).unlink()
+    (root / "repository" / orders.app_repository.names.head).unlink()
     assert [transcript.run(*words, "orders", *more) for more in ([], ["--apply"])] == [0, 0]
     assert transcript.run(*words, "order") == 14
     transcript.check("repo-repair-head")
@@ -372,7 +372,7 @@ def test_repo_snapshots(transcript: Transcript, root: Path) -> None:
     orders = Publishing((root / "repository").as_uri(), root / "scratch")
     for end in (10, 20):
         orders.publish(end)
-    where = ("--repository", orders.shelf.url)
+    where = ("--repository", orders.app_repository.url)
     of = (*where, "--application-id", "orders")
     assert transcript.run("repo", "snapshots", *where) == 0
     assert transcript.run("repo", "pin", "newest", *of, "--note", "before the migration") == 0

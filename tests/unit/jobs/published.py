@@ -101,7 +101,7 @@ class Shop:
         return (self.root / "repository").as_uri()
 
     @property
-    def shelf(self) -> ApplicationRepository:
+    def app_repository(self) -> ApplicationRepository:
         create_repository(self.url)
         return ApplicationRepository.open(self.url, "orders")
 
@@ -129,7 +129,7 @@ class Shop:
         self._made += 1
         request = f"request {uuid.uuid4().hex}"
         publication = Publication(
-            self.shelf, self.declared, request=request, origin="restore", clock=lambda: cut + self._made
+            self.app_repository, self.declared, request=request, origin="restore", clock=lambda: cut + self._made
         )
         return publication.publish(parts, whole=True)
 
@@ -211,7 +211,7 @@ class Shop:
         return tuple(StoredRun(file.run, extent) for file, extent in zip(files, extents, strict=True))
 
     def _extents(self, files: Sequence[LocalFile]) -> list[Extent]:
-        return put_files(self.shelf.blobs, self.shelf.names, files)
+        return put_files(self.app_repository.blobs, self.app_repository.names, files)
 
     def _base(
         self,

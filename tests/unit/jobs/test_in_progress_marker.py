@@ -20,62 +20,63 @@ from tests.unit.jobs.backup.snapshots import World
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> ApplicationRepository:
-    return World(tmp_path).shelf
+def app_repository(tmp_path: Path) -> ApplicationRepository:
+    return World(tmp_path).app_repository
 
 
 said_quickly = partial(marked_in_progress, first=0.05, again=0.05)
 
 
-def heard(shelf: ApplicationRepository, seconds: float = 120.0) -> float | None:
+def heard(app_repository: ApplicationRepository, seconds: float = 120.0) -> float | None:
     """Wait until somebody says it."""
     until = time.monotonic() + seconds
-    while (ago := marker_age(shelf, time.time())) is None and time.monotonic() < until:
+    while (ago := marker_age(app_repository, time.time())) is None and time.monotonic() < until:
         time.sleep(0.01)
     return ago
 
 
-def test_what_takes_long_is_heard_of_until_it_ends(shelf: ApplicationRepository) -> None:
-    assert marker_age(shelf, time.time()) is None
-    with said_quickly(shelf):
-        assert heard(shelf) is not None
-    assert marker_age(shelf, time.time()) is None
-    with suppress(Retryable), said_quickly(shelf):
-        assert heard(shelf) is not None
+def test_what_takes_long_is_heard_of_until_it_ends(app_repository: ApplicationRepository) -> None:
+    assert marker_age(app_repository, time.time()) is None
+    with said_quickly(app_repository):
+        assert heard(app_repository) is not None
+    assert marker_age(app_repository, time.time()) is None
+    with suppress(Retryable), said_quickly(app_repository):
+        assert heard(app_repository) is not None
         raise Retryable("The brokers are away.", code="test-error", action="Wait.")
-    assert marker_age(shelf, time.time()) is None, "who failed is not under way"
+    assert marker_age(app_repository, time.time()) is None, "who failed is not under way"
 
 
-def test_what_is_done_soon_says_nothing_and_does_not_wait_for_that(shelf: ApplicationRepository) -> None:
-    place = shelf.repository.place._replace(blobs=cast(Blobs, None))  # whoever uses it fails
+def test_what_is_done_soon_says_nothing_and_does_not_wait_for_that(app_repository: ApplicationRepository) -> None:
+    place = app_repository.repository.place._replace(blobs=cast(Blobs, None))  # whoever uses it fails
     with marked_in_progress(
-        ApplicationRepository(shelf.repository._replace(place=place), shelf.application_id), first=threading.TIMEOUT_MAX
+        ApplicationRepository(app_repository.repository._replace(place=place), app_repository.application_id),
+        first=threading.TIMEOUT_MAX,
     ):
         pass
 
 
-def test_it_is_said_again_and_again_and_not_believed_for_long(shelf: ApplicationRepository) -> None:
-    name = shelf.names.in_progress_marker
-    with suppress(HandedOver), said_quickly(shelf):
-        assert heard(shelf) is not None
-        first = shelf.blobs.head(name).modified
+def test_it_is_said_again_and_again_and_not_believed_for_long(app_repository: ApplicationRepository) -> None:
+    name = app_repository.names.in_progress_marker
+    with suppress(HandedOver), said_quickly(app_repository):
+        assert heard(app_repository) is not None
+        first = app_repository.blobs.head(name).modified
         until = time.monotonic() + 120
-        while (last := shelf.blobs.head(name).modified) == first and time.monotonic() < until:
+        while (last := app_repository.blobs.head(name).modified) == first and time.monotonic() < until:
             time.sleep(0.01)
         assert last > first
         raise HandedOver  # so that the last word stays
-    said = shelf.blobs.head(name).modified
-    assert marker_age(shelf, said + LOST - 1) == LOST - 1
-    assert marker_age(shelf, said + LOST + 1) is None, "it was killed"
-    assert marker_age(shelf, said - LOST - 1) is None, "a clock was wrong, once"
+    said = app_repository.blobs.head(name).modified
+    assert marker_age(app_repository, said + LOST - 1) == LOST - 1
+    assert marker_age(app_repository, said + LOST + 1) is None, "it was killed"
+    assert marker_age(app_repository, said - LOST - 1) is None, "a clock was wrong, once"
 
 
 def test_a_word_that_cannot_be_said_is_said_later_and_stops_nothing(
-    shelf: ApplicationRepository, monkeypatch: pytest.MonkeyPatch
+    app_repository: ApplicationRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away, tried = threading.Event(), threading.Event()
     away.set()
-    replace = shelf.blobs.replace
+    replace = app_repository.blobs.replace
 
     def put(name: str, content: bytes) -> None:
         tried.set()
@@ -83,35 +84,37 @@ def test_a_word_that_cannot_be_said_is_said_later_and_stops_nothing(
             raise Retryable("The store is away.", code="test-error", action="Wait.")
         replace(name, content)
 
-    monkeypatch.setattr(shelf.blobs, "replace", put)
-    with said_quickly(shelf):
+    monkeypatch.setattr(app_repository.blobs, "replace", put)
+    with said_quickly(app_repository):
         assert tried.wait(120)
-        assert marker_age(shelf, time.time()) is None
+        assert marker_age(app_repository, time.time()) is None
         away.clear()
-        assert heard(shelf) is not None
+        assert heard(app_repository) is not None
 
 
 def test_who_hands_its_work_over_leaves_the_word_behind_and_says_it_even_where_it_was_quick(
-    shelf: ApplicationRepository,
+    app_repository: ApplicationRepository,
 ) -> None:
-    with pytest.raises(HandedOver), marked_in_progress(shelf):
+    with pytest.raises(HandedOver), marked_in_progress(app_repository):
         raise HandedOver
-    assert marker_age(shelf, time.time()) is not None
+    assert marker_age(app_repository, time.time()) is not None
 
 
-def test_who_goes_on_with_the_work_takes_the_word_away_however_quick_it_was(shelf: ApplicationRepository) -> None:
-    with suppress(HandedOver), marked_in_progress(shelf):
+def test_who_goes_on_with_the_work_takes_the_word_away_however_quick_it_was(
+    app_repository: ApplicationRepository,
+) -> None:
+    with suppress(HandedOver), marked_in_progress(app_repository):
         raise HandedOver
-    with marked_in_progress(shelf):
+    with marked_in_progress(app_repository):
         pass
-    assert marker_age(shelf, time.time()) is not None, "it may be another's"
-    with marked_in_progress(shelf) as word:
+    assert marker_age(app_repository, time.time()) is not None, "it may be another's"
+    with marked_in_progress(app_repository) as word:
         word.delete_at_end()
-        assert marker_age(shelf, time.time()) is not None
-    assert marker_age(shelf, time.time()) is None
+        assert marker_age(app_repository, time.time()) is not None
+    assert marker_age(app_repository, time.time()) is None
 
 
-def test_what_is_known_to_take_long_says_so_at_once(shelf: ApplicationRepository) -> None:
-    with marked_in_progress(shelf, at_once=True):
-        assert marker_age(shelf, time.time()) is not None
-    assert marker_age(shelf, time.time()) is None
+def test_what_is_known_to_take_long_says_so_at_once(app_repository: ApplicationRepository) -> None:
+    with marked_in_progress(app_repository, at_once=True):
+        assert marker_age(app_repository, time.time()) is not None
+    assert marker_age(app_repository, time.time()) is None

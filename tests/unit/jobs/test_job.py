@@ -148,8 +148,8 @@ def test_what_another_try_may_cure_costs_no_plan(job: Job) -> None:
 
 
 def test_two_requests_of_one_plan_share_no_staging_in_a_repository(tmp_path: Path) -> None:
-    shelf = ApplicationRepository(create_repository(tmp_path.as_uri())[0], "app")
-    one, other = RepositoryHome(shelf, "one"), RepositoryHome(shelf, "other")
+    app_repository = ApplicationRepository(create_repository(tmp_path.as_uri())[0], "app")
+    one, other = RepositoryHome(app_repository, "one"), RepositoryHome(app_repository, "other")
     for home in (one, other):
         home.place(PLAN).blobs().put_if_absent("runs/one", b"1")
     one.discard(PLAN)

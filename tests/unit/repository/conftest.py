@@ -22,5 +22,5 @@ def network(storage: Storage) -> Network:
 
 
 @pytest.fixture
-def shelf(network: Network) -> ApplicationRepository:
+def app_repository(network: Network) -> ApplicationRepository:
     return ApplicationRepository(repository(SimulatedBlobs(network), SimulatedPointers(network)), APPLICATION)

@@ -16,10 +16,10 @@ from statecore.repository.download import RemoteFile, download
 from tests.unit.repository.snapshots import APPLICATION
 
 
-def wanted_of(shelf: ApplicationRepository) -> list[RemoteFile]:
+def wanted_of(app_repository: ApplicationRepository) -> list[RemoteFile]:
     """All files of the newest snapshot."""
-    newest = shelf.head().snapshots[0]
-    parts = shelf.task_manifests(shelf.manifest(newest).value.task_manifests)
+    newest = app_repository.head().snapshots[0]
+    parts = app_repository.task_manifests(app_repository.manifest(newest).value.task_manifests)
     return [
         RemoteFile(digest, extent, f"A file of store {store.store} of task {task}")
         for task, read in parts.items()
@@ -29,14 +29,14 @@ def wanted_of(shelf: ApplicationRepository) -> list[RemoteFile]:
 
 
 def main(url: str, directory: str, piece: str, die_after: str) -> None:
-    shelf = ApplicationRepository.open(url, APPLICATION)
+    app_repository = ApplicationRepository.open(url, APPLICATION)
     steps = itertools.count(1)
 
     def advance(_: int) -> None:
         if next(steps) == int(die_after):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    download(shelf, wanted_of(shelf), Path(directory), advance=advance, piece_bytes=int(piece))
+    download(app_repository, wanted_of(app_repository), Path(directory), advance=advance, piece_bytes=int(piece))
 
 
 if __name__ == "__main__":

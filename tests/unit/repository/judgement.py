@@ -144,19 +144,19 @@ class Judge:
         if name in self._named:
             raise Broken(f"{name} was deleted, and counts")
 
-    def fetch(self, shelf: ApplicationRepository, entry: SnapshotEntry) -> None:
+    def fetch(self, app_repository: ApplicationRepository, entry: SnapshotEntry) -> None:
         """Read a snapshot as everybody does, and compare it with what was published.
 
         Raises:
             Corrupted: a file is not what its hash says.
         """
-        read = shelf.task_manifests(shelf.manifest(entry).value.task_manifests)
+        read = app_repository.task_manifests(app_repository.manifest(entry).value.task_manifests)
         if {task: one.manifest for task, one in read.items()} != self.parts[entry.snapshot]:
             raise Broken(f"{entry.snapshot} was read as something else")
         for one in read.values():
             for store in one.manifest.stores:
                 for digest, extent in store.extents:
-                    verified_content(shelf.read(extent, "A file"), digest, "A file", "Look.")
+                    verified_content(app_repository.read(extent, "A file"), digest, "A file", "Look.")
 
     def _refuse_gaps(self, task: str, store: StoreSnapshot) -> None:
         """Make sure that a store has every offset once, in order, and that its runs are what their offsets say.

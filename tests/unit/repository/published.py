@@ -55,7 +55,7 @@ class Publishing:
 
     def __init__(self, url: str, scratch: Path, application_id: str = APPLICATION) -> None:
         create_repository(url)
-        self.shelf = ApplicationRepository.open(url, application_id)
+        self.app_repository = ApplicationRepository.open(url, application_id)
         self.spec = spec_of(application_id)
         self.origin = "restore"
         self._scratch = scratch
@@ -63,11 +63,13 @@ class Publishing:
 
     def part(self, partition: int, end: int, *, content: bytes = b"", **changed: Any) -> TaskManifest:
         """A task whose store is one run up to an offset; the run's file is in the repository when this returns."""
-        data = content or b"a run of %s %d up to %d" % (self.shelf.application_id.encode(), partition, end)
+        data = content or b"a run of %s %d up to %d" % (self.app_repository.application_id.encode(), partition, end)
         digest = sha256(data).hexdigest()
         file = self._scratch / digest
         file.write_bytes(data)
-        (extent,) = put_files(self.shelf.blobs, self.shelf.names, [LocalFile(file, digest, len(data))])
+        (extent,) = put_files(
+            self.app_repository.blobs, self.app_repository.names, [LocalFile(file, digest, len(data))]
+        )
         run = Run(digest, RunFormat.SST, end, 0, 10, len(data), "0" * 32, "00", "ff", None, 0, end)
         identity = image_identity(
             StoreKind.KEY_VALUE, {None: (None, [run])}, {TopicPartition(TOPIC, partition): end - 1}
@@ -89,7 +91,7 @@ class Publishing:
         """A job that has begun; the next one begins a minute later."""
         number = next(self._numbers)
         return Publication(
-            self.shelf,
+            self.app_repository,
             self.spec,
             request=f"request-{number}",
             origin=self.origin,
@@ -106,10 +108,10 @@ class Publishing:
 
     def forge(self, snapshot: str, of: str, **changed: Any) -> str:
         """Put a manifest that is like another, but for some fields; its name."""
-        document = parse_json(self.shelf.blobs.get(self.shelf.names.manifest(of)))
-        name = self.shelf.names.manifest(snapshot)
+        document = parse_json(self.app_repository.blobs.get(self.app_repository.names.manifest(of)))
+        name = self.app_repository.names.manifest(snapshot)
         forged = MANIFEST.sealed({**document, "snapshot": snapshot, **changed})
-        assert self.shelf.blobs.put_if_absent(name, encode_json(forged))
+        assert self.app_repository.blobs.put_if_absent(name, encode_json(forged))
         return name
 
 

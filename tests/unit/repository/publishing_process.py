@@ -20,16 +20,16 @@ from tests.unit.repository.snapshots import Ends, spec, uploaded
 
 def publish(url: str, application_id: str, request: str, directory: Path, ends: Ends) -> Published:
     """Publish what a request asks for, or find that it is published."""
-    shelf = ApplicationRepository.open(url, application_id)
+    app_repository = ApplicationRepository.open(url, application_id)
     begun = Publication(
-        shelf,
+        app_repository,
         spec(application_id=application_id),
         request=request,
         origin="tests",
         clock=time.time,
         faults=fault_points_from_environment(),
     )
-    done = begun.earlier() or begun.publish(uploaded(shelf, directory, ends), whole=False)
+    done = begun.earlier() or begun.publish(uploaded(app_repository, directory, ends), whole=False)
     assert done is not None
     return done
 

@@ -226,7 +226,7 @@ class Simulation:
             if as_directory
             else SimulatedBlobs(self._network)
         )
-        shelf = ApplicationRepository(repository(blobs, Watched(self._network)), APPLICATION)
+        app_repository = ApplicationRepository(repository(blobs, Watched(self._network)), APPLICATION)
         while not request.is_over:
             request.tries += 1
             if request.tries == _MOST_TRIES:
@@ -234,7 +234,7 @@ class Simulation:
             if request.tries > _MOST_TRIES + 5:
                 raise Broken(f"{name} does not come to an end")
             try:
-                request.is_over = bool(self._published(request, shelf, believing=believing))
+                request.is_over = bool(self._published(request, app_repository, believing=believing))
             except Death:
                 self.met["died"] += 1
             except Corrupted as error:
@@ -295,30 +295,30 @@ class Simulation:
 
     def _try(self, request: Request) -> None:
         """One try: all that it knows of earlier ones is the request."""
-        shelf = self._opened(self._network)
+        app_repository = self._opened(self._network)
         try:
-            published = self._published(request, shelf)
+            published = self._published(request, app_repository)
         except Death:
             self.met["died"] += 1
         except (Retryable, Corrupted, Invalid) as error:
             self.met[type(error).__name__] += 1
         except Fenced as error:
             self.met["fenced: " + error.what.partition(": ")[2].partition(" ")[0]] += 1
-            seen = shelf.pointers.seen  # type: ignore[attr-defined]
+            seen = app_repository.pointers.seen  # type: ignore[attr-defined]
             if entry_of(request, () if seen is None else HEAD.decode(seen).snapshots) is not None:
                 raise Broken(f"{request.name} was told that it was fenced, and has published") from error
             request.is_over = True
         else:
-            self._ended(request, published, shelf)
+            self._ended(request, published, app_repository)
         finally:
             request.running -= 1
 
-    def _ended(self, request: Request, published: Published | None, shelf: ApplicationRepository) -> None:
+    def _ended(self, request: Request, published: Published | None, app_repository: ApplicationRepository) -> None:
         """What a try has said, compared with what there is."""
         request.is_over = True
         if published is None:
             self.met[f"nothing left of a {request.kind}"] += 1
-            seen = shelf.pointers.seen  # type: ignore[attr-defined]
+            seen = app_repository.pointers.seen  # type: ignore[attr-defined]
             if request.kind != "fold" and seen is not None:
                 there = ends_in(self._judge.parts[HEAD.decode(seen).snapshots[0].snapshot])
                 if any(there.get(key, 0) < end for key, end in request.least.items()):
@@ -342,17 +342,17 @@ class Simulation:
                 raise Broken(f"{published.snapshot} is of epoch {made}, and was begun in {epoch}")
 
     def _published(
-        self, request: Request, shelf: ApplicationRepository, *, believing: bool = False
+        self, request: Request, app_repository: ApplicationRepository, *, believing: bool = False
     ) -> Published | None:
         met = Points(self._network, self.met)
         begun = publication(
-            shelf,
+            app_repository,
             request.name,
             clock=lambda: self._now,
             name=lambda: f"{self._chance.randrange(1 << 32):08x}",
             faults=met,
         )
-        seen = shelf.pointers.seen  # type: ignore[attr-defined]
+        seen = app_repository.pointers.seen  # type: ignore[attr-defined]
         epoch = 0 if seen is None else HEAD.decode(seen).epoch
         if found := begun.earlier():
             return found
@@ -363,9 +363,11 @@ class Simulation:
         for _ in range(self._chance.choice((0, 0, 50))):  # what a job reads takes its time
             self._network.pause()
         if request.kind == "rebuild":
-            published = self._rebuild(request, plan, shelf, begun, believing=believing)
+            published = self._rebuild(request, plan, app_repository, begun, believing=believing)
         else:
-            published = (self._checkpoint if request.kind == "checkpoint" else self._fold)(request, plan, shelf, begun)
+            published = (self._checkpoint if request.kind == "checkpoint" else self._fold)(
+                request, plan, app_repository, begun
+            )
         self._refuse_old_epochs(published, epoch)
         return published
 
@@ -386,14 +388,20 @@ class Simulation:
         return Plan(ends if request.kind != "fold" else {}, parents, folds, read_at_ms)
 
     def _rebuild(
-        self, request: Request, plan: Plan, shelf: ApplicationRepository, begun: Publication, *, believing: bool
+        self,
+        request: Request,
+        plan: Plan,
+        app_repository: ApplicationRepository,
+        begun: Publication,
+        *,
+        believing: bool,
     ) -> Published | None:
         spans: dict[str, dict[str, list[tuple[int, int]]]] = {}
         for (task, store), end in plan.ends.items():
             of = [(start, start + _GROWTH) for start in range(0, end, _GROWTH)]
             spans.setdefault(task, {})[store] = request.spans[task, store] if request.spans is not None else of
-        before = [one.manifest for one in self._there(shelf).values()] if believing else []
-        runs = uploaded_runs(shelf, self.directory, spans, before=before)
+        before = [one.manifest for one in self._there(app_repository).values()] if believing else []
+        runs = uploaded_runs(app_repository, self.directory, spans, before=before)
         parts = [_part(task, stores, plan) for task, stores in runs.items()]
         return begun.publish(
             parts,
@@ -402,14 +410,18 @@ class Simulation:
             refused=request.refused,
         )
 
-    def _there(self, shelf: ApplicationRepository) -> Mapping[str, ReadTaskManifest]:
-        found = shelf.read_head()
-        with shelf.read_to_publish():
+    def _there(self, app_repository: ApplicationRepository) -> Mapping[str, ReadTaskManifest]:
+        found = app_repository.read_head()
+        with app_repository.read_to_publish():
             before = None if found is None else found.head.newest
-            return {} if before is None else shelf.task_manifests(shelf.manifest(before).value.task_manifests)
+            return (
+                {}
+                if before is None
+                else app_repository.task_manifests(app_repository.manifest(before).value.task_manifests)
+            )
 
     def _checkpoint(
-        self, request: Request, plan: Plan, shelf: ApplicationRepository, begun: Publication
+        self, request: Request, plan: Plan, app_repository: ApplicationRepository, begun: Publication
     ) -> Published | None:
         below = {(task, store.store): runs_of(store) for task, part in plan.parents.items() for store in part.stores}
         begun_at, newest = ends_in(plan.parents), ends_in(begun.task_manifests())
@@ -420,7 +432,7 @@ class Simulation:
                 spans.setdefault(task, {})[store] = [(start, end)]
             elif newest.get((task, store), end) < end:  # since an earlier try has planned: it is not passed over
                 spans.setdefault(task, {})[store] = []
-        tails = uploaded_runs(shelf, self.directory, spans)
+        tails = uploaded_runs(app_repository, self.directory, spans)
         upon = {(task, store) for task, stores in spans.items() for store, of in stores.items() if of}
         self.met["checkpoint above a fold that has left nothing"] += any(below.get(key) == () for key in upon)
         parts = [
@@ -460,7 +472,9 @@ class Simulation:
 
         return rebase
 
-    def _fold(self, request: Request, plan: Plan, shelf: ApplicationRepository, begun: Publication) -> Published | None:
+    def _fold(
+        self, request: Request, plan: Plan, app_repository: ApplicationRepository, begun: Publication
+    ) -> Published | None:
         newest, folds = begun.task_manifests(), dict[str, list[Compaction]]()
         for (task, name), (first, behind) in plan.folds.items():
             (store,) = [store for store in plan.parents[task].stores if store.store == name]
@@ -472,7 +486,7 @@ class Simulation:
             if first == 0 and self._leaves_nothing((task, name), end):
                 request.gone.add(((task, name), end))
             else:
-                (output,) = uploaded_runs(shelf, self.directory, {task: {name: [(start, end)]}})[task][name]
+                (output,) = uploaded_runs(app_repository, self.directory, {task: {name: [(start, end)]}})[task][name]
                 self._merged.add(((task, name), start, end))
             folds.setdefault(task, []).append(Compaction(name, None, tuple(inputs), output, is_lowest=first == 0))
 
@@ -496,10 +510,10 @@ class Simulation:
 
     def _look(self) -> None:
         """Read a snapshot, over the network that fails."""
-        shelf = self._opened(self._network)
+        app_repository = self._opened(self._network)
         was_none = not self._judge.heads
         try:
-            self._judge.fetch(shelf, self._chance.choice(shelf.head().snapshots))
+            self._judge.fetch(app_repository, self._chance.choice(app_repository.head().snapshots))
         except Death:
             self.met["reader died"] += 1
         except NotFound as error:

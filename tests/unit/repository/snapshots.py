@@ -119,7 +119,7 @@ def store_of(
 
 
 def uploaded(
-    shelf: ApplicationRepository,
+    app_repository: ApplicationRepository,
     directory: Path,
     ends: Ends,
     *,
@@ -137,7 +137,7 @@ def uploaded(
         for task, stores in ends.items()
     }
     parts = []
-    for task, runs in uploaded_runs(shelf, directory, spans, bytes_=bytes_, before=before).items():
+    for task, runs in uploaded_runs(app_repository, directory, spans, bytes_=bytes_, before=before).items():
         of = ends[task]
         parts.append(
             TaskManifest(
@@ -148,7 +148,7 @@ def uploaded(
 
 
 def uploaded_runs(
-    shelf: ApplicationRepository,
+    app_repository: ApplicationRepository,
     directory: Path,
     spans: Spans,
     *,
@@ -165,9 +165,11 @@ def uploaded_runs(
         wanted = [(store, *span) for store, its in stores.items() for span in its]
         files = [file_of(directory, content_of(task, *span, bytes_)) for span in wanted]
         named = {NamedFile(file.sha256, known[file.sha256]) for file in files if file.sha256 in known}
-        there = dict(named - missing_files(shelf.blobs, named, {file.sha256: file.path for file in files}))
+        there = dict(named - missing_files(app_repository.blobs, named, {file.sha256: file.path for file in files}))
         new = [file for file in files if file.sha256 not in there]
-        where = there | dict(zip((one.sha256 for one in new), put_files(shelf.blobs, shelf.names, new), strict=True))
+        where = there | dict(
+            zip((one.sha256 for one in new), put_files(app_repository.blobs, app_repository.names, new), strict=True)
+        )
         runs: dict[str, list[StoredRun]] = {store: [] for store in stores}
         for (store, start, end), file in zip(wanted, files, strict=True):
             runs[store].append(StoredRun(run_of(file, task, store, start, end), where[file.sha256]))
@@ -176,7 +178,7 @@ def uploaded_runs(
 
 
 def publication(
-    shelf: ApplicationRepository,
+    app_repository: ApplicationRepository,
     request: str = "request",
     *,
     stores: Sequence[str] = STORES,
@@ -185,30 +187,30 @@ def publication(
     **more: object,
 ) -> Publication:
     """A publication that begins now."""
-    if isinstance(shelf.blobs, SimulatedBlobs):
-        shelf.blobs.storage.blobs.setdefault(
-            DESCRIPTOR_NAME, (DESCRIPTOR.encode(shelf.repository.descriptor), NOW)
+    if isinstance(app_repository.blobs, SimulatedBlobs):
+        app_repository.blobs.storage.blobs.setdefault(
+            DESCRIPTOR_NAME, (DESCRIPTOR.encode(app_repository.repository.descriptor), NOW)
         )  # nobody made it
     options = {"clock": lambda: NOW, "faults": faults, **more}
-    return Publication(shelf, spec(*stores), request=request, origin=origin, **options)  # type: ignore[arg-type]
+    return Publication(app_repository, spec(*stores), request=request, origin=origin, **options)  # type: ignore[arg-type]
 
 
-def ends_of(shelf: ApplicationRepository) -> dict[str, dict[str, int]]:
+def ends_of(app_repository: ApplicationRepository) -> dict[str, dict[str, int]]:
     """The ends of the newest snapshot, by task and store."""
-    newest = shelf.head().newest
+    newest = app_repository.head().newest
     assert newest is not None
     return {
         task: {store.store: store.changelogs[0].end for store in read.manifest.stores}
-        for task, read in shelf.task_manifests(shelf.manifest(newest).value.task_manifests).items()
+        for task, read in app_repository.task_manifests(app_repository.manifest(newest).value.task_manifests).items()
     }
 
 
-def fetched(shelf: ApplicationRepository) -> dict[str, dict[str, ReadTaskManifest]]:
+def fetched(app_repository: ApplicationRepository) -> dict[str, dict[str, ReadTaskManifest]]:
     """The parts of every snapshot that counts, after all of its files were read and compared with their hashes."""
     found = {}
-    for entry in shelf.head().snapshots:
-        manifest = shelf.manifest(entry).value
-        parts = shelf.task_manifests(manifest.task_manifests)
+    for entry in app_repository.head().snapshots:
+        manifest = app_repository.manifest(entry).value
+        parts = app_repository.task_manifests(manifest.task_manifests)
         assert sorted(parts) == [part.task for part in manifest.task_manifests]
         assert (manifest.identity, manifest.file_bytes) == (entry.identity, entry.file_bytes)
         for reference in manifest.task_manifests:
@@ -216,7 +218,7 @@ def fetched(shelf: ApplicationRepository) -> dict[str, dict[str, ReadTaskManifes
             assert (part.identity, part.file_bytes) == (reference.identity, reference.file_bytes)
             for store in part.stores:
                 for digest, extent in store.extents:
-                    assert sha256(shelf.read(extent, "A file")).hexdigest() == digest
+                    assert sha256(app_repository.read(extent, "A file")).hexdigest() == digest
         found[entry.snapshot] = parts
     return found
 

@@ -20,10 +20,10 @@ TWO_TASKS = {"0_0": {"left": 50, "right": 50}, "0_1": {"left": 100}}
 
 
 @pytest.fixture
-def entry(shelf: ApplicationRepository, tmp_path: Path) -> SnapshotEntry:
+def entry(app_repository: ApplicationRepository, tmp_path: Path) -> SnapshotEntry:
     """A snapshot that counts."""
-    publication(shelf).publish(uploaded(shelf, tmp_path, TWO_TASKS), whole=True)
-    newest = shelf.head().newest
+    publication(app_repository).publish(uploaded(app_repository, tmp_path, TWO_TASKS), whole=True)
+    newest = app_repository.head().newest
     assert newest is not None
     return newest
 
@@ -35,81 +35,81 @@ def change(storage: Storage, name: str, content: bytes | None) -> None:
         storage.blobs[name] = (content, 0.0)
 
 
-def test_what_was_published_is_read(shelf: ApplicationRepository, entry: SnapshotEntry) -> None:
-    (parts,) = fetched(shelf).values()
+def test_what_was_published_is_read(app_repository: ApplicationRepository, entry: SnapshotEntry) -> None:
+    (parts,) = fetched(app_repository).values()
     assert {task: [store.store for store in read.manifest.stores] for task, read in parts.items()} == {
         "0_0": ["left", "right"],
         "0_1": ["left"],
     }
-    assert shelf.manifest(entry).value.snapshot == entry.snapshot
+    assert app_repository.manifest(entry).value.snapshot == entry.snapshot
 
 
 def test_every_flipped_bit_of_a_manifest_is_found(
-    shelf: ApplicationRepository, entry: SnapshotEntry, storage: Storage
+    app_repository: ApplicationRepository, entry: SnapshotEntry, storage: Storage
 ) -> None:
-    name = shelf.names.manifest(entry.snapshot)
+    name = app_repository.names.manifest(entry.snapshot)
     for damaged in all_flips(storage.blobs[name][0]):
         change(storage, name, damaged)
         with raises(Corrupted, "manifest-damaged", snapshot=entry.snapshot):
-            shelf.manifest(entry)
+            app_repository.manifest(entry)
 
 
 def test_every_flipped_bit_of_a_part_is_found(
-    shelf: ApplicationRepository, entry: SnapshotEntry, storage: Storage
+    app_repository: ApplicationRepository, entry: SnapshotEntry, storage: Storage
 ) -> None:
-    references = shelf.manifest(entry).value.task_manifests
+    references = app_repository.manifest(entry).value.task_manifests
     (name,) = {reference.extent.blob for reference in references}
     for damaged in all_flips(storage.blobs[name][0]):
         change(storage, name, damaged)
         with raises(Corrupted, "manifest-damaged"):
-            shelf.task_manifests(references)
+            app_repository.task_manifests(references)
 
 
 def test_every_flipped_bit_of_a_head_is_found(
-    shelf: ApplicationRepository, entry: SnapshotEntry, storage: Storage
+    app_repository: ApplicationRepository, entry: SnapshotEntry, storage: Storage
 ) -> None:
-    for damaged in all_flips(storage.pointers[shelf.names.head]):
-        storage.pointers[shelf.names.head] = damaged
+    for damaged in all_flips(storage.pointers[app_repository.names.head]):
+        storage.pointers[app_repository.names.head] = damaged
         with pytest.raises((Corrupted, Invalid), match="head"):
-            shelf.read_head()
+            app_repository.read_head()
 
 
 def test_a_manifest_that_is_missing_is_no_snapshot_that_is_not_there(
-    shelf: ApplicationRepository, entry: SnapshotEntry, storage: Storage
+    app_repository: ApplicationRepository, entry: SnapshotEntry, storage: Storage
 ) -> None:
-    change(storage, shelf.names.manifest(entry.snapshot), None)
+    change(storage, app_repository.names.manifest(entry.snapshot), None)
     with raises(Corrupted, "blob-missing") as caught:
-        shelf.manifest(entry)
-    assert caught.value.context["blob"] == shelf.names.manifest(entry.snapshot)
-    assert f"({shelf.list_command})" in caught.value.action
+        app_repository.manifest(entry)
+    assert caught.value.context["blob"] == app_repository.names.manifest(entry.snapshot)
+    assert f"({app_repository.list_command})" in caught.value.action
 
 
 @pytest.mark.parametrize("left", [None, 0, 1, -1])
 def test_parts_that_are_missing_or_broke_off_are_found(
-    shelf: ApplicationRepository, entry: SnapshotEntry, storage: Storage, left: int | None
+    app_repository: ApplicationRepository, entry: SnapshotEntry, storage: Storage, left: int | None
 ) -> None:
-    references = shelf.manifest(entry).value.task_manifests
+    references = app_repository.manifest(entry).value.task_manifests
     name = references[0].extent.blob
     change(storage, name, None if left is None else storage.blobs[name][0][:left])
     with raises(Corrupted, "blob-missing" if left is None else "manifest-damaged"):
-        shelf.task_manifests(references)
+        app_repository.task_manifests(references)
 
 
 def test_parts_of_one_blob_come_in_one_request(
-    shelf: ApplicationRepository, entry: SnapshotEntry, network: Network
+    app_repository: ApplicationRepository, entry: SnapshotEntry, network: Network
 ) -> None:
     asked = []
     network.fault = lambda request, possible: asked.append(request) or ""  # type: ignore[method-assign,func-returns-value]
-    references = shelf.manifest(entry).value.task_manifests
-    assert sorted(shelf.task_manifests(references)) == ["0_0", "0_1"]
-    assert shelf.task_manifests([references[1]])["0_1"].manifest.task == "0_1"
-    assert shelf.task_manifests([]) == {}
+    references = app_repository.manifest(entry).value.task_manifests
+    assert sorted(app_repository.task_manifests(references)) == ["0_0", "0_1"]
+    assert app_repository.task_manifests([references[1]])["0_1"].manifest.task == "0_1"
+    assert app_repository.task_manifests([]) == {}
     assert asked == ["get", "get", "get"]
 
 
 @pytest.mark.parametrize(("application", "identifier"), [("payments", "r1"), (APPLICATION, "r2")])
 def test_a_head_and_a_manifest_of_elsewhere_are_refused(
-    shelf: ApplicationRepository,
+    app_repository: ApplicationRepository,
     entry: SnapshotEntry,
     network: Network,
     storage: Storage,
@@ -119,12 +119,14 @@ def test_a_head_and_a_manifest_of_elsewhere_are_refused(
     other = ApplicationRepository(
         repository(SimulatedBlobs(network), SimulatedPointers(network), identifier=identifier), application
     )
-    storage.pointers[other.names.head] = storage.pointers[shelf.names.head]
+    storage.pointers[other.names.head] = storage.pointers[app_repository.names.head]
     with raises(
         Invalid, "head-foreign", repository_id=identifier, found_application_id="orders", found_repository_id="r1"
     ):
         other.read_head()
-    change(storage, other.names.manifest(entry.snapshot), storage.blobs[shelf.names.manifest(entry.snapshot)][0])
+    change(
+        storage, other.names.manifest(entry.snapshot), storage.blobs[app_repository.names.manifest(entry.snapshot)][0]
+    )
     with raises(
         Invalid, "manifest-foreign", snapshot=entry.snapshot, found_application_id="orders", found_repository_id="r1"
     ) as caught:
@@ -133,101 +135,101 @@ def test_a_head_and_a_manifest_of_elsewhere_are_refused(
 
 
 def test_a_manifest_of_another_version_is_refused_by_name(
-    shelf: ApplicationRepository, entry: SnapshotEntry, storage: Storage
+    app_repository: ApplicationRepository, entry: SnapshotEntry, storage: Storage
 ) -> None:
-    name = shelf.names.manifest(entry.snapshot)
+    name = app_repository.names.manifest(entry.snapshot)
     newer = storage.blobs[name][0].replace(b'"version": 0', b'"version": 3')
     change(storage, name, newer)
     with pytest.raises(Invalid, match="has version 3, and this release supports 0"):
-        shelf.manifest(replace(entry, sha256=sha256(newer).hexdigest()))
+        app_repository.manifest(replace(entry, sha256=sha256(newer).hexdigest()))
 
 
 def test_an_application_that_is_not_there_is_not_found_and_others_are_named(
-    shelf: ApplicationRepository, entry: SnapshotEntry
+    app_repository: ApplicationRepository, entry: SnapshotEntry
 ) -> None:
-    other = ApplicationRepository(shelf.repository, "payments")
+    other = ApplicationRepository(app_repository.repository, "payments")
     assert other.read_head() is None
     with raises(NotFound, "snapshots-not-found", application_id="payments", applications=["orders"]):
         other.head()
 
 
-def test_an_empty_repository_says_that_it_is_empty(shelf: ApplicationRepository) -> None:
+def test_an_empty_repository_says_that_it_is_empty(app_repository: ApplicationRepository) -> None:
     with raises(NotFound, "snapshots-not-found", application_id="orders", applications=[]) as caught:
-        shelf.head()
+        app_repository.head()
     assert "publish a snapshot first" in caught.value.action
 
 
 def test_a_head_that_is_lost_is_to_be_repaired(
-    shelf: ApplicationRepository, entry: SnapshotEntry, storage: Storage
+    app_repository: ApplicationRepository, entry: SnapshotEntry, storage: Storage
 ) -> None:
-    del storage.pointers[shelf.names.head]
+    del storage.pointers[app_repository.names.head]
     with pytest.raises(NotFound) as caught:
-        shelf.head()
+        app_repository.head()
     assert caught.value.code == "head-not-found"
-    assert shelf.repair_command in caught.value.action
+    assert app_repository.repair_command in caught.value.action
 
 
 @pytest.mark.parametrize("request_", ["read", "list"])
 def test_who_could_not_look_does_not_say_that_there_is_none(
-    shelf: ApplicationRepository, network: Network, request_: str
+    app_repository: ApplicationRepository, network: Network, request_: str
 ) -> None:
     network.fault = lambda request, possible: "refused" if request == request_ else ""  # type: ignore[method-assign]
     with raises(Retryable, "object-store-unreachable"):
-        shelf.head()
+        app_repository.head()
 
 
 def test_who_could_not_look_does_not_say_that_something_is_damaged(
-    shelf: ApplicationRepository, entry: SnapshotEntry, network: Network
+    app_repository: ApplicationRepository, entry: SnapshotEntry, network: Network
 ) -> None:
-    references = shelf.manifest(entry).value.task_manifests
+    references = app_repository.manifest(entry).value.task_manifests
     network.fault = lambda request, possible: "refused"  # type: ignore[method-assign]
     for ask in (
-        lambda: shelf.manifest(entry),
-        lambda: shelf.task_manifests(references),
-        lambda: shelf.read(Extent("a", 0, 1), "A file"),
-        shelf.applications,
+        lambda: app_repository.manifest(entry),
+        lambda: app_repository.task_manifests(references),
+        lambda: app_repository.read(Extent("a", 0, 1), "A file"),
+        app_repository.applications,
     ):
         with pytest.raises(Retryable):
             ask()
 
 
 def test_applications_are_told_apart_also_where_their_names_begin_alike(
-    shelf: ApplicationRepository, storage: Storage
+    app_repository: ApplicationRepository, storage: Storage
 ) -> None:
     for name in ("a", "a-b", "a.b", "b"):
         storage.put(f"apps/{name}/manifests/1.json", b"")
         storage.put(f"apps/{name}/packs/1", b"")
     storage.put("apps/c/manifests/1.json", b"")
     storage.put("repository.json", b"")
-    assert sorted(applications_in(shelf.repository)) == ["a", "a-b", "a.b", "b", "c"]
+    assert sorted(applications_in(app_repository.repository)) == ["a", "a-b", "a.b", "b", "c"]
 
 
 def test_a_read_past_the_end_is_short_and_one_of_a_blob_that_is_not_there_is_said(
-    shelf: ApplicationRepository, storage: Storage
+    app_repository: ApplicationRepository, storage: Storage
 ) -> None:
     storage.put("a", b"0123")
-    assert shelf.read(Extent("a", 1, 2), "A file") == b"12"
-    assert shelf.read(Extent("a", 3, 9), "A file") == b"3"
+    assert app_repository.read(Extent("a", 1, 2), "A file") == b"12"
+    assert app_repository.read(Extent("a", 3, 9), "A file") == b"3"
     with raises(Corrupted, "blob-missing", repository="memory:///", blob="b"):
-        shelf.read(Extent("b", 0, 1), "A file")
+        app_repository.read(Extent("b", 0, 1), "A file")
 
 
 def test_a_head_names_the_hash_of_its_manifest(
-    shelf: ApplicationRepository, entry: SnapshotEntry, storage: Storage
+    app_repository: ApplicationRepository, entry: SnapshotEntry, storage: Storage
 ) -> None:
-    content = storage.blobs[shelf.names.manifest(entry.snapshot)][0]
+    content = storage.blobs[app_repository.names.manifest(entry.snapshot)][0]
     assert sha256(content).hexdigest() == entry.sha256
     assert MANIFEST.decode(content).identity == entry.identity
-    assert HEAD.decode(storage.pointers[shelf.names.head]).newest == entry
+    assert HEAD.decode(storage.pointers[app_repository.names.head]).newest == entry
     assert flipped(b"\x00", 3) == b"\x08"
 
 
 def test_rights_are_found_out_and_nothing_is_left(
-    shelf: ApplicationRepository, network: Network, storage: Storage
+    app_repository: ApplicationRepository, network: Network, storage: Storage
 ) -> None:
     before = dict(storage.blobs)
-    shelf.check_writable()
+    app_repository.check_writable()
     assert storage.blobs == before
     network.fault = lambda request, possible: "refused" if request == "put" else ""  # type: ignore[method-assign]
     with pytest.raises(Retryable):
-        shelf.check_writable()
+        app_repository.check_writable()

@@ -14,49 +14,53 @@ IDENTITY, OTHER = "a" * 64, "b" * 64
 CONTENT = StoreDigest(3, 40, "c" * 32)
 
 
-def test_what_was_kept_is_known_and_of_others_nothing(shelf: ApplicationRepository) -> None:
-    assert saved_digest(shelf, IDENTITY) is None
-    save_digest(shelf, IDENTITY, CONTENT, "tests")
-    assert saved_digest(shelf, IDENTITY) == CONTENT
-    assert saved_digest(shelf, OTHER) is None
+def test_what_was_kept_is_known_and_of_others_nothing(app_repository: ApplicationRepository) -> None:
+    assert saved_digest(app_repository, IDENTITY) is None
+    save_digest(app_repository, IDENTITY, CONTENT, "tests")
+    assert saved_digest(app_repository, IDENTITY) == CONTENT
+    assert saved_digest(app_repository, OTHER) is None
 
 
-def test_it_is_kept_once(shelf: ApplicationRepository, storage: Storage, network: Network) -> None:
-    save_digest(shelf, IDENTITY, CONTENT, "tests")
+def test_it_is_kept_once(app_repository: ApplicationRepository, storage: Storage, network: Network) -> None:
+    save_digest(app_repository, IDENTITY, CONTENT, "tests")
     before = dict(storage.blobs)
-    save_digest(shelf, IDENTITY, CONTENT, "another release")
+    save_digest(app_repository, IDENTITY, CONTENT, "another release")
     assert storage.blobs == before
 
 
-def test_what_was_damaged_is_not_known_and_is_found_out_again(shelf: ApplicationRepository, storage: Storage) -> None:
-    save_digest(shelf, IDENTITY, CONTENT, "tests")
-    name = shelf.names.content(IDENTITY)
+def test_what_was_damaged_is_not_known_and_is_found_out_again(
+    app_repository: ApplicationRepository, storage: Storage
+) -> None:
+    save_digest(app_repository, IDENTITY, CONTENT, "tests")
+    name = app_repository.names.content(IDENTITY)
     document = storage.blobs[name][0]
     for damaged in (*all_flips(document), document[:-9], b""):
         storage.blobs[name] = (damaged, 0.0)
-        assert saved_digest(shelf, IDENTITY) is None
-    save_digest(shelf, IDENTITY, CONTENT, "tests")
-    assert saved_digest(shelf, IDENTITY) == CONTENT
+        assert saved_digest(app_repository, IDENTITY) is None
+    save_digest(app_repository, IDENTITY, CONTENT, "tests")
+    assert saved_digest(app_repository, IDENTITY) == CONTENT
 
 
 def test_what_is_known_of_another_store_is_not_known_of_this_one(
-    shelf: ApplicationRepository, storage: Storage
+    app_repository: ApplicationRepository, storage: Storage
 ) -> None:
-    save_digest(shelf, OTHER, CONTENT, "tests")
-    storage.blobs[shelf.names.content(IDENTITY)] = storage.blobs[shelf.names.content(OTHER)]
-    assert saved_digest(shelf, IDENTITY) is None
+    save_digest(app_repository, OTHER, CONTENT, "tests")
+    storage.blobs[app_repository.names.content(IDENTITY)] = storage.blobs[app_repository.names.content(OTHER)]
+    assert saved_digest(app_repository, IDENTITY) is None
 
 
-def test_of_several_stores_those_that_are_known_are_told(shelf: ApplicationRepository) -> None:
-    save_digest(shelf, IDENTITY, CONTENT, "tests")
-    assert saved_digests(shelf, []) == {}
-    assert saved_digests(shelf, [OTHER, IDENTITY]) == {IDENTITY: CONTENT}
+def test_of_several_stores_those_that_are_known_are_told(app_repository: ApplicationRepository) -> None:
+    save_digest(app_repository, IDENTITY, CONTENT, "tests")
+    assert saved_digests(app_repository, []) == {}
+    assert saved_digests(app_repository, [OTHER, IDENTITY]) == {IDENTITY: CONTENT}
 
 
-def test_who_could_not_look_does_not_say_that_nothing_is_known(shelf: ApplicationRepository, network: Network) -> None:
-    save_digest(shelf, IDENTITY, CONTENT, "tests")
+def test_who_could_not_look_does_not_say_that_nothing_is_known(
+    app_repository: ApplicationRepository, network: Network
+) -> None:
+    save_digest(app_repository, IDENTITY, CONTENT, "tests")
     network.fault = lambda request, possible: "refused"  # type: ignore[method-assign]
     with pytest.raises(Retryable):
-        saved_digest(shelf, IDENTITY)
+        saved_digest(app_repository, IDENTITY)
     with pytest.raises(Retryable):
-        saved_digests(shelf, [OTHER, IDENTITY])
+        saved_digests(app_repository, [OTHER, IDENTITY])

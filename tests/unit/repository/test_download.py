@@ -34,9 +34,14 @@ SIZES = (0, 1, 999, 1000, 1001, 5000, 70_000, 33_333, 10, 20, 4096)
 
 
 def download(
-    shelf: ApplicationRepository, wanted: Iterable[RemoteFile], directory: Path, *, piece_bytes: int = 1000, **more: Any
+    app_repository: ApplicationRepository,
+    wanted: Iterable[RemoteFile],
+    directory: Path,
+    *,
+    piece_bytes: int = 1000,
+    **more: Any,
 ) -> DownloadResult:
-    return download_files(shelf, wanted, directory, piece_bytes=piece_bytes, **more)
+    return download_files(app_repository, wanted, directory, piece_bytes=piece_bytes, **more)
 
 
 @pytest.fixture
@@ -51,12 +56,12 @@ def local(tmp_path: Path) -> list[LocalFile]:
 
 
 @pytest.fixture
-def wanted(shelf: ApplicationRepository, local: list[LocalFile]) -> list[RemoteFile]:
-    return put(shelf, local)
+def wanted(app_repository: ApplicationRepository, local: list[LocalFile]) -> list[RemoteFile]:
+    return put(app_repository, local)
 
 
-def put(shelf: ApplicationRepository, local: list[LocalFile], small: int = 10_000) -> list[RemoteFile]:
-    extents = put_files(shelf.blobs, shelf.names, local, small=small)
+def put(app_repository: ApplicationRepository, local: list[LocalFile], small: int = 10_000) -> list[RemoteFile]:
+    extents = put_files(app_repository.blobs, app_repository.names, local, small=small)
     return [
         RemoteFile(file.sha256, extent, f"File {number}")
         for number, (file, extent) in enumerate(zip(local, extents, strict=True))
@@ -75,10 +80,10 @@ def partial(directory: Path) -> list[Path]:
 
 
 def test_every_file_comes_and_is_what_its_name_says(
-    shelf: ApplicationRepository, wanted: list[RemoteFile], tmp_path: Path
+    app_repository: ApplicationRepository, wanted: list[RemoteFile], tmp_path: Path
 ) -> None:
     told: list[int] = []
-    done = download(shelf, iter(wanted), tmp_path / "d", advance=told.append)
+    done = download(app_repository, iter(wanted), tmp_path / "d", advance=told.append)
     assert there(tmp_path / "d") == {one.sha256: one.extent.bytes for one in wanted}
     assert done == DownloadResult(sum(SIZES), len(SIZES), 0, 0)
     assert sum(told) == sum(SIZES)
@@ -86,50 +91,52 @@ def test_every_file_comes_and_is_what_its_name_says(
 
 
 @pytest.mark.parametrize("piece", [1, 7, 50, 1 << 20])
-def test_pieces_of_any_size_make_the_same_files(shelf: ApplicationRepository, tmp_path: Path, piece: int) -> None:
-    wanted = put(shelf, files_of(tmp_path / "source", 0, 1, 6, 7, 8, 49, 50, 51, 350, 14, 0), small=50)
+def test_pieces_of_any_size_make_the_same_files(
+    app_repository: ApplicationRepository, tmp_path: Path, piece: int
+) -> None:
+    wanted = put(app_repository, files_of(tmp_path / "source", 0, 1, 6, 7, 8, 49, 50, 51, 350, 14, 0), small=50)
     for some in (wanted, wanted[::-1], wanted[::2], [*wanted, *wanted]):
         directory = tmp_path / f"d{len(some)}{some[0].extent.bytes}{some[1].extent.bytes}"
-        download(shelf, some, directory, piece_bytes=piece)
+        download(app_repository, some, directory, piece_bytes=piece)
         assert there(directory) == {one.sha256: one.extent.bytes for one in some}
         assert partial(directory) == []
 
 
-def test_nothing_that_is_wanted_is_nothing_to_do(shelf: ApplicationRepository, tmp_path: Path) -> None:
-    assert download(shelf, [], tmp_path / "d") == DownloadResult(0, 0, 0, 0)
+def test_nothing_that_is_wanted_is_nothing_to_do(app_repository: ApplicationRepository, tmp_path: Path) -> None:
+    assert download(app_repository, [], tmp_path / "d") == DownloadResult(0, 0, 0, 0)
 
 
 def test_files_that_lie_side_by_side_come_in_one_request(
-    shelf: ApplicationRepository, network: Network, tmp_path: Path
+    app_repository: ApplicationRepository, network: Network, tmp_path: Path
 ) -> None:
-    wanted = put(shelf, files_of(tmp_path / "source", *[90] * 11))
+    wanted = put(app_repository, files_of(tmp_path / "source", *[90] * 11))
     asked: list[str] = []
     network.fault = lambda request, possible: asked.append(request) or ""  # type: ignore[method-assign,func-returns-value]
-    download(shelf, wanted, tmp_path / "d")
+    download(app_repository, wanted, tmp_path / "d")
     assert asked == ["get"]
     del asked[:]
-    download(shelf, wanted[::2], tmp_path / "e")
+    download(app_repository, wanted[::2], tmp_path / "e")
     assert asked == ["get"] * 6
 
 
 def test_what_came_whole_is_kept_and_the_rest_comes(
-    shelf: ApplicationRepository, wanted: list[RemoteFile], tmp_path: Path
+    app_repository: ApplicationRepository, wanted: list[RemoteFile], tmp_path: Path
 ) -> None:
-    download(shelf, wanted[:6], tmp_path / "d")
+    download(app_repository, wanted[:6], tmp_path / "d")
     broken = tmp_path / "d" / "files" / wanted[3].sha256
     broken.write_bytes(broken.read_bytes()[:-1])
     told: list[int] = []
-    done = download(shelf, wanted, tmp_path / "d", advance=told.append)
+    done = download(app_repository, wanted, tmp_path / "d", advance=told.append)
     kept = sum(SIZES[:3]) + sum(SIZES[4:6])
     assert done == DownloadResult(sum(SIZES) - kept, len(SIZES) - 5, kept, 5)
     assert sum(told) == sum(SIZES)
     assert there(tmp_path / "d").keys() == {one.sha256 for one in wanted}
-    assert download(shelf, wanted, tmp_path / "d") == DownloadResult(0, 0, sum(SIZES), len(SIZES))
+    assert download(app_repository, wanted, tmp_path / "d") == DownloadResult(0, 0, sum(SIZES), len(SIZES))
 
 
 @pytest.mark.parametrize("copied", [False, True])
 def test_files_of_this_machine_are_linked_or_copied_whole(
-    shelf: ApplicationRepository,
+    app_repository: ApplicationRepository,
     wanted: list[RemoteFile],
     local: list[LocalFile],
     tmp_path: Path,
@@ -142,7 +149,7 @@ def test_files_of_this_machine_are_linked_or_copied_whole(
     if copied:
         monkeypatch.setattr(os, "link", refuse)
     here = {file.sha256: file.path for file in local[:4]}
-    done = download(shelf, wanted, tmp_path / "d", local_files=here)
+    done = download(app_repository, wanted, tmp_path / "d", local_files=here)
     assert done == DownloadResult(sum(SIZES[4:]), len(SIZES) - 4, sum(SIZES[:4]), 4)
     assert there(tmp_path / "d").keys() == {one.sha256 for one in wanted}
     linked = (tmp_path / "d" / "files" / local[3].sha256).samefile(local[3].path)
@@ -151,15 +158,15 @@ def test_files_of_this_machine_are_linked_or_copied_whole(
 
 
 def test_a_file_of_this_machine_that_is_gone_comes(
-    shelf: ApplicationRepository, wanted: list[RemoteFile], tmp_path: Path
+    app_repository: ApplicationRepository, wanted: list[RemoteFile], tmp_path: Path
 ) -> None:
-    done = download(shelf, wanted, tmp_path / "d", local_files={wanted[2].sha256: tmp_path / "gone"})
+    done = download(app_repository, wanted, tmp_path / "d", local_files={wanted[2].sha256: tmp_path / "gone"})
     assert done == DownloadResult(sum(SIZES), len(SIZES), 0, 0)
     assert there(tmp_path / "d").keys() == {one.sha256 for one in wanted}
 
 
 def test_a_copy_that_broke_off_is_no_file(
-    shelf: ApplicationRepository,
+    app_repository: ApplicationRepository,
     wanted: list[RemoteFile],
     local: list[LocalFile],
     tmp_path: Path,
@@ -173,28 +180,28 @@ def test_a_copy_that_broke_off_is_no_file(
 
     monkeypatch.setattr(os, "link", copy)
     with raises(Capacity, "no-space") as caught:
-        download(shelf, wanted, tmp_path / "d", local_files={local[6].sha256: local[6].path})
+        download(app_repository, wanted, tmp_path / "d", local_files={local[6].sha256: local[6].path})
     assert "are kept" in caught.value.action
     assert there(tmp_path / "d") == {}
     assert partial(tmp_path / "d") == []
 
 
 def test_every_flipped_bit_of_a_small_file_is_found(
-    shelf: ApplicationRepository, storage: Storage, tmp_path: Path
+    app_repository: ApplicationRepository, storage: Storage, tmp_path: Path
 ) -> None:
-    (one,) = put(shelf, files_of(tmp_path / "source", 30))
+    (one,) = put(app_repository, files_of(tmp_path / "source", 30))
     content = storage.blobs[one.extent.blob][0]
     for bit in range(len(content) * 8):
         storage.blobs[one.extent.blob] = (flipped(content, bit), 0.0)
         with raises(Corrupted, "blob-damaged", blob=one.extent.blob, start=one.extent.start, bytes=30):
-            download(shelf, [one], tmp_path / "d")
+            download(app_repository, [one], tmp_path / "d")
         assert there(tmp_path / "d") == {}
         assert partial(tmp_path / "d") == []
 
 
 @pytest.mark.usefixtures("no_sync")
 def test_a_thousand_flipped_bits_are_found_each_in_the_file_that_has_it(
-    shelf: ApplicationRepository, storage: Storage, wanted: list[RemoteFile], tmp_path: Path
+    app_repository: ApplicationRepository, storage: Storage, wanted: list[RemoteFile], tmp_path: Path
 ) -> None:
     chance = random.Random(1)
     whole = dict(storage.blobs)
@@ -206,77 +213,79 @@ def test_a_thousand_flipped_bits_are_found_each_in_the_file_that_has_it(
         directory = tmp_path / f"d{number % 10}"
         (directory / "files" / hit.sha256).unlink(missing_ok=True)
         with raises(Corrupted, "blob-damaged", blob=at.blob, start=at.start, bytes=at.bytes):
-            download(shelf, [hit], directory, piece_bytes=8 << 20)
+            download(app_repository, [hit], directory, piece_bytes=8 << 20)
         assert not (directory / "files" / hit.sha256).exists()
         storage.blobs[at.blob] = whole[at.blob]
-    download(shelf, wanted, tmp_path / "d0")
+    download(app_repository, wanted, tmp_path / "d0")
     assert there(tmp_path / "d0").keys() == {one.sha256 for one in wanted}
 
 
 def test_a_damaged_file_does_not_spoil_those_beside_it_in_the_pack(
-    shelf: ApplicationRepository, storage: Storage, tmp_path: Path
+    app_repository: ApplicationRepository, storage: Storage, tmp_path: Path
 ) -> None:
-    wanted = put(shelf, files_of(tmp_path / "source", 100, 100, 100))
+    wanted = put(app_repository, files_of(tmp_path / "source", 100, 100, 100))
     blob = wanted[1].extent.blob
     storage.blobs[blob] = (flipped(storage.blobs[blob][0], 150 * 8), 0.0)
     with raises(Corrupted, "blob-damaged", blob=blob, start=100, bytes=100):
-        download(shelf, wanted, tmp_path / "d")
+        download(app_repository, wanted, tmp_path / "d")
     assert there(tmp_path / "d").keys() <= {wanted[0].sha256, wanted[2].sha256}
-    download(shelf, [wanted[0], wanted[2]], tmp_path / "d")
+    download(app_repository, [wanted[0], wanted[2]], tmp_path / "d")
     assert len(there(tmp_path / "d")) == 2
 
 
 @pytest.mark.parametrize("number", range(len(SIZES)))
 def test_a_blob_that_is_missing_is_damage_and_names_the_file(
-    shelf: ApplicationRepository, storage: Storage, wanted: list[RemoteFile], tmp_path: Path, number: int
+    app_repository: ApplicationRepository, storage: Storage, wanted: list[RemoteFile], tmp_path: Path, number: int
 ) -> None:
     one = wanted[number]
     del storage.blobs[one.extent.blob]
     if not one.extent.bytes:  # nobody needs the blob for it
-        assert download(shelf, [one], tmp_path / "d").files == 1
+        assert download(app_repository, [one], tmp_path / "d").files == 1
         return
     with raises(Corrupted, "blob-missing", repository="memory:///", blob=one.extent.blob):
-        download(shelf, [one], tmp_path / "d")
+        download(app_repository, [one], tmp_path / "d")
     assert there(tmp_path / "d") == {}
 
 
 @pytest.mark.parametrize("cut", [1, 500, 1000, 1500, 69_999])
 def test_a_blob_that_is_shorter_than_its_manifest_says_is_damage(
-    shelf: ApplicationRepository, storage: Storage, wanted: list[RemoteFile], tmp_path: Path, cut: int
+    app_repository: ApplicationRepository, storage: Storage, wanted: list[RemoteFile], tmp_path: Path, cut: int
 ) -> None:
     one = next(one for one in wanted if one.extent.bytes == 70_000)
     storage.blobs[one.extent.blob] = (storage.blobs[one.extent.blob][0][:-cut], 0.0)
     with raises(Corrupted, "blob-truncated", blob=one.extent.blob, start=0, bytes=70_000):
-        download(shelf, [one], tmp_path / "d")
+        download(app_repository, [one], tmp_path / "d")
     assert there(tmp_path / "d") == {}
     assert partial(tmp_path / "d") == []
 
 
 def test_an_extent_that_is_another_files_is_found(
-    shelf: ApplicationRepository, wanted: list[RemoteFile], tmp_path: Path
+    app_repository: ApplicationRepository, wanted: list[RemoteFile], tmp_path: Path
 ) -> None:
     one, other = wanted[2], wanted[4]
     for extent in (other.extent, replace(one.extent, start=one.extent.start + 1), replace(one.extent, bytes=998)):
         with raises(Corrupted, "blob-damaged", blob=extent.blob, start=extent.start, bytes=extent.bytes):
-            download(shelf, [replace(one, extent=extent)], tmp_path / "d")
+            download(app_repository, [replace(one, extent=extent)], tmp_path / "d")
 
 
 def test_who_could_not_look_does_not_say_that_something_is_damaged(
-    shelf: ApplicationRepository, network: Network, wanted: list[RemoteFile], tmp_path: Path
+    app_repository: ApplicationRepository, network: Network, wanted: list[RemoteFile], tmp_path: Path
 ) -> None:
     network.fault = lambda request, possible: "refused"  # type: ignore[method-assign]
     with raises(Retryable, "object-store-unreachable"):
-        download(shelf, wanted, tmp_path / "d")
+        download(app_repository, wanted, tmp_path / "d")
     assert there(tmp_path / "d").keys() <= {sha256(b"").hexdigest()}
     assert partial(tmp_path / "d") == []
 
 
-def test_a_failure_ends_the_others_soon(shelf: ApplicationRepository, storage: Storage, tmp_path: Path) -> None:
-    wanted = put(shelf, files_of(tmp_path / "source", 200_000, 150_000))
+def test_a_failure_ends_the_others_soon(
+    app_repository: ApplicationRepository, storage: Storage, tmp_path: Path
+) -> None:
+    wanted = put(app_repository, files_of(tmp_path / "source", 200_000, 150_000))
     del storage.blobs[wanted[0].extent.blob]
     told: list[int] = []
     with raises(Corrupted, "blob-missing", blob=wanted[0].extent.blob):
-        download(shelf, wanted, tmp_path / "d", advance=told.append, piece_bytes=10)
+        download(app_repository, wanted, tmp_path / "d", advance=told.append, piece_bytes=10)
     assert sum(told) < 150_000, "nobody waits for the whole of another file"
     assert there(tmp_path / "d") == {}
     assert partial(tmp_path / "d") == []
@@ -300,9 +309,9 @@ def test_as_many_pieces_are_on_their_way_whatever_the_sizes(tmp_path: Path) -> N
             return content
 
     network = Network(Storage(), random.Random(0))
-    shelf = ApplicationRepository(repository(Counting(network), SimulatedPointers(network)), APPLICATION)
-    wanted = put(shelf, files_of(tmp_path / "source", *[100_000] * 6, *[900] * 50))
-    download(shelf, wanted, tmp_path / "d", advance=lambda came: change(-came))
+    app_repository = ApplicationRepository(repository(Counting(network), SimulatedPointers(network)), APPLICATION)
+    wanted = put(app_repository, files_of(tmp_path / "source", *[100_000] * 6, *[900] * 50))
+    download(app_repository, wanted, tmp_path / "d", advance=lambda came: change(-came))
     assert len(there(tmp_path / "d")) == len(wanted)
     assert piece < held[1] <= most * piece
 
@@ -320,7 +329,7 @@ def denied(*_: object) -> None:
 )
 @pytest.mark.parametrize("what", ["mkdir", "fsync", "link"])
 def test_what_the_disk_refuses_is_one_of_the_kinds_and_leaves_nothing(
-    shelf: ApplicationRepository,
+    app_repository: ApplicationRepository,
     wanted: list[RemoteFile],
     local: list[LocalFile],
     tmp_path: Path,
@@ -333,7 +342,7 @@ def test_what_the_disk_refuses_is_one_of_the_kinds_and_leaves_nothing(
     (tmp_path / "d" / "files").mkdir(parents=True)
     monkeypatch.setattr(os, what, refuse)
     with raises(kind, code):
-        download(shelf, wanted, tmp_path / "d", local_files={local[0].sha256: local[0].path})
+        download(app_repository, wanted, tmp_path / "d", local_files={local[0].sha256: local[0].path})
     assert there(tmp_path / "d") == {}
     assert what == "mkdir" or partial(tmp_path / "d") == []
 
@@ -341,15 +350,15 @@ def test_what_the_disk_refuses_is_one_of_the_kinds_and_leaves_nothing(
 @pytest.mark.parametrize("die_after", [1, 2, 40, 80, 120])
 def test_after_a_kill_the_next_one_goes_on_with_what_came_whole(tmp_path: Path, die_after: int) -> None:
     url, directory = (tmp_path / "r").as_uri(), tmp_path / "d"
-    shelf = ApplicationRepository(create_repository(url)[0], APPLICATION)
+    app_repository = ApplicationRepository(create_repository(url)[0], APPLICATION)
     ends = {"0_0": {"left": 300, "right": 300}, "0_1": {"left": 100}}
-    publication(shelf).publish(uploaded(shelf, tmp_path / "runs", ends, bytes_=12_000), whole=True)
+    publication(app_repository).publish(uploaded(app_repository, tmp_path / "runs", ends, bytes_=12_000), whole=True)
     words = [sys.executable, "-m", "tests.unit.repository.downloading_process", url, str(directory), "1000"]
     killed = subprocess.run([*words, str(die_after)], timeout=60, check=False)
     assert killed.returncode == -signal.SIGKILL
     kept = there(directory)
-    wanted = wanted_of(shelf)
-    done = download(shelf, wanted, directory)
+    wanted = wanted_of(app_repository)
+    done = download(app_repository, wanted, directory)
     assert (done.kept, done.files) == (len(kept), len(wanted) - len(kept))
     assert done.kept_bytes + done.bytes == 14 * 12_000
     assert len(there(directory)) == 14
@@ -390,11 +399,11 @@ def goes_on_until_it_is_whole(seed: int, directory: Path, local: list[LocalFile]
     quiet = ApplicationRepository(repository(SimulatedBlobs(network), SimulatedPointers(network)), APPLICATION)
     wanted = put(quiet, local)
     blobs = Faulty(network, seed, chance.choice([0.02, 0.1, 0.3]))
-    shelf = ApplicationRepository(repository(blobs, SimulatedPointers(network)), APPLICATION)
+    app_repository = ApplicationRepository(repository(blobs, SimulatedPointers(network)), APPLICATION)
     kept = 0
     for _ in range(500):
         try:
-            done = download(shelf, wanted, directory, piece_bytes=20_000)
+            done = download(app_repository, wanted, directory, piece_bytes=20_000)
         except (Corrupted, Retryable):
             assert len(there(directory)) >= kept, f"seed {seed}"
             kept = len(there(directory))
@@ -429,7 +438,7 @@ def test_whatever_fails_in_a_thousand_runs_a_download_goes_on_until_it_is_whole(
 
 
 def test_where_nothing_is_kept_a_full_disk_does_not_promise_it(
-    shelf: ApplicationRepository, wanted: list[RemoteFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    app_repository: ApplicationRepository, wanted: list[RemoteFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -437,6 +446,6 @@ def test_where_nothing_is_kept_a_full_disk_does_not_promise_it(
     monkeypatch.setattr(os, "pwrite", full)
     for keeps in (True, False):
         with raises(Capacity, "no-space") as caught:
-            download(shelf, wanted, tmp_path / "d", keeps=keeps)
+            download(app_repository, wanted, tmp_path / "d", keeps=keeps)
         assert ("are kept" in caught.value.action) is keeps
         assert ("TMPDIR" in caught.value.action) is not keeps

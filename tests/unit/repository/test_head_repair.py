@@ -34,23 +34,23 @@ class Lost:
         scratch = directory / "scratch"
         scratch.mkdir(parents=True)
         self.publishing = Publishing(self.root.as_uri(), scratch)
-        self.shelf = self.publishing.shelf
-        self.head_file = self.root / self.shelf.names.head
+        self.app_repository = self.publishing.app_repository
+        self.head_file = self.root / self.app_repository.names.head
 
     def publish(self, *ends: int) -> list[str]:
         """Snapshots up to these offsets, newest first."""
         return [self.publishing.publish(end).snapshot for end in ends][::-1]
 
     def manifest_file(self, snapshot: str) -> Path:
-        return self.root / self.shelf.names.manifest(snapshot)
+        return self.root / self.app_repository.names.manifest(snapshot)
 
     def repaired(self) -> HeadRepairPlan:
         """The plan, which was printed, then done."""
         before = self.head_file.read_bytes() if self.head_file.exists() else None
-        plan = plan_repair(self.shelf)
+        plan = plan_repair(self.app_repository)
         assert (self.head_file.read_bytes() if self.head_file.exists() else None) == before, "a plan changes nothing"
-        apply_repair(self.shelf, plan)
-        assert self.shelf.read_head().head == plan.head  # type: ignore[union-attr]
+        apply_repair(self.app_repository, plan)
+        assert self.app_repository.read_head().head == plan.head  # type: ignore[union-attr]
         return plan
 
 
@@ -83,34 +83,34 @@ def test_a_healthy_head_is_left_alone(lost: Lost) -> None:
     newest, first = lost.publish(10, 20)
     lost.publishing.forge("20231114T000000Z-00000009", newest)
     before = lost.head_file.read_bytes()
-    plan = plan_repair(lost.shelf)
+    plan = plan_repair(lost.app_repository)
     assert (plan.problem, names(plan.head)) == (None, [newest, first])
     assert codes(plan) == {"20231114T000000Z-00000009": "not-named"}
-    apply_repair(lost.shelf, plan)
+    apply_repair(lost.app_repository, plan)
     assert lost.head_file.read_bytes() == before
 
 
 def test_a_lost_head_is_made_anew_as_it_was(lost: Lost) -> None:
     lost.publish(10, 20)
     lost.publishing.publish(30, [1], whole=False)
-    before = lost.shelf.head()
+    before = lost.app_repository.head()
     lost.head_file.unlink()
     with raises(Corrupted, "head-missing") as caught:
-        lost.shelf.head()
+        lost.app_repository.head()
     assert "statecore repo repair-head" in caught.value.action
     plan = lost.repaired()
     assert plan.code == "head-missing"
     assert plan.excluded == ()
     assert plan.head == replace(before, epoch=1, generation=4), "every entry, with its bytes that are new"
-    assert lost.publishing.publish(40).snapshot == lost.shelf.head().snapshots[0].snapshot
-    assert lost.shelf.manifest(lost.shelf.head().snapshots[0]).value.epoch == 1
+    assert lost.publishing.publish(40).snapshot == lost.app_repository.head().snapshots[0].snapshot
+    assert lost.app_repository.manifest(lost.app_repository.head().snapshots[0]).value.epoch == 1
 
 
 def test_a_head_that_is_made_anew_names_as_few_checkpoints_as_the_one_that_was_lost(lost: Lost) -> None:
     (first,) = lost.publish(1)
     lost.publishing.origin = "checkpoint"
     checkpoints = lost.publish(*range(2, 20))
-    before = lost.shelf.head()
+    before = lost.app_repository.head()
     assert names(before) == [*checkpoints[:12], first]
     lost.head_file.unlink()
     plan = lost.repaired()
@@ -122,11 +122,11 @@ def test_a_head_that_is_made_anew_names_as_few_checkpoints_as_the_one_that_was_l
 @given(at=st.integers(0, 1 << 20), bit=st.integers(0, 7))
 def test_a_head_with_a_flipped_bit_is_made_anew(two: Lost, at: int, bit: int) -> None:
     good = two.head_file.read_bytes()
-    before = two.shelf.head()
+    before = two.app_repository.head()
     try:
         flip(two.head_file, at % len(good), bit)
         with pytest.raises((Corrupted, Invalid)):
-            two.shelf.head()
+            two.app_repository.head()
         plan = two.repaired()
         assert plan.problem
         assert plan.head.snapshots == before.snapshots
@@ -166,7 +166,7 @@ def test_what_a_head_names_and_nobody_can_read_is_left_out(lost: Lost) -> None:
 
 def test_a_head_of_which_a_part_is_damaged_lets_nobody_publish_before_it_is_mended(lost: Lost) -> None:
     second, first = lost.publish(10, 20)
-    part = lost.shelf.manifest(lost.shelf.head().snapshots[0]).value.task_manifests[1]
+    part = lost.app_repository.manifest(lost.app_repository.head().snapshots[0]).value.task_manifests[1]
     flip(lost.root / part.extent.blob, part.extent.start + 5)
     with pytest.raises(Corrupted):
         lost.publish(30)
@@ -190,19 +190,19 @@ def test_manifests_with_flipped_bits_are_left_out(lost: Lost) -> None:
 @given(at=st.integers(0, 1 << 20), bit=st.integers(0, 7))
 def test_a_manifest_with_a_flipped_bit_is_left_out_wherever_it_is(two: Lost, at: int, bit: int) -> None:
     head = two.head_file.read_bytes()
-    newest, first = names(two.shelf.head())
+    newest, first = names(two.app_repository.head())
     manifest = two.manifest_file(newest).read_bytes()
     try:
         two.head_file.unlink()
         flip(two.manifest_file(newest), at % len(manifest), bit)
-        assert names(plan_repair(two.shelf).head) == [first]
+        assert names(plan_repair(two.app_repository).head) == [first]
     finally:
         two.head_file.write_bytes(head)
         two.manifest_file(newest).write_bytes(manifest)
 
 
 def test_every_flipped_bit_of_a_manifest_is_found_without_a_head(two: Lost) -> None:
-    content = two.manifest_file(names(two.shelf.head())[0]).read_bytes()
+    content = two.manifest_file(names(two.app_repository.head())[0]).read_bytes()
     assert MANIFEST.decode(content).epoch == 0
     for at in range(len(content)):
         for bit in range(8):
@@ -214,10 +214,10 @@ def test_every_flipped_bit_of_a_manifest_is_found_without_a_head(two: Lost) -> N
 
 def test_a_snapshot_whose_part_or_file_is_gone_is_left_out_and_the_chain_goes_on_below_it(lost: Lost) -> None:
     fourth, third, second, first = lost.publish(10, 20, 30, 40)
-    entries = {entry.snapshot: entry for entry in lost.shelf.head().snapshots}
-    parts = {name: lost.shelf.manifest(entry).value.task_manifests for name, entry in entries.items()}
+    entries = {entry.snapshot: entry for entry in lost.app_repository.head().snapshots}
+    parts = {name: lost.app_repository.manifest(entry).value.task_manifests for name, entry in entries.items()}
     (lost.root / parts[third][0].extent.blob).unlink()
-    ((_, file),) = lost.shelf.task_manifests(parts[second])["0_1"].manifest.stores[0].extents
+    ((_, file),) = lost.app_repository.task_manifests(parts[second])["0_1"].manifest.stores[0].extents
     (lost.root / file.blob).write_bytes(b"short")
     lost.head_file.unlink()
     plan = lost.repaired()
@@ -235,7 +235,7 @@ def eight(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lost, list[str]]:
             lost.head_file.unlink()
             lost.repaired()
         lost.publish(end)
-    return lost, names(lost.shelf.head())
+    return lost, names(lost.app_repository.head())
 
 
 @settings(deadline=None, max_examples=40)
@@ -246,19 +246,21 @@ def test_without_a_head_every_snapshot_that_is_whole_is_found_and_no_other(
     assume(set(fates) != {"lost"})  # there would be nothing of the application
     lost, snapshots = eight
     good = lost.head_file.read_bytes()
-    head = lost.shelf.head()
+    head = lost.app_repository.head()
     changed: dict[Path, bytes] = {}
     try:
         for entry, fate in zip(head.snapshots, fates, strict=True):
-            manifest = lost.shelf.manifest(entry).value
+            manifest = lost.app_repository.manifest(entry).value
             part = manifest.task_manifests[0]
-            ((_, extent),) = lost.shelf.task_manifests([part])[part.task].manifest.stores[0].extents
-            blob = {"part": part.extent.blob, "file": extent.blob}.get(fate, lost.shelf.names.manifest(entry.snapshot))
+            ((_, extent),) = lost.app_repository.task_manifests([part])[part.task].manifest.stores[0].extents
+            blob = {"part": part.extent.blob, "file": extent.blob}.get(
+                fate, lost.app_repository.names.manifest(entry.snapshot)
+            )
             if fate != "kept":
                 changed[lost.root / blob] = (lost.root / blob).read_bytes()
                 (lost.root / blob).unlink() if fate != "flipped" else flip(lost.root / blob, 99)
         lost.head_file.unlink()
-        plan = plan_repair(lost.shelf)
+        plan = plan_repair(lost.app_repository)
     finally:
         for file, content in {**changed, lost.head_file: good}.items():
             file.write_bytes(content)
@@ -306,7 +308,7 @@ def test_a_manifest_of_another_place_or_name_is_left_out(lost: Lost, tmp_path: P
     lost.manifest_file(theirs).write_bytes(other.manifest_file(theirs).read_bytes())
     copy = "20231114T000000Z-0000000c"
     lost.manifest_file(copy).write_bytes(lost.manifest_file(mine).read_bytes())
-    (lost.root / lost.shelf.names.manifests / "notes.txt").write_text("not a manifest")
+    (lost.root / lost.app_repository.names.manifests / "notes.txt").write_text("not a manifest")
     lost.head_file.unlink()
     plan = lost.repaired()
     assert names(plan.head) == [mine]
@@ -338,7 +340,7 @@ def test_a_first_publication_that_was_killed_is_no_lost_head(lost: Lost) -> None
     (first,) = lost.publish(10)
     lost.head_file.unlink()
     lost.publish(20)
-    assert first not in names(lost.shelf.head())
+    assert first not in names(lost.app_repository.head())
 
 
 def test_who_began_before_is_fenced(lost: Lost) -> None:
@@ -348,7 +350,7 @@ def test_who_began_before_is_fenced(lost: Lost) -> None:
     lost.repaired()
     with pytest.raises(Fenced):
         job.publish([lost.publishing.part(0, 30), lost.publishing.part(1, 30)], whole=True)
-    assert names(lost.shelf.head()) == snapshots
+    assert names(lost.app_repository.head()) == snapshots
     with pytest.raises(Fenced):  # and again: the epoch does not come back
         job.publish([lost.publishing.part(0, 30)], whole=False)
 
@@ -356,13 +358,13 @@ def test_who_began_before_is_fenced(lost: Lost) -> None:
 def test_a_swap_by_somebody_else_meanwhile_stays(lost: Lost) -> None:
     lost.publish(10)
     lost.head_file.unlink()
-    plan = plan_repair(lost.shelf)
-    apply_repair(lost.shelf, plan_repair(lost.shelf))
-    apply_repair(lost.shelf, plan)  # it says the very same
+    plan = plan_repair(lost.app_repository)
+    apply_repair(lost.app_repository, plan_repair(lost.app_repository))
+    apply_repair(lost.app_repository, plan)  # it says the very same
     lost.publish(20)
     before = lost.head_file.read_bytes()
     with raises(Fenced, "head-changed"):
-        apply_repair(lost.shelf, plan)
+        apply_repair(lost.app_repository, plan)
     assert lost.head_file.read_bytes() == before
 
 
@@ -372,12 +374,12 @@ def test_a_damaged_head_without_a_usable_manifest_is_made_empty_so_that_publishi
     with pytest.raises(Corrupted):
         lost.publish(20)
     assert lost.repaired().head.snapshots == ()
-    assert lost.publish(20) == names(lost.shelf.head())
+    assert lost.publish(20) == names(lost.app_repository.head())
 
 
 def test_without_head_and_manifests_there_is_nothing_to_repair(lost: Lost) -> None:
     lost.publish(10)
-    absent = ApplicationRepository(lost.shelf.repository, "payments")
+    absent = ApplicationRepository(lost.app_repository.repository, "payments")
     with raises(NotFound, "application-not-found", application_id="payments", applications=["orders"]):
         plan_repair(absent)
 
@@ -393,10 +395,10 @@ class _Failing(DirectoryBlobs):
 def test_a_listing_that_fails_stops_it(lost: Lost) -> None:
     lost.publish(10, 20)
     lost.head_file.unlink()
-    repository = lost.shelf.repository
+    repository = lost.app_repository.repository
     place = repository.place._replace(blobs=_Failing(lost.root))
     with pytest.raises(Retryable, match="broke off"):
-        plan_repair(ApplicationRepository(repository._replace(place=place), lost.shelf.application_id))
+        plan_repair(ApplicationRepository(repository._replace(place=place), lost.app_repository.application_id))
     assert not lost.head_file.exists()
 
 
@@ -408,7 +410,7 @@ def test_what_a_newer_release_wrote_is_not_taken_for_damage(lost: Lost, what: st
     if what == "manifest":
         lost.head_file.unlink()
     with pytest.raises(Invalid, match="it has version 7, and this release supports 0"):
-        plan_repair(lost.shelf)
+        plan_repair(lost.app_repository)
 
 
 def test_on_a_real_server_a_lost_head_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -417,38 +419,40 @@ def test_on_a_real_server_a_lost_head_is_made_anew(tmp_path: Path, monkeypatch: 
     with s3_server.serving() as server:
         location = server.bucket("states").below("production")
         publishing = Publishing(location.url, tmp_path)
-        shelf = publishing.shelf
+        app_repository = publishing.app_repository
         snapshots = [publishing.publish(end).snapshot for end in (10, 20, 30)][::-1]
-        before = shelf.head()
+        before = app_repository.head()
         job = publishing.begin()
-        server.client().delete_object(Bucket="states", Key=f"production/{shelf.names.head}")
-        shelf.blobs.delete(shelf.names.manifest(snapshots[1]))
-        plan = plan_repair(shelf)
-        assert shelf.read_head() is None
-        apply_repair(shelf, plan)
-        assert names(shelf.head()) == [snapshots[0], snapshots[2]]
-        assert shelf.head().epoch == before.epoch + 1
+        server.client().delete_object(Bucket="states", Key=f"production/{app_repository.names.head}")
+        app_repository.blobs.delete(app_repository.names.manifest(snapshots[1]))
+        plan = plan_repair(app_repository)
+        assert app_repository.read_head() is None
+        apply_repair(app_repository, plan)
+        assert names(app_repository.head()) == [snapshots[0], snapshots[2]]
+        assert app_repository.head().epoch == before.epoch + 1
         with pytest.raises(Fenced):
             job.publish([publishing.part(0, 40)], whole=False)
         last = publishing.publish(40).snapshot
         client = server.client()
-        head = client.get_object(Bucket="states", Key=f"production/{shelf.names.head}")["Body"].read()
+        head = client.get_object(Bucket="states", Key=f"production/{app_repository.names.head}")["Body"].read()
         client.put_object(
-            Bucket="states", Key=f"production/{shelf.names.head}", Body=re.sub(rb'"tasks": 2', rb'"tasks": 3', head)
+            Bucket="states",
+            Key=f"production/{app_repository.names.head}",
+            Body=re.sub(rb'"tasks": 2', rb'"tasks": 3', head),
         )
         with pytest.raises(Corrupted):
-            shelf.head()
-        apply_repair(shelf, plan_repair(shelf))
-        assert names(shelf.head()) == [last, snapshots[0], snapshots[2]]
-        assert shelf.head().epoch == before.epoch + 2
+            app_repository.head()
+        apply_repair(app_repository, plan_repair(app_repository))
+        assert names(app_repository.head()) == [last, snapshots[0], snapshots[2]]
+        assert app_repository.head().epoch == before.epoch + 2
 
 
 def test_a_place_that_became_another_repository_while_it_was_looked_at_gets_no_head_of_this_one(lost: Lost) -> None:
     lost.publish(10)
     lost.head_file.unlink()
-    plan = plan_repair(lost.shelf)
+    plan = plan_repair(lost.app_repository)
     mark = lost.root / DESCRIPTOR_NAME
-    mark.write_bytes(DESCRIPTOR.encode(replace(lost.shelf.repository.descriptor, id="another")))
+    mark.write_bytes(DESCRIPTOR.encode(replace(lost.app_repository.repository.descriptor, id="another")))
     with raises(Fenced, "repository-replaced", found_repository_id="another"):
-        apply_repair(lost.shelf, plan)
+        apply_repair(lost.app_repository, plan)
     assert not lost.head_file.exists()

@@ -70,18 +70,22 @@ def test_what_is_older_than_something_damaged_is_not_guessed(lost: bool) -> None
 
 
 def test_a_pinned_snapshot_holds_what_a_rebuild_has_replaced(
-    shelf: ApplicationRepository, storage: Storage, tmp_path: Path
+    app_repository: ApplicationRepository, storage: Storage, tmp_path: Path
 ) -> None:
     for number, every in enumerate((50, 50, 200)):
-        parts = uploaded(shelf, tmp_path, {"0_0": {"left": 100 + 50 * number}}, every=every)
-        publication(shelf, f"r{number}", name=lambda number=number: f"{number:08x}").publish(parts, whole=True)
-    oldest = shelf.head().snapshots[-1]
-    pin(shelf, oldest.snapshot)
-    found = list_snapshots(shelf, shelf.head(), space_usage=True)
+        parts = uploaded(app_repository, tmp_path, {"0_0": {"left": 100 + 50 * number}}, every=every)
+        publication(app_repository, f"r{number}", name=lambda number=number: f"{number:08x}").publish(parts, whole=True)
+    oldest = app_repository.head().snapshots[-1]
+    pin(app_repository, oldest.snapshot)
+    found = list_snapshots(app_repository, app_repository.head(), space_usage=True)
     assert [one.held_bytes for one in found] == [0, 3 * 40, 0], "of 40 bytes each, all in the second as well"
-    assert [one.held_bytes for one in list_snapshots(shelf, shelf.head())] == [None, None, None]
-    del storage.blobs[shelf.names.manifest(found[1].entry.snapshot)]
-    assert [one.held_bytes for one in list_snapshots(shelf, shelf.head(), space_usage=True)] == [0, None, None]
-    apply_repair(shelf, plan_repair(shelf))
-    found = list_snapshots(shelf, shelf.head(), space_usage=True)
+    assert [one.held_bytes for one in list_snapshots(app_repository, app_repository.head())] == [None, None, None]
+    del storage.blobs[app_repository.names.manifest(found[1].entry.snapshot)]
+    assert [one.held_bytes for one in list_snapshots(app_repository, app_repository.head(), space_usage=True)] == [
+        0,
+        None,
+        None,
+    ]
+    apply_repair(app_repository, plan_repair(app_repository))
+    found = list_snapshots(app_repository, app_repository.head(), space_usage=True)
     assert [(one.held_bytes, one.entry.pinned) for one in found] == [(0, False), (2 * 40, True)]

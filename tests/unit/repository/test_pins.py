@@ -24,22 +24,24 @@ from tests.unit.repository.published import Publishing
 from tests.unit.repository.snapshots import NOW, fetched, publication, uploaded
 
 
-def publish(shelf: ApplicationRepository, directory: Path, end: int, **more: Any) -> str:
+def publish(app_repository: ApplicationRepository, directory: Path, end: int, **more: Any) -> str:
     """A snapshot up to an offset."""
-    parts = uploaded(shelf, directory, {"0_0": {"left": end}})
-    published = publication(shelf, f"up to {end}", name=lambda: f"{end:08x}", **more).publish(parts, whole=True)
+    parts = uploaded(app_repository, directory, {"0_0": {"left": end}})
+    published = publication(app_repository, f"up to {end}", name=lambda: f"{end:08x}", **more).publish(
+        parts, whole=True
+    )
     return published.snapshot
 
 
 @pytest.fixture
-def two(shelf: ApplicationRepository, tmp_path: Path) -> tuple[str, str]:
+def two(app_repository: ApplicationRepository, tmp_path: Path) -> tuple[str, str]:
     """Two snapshots, the older first."""
-    return publish(shelf, tmp_path, 10), publish(shelf, tmp_path, 20)
+    return publish(app_repository, tmp_path, 10), publish(app_repository, tmp_path, 20)
 
 
-def pinned(shelf: ApplicationRepository) -> dict[str, str]:
+def pinned(app_repository: ApplicationRepository) -> dict[str, str]:
     """The notes of what is pinned, by snapshot."""
-    return {entry.snapshot: entry.note for entry in shelf.head().snapshots if entry.pinned}
+    return {entry.snapshot: entry.note for entry in app_repository.head().snapshots if entry.pinned}
 
 
 def meanwhile(network: Network, do: Callable[[], Any], times: int = 1) -> None:
@@ -58,72 +60,74 @@ def meanwhile(network: Network, do: Callable[[], Any], times: int = 1) -> None:
 
 
 def test_a_pin_is_set_and_taken_off_and_nothing_else_of_the_head_changes(
-    shelf: ApplicationRepository, two: tuple[str, str]
+    app_repository: ApplicationRepository, two: tuple[str, str]
 ) -> None:
     older, newer = two
-    before = shelf.head()
-    done = pin(shelf, older, "before the migration")
-    assert (done.changed, done.entry) == (True, shelf.head().entry(older))
-    assert pinned(shelf) == {older: "before the migration"}
-    assert shelf.head().generation == before.generation + 1
-    assert unpin(shelf, older).changed
-    after = shelf.head()
+    before = app_repository.head()
+    done = pin(app_repository, older, "before the migration")
+    assert (done.changed, done.entry) == (True, app_repository.head().entry(older))
+    assert pinned(app_repository) == {older: "before the migration"}
+    assert app_repository.head().generation == before.generation + 1
+    assert unpin(app_repository, older).changed
+    after = app_repository.head()
     assert replace(after, generation=before.generation) == before
     assert after.newest is not None
     assert after.newest.snapshot == newer
-    assert len(fetched(shelf)) == 2
+    assert len(fetched(app_repository)) == 2
 
 
-def test_what_is_so_already_is_no_swap(shelf: ApplicationRepository, two: tuple[str, str], storage: Storage) -> None:
+def test_what_is_so_already_is_no_swap(
+    app_repository: ApplicationRepository, two: tuple[str, str], storage: Storage
+) -> None:
     older, _ = two
-    assert not unpin(shelf, older).changed
-    pin(shelf, older, "why")
+    assert not unpin(app_repository, older).changed
+    pin(app_repository, older, "why")
     before = dict(storage.pointers)
     for note in ("why", None):
-        assert not pin(shelf, older, note).changed
+        assert not pin(app_repository, older, note).changed
     assert storage.pointers == before
-    assert pin(shelf, older, "").changed
-    assert pinned(shelf) == {older: ""}
+    assert pin(app_repository, older, "").changed
+    assert pinned(app_repository) == {older: ""}
 
 
 def test_the_newest_is_the_one_that_was_it_at_first(
-    shelf: ApplicationRepository, two: tuple[str, str], network: Network, tmp_path: Path
+    app_repository: ApplicationRepository, two: tuple[str, str], network: Network, tmp_path: Path
 ) -> None:
     _, newer = two
-    meanwhile(network, lambda: publish(shelf, tmp_path, 30))
-    assert pin(shelf, "newest").entry.snapshot == newer
-    assert list(pinned(shelf)) == [newer]
-    assert len(shelf.head().snapshots) == 3
+    meanwhile(network, lambda: publish(app_repository, tmp_path, 30))
+    assert pin(app_repository, "newest").entry.snapshot == newer
+    assert list(pinned(app_repository)) == [newer]
+    assert len(app_repository.head().snapshots) == 3
 
 
 def test_who_is_second_reads_the_head_again(
-    shelf: ApplicationRepository, two: tuple[str, str], network: Network, tmp_path: Path
+    app_repository: ApplicationRepository, two: tuple[str, str], network: Network, tmp_path: Path
 ) -> None:
     older, newer = two
-    meanwhile(network, lambda: pin(shelf, newer, "by another"))
-    assert pin(shelf, older, "mine").changed
-    assert pinned(shelf) == {older: "mine", newer: "by another"}
+    meanwhile(network, lambda: pin(app_repository, newer, "by another"))
+    assert pin(app_repository, older, "mine").changed
+    assert pinned(app_repository) == {older: "mine", newer: "by another"}
 
 
 def test_a_publication_that_began_before_keeps_the_pin(
-    shelf: ApplicationRepository, two: tuple[str, str], tmp_path: Path
+    app_repository: ApplicationRepository, two: tuple[str, str], tmp_path: Path
 ) -> None:
     older, _ = two
-    parts = uploaded(shelf, tmp_path, {"0_0": {"left": 30}})
-    job = publication(shelf, "third")
-    pin(shelf, older, "meanwhile")
+    parts = uploaded(app_repository, tmp_path, {"0_0": {"left": 30}})
+    job = publication(app_repository, "third")
+    pin(app_repository, older, "meanwhile")
     assert job.publish(parts, whole=True).snapshot
-    assert pinned(shelf) == {older: "meanwhile"}
-    assert len(shelf.head().snapshots) == 3
+    assert pinned(app_repository) == {older: "meanwhile"}
+    assert len(app_repository.head().snapshots) == 3
 
 
 def test_a_pinned_checkpoint_stays_and_one_whose_pin_was_taken_off_goes_with_the_next(
-    shelf: ApplicationRepository, tmp_path: Path
+    app_repository: ApplicationRepository, tmp_path: Path
 ) -> None:
     def checkpoint(number: int) -> str:
-        parts = uploaded(shelf, tmp_path, {"0_0": {"left": 10 * number}})
+        parts = uploaded(app_repository, tmp_path, {"0_0": {"left": 10 * number}})
         job = publication(
-            shelf,
+            app_repository,
             f"r{number}",
             origin="checkpoint",
             name=lambda: f"{number:08x}",
@@ -132,27 +136,27 @@ def test_a_pinned_checkpoint_stays_and_one_whose_pin_was_taken_off_goes_with_the
         return job.publish(parts, whole=True).snapshot
 
     first, second = checkpoint(1), checkpoint(2)
-    pin(shelf, first)
+    pin(app_repository, first)
     *_, last = [checkpoint(number) for number in range(3, 3 + NEWEST)]
-    there = [entry.snapshot for entry in shelf.head().snapshots]
+    there = [entry.snapshot for entry in app_repository.head().snapshots]
     assert (len(there), there[0], there[-1], second in there) == (NEWEST + 1, last, first, False)
-    unpin(shelf, first)
-    assert shelf.head().entry(first) is not None, "as long as nothing is published"
+    unpin(app_repository, first)
+    assert app_repository.head().entry(first) is not None, "as long as nothing is published"
     checkpoint(3 + NEWEST)
-    assert shelf.head().entry(first) is None
-    assert len(shelf.head().snapshots) == NEWEST
+    assert app_repository.head().entry(first) is None
+    assert len(app_repository.head().snapshots) == NEWEST
 
 
 def test_what_another_release_has_written_stays_also_beside_the_pin(
-    shelf: ApplicationRepository, two: tuple[str, str], storage: Storage
+    app_repository: ApplicationRepository, two: tuple[str, str], storage: Storage
 ) -> None:
     older, _ = two
-    raw: dict[str, Any] = HEAD.to_json(shelf.head())
+    raw: dict[str, Any] = HEAD.to_json(app_repository.head())
     raw |= {"retention": {"days": 30}}
     raw["snapshots"][1]["held_by"] = "somebody"
-    storage.pointers[shelf.names.head] = encode_json(HEAD.sealed(raw))
-    pin(shelf, older)
-    found = shelf.read_head()
+    storage.pointers[app_repository.names.head] = encode_json(HEAD.sealed(raw))
+    pin(app_repository, older)
+    found = app_repository.read_head()
     assert found is not None
     assert found.raw["retention"] == {"days": 30}
     assert [(one.get("held_by"), one["pinned"]) for one in found.raw["snapshots"]] == [
@@ -163,71 +167,71 @@ def test_what_another_release_has_written_stays_also_beside_the_pin(
 
 @pytest.mark.parametrize("set_", [pin, unpin])
 def test_what_is_not_there_is_refused_by_name(
-    shelf: ApplicationRepository, two: tuple[str, str], storage: Storage, set_: Callable[..., object]
+    app_repository: ApplicationRepository, two: tuple[str, str], storage: Storage, set_: Callable[..., object]
 ) -> None:
     before = dict(storage.pointers)
     with raises(NotFound, "snapshot-not-found", application_id="orders", snapshot="other"):
-        set_(shelf, "other")
+        set_(app_repository, "other")
     assert storage.pointers == before
     with raises(NotFound, "snapshots-not-found", application_id="payments"):
-        set_(ApplicationRepository(shelf.repository, "payments"), "newest")
+        set_(ApplicationRepository(app_repository.repository, "payments"), "newest")
 
 
-def test_a_note_that_is_no_note_is_refused(shelf: ApplicationRepository, two: tuple[str, str]) -> None:
+def test_a_note_that_is_no_note_is_refused(app_repository: ApplicationRepository, two: tuple[str, str]) -> None:
     with raises(Invalid, "note-invalid"):
-        pin(shelf, two[0], "x" * (NOTE_CHARACTERS + 1))
-    assert pin(shelf, two[0], "caf\udce9" + "x" * (NOTE_CHARACTERS - 4)).changed
-    assert pinned(shelf)[two[0]].startswith("caf\udce9x")
+        pin(app_repository, two[0], "x" * (NOTE_CHARACTERS + 1))
+    assert pin(app_repository, two[0], "caf\udce9" + "x" * (NOTE_CHARACTERS - 4)).changed
+    assert pinned(app_repository)[two[0]].startswith("caf\udce9x")
 
 
 def test_where_others_are_always_first_nothing_is_changed_and_that_is_said(
-    shelf: ApplicationRepository, two: tuple[str, str], network: Network, storage: Storage
+    app_repository: ApplicationRepository, two: tuple[str, str], network: Network, storage: Storage
 ) -> None:
     def swapped() -> None:
-        found = shelf.read_head()
+        found = app_repository.read_head()
         assert found is not None
-        storage.pointers[shelf.names.head] = encode_json(
+        storage.pointers[app_repository.names.head] = encode_json(
             HEAD.sealed({**found.raw, "generation": found.head.generation + 1})
         )
 
     meanwhile(network, swapped, times=1000)
     with raises(Retryable, "head-contended"):
-        pin(shelf, two[0])
-    assert pinned(shelf) == {}
+        pin(app_repository, two[0])
+    assert pinned(app_repository) == {}
 
 
 def test_a_swap_without_a_reply_is_retryable_and_the_next_try_finds_what_became_of_it(
-    shelf: ApplicationRepository, two: tuple[str, str], network: Network
+    app_repository: ApplicationRepository, two: tuple[str, str], network: Network
 ) -> None:
     network.chance = Random(0)  # by which the client does not find out itself that the swap was done
     network.fault = lambda request, possible: "timeout" if request == "swap" else ""  # type: ignore[method-assign]
     with pytest.raises(Retryable):
-        pin(shelf, two[0], "why")
+        pin(app_repository, two[0], "why")
     network.fault = lambda request, possible: ""  # type: ignore[method-assign]
-    assert not pin(shelf, two[0], "why").changed
-    assert pinned(shelf) == {two[0]: "why"}
+    assert not pin(app_repository, two[0], "why").changed
+    assert pinned(app_repository) == {two[0]: "why"}
 
 
 def test_in_a_place_that_has_become_another_repository_nothing_is_pinned(
-    shelf: ApplicationRepository, two: tuple[str, str], storage: Storage
+    app_repository: ApplicationRepository, two: tuple[str, str], storage: Storage
 ) -> None:
-    another = replace(shelf.repository.descriptor, id="another")
+    another = replace(app_repository.repository.descriptor, id="another")
     storage.blobs[DESCRIPTOR_NAME] = (DESCRIPTOR.encode(another), NOW)
     with raises(Fenced, "repository-replaced", found_repository_id="another"):
-        pin(shelf, two[0])
-    assert pinned(shelf) == {}
+        pin(app_repository, two[0])
+    assert pinned(app_repository) == {}
 
 
 def test_a_damaged_or_lost_head_is_not_pinned_over(
-    shelf: ApplicationRepository, two: tuple[str, str], storage: Storage
+    app_repository: ApplicationRepository, two: tuple[str, str], storage: Storage
 ) -> None:
-    content = storage.pointers.pop(shelf.names.head)
+    content = storage.pointers.pop(app_repository.names.head)
     with raises(Corrupted, "head-missing"):
-        pin(shelf, two[0])
-    assert shelf.names.head not in storage.pointers
-    storage.pointers[shelf.names.head] = content[:-9]
+        pin(app_repository, two[0])
+    assert app_repository.names.head not in storage.pointers
+    storage.pointers[app_repository.names.head] = content[:-9]
     with raises(Corrupted, "head-damaged"):
-        pin(shelf, two[0])
+        pin(app_repository, two[0])
 
 
 def test_pins_and_publications_at_the_same_time_all_count(tmp_path: Path) -> None:
@@ -248,12 +252,12 @@ def test_pins_and_publications_at_the_same_time_all_count(tmp_path: Path) -> Non
         thread.start()
         return thread
 
-    threads = [run(lambda one=one: pin(publishing.shelf, one, f"of {one}")) for one in old]  # type: ignore[misc]
+    threads = [run(lambda one=one: pin(publishing.app_repository, one, f"of {one}")) for one in old]  # type: ignore[misc]
     threads.append(run(lambda: [publishing.publish(end) for end in range(10, 16)]))
     for thread in threads:
         thread.join(60)
     assert failed == []
-    head: Head = publishing.shelf.head()
+    head: Head = publishing.app_repository.head()
     assert len(head.snapshots) == 12
     entries: list[SnapshotEntry] = [entry for entry in head.snapshots if entry.pinned]
     assert {entry.snapshot: entry.note for entry in entries} == {one: f"of {one}" for one in old}

@@ -47,228 +47,254 @@ def directory(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def first(shelf: ApplicationRepository, directory: Path) -> None:
+def first(app_repository: ApplicationRepository, directory: Path) -> None:
     """A snapshot of all tasks."""
-    publication(shelf, "first").publish(uploaded(shelf, directory, BOTH), whole=True)
+    publication(app_repository, "first").publish(uploaded(app_repository, directory, BOTH), whole=True)
 
 
 def blobs_of(storage: Storage, kind: str) -> list[str]:
     return sorted(name for name in storage.blobs if name.split("/")[2:3] == [kind])
 
 
-def test_the_first_snapshot_makes_the_head(shelf: ApplicationRepository, storage: Storage, directory: Path) -> None:
-    parts = uploaded(shelf, directory, BOTH)
-    begun = publication(shelf, "first", name=lambda: "5f3a9c21")
+def test_the_first_snapshot_makes_the_head(
+    app_repository: ApplicationRepository, storage: Storage, directory: Path
+) -> None:
+    parts = uploaded(app_repository, directory, BOTH)
+    begun = publication(app_repository, "first", name=lambda: "5f3a9c21")
     assert begun.earlier() is None
     done = begun.publish(parts, whole=True)
     files = sum(part.file_bytes for part in parts)
     assert done.snapshot == "20261123T000000Z-5f3a9c21"
     assert done.created_at == "2026-11-23T00:00:00.000Z"
     assert (done.tasks, done.file_bytes, done.new_bytes, done.earlier, done.concurrent) == (2, files, files, False, 0)
-    head = shelf.head()
+    head = app_repository.head()
     assert (head.application_id, head.generation, len(head.snapshots)) == (APPLICATION, 1, 1)
     entry = head.snapshots[0]
     assert (entry.snapshot, entry.identity, entry.request_id) == (done.snapshot, done.identity, "first")
-    manifest = shelf.manifest(entry).value
+    manifest = app_repository.manifest(entry).value
     assert (manifest.previous, manifest.generation, manifest.origin) == (None, 1, "tests")
     assert manifest.spec["subtopologies"]["0"]["stores"].keys() == {"left", "right"}
     assert "bootstrap_servers" not in manifest.spec
-    assert ends_of(shelf) == BOTH
-    assert fetched(shelf).keys() == {done.snapshot}
+    assert ends_of(app_repository) == BOTH
+    assert fetched(app_repository).keys() == {done.snapshot}
 
 
 def test_a_snapshot_names_the_one_before_and_what_is_new(
-    shelf: ApplicationRepository, first: None, directory: Path
+    app_repository: ApplicationRepository, first: None, directory: Path
 ) -> None:
-    before = shelf.head()
-    parts = uploaded(shelf, directory, {"0_0": {"left": 100, "right": 50}})
-    done = publication(shelf, "second").publish(parts, whole=False)
-    head = shelf.head()
+    before = app_repository.head()
+    parts = uploaded(app_repository, directory, {"0_0": {"left": 100, "right": 50}})
+    done = publication(app_repository, "second").publish(parts, whole=False)
+    head = app_repository.head()
     assert head.snapshots[1:] == before.snapshots
     assert head.generation == 2
-    assert shelf.manifest(head.snapshots[0]).value.previous == before.snapshots[0].snapshot
+    assert app_repository.manifest(head.snapshots[0]).value.previous == before.snapshots[0].snapshot
     assert done.new_bytes == 40, "of the run above alone"
-    assert len(fetched(shelf)) == 2
+    assert len(fetched(app_repository)) == 2
 
 
 def test_stores_and_tasks_that_a_job_did_not_touch_stay_and_are_not_written_again(
-    shelf: ApplicationRepository, first: None, storage: Storage, directory: Path
+    app_repository: ApplicationRepository, first: None, storage: Storage, directory: Path
 ) -> None:
-    before = {part.task: part for part in shelf.manifest(shelf.head().snapshots[0]).value.task_manifests}
-    publication(shelf, "second").publish(uploaded(shelf, directory, {"0_0": {"left": 100}}), whole=False)
-    assert ends_of(shelf) == {"0_0": {"left": 100, "right": 50}, "0_1": {"left": 50, "right": 50}}
-    after = {part.task: part for part in shelf.manifest(shelf.head().snapshots[0]).value.task_manifests}
+    before = {
+        part.task: part for part in app_repository.manifest(app_repository.head().snapshots[0]).value.task_manifests
+    }
+    publication(app_repository, "second").publish(
+        uploaded(app_repository, directory, {"0_0": {"left": 100}}), whole=False
+    )
+    assert ends_of(app_repository) == {"0_0": {"left": 100, "right": 50}, "0_1": {"left": 50, "right": 50}}
+    after = {
+        part.task: part for part in app_repository.manifest(app_repository.head().snapshots[0]).value.task_manifests
+    }
     assert after["0_1"] == before["0_1"]
     assert after["0_0"].sha256 != before["0_0"].sha256
     assert len(blobs_of(storage, "task-manifests")) == 2
 
 
 def test_stores_that_are_no_longer_declared_or_of_another_kind_go_with_the_task_that_is_made(
-    shelf: ApplicationRepository, first: None, directory: Path
+    app_repository: ApplicationRepository, first: None, directory: Path
 ) -> None:
-    parts = uploaded(shelf, directory, {"0_0": {"left": 100}})
-    publication(shelf, "second", stores=["left"]).publish(parts, whole=False)
-    assert ends_of(shelf) == {"0_0": {"left": 100}, "0_1": {"left": 50, "right": 50}}
+    parts = uploaded(app_repository, directory, {"0_0": {"left": 100}})
+    publication(app_repository, "second", stores=["left"]).publish(parts, whole=False)
+    assert ends_of(app_repository) == {"0_0": {"left": 100}, "0_1": {"left": 50, "right": 50}}
     other = replace(spec(), stores=(spec().stores[0], replace(spec().stores[1], kind=StoreKind.TIMESTAMPED_KEY_VALUE)))
-    again = Publication(shelf, other, request="third", origin="tests", clock=lambda: NOW)
-    done = again.publish(uploaded(shelf, directory, {"0_1": {"left": 100}}), whole=False)
-    assert ends_of(shelf) == {"0_0": {"left": 100}, "0_1": {"left": 100}}
+    again = Publication(app_repository, other, request="third", origin="tests", clock=lambda: NOW)
+    done = again.publish(uploaded(app_repository, directory, {"0_1": {"left": 100}}), whole=False)
+    assert ends_of(app_repository) == {"0_0": {"left": 100}, "0_1": {"left": 100}}
     (warning,) = done.warnings
     assert re.findall(r"right|0_\d|[a-z-]*key-value", warning) == ["right", "0_1", "key-value", "timestamped-key-value"]
 
 
 @pytest.mark.parametrize("changes", [{"changelog": "rights"}, {"subtopology": 1}, {"changelog": "none"}])
 def test_a_store_that_the_application_would_not_look_for_there_goes_with_the_task_that_is_made(
-    shelf: ApplicationRepository, first: None, directory: Path, changes: dict[str, Any]
+    app_repository: ApplicationRepository, first: None, directory: Path, changes: dict[str, Any]
 ) -> None:
     other = replace(spec(), stores=(spec().stores[0], replace(spec().stores[1], **changes)))
-    parts = uploaded(shelf, directory, {"0_0": {"left": 100}})
-    Publication(shelf, other, request="second", origin="tests", clock=lambda: NOW).publish(parts, whole=False)
-    assert ends_of(shelf)["0_0"] == {"left": 100}
+    parts = uploaded(app_repository, directory, {"0_0": {"left": 100}})
+    Publication(app_repository, other, request="second", origin="tests", clock=lambda: NOW).publish(parts, whole=False)
+    assert ends_of(app_repository)["0_0"] == {"left": 100}
 
 
-def test_a_whole_application_is_all_that_there_is(shelf: ApplicationRepository, first: None, directory: Path) -> None:
-    publication(shelf, "second").publish(uploaded(shelf, directory, {"0_0": {"left": 100}}), whole=True)
-    assert ends_of(shelf) == {"0_0": {"left": 100}}
-    assert len(fetched(shelf)) == 2
+def test_a_whole_application_is_all_that_there_is(
+    app_repository: ApplicationRepository, first: None, directory: Path
+) -> None:
+    publication(app_repository, "second").publish(
+        uploaded(app_repository, directory, {"0_0": {"left": 100}}), whole=True
+    )
+    assert ends_of(app_repository) == {"0_0": {"left": 100}}
+    assert len(fetched(app_repository)) == 2
 
 
 def test_jobs_that_touch_other_tasks_are_put_beside_each_other(
-    shelf: ApplicationRepository, first: None, directory: Path
+    app_repository: ApplicationRepository, first: None, directory: Path
 ) -> None:
-    one, other = publication(shelf, "one"), publication(shelf, "other")
-    parts = uploaded(shelf, directory, {"0_0": {"left": 100, "right": 100}})
-    beside = uploaded(shelf, directory, {"0_1": {"left": 150}, "0_2": {"left": 10}})
+    one, other = publication(app_repository, "one"), publication(app_repository, "other")
+    parts = uploaded(app_repository, directory, {"0_0": {"left": 100, "right": 100}})
+    beside = uploaded(app_repository, directory, {"0_1": {"left": 150}, "0_2": {"left": 10}})
     assert one.publish(parts, whole=False).concurrent == 0
     done = other.publish(beside, whole=False)
     assert done.concurrent == 1
-    assert ends_of(shelf) == {
+    assert ends_of(app_repository) == {
         "0_0": {"left": 100, "right": 100},
         "0_1": {"left": 150, "right": 50},
         "0_2": {"left": 10},
     }
-    requests = [entry.request_id for entry in shelf.head().snapshots]
+    requests = [entry.request_id for entry in app_repository.head().snapshots]
     assert requests == ["other", "one", "first"]
-    assert len(fetched(shelf)) == 3
+    assert len(fetched(app_repository)) == 3
 
 
-def test_two_jobs_that_make_the_head_at_the_same_time_both_count(shelf: ApplicationRepository, directory: Path) -> None:
-    one, other = publication(shelf, "one"), publication(shelf, "other")
-    one.publish(uploaded(shelf, directory, {"0_0": {"left": 50}}), whole=False)
-    other.publish(uploaded(shelf, directory, {"0_1": {"left": 50}}), whole=False)
-    assert ends_of(shelf) == {"0_0": {"left": 50}, "0_1": {"left": 50}}
+def test_two_jobs_that_make_the_head_at_the_same_time_both_count(
+    app_repository: ApplicationRepository, directory: Path
+) -> None:
+    one, other = publication(app_repository, "one"), publication(app_repository, "other")
+    one.publish(uploaded(app_repository, directory, {"0_0": {"left": 50}}), whole=False)
+    other.publish(uploaded(app_repository, directory, {"0_1": {"left": 50}}), whole=False)
+    assert ends_of(app_repository) == {"0_0": {"left": 50}, "0_1": {"left": 50}}
 
 
 @pytest.mark.parametrize("newer", [{"0_0": {"left": 150}}, {"0_0": {"right": 50}}])
 @pytest.mark.parametrize("whole", [False, True])
 def test_who_finds_that_another_has_published_the_same_task_is_fenced(
-    shelf: ApplicationRepository, first: None, storage: Storage, directory: Path, newer: Stores, whole: bool
+    app_repository: ApplicationRepository, first: None, storage: Storage, directory: Path, newer: Stores, whole: bool
 ) -> None:
-    late = publication(shelf, "late")
-    publication(shelf, "other").publish(uploaded(shelf, directory, {"0_0": {"left": 100}}), whole=False)
-    before = storage.pointers[shelf.names.head]
+    late = publication(app_repository, "late")
+    publication(app_repository, "other").publish(
+        uploaded(app_repository, directory, {"0_0": {"left": 100}}), whole=False
+    )
+    before = storage.pointers[app_repository.names.head]
     with raises(Fenced, "publication-conflict", application_id="orders", reason="tasks-published", tasks=["0_0"]):
-        late.publish(uploaded(shelf, directory, newer), whole=whole)
-    assert storage.pointers[shelf.names.head] == before
+        late.publish(uploaded(app_repository, directory, newer), whole=whole)
+    assert storage.pointers[app_repository.names.head] == before
     assert len(blobs_of(storage, "manifests")) == 2, "what nobody will name is not left behind"
 
 
 def test_a_whole_application_is_fenced_by_any_task_that_others_have_published(
-    shelf: ApplicationRepository, first: None, directory: Path
+    app_repository: ApplicationRepository, first: None, directory: Path
 ) -> None:
-    late = publication(shelf, "late")
-    publication(shelf, "other").publish(uploaded(shelf, directory, {"0_7": {"left": 10}}), whole=False)
+    late = publication(app_repository, "late")
+    publication(app_repository, "other").publish(
+        uploaded(app_repository, directory, {"0_7": {"left": 10}}), whole=False
+    )
     with raises(Fenced, "publication-conflict", reason="tasks-published", tasks=["0_7"]):
-        late.publish(uploaded(shelf, directory, {"0_0": {"left": 100}, "0_1": {"left": 100}}), whole=True)
+        late.publish(uploaded(app_repository, directory, {"0_0": {"left": 100}, "0_1": {"left": 100}}), whole=True)
 
 
 def test_who_began_before_the_head_was_made_anew_is_fenced(
-    shelf: ApplicationRepository, first: None, storage: Storage, directory: Path
+    app_repository: ApplicationRepository, first: None, storage: Storage, directory: Path
 ) -> None:
-    late = publication(shelf, "late")
-    raw = storage.pointers[shelf.names.head]
+    late = publication(app_repository, "late")
+    raw = storage.pointers[app_repository.names.head]
     found = HEAD.read(raw)
     anew = replace(found.value, epoch=found.value.epoch + 1, generation=found.value.generation + 1)
-    storage.swap(shelf.names.head, encoded_head(anew, found.raw), version_of(raw))
-    parts = uploaded(shelf, directory, {"0_0": {"left": 100}})
+    storage.swap(app_repository.names.head, encoded_head(anew, found.raw), version_of(raw))
+    parts = uploaded(app_repository, directory, {"0_0": {"left": 100}})
     with raises(Fenced, "publication-conflict", reason="head-recreated"):
         late.publish(parts, whole=False)
-    publication(shelf, "late").publish(parts, whole=False)
-    assert shelf.head().epoch == 1
+    publication(app_repository, "late").publish(parts, whole=False)
+    assert app_repository.head().epoch == 1
 
 
 def test_nobody_goes_back_behind_what_counts(
-    shelf: ApplicationRepository, first: None, storage: Storage, directory: Path
+    app_repository: ApplicationRepository, first: None, storage: Storage, directory: Path
 ) -> None:
     before = dict(storage.pointers)
     for ends in ({"0_0": {"left": 49}}, {"0_1": {"left": 90, "right": 10}}):
         with raises(Fenced, "publication-conflict", reason="snapshot-newer", found=50):
-            publication(shelf, "late").publish(uploaded(shelf, directory, ends), whole=False)
+            publication(app_repository, "late").publish(uploaded(app_repository, directory, ends), whole=False)
     assert storage.pointers == before
-    publication(shelf, "same").publish(uploaded(shelf, directory, {"0_0": {"left": 50}}), whole=False)
+    publication(app_repository, "same").publish(uploaded(app_repository, directory, {"0_0": {"left": 50}}), whole=False)
 
 
-def test_a_topic_that_was_made_anew_begins_anew(shelf: ApplicationRepository, first: None, directory: Path) -> None:
-    parts = uploaded(shelf, directory, {"0_0": {"left": 10}}, topic_id="1" * 32)
-    publication(shelf, "anew").publish(parts, whole=False)
-    assert ends_of(shelf)["0_0"] == {"left": 10, "right": 50}
+def test_a_topic_that_was_made_anew_begins_anew(
+    app_repository: ApplicationRepository, first: None, directory: Path
+) -> None:
+    parts = uploaded(app_repository, directory, {"0_0": {"left": 10}}, topic_id="1" * 32)
+    publication(app_repository, "anew").publish(parts, whole=False)
+    assert ends_of(app_repository)["0_0"] == {"left": 10, "right": 50}
 
 
 def test_a_store_that_is_empty_for_want_of_an_offset_is_behind_what_counts(
-    shelf: ApplicationRepository, first: None, directory: Path
+    app_repository: ApplicationRepository, first: None, directory: Path
 ) -> None:
     left = TaskManifest("0_0", (store_of("0_0", "left", (), end=0, restored_by_kafka_streams=True),))
     with raises(Fenced, "publication-conflict", reason="snapshot-newer", offset=0, found=50):
-        publication(shelf, "left").publish([left], whole=False)
+        publication(app_repository, "left").publish([left], whole=False)
 
 
 def test_a_versioned_store_that_is_left_to_restore_is_behind_nothing_and_before_nothing(
-    shelf: ApplicationRepository, first: None, directory: Path
+    app_repository: ApplicationRepository, first: None, directory: Path
 ) -> None:
     left = store_of("0_0", "left", (), end=0, restored_by_kafka_streams=True)
     left = replace(left, kind=StoreKind.VERSIONED_KEY_VALUE)
-    publication(shelf, "left").publish([TaskManifest("0_0", (left,))], whole=False)
-    assert ends_of(shelf)["0_0"] == {"left": 0, "right": 50}
-    publication(shelf, "again").publish(uploaded(shelf, directory, {"0_0": {"left": 10}}), whole=False)
-    assert ends_of(shelf)["0_0"] == {"left": 10, "right": 50}
+    publication(app_repository, "left").publish([TaskManifest("0_0", (left,))], whole=False)
+    assert ends_of(app_repository)["0_0"] == {"left": 0, "right": 50}
+    publication(app_repository, "again").publish(
+        uploaded(app_repository, directory, {"0_0": {"left": 10}}), whole=False
+    )
+    assert ends_of(app_repository)["0_0"] == {"left": 10, "right": 50}
 
 
 def test_a_retry_of_a_request_finds_what_was_published_also_below_what_came_later(
-    shelf: ApplicationRepository, first: None, storage: Storage, directory: Path
+    app_repository: ApplicationRepository, first: None, storage: Storage, directory: Path
 ) -> None:
-    publication(shelf, "second").publish(uploaded(shelf, directory, {"0_1": {"left": 100}}), whole=False)
+    publication(app_repository, "second").publish(
+        uploaded(app_repository, directory, {"0_1": {"left": 100}}), whole=False
+    )
     before = dict(storage.pointers), dict(storage.blobs)
-    again = publication(shelf, "first")
+    again = publication(app_repository, "first")
     found = again.earlier()
     assert found is not None
     assert found.earlier
-    assert found.snapshot == shelf.head().snapshots[1].snapshot
-    assert again.publish(uploaded(shelf, directory, BOTH), whole=True) == found, "also where nobody has asked before"
+    assert found.snapshot == app_repository.head().snapshots[1].snapshot
+    assert again.publish(uploaded(app_repository, directory, BOTH), whole=True) == found, (
+        "also where nobody has asked before"
+    )
     assert (storage.pointers, storage.blobs) == before
 
 
 @pytest.mark.parametrize("ends", [BOTH, {"0_0": {"left": 100}}])
 def test_of_two_tries_of_a_request_at_the_same_time_one_publishes_and_the_other_finds_it(
-    shelf: ApplicationRepository, first: None, storage: Storage, directory: Path, ends: Stores
+    app_repository: ApplicationRepository, first: None, storage: Storage, directory: Path, ends: Stores
 ) -> None:
     """One of them was taken for dead. Where nothing is new, no task differs by which it could be seen."""
-    one, other = publication(shelf, "second"), publication(shelf, "second")
-    parts = uploaded(shelf, directory, ends)
+    one, other = publication(app_repository, "second"), publication(app_repository, "second")
+    parts = uploaded(app_repository, directory, ends)
     done = one.publish(parts, whole=False)
     found = other.publish(parts, whole=False)
     assert found == replace(done, earlier=True, made_tasks=(), kept_tasks=())
-    assert [entry.request_id for entry in shelf.head().snapshots] == ["second", "first"]
+    assert [entry.request_id for entry in app_repository.head().snapshots] == ["second", "first"]
     assert len(blobs_of(storage, "manifests")) == 2
 
 
 @pytest.mark.parametrize("first_one", [False, True])
 def test_who_publishes_into_a_place_that_became_another_repository_is_fenced_and_leaves_no_id(
-    shelf: ApplicationRepository, storage: Storage, directory: Path, first_one: bool
+    app_repository: ApplicationRepository, storage: Storage, directory: Path, first_one: bool
 ) -> None:
     if not first_one:
-        publication(shelf, "first").publish(uploaded(shelf, directory, BOTH), whole=True)
-    job = publication(shelf, "late")
-    parts = uploaded(shelf, directory, {"0_0": {"left": 300, "right": 300}})
+        publication(app_repository, "first").publish(uploaded(app_repository, directory, BOTH), whole=True)
+    job = publication(app_repository, "late")
+    parts = uploaded(app_repository, directory, {"0_0": {"left": 300, "right": 300}})
     before = dict(storage.pointers), blobs_of(storage, "manifests")
     del storage.blobs[DESCRIPTOR_NAME]
     with raises(Corrupted, "repository-descriptor-missing") as missing:
@@ -277,22 +303,22 @@ def test_who_publishes_into_a_place_that_became_another_repository_is_fenced_and
     assert storage.pointers == before[0]
     for name in set(blobs_of(storage, "manifests")) - set(before[1]):
         del storage.blobs[name]
-    storage.put(DESCRIPTOR_NAME, DESCRIPTOR.encode(replace(shelf.repository.descriptor, id="another")))
+    storage.put(DESCRIPTOR_NAME, DESCRIPTOR.encode(replace(app_repository.repository.descriptor, id="another")))
     with raises(Fenced, "repository-replaced", repository_id="r1", found_repository_id="another"):
         job.publish(parts, whole=False)
     assert (storage.pointers, blobs_of(storage, "manifests")) == before
 
 
 def test_a_mark_that_nobody_could_look_at_is_worth_another_try(
-    shelf: ApplicationRepository, first: None, network: Network, storage: Storage, directory: Path
+    app_repository: ApplicationRepository, first: None, network: Network, storage: Storage, directory: Path
 ) -> None:
-    job = publication(shelf, "next")
-    parts = uploaded(shelf, directory, {"0_0": {"left": 300, "right": 300}})
+    job = publication(app_repository, "next")
+    parts = uploaded(app_repository, directory, {"0_0": {"left": 300, "right": 300}})
     before = dict(storage.pointers)
     with patch.object(network, "read", side_effect=unread(network.read)), pytest.raises(Retryable):
         job.publish(parts, whole=False)
     assert storage.pointers == before
-    assert not publication(shelf, "next").publish(parts, whole=False).earlier
+    assert not publication(app_repository, "next").publish(parts, whole=False).earlier
 
 
 def unread(read: Callable[..., str]) -> Callable[..., str]:
@@ -309,10 +335,10 @@ def unread(read: Callable[..., str]) -> Callable[..., str]:
 @pytest.mark.parametrize("fault", ["timeout", "late"])
 @pytest.mark.parametrize("settled", [True, False])
 def test_a_swap_without_a_reply_is_found_by_the_retry(
-    shelf: ApplicationRepository, first: None, network: Network, directory: Path, fault: str, settled: bool
+    app_repository: ApplicationRepository, first: None, network: Network, directory: Path, fault: str, settled: bool
 ) -> None:
-    parts = uploaded(shelf, directory, {"0_0": {"left": 100}})
-    lost = publication(shelf, "second")
+    parts = uploaded(app_repository, directory, {"0_0": {"left": 100}})
+    lost = publication(app_repository, "second")
     network.chance.random = lambda: 0.9  # type: ignore[method-assign]
     network.fault = lambda request, possible: fault if request == "swap" else ""  # type: ignore[method-assign]
     with pytest.raises(Retryable):
@@ -320,30 +346,30 @@ def test_a_swap_without_a_reply_is_found_by_the_retry(
     del network.fault  # type: ignore[method-assign]
     if settled and fault == "late":
         network._under_way.pop()()
-    again = publication(shelf, "second")
+    again = publication(app_repository, "second")
     if fault == "late" and not settled:  # it comes while the retry is at work
         network._under_way.pop()()
     done = again.earlier() or again.publish(parts, whole=False)
     assert done.earlier
-    assert [entry.request_id for entry in shelf.head().snapshots] == ["second", "first"]
+    assert [entry.request_id for entry in app_repository.head().snapshots] == ["second", "first"]
 
 
 def test_an_answer_that_comes_after_another_has_published_changes_nothing(
-    shelf: ApplicationRepository, first: None, network: Network, directory: Path
+    app_repository: ApplicationRepository, first: None, network: Network, directory: Path
 ) -> None:
-    parts = uploaded(shelf, directory, {"0_0": {"left": 100}})
+    parts = uploaded(app_repository, directory, {"0_0": {"left": 100}})
     network.chance.random = lambda: 0.9  # type: ignore[method-assign]
     network.fault = lambda request, possible: "late" if request == "swap" else ""  # type: ignore[method-assign]
     with pytest.raises(Retryable):
-        publication(shelf, "late").publish(parts, whole=False)
+        publication(app_repository, "late").publish(parts, whole=False)
     del network.fault  # type: ignore[method-assign]
-    publication(shelf, "other").publish(parts, whole=False)
+    publication(app_repository, "other").publish(parts, whole=False)
     network._under_way.pop()()
-    assert [entry.request_id for entry in shelf.head().snapshots] == ["other", "first"]
+    assert [entry.request_id for entry in app_repository.head().snapshots] == ["other", "first"]
 
 
 def test_a_swap_that_was_sent_again_knows_its_own(
-    shelf: ApplicationRepository, first: None, network: Network, directory: Path
+    app_repository: ApplicationRepository, first: None, network: Network, directory: Path
 ) -> None:
     """The store says that the head has another version, and it is the one that this job has made."""
     swap = network.storage.swap
@@ -353,24 +379,26 @@ def test_a_swap_that_was_sent_again_knows_its_own(
         return None
 
     network.storage.swap = lost  # type: ignore[method-assign]
-    done = publication(shelf, "second").publish(uploaded(shelf, directory, {"0_0": {"left": 100}}), whole=False)
+    done = publication(app_repository, "second").publish(
+        uploaded(app_repository, directory, {"0_0": {"left": 100}}), whole=False
+    )
     assert not done.earlier
-    assert [entry.request_id for entry in shelf.head().snapshots] == ["second", "first"]
-    assert len(fetched(shelf)) == 2
+    assert [entry.request_id for entry in app_repository.head().snapshots] == ["second", "first"]
+    assert len(fetched(app_repository)) == 2
 
 
 def test_who_is_always_overtaken_gives_up_and_may_try_again(
-    shelf: ApplicationRepository, first: None, network: Network, storage: Storage, directory: Path
+    app_repository: ApplicationRepository, first: None, network: Network, storage: Storage, directory: Path
 ) -> None:
-    begun = publication(shelf, "slow")
-    parts = uploaded(shelf, directory, {"0_0": {"left": 100}})
+    begun = publication(app_repository, "slow")
+    parts = uploaded(app_repository, directory, {"0_0": {"left": 100}})
 
     def overtaken(request: str, possible: tuple[str, ...]) -> str:
         if request == "swap":
-            raw = storage.pointers[shelf.names.head]
+            raw = storage.pointers[app_repository.names.head]
             found = HEAD.read(raw)
             other = replace(found.value, generation=found.value.generation + 1)
-            storage.swap(shelf.names.head, encoded_head(other, found.raw), version_of(raw))
+            storage.swap(app_repository.names.head, encoded_head(other, found.raw), version_of(raw))
         return ""
 
     network.fault = overtaken  # type: ignore[method-assign]
@@ -378,43 +406,47 @@ def test_who_is_always_overtaken_gives_up_and_may_try_again(
         begun.publish(parts, whole=False)
     del network.fault  # type: ignore[method-assign]
     assert len(blobs_of(storage, "manifests")) == 1
-    assert publication(shelf, "slow").publish(parts, whole=False).tasks == 2
+    assert publication(app_repository, "slow").publish(parts, whole=False).tasks == 2
 
 
-def test_an_id_that_another_snapshot_has_is_not_taken(shelf: ApplicationRepository, directory: Path) -> None:
+def test_an_id_that_another_snapshot_has_is_not_taken(app_repository: ApplicationRepository, directory: Path) -> None:
     names = iter(["a", "a", "b"])
-    publication(shelf, "one", name=lambda: next(names)).publish(uploaded(shelf, directory, BOTH), whole=True)
-    publication(shelf, "two", name=lambda: next(names)).publish(uploaded(shelf, directory, BOTH), whole=True)
-    assert [entry.snapshot[-1] for entry in shelf.head().snapshots] == ["b", "a"]
-    assert len(fetched(shelf)) == 2
+    publication(app_repository, "one", name=lambda: next(names)).publish(
+        uploaded(app_repository, directory, BOTH), whole=True
+    )
+    publication(app_repository, "two", name=lambda: next(names)).publish(
+        uploaded(app_repository, directory, BOTH), whole=True
+    )
+    assert [entry.snapshot[-1] for entry in app_repository.head().snapshots] == ["b", "a"]
+    assert len(fetched(app_repository)) == 2
 
 
 @pytest.mark.parametrize("point", PUBLISH_POINTS)
 def test_whoever_dies_has_published_all_or_nothing_and_a_retry_ends_well(
-    shelf: ApplicationRepository, first: None, directory: Path, point: str
+    app_repository: ApplicationRepository, first: None, directory: Path, point: str
 ) -> None:
-    parts = uploaded(shelf, directory, {"0_0": {"left": 100}})
+    parts = uploaded(app_repository, directory, {"0_0": {"left": 100}})
     with pytest.raises(FaultInjected):
-        publication(shelf, "second", faults=InjectedFault(point)).publish(parts, whole=False)
+        publication(app_repository, "second", faults=InjectedFault(point)).publish(parts, whole=False)
     published = point == "publish.after-head"
-    assert [entry.request_id for entry in shelf.head().snapshots] == ["second", "first"][not published :]
-    fetched(shelf)
-    again = publication(shelf, "second")
+    assert [entry.request_id for entry in app_repository.head().snapshots] == ["second", "first"][not published :]
+    fetched(app_repository)
+    again = publication(app_repository, "second")
     assert (again.earlier() is not None) == published
     assert again.publish(parts, whole=False).earlier == published
-    assert ends_of(shelf)["0_0"] == {"left": 100, "right": 50}
-    assert [entry.request_id for entry in shelf.head().snapshots] == ["second", "first"]
-    assert len(fetched(shelf)) == 2
+    assert ends_of(app_repository)["0_0"] == {"left": 100, "right": 50}
+    assert [entry.request_id for entry in app_repository.head().snapshots] == ["second", "first"]
+    assert len(fetched(app_repository)) == 2
 
 
 def test_what_a_snapshot_names_is_there_before_the_snapshot(
-    shelf: ApplicationRepository, network: Network, storage: Storage, directory: Path
+    app_repository: ApplicationRepository, network: Network, storage: Storage, directory: Path
 ) -> None:
     done: list[str] = []
     put, swap = storage.put, storage.swap
     storage.put = lambda name, content: done.append(name.split("/")[2]) or put(name, content)  # type: ignore[method-assign,func-returns-value]
     storage.swap = lambda *all_: done.append("head") or swap(*all_)  # type: ignore[method-assign,func-returns-value]
-    publication(shelf).publish(uploaded(shelf, directory, BOTH), whole=True)
+    publication(app_repository).publish(uploaded(app_repository, directory, BOTH), whole=True)
     assert done == ["packs", "packs", "task-manifests", "manifests", "head"]
 
 
@@ -423,11 +455,11 @@ def with_more(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_what_nobody_here_knows_stays_where_nothing_has_changed(
-    shelf: ApplicationRepository, first: None, storage: Storage, directory: Path
+    app_repository: ApplicationRepository, first: None, storage: Storage, directory: Path
 ) -> None:
     """A newer release has written the snapshot; this one advances one store of one task of it."""
-    (entry,) = shelf.head().snapshots
-    manifest = shelf.manifest(entry)
+    (entry,) = app_repository.head().snapshots
+    manifest = app_repository.manifest(entry)
     (blob,) = {part.extent.blob for part in manifest.value.task_manifests}
     parts, content = [], b""
     for part in manifest.raw["task_manifests"]:
@@ -437,30 +469,32 @@ def test_what_nobody_here_knows_stays_where_nothing_has_changed(
             encode_json(with_more({**document, "stores": [with_more(one) for one in document["stores"]]}))
         )
         digest = sha256(document).hexdigest()
-        extent = {"blob": shelf.names.task_manifests("new"), "start": len(content), "bytes": len(document)}
+        extent = {"blob": app_repository.names.task_manifests("new"), "start": len(content), "bytes": len(document)}
         parts.append(with_more({**part, "sha256": digest, "extent": extent}))
         content += document
-    storage.put(shelf.names.task_manifests("new"), content)
+    storage.put(app_repository.names.task_manifests("new"), content)
     newer = with_more({**manifest.raw, "task_manifests": parts})
     written = encode_json(MANIFEST.sealed(newer) if MANIFEST.is_sealed else newer)
-    storage.blobs[shelf.names.manifest(entry.snapshot)] = (written, 0.0)
-    head = HEAD.to_json(shelf.head())
+    storage.blobs[app_repository.names.manifest(entry.snapshot)] = (written, 0.0)
+    head = HEAD.to_json(app_repository.head())
     digest = sha256(written).hexdigest()
     head["snapshots"] = [with_more({**head["snapshots"][0], "sha256": digest})]
-    storage.pointers[shelf.names.head] = encode_json(HEAD.sealed(with_more(head)))
+    storage.pointers[app_repository.names.head] = encode_json(HEAD.sealed(with_more(head)))
 
-    publication(shelf, "second").publish(uploaded(shelf, directory, {"0_0": {"left": 100}}), whole=False)
-    found = shelf.read_head()
+    publication(app_repository, "second").publish(
+        uploaded(app_repository, directory, {"0_0": {"left": 100}}), whole=False
+    )
+    found = app_repository.read_head()
     assert found is not None
     assert found.raw["more"] == "of another release"
     assert [one.get("more") for one in found.raw["snapshots"]] == [None, "of another release"]
-    after = shelf.manifest(found.head.snapshots[0])
+    after = app_repository.manifest(found.head.snapshots[0])
     assert after.raw["more"] == "of another release"
     assert [one.get("more") for one in after.raw["task_manifests"]] == [None, "of another release"]
-    read = shelf.task_manifests(after.value.task_manifests)
+    read = app_repository.task_manifests(after.value.task_manifests)
     assert read["0_0"].raw["more"] == "of another release"
     assert [one.get("more") for one in read["0_0"].raw["stores"]] == [None, "of another release"]
-    assert len(fetched(shelf)) == 2
+    assert len(fetched(app_repository)) == 2
 
 
 def damaged(storage: Storage, name: str, kind: str) -> None:
@@ -471,14 +505,16 @@ def damaged(storage: Storage, name: str, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["missing", "shorter"])
 def test_a_task_that_is_taken_over_and_cannot_be_fetched_is_named_and_the_others_are_published(
-    shelf: ApplicationRepository, first: None, storage: Storage, directory: Path, kind: str
+    app_repository: ApplicationRepository, first: None, storage: Storage, directory: Path, kind: str
 ) -> None:
-    (entry,) = shelf.head().snapshots
-    parts = shelf.task_manifests(shelf.manifest(entry).value.task_manifests)
+    (entry,) = app_repository.head().snapshots
+    parts = app_repository.task_manifests(app_repository.manifest(entry).value.task_manifests)
     ((_, extent),) = parts["0_1"].manifest.stores[0].extents
     damaged(storage, extent.blob, kind)
-    done = publication(shelf, "second").publish(uploaded(shelf, directory, {"0_0": {"left": 100}}), whole=False)
-    assert ends_of(shelf) == {"0_0": {"left": 100, "right": 50}, "0_1": {"left": 50, "right": 50}}
+    done = publication(app_repository, "second").publish(
+        uploaded(app_repository, directory, {"0_0": {"left": 100}}), whole=False
+    )
+    assert ends_of(app_repository) == {"0_0": {"left": 100, "right": 50}, "0_1": {"left": 50, "right": 50}}
     (warning,) = done.warnings
     assert re.findall(r"\b\d_\d\b", warning)[0] == "0_1"
     assert extent.blob in warning
@@ -486,76 +522,90 @@ def test_a_task_that_is_taken_over_and_cannot_be_fetched_is_named_and_the_others
 
 
 def test_a_store_that_is_taken_over_and_cannot_be_fetched_is_named_by_its_task(
-    shelf: ApplicationRepository, storage: Storage, directory: Path
+    app_repository: ApplicationRepository, storage: Storage, directory: Path
 ) -> None:
     for name in ("left", "right"):
-        publication(shelf, name).publish(uploaded(shelf, directory, {"0_0": {name: 50}}), whole=False)
-    parts = shelf.task_manifests(shelf.manifest(shelf.head().snapshots[0]).value.task_manifests)
+        publication(app_repository, name).publish(uploaded(app_repository, directory, {"0_0": {name: 50}}), whole=False)
+    parts = app_repository.task_manifests(
+        app_repository.manifest(app_repository.head().snapshots[0]).value.task_manifests
+    )
     ((_, extent),) = parts["0_0"].manifest.stores[1].extents
     damaged(storage, extent.blob, "missing")
-    done = publication(shelf, "second").publish(uploaded(shelf, directory, {"0_0": {"left": 100}}), whole=False)
+    done = publication(app_repository, "second").publish(
+        uploaded(app_repository, directory, {"0_0": {"left": 100}}), whole=False
+    )
     (warning,) = done.warnings
     assert "store right of task 0_0" in warning
     assert extent.blob in warning
-    again = publication(shelf, "third").publish(uploaded(shelf, directory, {"0_0": {"right": 50}}), whole=False)
+    again = publication(app_repository, "third").publish(
+        uploaded(app_repository, directory, {"0_0": {"right": 50}}), whole=False
+    )
     assert again.warnings == ()
 
 
 def test_a_store_that_stands_upon_runs_that_cannot_be_fetched_is_named_by_its_task(
-    shelf: ApplicationRepository, storage: Storage, directory: Path
+    app_repository: ApplicationRepository, storage: Storage, directory: Path
 ) -> None:
-    publication(shelf, "first").publish(uploaded(shelf, directory, {"0_0": {"left": 50}}), whole=False)
-    (entry,) = shelf.head().snapshots
-    below = shelf.task_manifests(shelf.manifest(entry).value.task_manifests)["0_0"].manifest
+    publication(app_repository, "first").publish(
+        uploaded(app_repository, directory, {"0_0": {"left": 50}}), whole=False
+    )
+    (entry,) = app_repository.head().snapshots
+    below = app_repository.task_manifests(app_repository.manifest(entry).value.task_manifests)["0_0"].manifest
     ((_, extent),) = below.stores[0].extents
     damaged(storage, extent.blob, "missing")
     made = replace(below, stores=(replace(below.stores[0], base_snapshot=entry.snapshot),))
-    (warning,) = publication(shelf, "restore").publish([made], whole=False).warnings
+    (warning,) = publication(app_repository, "restore").publish([made], whole=False).warnings
     assert "store left of task 0_0" in warning
     assert extent.blob in warning
     assert "statecore restore --from none" in warning
 
 
 def test_a_part_that_is_taken_over_and_cannot_be_read_is_named(
-    shelf: ApplicationRepository, storage: Storage, directory: Path
+    app_repository: ApplicationRepository, storage: Storage, directory: Path
 ) -> None:
     for task in ("0_0", "0_1", "0_2"):
-        publication(shelf, task).publish(uploaded(shelf, directory, {task: {"left": 50, "right": 50}}), whole=False)
-    references = {part.task: part for part in shelf.manifest(shelf.head().snapshots[0]).value.task_manifests}
+        publication(app_repository, task).publish(
+            uploaded(app_repository, directory, {task: {"left": 50, "right": 50}}), whole=False
+        )
+    references = {
+        part.task: part for part in app_repository.manifest(app_repository.head().snapshots[0]).value.task_manifests
+    }
     damaged(storage, references["0_1"].extent.blob, "shorter")
     damaged(storage, references["0_2"].extent.blob, "missing")
-    done = publication(shelf, "again").publish(uploaded(shelf, directory, {"0_0": {"left": 50}}), whole=False)
+    done = publication(app_repository, "again").publish(
+        uploaded(app_repository, directory, {"0_0": {"left": 50}}), whole=False
+    )
     (warning,) = done.warnings
     assert "Tasks 0_1, 0_2 were inherited" in warning
 
 
 def test_who_takes_nothing_over_looks_at_nothing(
-    shelf: ApplicationRepository, first: None, storage: Storage, network: Network, directory: Path
+    app_repository: ApplicationRepository, first: None, storage: Storage, network: Network, directory: Path
 ) -> None:
-    parts = uploaded(shelf, directory, {task: {"left": 100, "right": 100} for task in BOTH})
+    parts = uploaded(app_repository, directory, {task: {"left": 100, "right": 100} for task in BOTH})
     for name in blobs_of(storage, "packs")[:1]:
         storage.blobs.pop(name)
     asked: list[str] = []
     network.fault = lambda request, _: asked.append(request) or ""  # type: ignore[method-assign,func-returns-value]
-    assert publication(shelf, "second").publish(parts, whole=True).warnings == ()
+    assert publication(app_repository, "second").publish(parts, whole=True).warnings == ()
     assert sorted(asked) == ["get", "get", "get", "put", "put", "read", "swap"]
 
 
 def test_what_is_taken_over_costs_a_look_at_each_blob(
-    shelf: ApplicationRepository, first: None, network: Network, directory: Path
+    app_repository: ApplicationRepository, first: None, network: Network, directory: Path
 ) -> None:
-    parts = uploaded(shelf, directory, {"0_0": {"left": 100, "right": 100}})
+    parts = uploaded(app_repository, directory, {"0_0": {"left": 100, "right": 100}})
     asked: list[str] = []
     network.fault = lambda request, _: asked.append(request) or ""  # type: ignore[method-assign,func-returns-value]
-    assert publication(shelf, "second").publish(parts, whole=False).warnings == ()
+    assert publication(app_repository, "second").publish(parts, whole=False).warnings == ()
     assert sorted(asked) == ["get", "get", "get", "get", "head", "put", "put", "read", "swap"]
 
 
 @pytest.mark.parametrize("request_", ["head", "get"])
 def test_a_look_that_fails_fails_nothing_and_is_said(
-    shelf: ApplicationRepository, first: None, network: Network, directory: Path, request_: str
+    app_repository: ApplicationRepository, first: None, network: Network, directory: Path, request_: str
 ) -> None:
-    parts = uploaded(shelf, directory, {"0_0": {"left": 100}})
+    parts = uploaded(app_repository, directory, {"0_0": {"left": 100}})
     swapped: list[str] = []
 
     def fault(request: str, _: tuple[str, ...]) -> str:
@@ -563,42 +613,48 @@ def test_a_look_that_fails_fails_nothing_and_is_said(
         return "refused" if swapped and request == request_ else ""
 
     network.fault = fault  # type: ignore[method-assign]
-    (warning,) = publication(shelf, "second").publish(parts, whole=False).warnings
+    (warning,) = publication(app_repository, "second").publish(parts, whole=False).warnings
     assert "could not be checked" in warning
     del network.fault  # type: ignore[method-assign]
-    assert ends_of(shelf)["0_0"] == {"left": 100, "right": 50}
+    assert ends_of(app_repository)["0_0"] == {"left": 100, "right": 50}
 
 
 @pytest.mark.parametrize("which", ["manifests", "task-manifests"])
 def test_who_cannot_read_what_counts_is_told_how_to_go_on(
-    shelf: ApplicationRepository, first: None, storage: Storage, directory: Path, which: str
+    app_repository: ApplicationRepository, first: None, storage: Storage, directory: Path, which: str
 ) -> None:
-    publication(shelf, "second").publish(uploaded(shelf, directory, {"0_0": {"left": 100}}), whole=False)
-    newest = shelf.head().snapshots[0]
-    reference = shelf.manifest(newest).value.reference("0_0")
+    publication(app_repository, "second").publish(
+        uploaded(app_repository, directory, {"0_0": {"left": 100}}), whole=False
+    )
+    newest = app_repository.head().snapshots[0]
+    reference = app_repository.manifest(newest).value.reference("0_0")
     assert reference is not None
     damaged(
-        storage, shelf.names.manifest(newest.snapshot) if which == "manifests" else reference.extent.blob, "missing"
+        storage,
+        app_repository.names.manifest(newest.snapshot) if which == "manifests" else reference.extent.blob,
+        "missing",
     )
-    parts = uploaded(shelf, directory, {"0_0": {"left": 150, "right": 50}})
+    parts = uploaded(app_repository, directory, {"0_0": {"left": 150, "right": 50}})
     with raises(Corrupted, "blob-missing") as caught:
-        publication(shelf, "third").publish(parts, whole=False)
-    assert f"{shelf.repair_command} --apply" in caught.value.action
+        publication(app_repository, "third").publish(parts, whole=False)
+    assert f"{app_repository.repair_command} --apply" in caught.value.action
     assert caught.value.context["goes_on"] is True
-    apply_repair(shelf, plan_repair(shelf))
-    publication(shelf, "third").publish(parts, whole=False)
-    assert ends_of(shelf)["0_0"] == {"left": 150, "right": 50}
-    assert len(fetched(shelf)) == 2
+    apply_repair(app_repository, plan_repair(app_repository))
+    publication(app_repository, "third").publish(parts, whole=False)
+    assert ends_of(app_repository)["0_0"] == {"left": 150, "right": 50}
+    assert len(fetched(app_repository)) == 2
 
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_what_is_damaged_is_whole_once_the_same_is_published_again(
-    shelf: ApplicationRepository, first: None, storage: Storage, directory: Path, whole: bool
+    app_repository: ApplicationRepository, first: None, storage: Storage, directory: Path, whole: bool
 ) -> None:
     for number, name in enumerate([*blobs_of(storage, "packs"), *blobs_of(storage, "files")]):
         content = storage.blobs[name][0]
         storage.blobs[name] = (bytes([content[0] ^ 1]) + content[1:], 0.0)
-        newest = shelf.task_manifests(shelf.manifest(shelf.head().snapshots[0]).value.task_manifests)
-        parts = uploaded(shelf, directory, BOTH, before=[read.manifest for read in newest.values()])
-        publication(shelf, f"again-{number}").publish(parts, whole=whole)
-    assert len(fetched(shelf)) == number + 2
+        newest = app_repository.task_manifests(
+            app_repository.manifest(app_repository.head().snapshots[0]).value.task_manifests
+        )
+        parts = uploaded(app_repository, directory, BOTH, before=[read.manifest for read in newest.values()])
+        publication(app_repository, f"again-{number}").publish(parts, whole=whole)
+    assert len(fetched(app_repository)) == number + 2

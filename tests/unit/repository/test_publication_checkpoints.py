@@ -42,9 +42,9 @@ def directory(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def first(shelf: ApplicationRepository, directory: Path) -> Published:
+def first(app_repository: ApplicationRepository, directory: Path) -> Published:
     """A snapshot of all tasks."""
-    done = publication(shelf, "first").publish(uploaded(shelf, directory, ALL), whole=True)
+    done = publication(app_repository, "first").publish(uploaded(app_repository, directory, ALL), whole=True)
     assert done is not None
     return done
 
@@ -57,17 +57,17 @@ def asked(network: Network) -> Asked:
     return asked
 
 
-def newest(shelf: ApplicationRepository) -> Manifest:
-    return shelf.manifest(shelf.head().snapshots[0]).value
+def newest(app_repository: ApplicationRepository) -> Manifest:
+    return app_repository.manifest(app_repository.head().snapshots[0]).value
 
 
 def tail(
-    shelf: ApplicationRepository, directory: Path, task: str, there: TaskManifest, end: int, name: str = "left"
+    app_repository: ApplicationRepository, directory: Path, task: str, there: TaskManifest, end: int, name: str = "left"
 ) -> TaskManifest:
     """A store of a task with one run more."""
     (store,) = [one for one in there.stores if one.store == name]
     span = (store.changelogs[0].end, end)
-    runs = uploaded_runs(shelf, directory, {task: {name: [span]}})[task][name]
+    runs = uploaded_runs(app_repository, directory, {task: {name: [span]}})[task][name]
     return TaskManifest(task, (store_of(task, name, [*store.databases[0].runs, *runs], end=end),))
 
 
@@ -76,12 +76,12 @@ def above(parents: dict[str, TaskManifest]) -> Callable[[TaskManifest, TaskManif
 
 
 def checkpoint(
-    shelf: ApplicationRepository, directory: Path, request: str, tasks: Sequence[str], **options: object
+    app_repository: ApplicationRepository, directory: Path, request: str, tasks: Sequence[str], **options: object
 ) -> Published | None:
     """All tasks are looked at, and these have grown."""
-    job = publication(shelf, request, **options)
+    job = publication(app_repository, request, **options)
     parents = job.task_manifests()
-    made = [tail(shelf, directory, task, parents[task], end_of(parents[task]) + 10) for task in tasks]
+    made = [tail(app_repository, directory, task, parents[task], end_of(parents[task]) + 10) for task in tasks]
     quiet = dict.fromkeys(parents.keys() - set(tasks), ReadPosition(int(NOW * 1000) + 5, None))
     return job.publish(
         made, whole=False, tasks=parents.keys(), rebase=above(parents), read_positions=quiet, hourly=True
@@ -93,53 +93,55 @@ def end_of(part: TaskManifest, name: str = "left") -> int:
 
 
 def test_it_says_which_tasks_are_made_kept_and_dropped(
-    shelf: ApplicationRepository, first: Published, directory: Path
+    app_repository: ApplicationRepository, first: Published, directory: Path
 ) -> None:
     assert (first.made_tasks, first.kept_tasks, first.dropped_tasks) == (("0_0", "0_1", "0_2"), (), ())
-    done = publication(shelf, "some").publish(uploaded(shelf, directory, {"0_1": {"left": 60}}), whole=False)
+    done = publication(app_repository, "some").publish(
+        uploaded(app_repository, directory, {"0_1": {"left": 60}}), whole=False
+    )
     assert done is not None
     assert (done.made_tasks, done.kept_tasks, done.dropped_tasks) == (("0_1",), ("0_0", "0_2"), ())
     two = {task: {"left": 70, "right": 70} for task in ("0_0", "0_1")}
-    done = publication(shelf, "all").publish(uploaded(shelf, directory, two), whole=True)
+    done = publication(app_repository, "all").publish(uploaded(app_repository, directory, two), whole=True)
     assert done is not None
     assert (done.made_tasks, done.kept_tasks, done.dropped_tasks) == (("0_0", "0_1"), (), ("0_2",))
 
 
 def test_tasks_that_the_application_has_no_more_go_and_that_is_said(
-    shelf: ApplicationRepository, first: Published, directory: Path
+    app_repository: ApplicationRepository, first: Published, directory: Path
 ) -> None:
-    before = {part.task: part for part in newest(shelf).task_manifests}
-    parts = uploaded(shelf, directory, {"0_0": {"left": 60}})
-    done = publication(shelf, "fewer").publish(parts, whole=False, tasks={"0_0", "0_1"})
+    before = {part.task: part for part in newest(app_repository).task_manifests}
+    parts = uploaded(app_repository, directory, {"0_0": {"left": 60}})
+    done = publication(app_repository, "fewer").publish(parts, whole=False, tasks={"0_0", "0_1"})
     assert done is not None
     assert (done.made_tasks, done.kept_tasks, done.dropped_tasks) == (("0_0",), ("0_1",), ("0_2",))
-    assert newest(shelf).reference("0_1") == before["0_1"], "what nothing has changed of is not written again"
+    assert newest(app_repository).reference("0_1") == before["0_1"], "what nothing has changed of is not written again"
     (warning,) = done.warnings
     assert warning.startswith("Tasks 0_2 are not")
-    assert ends_of(shelf) == {"0_0": {"left": 60, "right": 50}, "0_1": {"left": 50, "right": 50}}
-    assert len(fetched(shelf)) == 2
+    assert ends_of(app_repository) == {"0_0": {"left": 60, "right": 50}, "0_1": {"left": 50, "right": 50}}
+    assert len(fetched(app_repository)) == 2
 
 
 def test_stores_that_are_not_declared_any_more_go_from_tasks_without_news_too(
-    shelf: ApplicationRepository, first: Published, directory: Path
+    app_repository: ApplicationRepository, first: Published, directory: Path
 ) -> None:
-    parts = uploaded(shelf, directory, {"0_0": {"left": 60}})
-    done = publication(shelf, "left", stores=["left"]).publish(parts, whole=False, tasks=ALL)
+    parts = uploaded(app_repository, directory, {"0_0": {"left": 60}})
+    done = publication(app_repository, "left", stores=["left"]).publish(parts, whole=False, tasks=ALL)
     assert done is not None
     assert (done.made_tasks, done.kept_tasks) == (("0_0", "0_1", "0_2"), ())
-    assert ends_of(shelf) == {"0_0": {"left": 60}, "0_1": {"left": 50}, "0_2": {"left": 50}}
+    assert ends_of(app_repository) == {"0_0": {"left": 60}, "0_1": {"left": 50}, "0_2": {"left": 50}}
     gone = "Store right of task 0_{} is not in the snapshot any more: the spec does not declare it."
     assert sorted(done.warnings) == [gone.format(number) for number in range(3)]
-    done = publication(shelf, "other", stores=["other"]).publish([], whole=False, tasks=ALL)
+    done = publication(app_repository, "other", stores=["other"]).publish([], whole=False, tasks=ALL)
     assert done is not None
     assert done.dropped_tasks == ("0_0", "0_1", "0_2")
-    assert newest(shelf).task_manifests == ()
+    assert newest(app_repository).task_manifests == ()
 
 
 def test_where_there_is_nothing_to_publish_nothing_is(
-    shelf: ApplicationRepository, first: Published, asked: Asked
+    app_repository: ApplicationRepository, first: Published, asked: Asked
 ) -> None:
-    job = publication(shelf, "none")
+    job = publication(app_repository, "none")
     assert job.publish([], whole=False) is None
     assert job.publish([], whole=False, tasks=ALL, read_positions={}) is None
     assert job.publish([], whole=False, read_positions={"0_0": ReadPosition(int(NOW * 1000) - 1, None)}) is None, (
@@ -152,62 +154,65 @@ def test_where_there_is_nothing_to_publish_nothing_is(
 
 
 def test_a_moment_at_which_nothing_lay_behind_is_published_without_a_part(
-    shelf: ApplicationRepository, first: Published, storage: Storage, directory: Path
+    app_repository: ApplicationRepository, first: Published, storage: Storage, directory: Path
 ) -> None:
-    before, blobs = newest(shelf), set(storage.blobs)
+    before, blobs = newest(app_repository), set(storage.blobs)
     later = int(NOW * 1000) + 5
-    done = publication(shelf, "cut").publish(
+    done = publication(app_repository, "cut").publish(
         [], whole=False, read_positions=dict.fromkeys(ALL, ReadPosition(later, None))
     )
     assert done is not None
     assert (done.made_tasks, done.kept_tasks, done.new_bytes) == ((), tuple(ALL), 0)
     assert {name.split("/")[2] for name in set(storage.blobs) - blobs} == {"manifests"}
-    after = newest(shelf)
+    after = newest(app_repository)
     assert after.task_manifests == tuple(replace(part, read_at_ms=later) for part in before.task_manifests)
     assert after.identity == before.identity
-    assert shelf.head().snapshots[0].read_at_ms == later
-    read = shelf.task_manifests(after.task_manifests)
+    assert app_repository.head().snapshots[0].read_at_ms == later
+    read = app_repository.task_manifests(after.task_manifests)
     assert {store.read_at_ms for one in read.values() for store in one.manifest.stores} == {later}, "who reads knows it"
 
 
 def test_what_a_manifest_knows_of_a_task_stays_known_when_its_part_is_written_anew(
-    shelf: ApplicationRepository, first: Published, directory: Path
+    app_repository: ApplicationRepository, first: Published, directory: Path
 ) -> None:
     later = int(NOW * 1000) + 5
-    publication(shelf, "cut").publish([], whole=False, read_positions={"0_0": ReadPosition(later, None)})
-    job = publication(shelf, "more")
-    made = tail(shelf, directory, "0_0", job.task_manifests()["0_0"], 60)
+    publication(app_repository, "cut").publish([], whole=False, read_positions={"0_0": ReadPosition(later, None)})
+    job = publication(app_repository, "more")
+    made = tail(app_repository, directory, "0_0", job.task_manifests()["0_0"], 60)
     made = replace(made, stores=(replace(made.stores[0], read_at_ms=later + 1),))
     job.publish([made], whole=False)
-    reference = newest(shelf).reference("0_0")
+    reference = newest(app_repository).reference("0_0")
     assert reference is not None
     assert reference.read_at_ms == later
 
 
 def test_a_moment_counts_for_the_ends_that_the_job_has_seen(
-    shelf: ApplicationRepository, first: Published, directory: Path
+    app_repository: ApplicationRepository, first: Published, directory: Path
 ) -> None:
-    late = publication(shelf, "late")
-    checkpoint(shelf, directory, "other", ["0_0"])
+    late = publication(app_repository, "late")
+    checkpoint(app_repository, directory, "other", ["0_0"])
     later = int(NOW * 1000) + 9
     done = late.publish([], whole=False, read_positions=dict.fromkeys(ALL, ReadPosition(later, None)))
     assert done is not None
-    cuts = {part.task: part.read_at_ms for part in newest(shelf).task_manifests}
+    cuts = {part.task: part.read_at_ms for part in newest(app_repository).task_manifests}
     assert cuts["0_0"] == int(NOW * 1000), "others have published it meanwhile"
     assert cuts["0_1"] == later
     assert (
-        publication(shelf, "again").publish([], whole=False, read_positions={"0_1": ReadPosition(later, None)}) is None
+        publication(app_repository, "again").publish([], whole=False, read_positions={"0_1": ReadPosition(later, None)})
+        is None
     )
 
 
-def test_a_tail_is_published_above_a_compaction_that_was_first(shelf: ApplicationRepository, directory: Path) -> None:
-    parts = uploaded(shelf, directory, {"0_0": {"left": 100, "right": 50}})
-    publication(shelf, "first").publish(parts, whole=True)
-    job, other = publication(shelf, "checkpoint"), publication(shelf, "fold")
+def test_a_tail_is_published_above_a_compaction_that_was_first(
+    app_repository: ApplicationRepository, directory: Path
+) -> None:
+    parts = uploaded(app_repository, directory, {"0_0": {"left": 100, "right": 50}})
+    publication(app_repository, "first").publish(parts, whole=True)
+    job, other = publication(app_repository, "checkpoint"), publication(app_repository, "fold")
     parents = job.task_manifests()
-    mine = tail(shelf, directory, "0_0", parents["0_0"], 130)
+    mine = tail(app_repository, directory, "0_0", parents["0_0"], 130)
     inputs = tuple(stored.run for stored in parents["0_0"].stores[0].databases[0].runs)
-    (output,) = uploaded_runs(shelf, directory, {"0_0": {"left": [(0, 100)]}})["0_0"]["left"]
+    (output,) = uploaded_runs(app_repository, directory, {"0_0": {"left": [(0, 100)]}})["0_0"]["left"]
     fold = Compaction("left", None, inputs, output, is_lowest=True)
     made = rebase_compaction([fold], parents["0_0"])
     assert made is not None
@@ -215,54 +220,54 @@ def test_a_tail_is_published_above_a_compaction_that_was_first(shelf: Applicatio
     done = job.publish([mine], whole=False, rebase=above(parents))
     assert done is not None
     assert done.concurrent == 1
-    left = fetched(shelf)[done.snapshot]["0_0"].manifest.stores[0]
+    left = fetched(app_repository)[done.snapshot]["0_0"].manifest.stores[0]
     assert [(one.run.start, one.run.end) for one in left.databases[0].runs] == [(0, 100), (100, 130)]
     assert done.new_bytes == 40, "of the tail alone"
 
-    late = publication(shelf, "fold-again")
+    late = publication(app_repository, "fold-again")
     assert late.publish([made], whole=False, rebase=lambda _, theirs: rebase_compaction([fold], theirs)) is None
 
 
 def test_what_others_have_published_already_is_not_published_again(
-    shelf: ApplicationRepository, first: Published, storage: Storage, directory: Path
+    app_repository: ApplicationRepository, first: Published, storage: Storage, directory: Path
 ) -> None:
-    late = publication(shelf, "late")
+    late = publication(app_repository, "late")
     parents = late.task_manifests()
-    mine = [tail(shelf, directory, task, parents[task], 60) for task in ("0_0", "0_1")]
-    checkpoint(shelf, directory, "other", ["0_0"])
-    theirs = newest(shelf).reference("0_0")
+    mine = [tail(app_repository, directory, task, parents[task], 60) for task in ("0_0", "0_1")]
+    checkpoint(app_repository, directory, "other", ["0_0"])
+    theirs = newest(app_repository).reference("0_0")
     done = late.publish(mine, whole=False, rebase=above(parents))
     assert done is not None
     assert (done.made_tasks, done.kept_tasks) == (("0_1",), ("0_0", "0_2"))
-    assert newest(shelf).reference("0_0") == theirs
-    again, before = publication(shelf, "again"), dict(storage.pointers)
+    assert newest(app_repository).reference("0_0") == theirs
+    again, before = publication(app_repository, "again"), dict(storage.pointers)
     assert again.publish(mine, whole=False, rebase=above(parents)) is None, "also where they were first before it began"
     assert storage.pointers == before
 
 
 def test_a_whole_application_keeps_what_others_have_brought_as_far(
-    shelf: ApplicationRepository, first: Published, directory: Path
+    app_repository: ApplicationRepository, first: Published, directory: Path
 ) -> None:
-    late = publication(shelf, "late")
+    late = publication(app_repository, "late")
     parents = late.task_manifests()
     parts = [
-        replace(there, stores=(*tail(shelf, directory, task, there, 60).stores, there.stores[1]))
+        replace(there, stores=(*tail(app_repository, directory, task, there, 60).stores, there.stores[1]))
         for task, there in parents.items()
     ]
-    checkpoint(shelf, directory, "other", ["0_0"])
+    checkpoint(app_repository, directory, "other", ["0_0"])
     done = late.publish(parts, whole=True, rebase=above(parents))
     assert done is not None
     assert (done.made_tasks, done.kept_tasks, done.dropped_tasks) == (("0_1", "0_2"), ("0_0",), ())
-    assert set(ends_of(shelf)) == set(ALL)
+    assert set(ends_of(app_repository)) == set(ALL)
 
 
 def test_where_what_others_have_published_does_not_fit_the_job_is_fenced(
-    shelf: ApplicationRepository, first: Published, storage: Storage, directory: Path
+    app_repository: ApplicationRepository, first: Published, storage: Storage, directory: Path
 ) -> None:
-    late = publication(shelf, "late")
+    late = publication(app_repository, "late")
     parents = late.task_manifests()
-    mine = [tail(shelf, directory, "0_0", parents["0_0"], 100)]
-    checkpoint(shelf, directory, "other", ["0_0"])
+    mine = [tail(app_repository, directory, "0_0", parents["0_0"], 100)]
+    checkpoint(app_repository, directory, "other", ["0_0"])
     before = dict(storage.pointers)
     with raises(Fenced, "publication-conflict", reason="offsets-changed"):
         late.publish(mine, whole=False, rebase=above(parents))
@@ -272,12 +277,12 @@ def test_where_what_others_have_published_does_not_fit_the_job_is_fenced(
 
 
 def test_a_rebase_that_goes_back_or_contradicts_itself_publishes_nothing(
-    shelf: ApplicationRepository, first: Published, storage: Storage, directory: Path
+    app_repository: ApplicationRepository, first: Published, storage: Storage, directory: Path
 ) -> None:
-    job = publication(shelf, "job")
-    mine = uploaded(shelf, directory, {"0_0": {"left": 60}})
+    job = publication(app_repository, "job")
+    mine = uploaded(app_repository, directory, {"0_0": {"left": 60}})
     before = dict(storage.pointers)
-    (back,) = uploaded(shelf, directory, {"0_0": {"left": 40}})
+    (back,) = uploaded(app_repository, directory, {"0_0": {"left": 40}})
     with raises(Fenced, "publication-conflict", reason="snapshot-newer", found=50):
         job.publish(mine, whole=False, rebase=lambda *_: back)
     (database,) = mine[0].stores[0].databases
@@ -288,28 +293,28 @@ def test_a_rebase_that_goes_back_or_contradicts_itself_publishes_nothing(
 
 
 def test_a_store_that_was_refused_goes_back_unless_others_have_published_it(
-    shelf: ApplicationRepository, first: Published, directory: Path
+    app_repository: ApplicationRepository, first: Published, directory: Path
 ) -> None:
     refused = {("0_0", "left")}
-    late = publication(shelf, "late")
+    late = publication(app_repository, "late")
     parents = late.task_manifests()
-    made = uploaded(shelf, directory, {"0_0": {"left": 30}})
+    made = uploaded(app_repository, directory, {"0_0": {"left": 30}})
     with raises(Fenced, "publication-conflict", reason="snapshot-newer", found=50):
-        publication(shelf, "other").publish(made, whole=False, refused={("0_0", "right"), ("0_1", "left")})
-    assert publication(shelf, "refused").publish(made, whole=False, refused=refused) is not None
-    assert ends_of(shelf)["0_0"] == {"left": 30, "right": 50}
-    lower = uploaded(shelf, directory, {"0_0": {"left": 20}})
+        publication(app_repository, "other").publish(made, whole=False, refused={("0_0", "right"), ("0_1", "left")})
+    assert publication(app_repository, "refused").publish(made, whole=False, refused=refused) is not None
+    assert ends_of(app_repository)["0_0"] == {"left": 30, "right": 50}
+    lower = uploaded(app_repository, directory, {"0_0": {"left": 20}})
     assert late.publish(lower, whole=False, refused=refused, rebase=above(parents)) is None, "theirs has more"
     with raises(Fenced, "publication-conflict", reason="snapshot-newer", found=30):
         late.publish(lower, whole=False, refused=refused, rebase=lambda mine, _: mine)
 
 
 def test_a_swap_that_was_lost_puts_equal_parts_no_second_time(
-    shelf: ApplicationRepository, first: Published, storage: Storage, directory: Path
+    app_repository: ApplicationRepository, first: Published, storage: Storage, directory: Path
 ) -> None:
-    job = publication(shelf, "job")
+    job = publication(app_repository, "job")
     parents = job.task_manifests()
-    mine = [tail(shelf, directory, "0_0", parents["0_0"], 60)]
+    mine = [tail(app_repository, directory, "0_0", parents["0_0"], 60)]
     put: list[str] = []
     storage.put, kept = (lambda name, content: put.append(name.split("/")[2]) or kept(name, content)), storage.put  # type: ignore[method-assign,func-returns-value]
     swap, swaps = storage.swap, list[str]()
@@ -317,8 +322,8 @@ def test_a_swap_that_was_lost_puts_equal_parts_no_second_time(
     def overtaken(name: str, content: bytes, expected: str | None) -> str | None:
         swaps.append(name)
         if len(swaps) == 1:
-            beside = uploaded(shelf, directory, {"0_1": {"left": 60}})
-            publication(shelf, "other").publish(beside, whole=False)
+            beside = uploaded(app_repository, directory, {"0_1": {"left": 60}})
+            publication(app_repository, "other").publish(beside, whole=False)
             put.clear()
         return swap(name, content, expected)
 
@@ -327,23 +332,23 @@ def test_a_swap_that_was_lost_puts_equal_parts_no_second_time(
     assert done is not None
     assert done.concurrent == 1
     assert put == ["manifests"]
-    assert len(fetched(shelf)) == 3
+    assert len(fetched(app_repository)) == 3
 
 
 def test_a_checkpoint_costs_four_writes_and_four_reads(
-    shelf: ApplicationRepository, first: Published, asked: Asked, directory: Path
+    app_repository: ApplicationRepository, first: Published, asked: Asked, directory: Path
 ) -> None:
     """The writes are the pack of its runs, the parts, the manifest and the head; the reads are the head, the manifest,
     the parts and the mark."""
     for number in range(3):
         asked.clear()
-        job = publication(shelf, f"checkpoint-{number}")
+        job = publication(app_repository, f"checkpoint-{number}")
         parents = job.task_manifests()
         assert job.task_manifests() == parents
         assert dict(asked) == {"read": 1, "get": 2}
         ends = {task: end_of(part) for task, part in parents.items()}
         spans = {task: {"left": [(end, end + 10)]} for task, end in ends.items()}
-        runs = _in_one_pack(shelf, directory, spans)
+        runs = _in_one_pack(app_repository, directory, spans)
         assert dict(asked) == {"read": 1, "get": 2, "put": 1}
         made = [
             TaskManifest(
@@ -357,7 +362,7 @@ def test_a_checkpoint_costs_four_writes_and_four_reads(
         assert done.warnings == ()
     asked.clear()
     assert (
-        publication(shelf, "cuts").publish(
+        publication(app_repository, "cuts").publish(
             [], whole=False, read_positions=dict.fromkeys(ALL, ReadPosition(int(NOW * 1000) + 1, None))
         )
         is not None
@@ -366,11 +371,11 @@ def test_a_checkpoint_costs_four_writes_and_four_reads(
 
 
 def _in_one_pack(
-    shelf: ApplicationRepository, directory: Path, spans: dict[str, dict[str, list[tuple[int, int]]]]
+    app_repository: ApplicationRepository, directory: Path, spans: dict[str, dict[str, list[tuple[int, int]]]]
 ) -> dict[str, StoredRun]:
     at = {task: stores["left"][0] for task, stores in spans.items()}
     files = {task: file_of(directory, content_of(task, "left", *span)) for task, span in at.items()}
-    extents = put_files(shelf.blobs, shelf.names, list(files.values()))
+    extents = put_files(app_repository.blobs, app_repository.names, list(files.values()))
     return {
         task: StoredRun(run_of(files[task], task, "left", *at[task]), extent)
         for task, extent in zip(at, extents, strict=True)
@@ -378,55 +383,60 @@ def _in_one_pack(
 
 
 def test_parts_never_lie_in_more_than_a_few_blobs_and_are_copied_as_they_are(
-    shelf: ApplicationRepository, asked: Asked, storage: Storage, directory: Path
+    app_repository: ApplicationRepository, asked: Asked, storage: Storage, directory: Path
 ) -> None:
     """Each checkpoint finds news in one other task."""
-    parts = uploaded(shelf, directory, {task: {"left": 50, "right": 50} for task in TASKS})
-    publication(shelf, "first").publish(parts, whole=True)
+    parts = uploaded(app_repository, directory, {task: {"left": 50, "right": 50} for task in TASKS})
+    publication(app_repository, "first").publish(parts, whole=True)
     copies = 0
     for number, task in enumerate(TASKS):
-        before = {part.task: part for part in newest(shelf).task_manifests}
+        before = {part.task: part for part in newest(app_repository).task_manifests}
         asked.clear()
-        done = checkpoint(shelf, directory, f"checkpoint-{number}", [task])
+        done = checkpoint(app_repository, directory, f"checkpoint-{number}", [task])
         assert done is not None
         assert (done.made_tasks, len(done.kept_tasks)) == ((task,), len(TASKS) - 1)
         assert asked["put"] + asked["swap"] == 4
         assert asked["read"] + asked["get"] <= MOST_BLOBS + 3
-        after = {part.task: part for part in newest(shelf).task_manifests}
+        after = {part.task: part for part in newest(app_repository).task_manifests}
         assert len({part.extent.blob for part in after.values()}) <= MOST_BLOBS
         others = [one for one in TASKS if one != task]
         assert all(after[one].sha256 == before[one].sha256 for one in others), "who works on them is not in the way"
         assert all(after[one].read_at_ms == int(NOW * 1000) + 5 for one in others)
         copies += after[others[0]].extent.blob != before[others[0]].extent.blob
     assert copies == 2
-    assert len(fetched(shelf)) == len(TASKS) + 1
-    assert {end["left"] for end in ends_of(shelf).values()} == {60}
+    assert len(fetched(app_repository)) == len(TASKS) + 1
+    assert {end["left"] for end in ends_of(app_repository).values()} == {60}
 
 
-def test_parts_that_nobody_has_read_are_not_copied(shelf: ApplicationRepository, asked: Asked, directory: Path) -> None:
+def test_parts_that_nobody_has_read_are_not_copied(
+    app_repository: ApplicationRepository, asked: Asked, directory: Path
+) -> None:
     for number, task in enumerate(TASKS):
-        parts = uploaded(shelf, directory, {task: {"left": 50, "right": 50}})
+        parts = uploaded(app_repository, directory, {task: {"left": 50, "right": 50}})
         asked.clear()
-        publication(shelf, f"restore-{number}").publish(parts, whole=False, hourly=True)
+        publication(app_repository, f"restore-{number}").publish(parts, whole=False, hourly=True)
         assert asked["get"] <= 2, "the manifest and the mark"
-    assert len({part.extent.blob for part in newest(shelf).task_manifests}) == len(TASKS)
-    assert checkpoint(shelf, directory, "checkpoint", ["0_0"]) is not None
-    assert len({part.extent.blob for part in newest(shelf).task_manifests}) == 1
+    assert len({part.extent.blob for part in newest(app_repository).task_manifests}) == len(TASKS)
+    assert checkpoint(app_repository, directory, "checkpoint", ["0_0"]) is not None
+    assert len({part.extent.blob for part in newest(app_repository).task_manifests}) == 1
 
 
 def test_what_is_taken_over_is_looked_at_once_an_hour(
-    shelf: ApplicationRepository, first: Published, asked: Asked, storage: Storage, directory: Path
+    app_repository: ApplicationRepository, first: Published, asked: Asked, storage: Storage, directory: Path
 ) -> None:
     """That of the stores that were advanced, too: who puts a tail above runs has not their files."""
     assert first.snapshot.startswith("20261123T0000")
     (extent, *_) = [
-        extent for _, extent in shelf.task_manifests(newest(shelf).task_manifests)["0_0"].manifest.stores[0].extents
+        extent
+        for _, extent in app_repository.task_manifests(newest(app_repository).task_manifests)["0_0"]
+        .manifest.stores[0]
+        .extents
     ]
     del storage.blobs[extent.blob]
     heads = Counter[str]()
     for minute in range(5, 130, 5):
         asked.clear()
-        done = checkpoint(shelf, directory, f"minute-{minute}", ["0_0"], clock=lambda: NOW + minute * 60)  # noqa: B023
+        done = checkpoint(app_repository, directory, f"minute-{minute}", ["0_0"], clock=lambda: NOW + minute * 60)  # noqa: B023
         assert done is not None
         heads[done.created_at[11:13]] += bool(asked["head"])
         assert (len(done.warnings) == 1) == bool(asked["head"])
@@ -434,9 +444,11 @@ def test_what_is_taken_over_is_looked_at_once_an_hour(
     assert asked["get"] == 3 or not asked["head"], "parts that were read are not read again for it"
 
 
-def test_the_newest_snapshot_is_read_once(shelf: ApplicationRepository, first: Published, asked: Asked) -> None:
-    job: Publication = publication(shelf, "job")
-    assert job.newest == newest(shelf)
+def test_the_newest_snapshot_is_read_once(
+    app_repository: ApplicationRepository, first: Published, asked: Asked
+) -> None:
+    job: Publication = publication(app_repository, "job")
+    assert job.newest == newest(app_repository)
     asked.clear()
     assert set(job.task_manifests()) == set(ALL)
     assert job.task_manifests().keys() == ALL.keys()

@@ -68,16 +68,16 @@ def test_after_a_kill_a_retry_ends_well_and_everything_published_is_fetchable(
 ) -> None:
     publish(url, application_id, "first", tmp_path, FIRST)
     kill(url, application_id, "second", tmp_path, SECOND, point)
-    shelf = ApplicationRepository.open(url, application_id)
+    app_repository = ApplicationRepository.open(url, application_id)
     published = point == "publish.after-head"
-    assert ends_of(shelf) == (ALL if published else FIRST)
-    assert len(fetched(shelf)) == 1 + published
+    assert ends_of(app_repository) == (ALL if published else FIRST)
+    assert len(fetched(app_repository)) == 1 + published
 
     done = publish(url, application_id, "second", tmp_path, SECOND)
     assert done.earlier == published
-    assert ends_of(shelf) == ALL
-    assert fetched(shelf).keys() == {entry.snapshot for entry in shelf.head().snapshots}
-    assert [entry.request_id for entry in shelf.head().snapshots] == ["second", "first"]
+    assert ends_of(app_repository) == ALL
+    assert fetched(app_repository).keys() == {entry.snapshot for entry in app_repository.head().snapshots}
+    assert [entry.request_id for entry in app_repository.head().snapshots] == ["second", "first"]
 
 
 @pytest.mark.parametrize("point", three_of(PUBLISH_POINTS))
@@ -86,13 +86,13 @@ def test_a_job_that_publishes_between_the_kill_and_the_retry_stays(
 ) -> None:
     """The first kill is of whoever makes the head."""
     kill(url, application_id, "second", tmp_path, SECOND, point)
-    shelf = ApplicationRepository.open(url, application_id)
-    assert (shelf.read_head() is not None) == (point == "publish.after-head")
+    app_repository = ApplicationRepository.open(url, application_id)
+    assert (app_repository.read_head() is not None) == (point == "publish.after-head")
     publish(url, application_id, "beside", tmp_path, BESIDE)
     publish(url, application_id, "second", tmp_path, SECOND)
-    assert ends_of(shelf) == {**SECOND, **BESIDE}
-    assert sorted(entry.request_id for entry in shelf.head().snapshots) == ["beside", "second"]
-    assert len(fetched(shelf)) == 2
+    assert ends_of(app_repository) == {**SECOND, **BESIDE}
+    assert sorted(entry.request_id for entry in app_repository.head().snapshots) == ["beside", "second"]
+    assert len(fetched(app_repository)) == 2
 
 
 def test_jobs_that_publish_at_the_same_time_all_count(url: str, tmp_path: Path, application_id: str) -> None:
@@ -104,9 +104,9 @@ def test_jobs_that_publish_at_the_same_time_all_count(url: str, tmp_path: Path, 
         for number in range(4)
     ]
     assert [one.wait(120) for one in running] == [0] * 4
-    shelf = ApplicationRepository.open(url, application_id)
-    assert ends_of(shelf) == {f"0_{number}": {"left": 100} for number in range(4)}
-    assert len(fetched(shelf)) == 4
+    app_repository = ApplicationRepository.open(url, application_id)
+    assert ends_of(app_repository) == {f"0_{number}": {"left": 100} for number in range(4)}
+    assert len(fetched(app_repository)) == 4
 
 
 def test_of_several_tries_of_one_request_at_the_same_time_one_publishes(
@@ -119,7 +119,7 @@ def test_of_several_tries_of_one_request_at_the_same_time_one_publishes(
     ]
     said = [json.loads(one.communicate(timeout=1200)[0]) for one in running]
     assert [one.returncode for one in running] == [0] * 4
-    shelf = ApplicationRepository.open(url, application_id)
-    assert {one["snapshot"] for one in said} == {entry.snapshot for entry in shelf.head().snapshots}
+    app_repository = ApplicationRepository.open(url, application_id)
+    assert {one["snapshot"] for one in said} == {entry.snapshot for entry in app_repository.head().snapshots}
     assert sorted(one["earlier"] for one in said) == [False, True, True, True]
-    assert len(fetched(shelf)) == 1
+    assert len(fetched(app_repository)) == 1

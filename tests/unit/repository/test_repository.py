@@ -150,7 +150,7 @@ def test_an_id_that_somebody_published_while_the_place_was_put_to_the_test_is_ke
     root, scratch = tmp_path / "r", tmp_path / "scratch"
     scratch.mkdir()
     publishing = Publishing(url(root), scratch)
-    before = publishing.shelf.repository.descriptor
+    before = publishing.app_repository.repository.descriptor
     mark = (root / DESCRIPTOR_NAME).read_bytes()
     (root / DESCRIPTOR_NAME).write_bytes(b"")
 
@@ -161,7 +161,7 @@ def test_an_id_that_somebody_published_while_the_place_was_put_to_the_test_is_ke
 
     made = made_while(root, publish)
     assert (made.is_id_restored, made.repository.descriptor.id) == (True, before.id)
-    assert ApplicationRepository.open(url(root), publishing.shelf.application_id).head().snapshots
+    assert ApplicationRepository.open(url(root), publishing.app_repository.application_id).head().snapshots
 
 
 def test_a_torn_mark_is_no_empty_place(tmp_path: Path) -> None:
@@ -273,9 +273,9 @@ def test_a_mark_is_put_back_with_the_id_that_was_lost(orders: Publishing, root: 
     made = create_repository(root.as_uri())
     assert (made.is_new, made.is_id_restored, made.repository.descriptor.id) == (True, True, before.id)
     for name in ("orders", "payments"):
-        shelf = ApplicationRepository.open(root.as_uri(), name)
-        assert plan_repair(shelf).problem is None
-        assert shelf.head().snapshots
+        app_repository = ApplicationRepository.open(root.as_uri(), name)
+        assert plan_repair(app_repository).problem is None
+        assert app_repository.head().snapshots
     assert create_repository(root.as_uri())[1:] == (False, False)
 
 
@@ -296,7 +296,7 @@ def test_manifests_alone_carry_the_id_and_damaged_ones_carry_none(orders: Publis
     assert len(manifests) == 3
     for manifest in manifests[1:]:
         flip(manifest, 60)
-    place = orders.shelf.repository.place
+    place = orders.app_repository.repository.place
     assert [one.repository_id for one in recorded_ids(place.blobs, place.pointers)] == [before]
     assert create_repository(root.as_uri()).repository.descriptor.id == before
 
@@ -314,7 +314,7 @@ def test_where_nothing_carries_an_id_a_new_one_is_made(orders: Publishing, root:
 
 
 def test_where_ids_disagree_no_mark_is_made(orders: Publishing, root: Path) -> None:
-    newest = orders.shelf.head().snapshots[0].snapshot
+    newest = orders.app_repository.head().snapshots[0].snapshot
     forged = orders.forge("20231114T000000Z-00000009", newest, repository_id="another")
     (root / DESCRIPTOR_NAME).unlink()
     with raises(Invalid, "repository-ambiguous") as caught:
@@ -339,22 +339,22 @@ def test_the_id_of_documents_of_a_newer_release_counts(orders: Publishing, root:
 
 def test_a_head_is_not_emptied_because_the_mark_was_made_anew(orders: Publishing, root: Path) -> None:
     """As an older release does it, or somebody who copies the mark of another repository."""
-    before, head = open_repository(root.as_uri()).descriptor, root / orders.shelf.names.head
+    before, head = open_repository(root.as_uri()).descriptor, root / orders.app_repository.names.head
     said = head.read_bytes()
     (root / DESCRIPTOR_NAME).write_bytes(
         DESCRIPTOR.encode(DESCRIPTOR.type("another", before.hash, before.created_at, before.statecore_release))
     )
-    shelf = ApplicationRepository.open(root.as_uri(), "orders")
+    app_repository = ApplicationRepository.open(root.as_uri(), "orders")
     for lost in (False, True):
         if lost:
             head.unlink()
         with raises(Invalid, "repository-id-mismatch", application_id="orders") as caught:
-            plan_repair(shelf)
+            plan_repair(app_repository)
         assert before.id in caught.value.what
         assert "Nothing was changed" in caught.value.what
         assert f"delete {DESCRIPTOR_NAME} there and run init" in caught.value.action
         assert f"(statecore repo init --repository {root.as_uri()})" in caught.value.action
-        assert caught.value.action.endswith(f": {shelf.repair_command} --apply")
+        assert caught.value.action.endswith(f": {app_repository.repair_command} --apply")
         assert lost or head.read_bytes() == said
     head.write_bytes(said)
     (root / DESCRIPTOR_NAME).unlink()

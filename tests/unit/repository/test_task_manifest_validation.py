@@ -114,18 +114,18 @@ WRONG: dict[str, tuple[Change, str]] = {
 
 
 @pytest.fixture
-def part(shelf: ApplicationRepository, tmp_path: Path) -> TaskManifest:
+def part(app_repository: ApplicationRepository, tmp_path: Path) -> TaskManifest:
     """A task of one store of two runs, each of 40 bytes."""
-    (found,) = uploaded(shelf, tmp_path, {"0_0": {"left": 100}})
+    (found,) = uploaded(app_repository, tmp_path, {"0_0": {"left": 100}})
     return found
 
 
 @pytest.mark.parametrize("name", sorted(WRONG))
 def test_what_contradicts_itself_is_not_published_and_nothing_is_put(
-    name: str, part: TaskManifest, shelf: ApplicationRepository, storage: Storage
+    name: str, part: TaskManifest, app_repository: ApplicationRepository, storage: Storage
 ) -> None:
     change, why = WRONG[name]
-    job = publication(shelf)
+    job = publication(app_repository)
     before = sorted(storage.blobs)
     with pytest.raises(StatecoreError, match=why) as caught:
         job.publish([change(part)], whole=True)
@@ -135,23 +135,23 @@ def test_what_contradicts_itself_is_not_published_and_nothing_is_put(
 
 @pytest.mark.parametrize("name", sorted(WRONG))
 def test_what_contradicts_itself_is_corrupted_where_it_is_read(
-    name: str, part: TaskManifest, shelf: ApplicationRepository, storage: Storage
+    name: str, part: TaskManifest, app_repository: ApplicationRepository, storage: Storage
 ) -> None:
     change, why = WRONG[name]
     document, (reference,) = encode_task_manifests([(change(part), None)])
     storage.put("part", document)
     with pytest.raises(Corrupted, match=why) as caught:
-        shelf.task_manifests([replace(reference, extent=replace(reference.extent, blob="part"))])
-    assert caught.value.action == shelf.fallback_advice
+        app_repository.task_manifests([replace(reference, extent=replace(reference.extent, blob="part"))])
+    assert caught.value.action == app_repository.fallback_advice
     assert caught.value.context["task"] == "0_0"
 
 
 def test_an_unknown_layout_is_not_published_and_is_of_another_release_where_it_is_read(
-    part: TaskManifest, shelf: ApplicationRepository
+    part: TaskManifest, app_repository: ApplicationRepository
 ) -> None:
     other = store(layout="9.9")(part)
     with raises(StatecoreError, "defect") as caught:
-        publication(shelf).publish([other], whole=True)
+        publication(app_repository).publish([other], whole=True)
     assert type(caught.value) is StatecoreError
     with raises(Invalid, "format-unsupported", task="0_0", store="left", expected="4.3", found="9.9") as read:
         check_structure(other, "")
@@ -219,12 +219,14 @@ ENDS = st.dictionaries(
 @given(ENDS, st.integers(1, 120))
 def test_what_is_published_whole_contradicts_nothing(ends: dict[str, dict[str, int]], every: int) -> None:
     network = Network(Storage(), Random(0))
-    shelf = ApplicationRepository(repository(SimulatedBlobs(network), SimulatedPointers(network)), APPLICATION)
+    app_repository = ApplicationRepository(repository(SimulatedBlobs(network), SimulatedPointers(network)), APPLICATION)
     with tempfile.TemporaryDirectory() as directory:
-        parts = uploaded(shelf, Path(directory), ends, every=every)
+        parts = uploaded(app_repository, Path(directory), ends, every=every)
     assert [contradictions_in(part) for part in parts] == [[]] * len(parts)
-    publication(shelf).publish(parts, whole=True)
-    read = shelf.task_manifests(shelf.manifest(shelf.head().snapshots[0]).value.task_manifests)
+    publication(app_repository).publish(parts, whole=True)
+    read = app_repository.task_manifests(
+        app_repository.manifest(app_repository.head().snapshots[0]).value.task_manifests
+    )
     assert {task: found.manifest for task, found in read.items()} == {part.task: part for part in parts}
 
 

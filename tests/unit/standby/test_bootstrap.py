@@ -165,7 +165,7 @@ def test_a_base_is_seen_when_it_is_whole_and_its_changelogs_are_known_then(warm:
         settled(bases)
         assert [one.name for one in warm.work.iterdir()] == ["logs.json"]
         assert not bases.is_pending(TASK)
-    newest = warm.shop.shelf.head().snapshots[0].snapshot
+    newest = warm.shop.app_repository.head().snapshots[0].snapshot
     (said,) = warm.said
     assert said.startswith(f"Task {TASK} starts from snapshot {newest} of {warm.shop.url}, ")
 
@@ -198,7 +198,7 @@ def test_a_task_that_the_snapshot_has_not_is_read_from_the_start(warm: Warm) -> 
     with warm.process() as bases:
         assert (bases.find_snapshot("0_7"), bases.find_snapshot(TASK)) == (
             None,
-            warm.shop.shelf.head().snapshots[0].snapshot,
+            warm.shop.app_repository.head().snapshots[0].snapshot,
         )
         brought(bases, "0_7")
     (said,) = warm.said
@@ -234,7 +234,7 @@ def test_a_damaged_snapshot_is_passed_over_and_where_none_is_whole_the_task_is_r
     own_shop: Shop, state_dir: Path
 ) -> None:
     warm = Warm(own_shop, state_dir)
-    new, old = own_shop.shelf.head().snapshots
+    new, old = own_shop.app_repository.head().snapshots
     damaged = files_of(own_shop)
     flipped(damaged["manifest"])
     with warm.process() as bases:

@@ -42,12 +42,12 @@ def fold(capfd: pytest.CaptureFixture[str], farm: Farm) -> Run:
 
 
 def test_a_plan_says_what_would_be_merged(farm: Farm, fold: Run) -> None:
-    before = farm.shelf.head()
+    before = farm.app_repository.head()
     code, out, _ = fold("--plan")
     assert code == 0
     assert "13" in out.split()
     assert "plain" in out
-    assert farm.shelf.head() == before
+    assert farm.app_repository.head() == before
     document = json.loads(fold("--plan", "--json")[1])
     assert (document["version"], document["outcome"], document["snapshot"]) == (1, "planned", None)
     assert [one["runs"] for one in document["compacted"]] == [13]
@@ -56,7 +56,7 @@ def test_a_plan_says_what_would_be_merged(farm: Farm, fold: Run) -> None:
 def test_a_compaction_says_what_it_has_published_and_the_next_one_that_there_is_nothing(farm: Farm, fold: Run) -> None:
     code, out, _ = fold()
     assert code == 0
-    assert f"published {farm.shelf.head().snapshots[0].snapshot}: " in out
+    assert f"published {farm.app_repository.head().snapshots[0].snapshot}: " in out
     assert "no database" in fold()[1]
     farm.check()
 

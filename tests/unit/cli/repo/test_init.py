@@ -56,19 +56,19 @@ def test_a_mark_that_was_lost_is_put_back_and_that_is_said(
 ) -> None:
     publishing = Publishing(url, tmp_path)
     publishing.publish(10)
-    identifier = publishing.shelf.repository.descriptor.id
-    publishing.shelf.blobs.delete(DESCRIPTOR_NAME)
+    identifier = publishing.app_repository.repository.descriptor.id
+    publishing.app_repository.blobs.delete(DESCRIPTOR_NAME)
     assert main(["repo", "snapshots", "--repository", url]) == 12
     err = capfd.readouterr().err
     assert code_said(err) == "repository-descriptor-missing"
     assert f"statecore repo init --repository {url}" in err
     assert main(["repo", "init", "--repository", url]) == 0
     said = capfd.readouterr().out
-    assert publishing.shelf.url in said
+    assert publishing.app_repository.url in said
     assert identifier in said
     assert main(["repo", "snapshots", "--repository", url]) == 0
     capfd.readouterr()
-    publishing.shelf.blobs.replace(DESCRIPTOR_NAME, b"damaged")
+    publishing.app_repository.blobs.replace(DESCRIPTOR_NAME, b"damaged")
     assert main(["repo", "init", "--repository", url, "--json"]) == 0
     document = json.loads(capfd.readouterr().out)
     assert (document["is_new"], document["is_id_restored"], document["descriptor"]["id"]) == (True, True, identifier)

@@ -23,14 +23,22 @@ def orders(tmp_path: Path) -> Publishing:
 
 @pytest.fixture
 def head(orders: Publishing, tmp_path: Path) -> Path:
-    return tmp_path / "repository" / orders.shelf.names.head
+    return tmp_path / "repository" / orders.app_repository.names.head
 
 
 @pytest.fixture
 def repair(capfd: pytest.CaptureFixture[str], orders: Publishing) -> Run:
     def run_command(*words: str, application_id: str = "orders") -> tuple[int, str, str]:
         code = main(
-            ["repo", "repair-head", "--repository", orders.shelf.url, "--application-id", application_id, *words]
+            [
+                "repo",
+                "repair-head",
+                "--repository",
+                orders.app_repository.url,
+                "--application-id",
+                application_id,
+                *words,
+            ]
         )
         captured = capfd.readouterr()
         return code, captured.out, captured.err
@@ -55,7 +63,7 @@ def test_the_plan_is_printed_and_done_only_when_asked_for(
 ) -> None:
     first, second, third = (orders.publish(end).snapshot for end in (10, 20, 30))
     head.unlink()
-    flip(tmp_path / "repository" / orders.shelf.names.manifest(second), 60)
+    flip(tmp_path / "repository" / orders.app_repository.names.manifest(second), 60)
     code, out, _ = repair()
     assert code == 0
     assert not head.exists()
@@ -68,9 +76,9 @@ def test_the_plan_is_printed_and_done_only_when_asked_for(
     code, out, _ = repair("--apply")
     assert code == 0
     assert "--apply" not in out
-    head_now = orders.shelf.head()
+    head_now = orders.app_repository.head()
     assert (head_now.epoch, head_now.generation) == (1, 4)
-    assert [entry.snapshot for entry in orders.shelf.head().snapshots] == [third, first]
+    assert [entry.snapshot for entry in orders.app_repository.head().snapshots] == [third, first]
     assert [one["snapshot"] for one in planned["head"]["snapshots"]] == [third, first]
     assert (planned["version"], planned["applied"], planned["wrong"]) == (1, False, "it is missing")
     assert [one["snapshot"] for one in planned["left_out"]] == [second]

@@ -45,12 +45,12 @@ class Repository:
         self.payments.publish(7)
 
     def manifest(self, snapshot: str) -> Path:
-        return self.root / self.orders.shelf.names.manifest(snapshot)
+        return self.root / self.orders.app_repository.names.manifest(snapshot)
 
     def damage_part(self, snapshot: str, task: str) -> None:
         """Turn a bit of the part of a task."""
-        head = self.orders.shelf.head()
-        reference = self.orders.shelf.manifest(head.entry(snapshot)).value.reference(task)  # type: ignore[arg-type]
+        head = self.orders.app_repository.head()
+        reference = self.orders.app_repository.manifest(head.entry(snapshot)).value.reference(task)  # type: ignore[arg-type]
         assert reference is not None
         flip(self.root / reference.extent.blob, reference.extent.start + 3)
 
@@ -88,7 +88,7 @@ def cells(out: str, first: str) -> list[str]:
 def test_each_application_has_a_line(run: Run, repository: Repository) -> None:
     code, out, err = run("repo", "snapshots", "--repository", repository.url)
     assert (code, err) == (0, "")
-    newest = repository.orders.shelf.head().newest
+    newest = repository.orders.app_repository.head().newest
     assert newest is not None
     orders = cells(out, "orders")
     assert orders[1] == newest.snapshot == repository.snapshots[-1]
@@ -151,7 +151,7 @@ def test_one_snapshot_in_detail(run: Run, repository: Repository, named: str) ->
     assert (code, store["rows"], tasks[0]["stores"][0]["rows"]) == (0, None, 20)
     assert store["databases"] == [{"segment": None, "runs": 1, "base_files": 0, "file_bytes": 26}]
     assert (store["changelogs"][0]["topic"], store["changelogs"][0]["log_end"]) == (TOPIC, 35)
-    save_digest(repository.orders.shelf, store["identity"], StoreDigest(28, 99, "f" * 32), "test")
+    save_digest(repository.orders.app_repository, store["identity"], StoreDigest(28, 99, "f" * 32), "test")
     code, found = document(run, *words, last)
     store = found["snapshot"]["tasks"][1]["stores"][0]
     assert (store["rows"], store["bytes"], store["digest"]) == (28, 99, "f" * 32), "once somebody has read all of it"
@@ -193,7 +193,7 @@ def test_a_pin_on_what_is_not_there_is_refused_and_a_question_that_is_none_says_
     assert (code, code_said(err), ", ".join(repository.snapshots[::-1]) in err) == (14, "snapshot-not-found", True)
     code, error = document(run, "repo", "snapshots", *of[:2], "--held")
     assert (code, error["code"], error["context"]) == (13, "option-missing", {"option": "application_id"})
-    assert not any(entry.pinned for entry in repository.orders.shelf.head().snapshots)
+    assert not any(entry.pinned for entry in repository.orders.app_repository.head().snapshots)
 
 
 def test_what_each_snapshot_holds_is_added_up_where_it_is_asked_for(run: Run, repository: Repository) -> None:
@@ -286,7 +286,7 @@ def test_a_damaged_part_hides_no_other_task_and_is_said_of_every_snapshot_that_h
 
 
 def test_a_damaged_head_hides_no_other_application(run: Run, repository: Repository) -> None:
-    head = repository.root / repository.orders.shelf.names.head
+    head = repository.root / repository.orders.app_repository.names.head
     flip(head, 40)
     code, out, _ = run("repo", "snapshots", "--repository", repository.url)
     assert (code, cells(out, "payments")[4]) == (12, "1")
@@ -298,7 +298,7 @@ def test_a_damaged_head_hides_no_other_application(run: Run, repository: Reposit
     trouble = document(run, "repo", "snapshots", "--repository", repository.url)[1]["applications"][0]["trouble"]
     assert trouble["code"] == "head-missing"
     assert "statecore repo repair-head --repository" in " ".join(out.split())
-    good = repository.root / repository.payments.shelf.names.head
+    good = repository.root / repository.payments.app_repository.names.head
     head.write_bytes(encode_json(HEAD.sealed({**parse_json(good.read_bytes()), "version": 9})))
     code, found = document(run, "repo", "snapshots", "--repository", repository.url)
     assert (code, found["applications"][0]["trouble"]["code"]) == (13, "format-unsupported")
@@ -387,7 +387,7 @@ def test_on_a_real_server(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         location = server.bucket("states").below("production")
         publishing = Publishing(location.url, tmp_path)
         snapshots = [publishing.publish(end).snapshot for end in (10, 20, 30)]
-        publishing.shelf.blobs.delete(publishing.shelf.names.manifest(snapshots[1]))
+        publishing.app_repository.blobs.delete(publishing.app_repository.names.manifest(snapshots[1]))
         assert cells(run("repo", "snapshots", "--repository", location.url)[1], "orders")[4] == "3"
         code, found = document(run, "repo", "snapshots", "--repository", location.url, "--application-id", "orders")
         assert (code, [bool(one["damage"]) for one in found["snapshots"]]) == (12, [False, True, False])

@@ -74,20 +74,20 @@ class World:
         return run_backup(request, faults=faults, say=self.said.append)
 
     @property
-    def shelf(self) -> ApplicationRepository:
+    def app_repository(self) -> ApplicationRepository:
         return ApplicationRepository.open(self.url, "app")
 
     def stored(self) -> dict[tuple[str, str], StoreSnapshot]:
         """The stores of the newest snapshot, by task and name."""
-        shelf = self.shelf
-        entry = shelf.head().newest
+        app_repository = self.app_repository
+        entry = app_repository.head().newest
         assert entry is not None
-        parts = shelf.task_manifests(shelf.manifest(entry).value.task_manifests)
+        parts = app_repository.task_manifests(app_repository.manifest(entry).value.task_manifests)
         return {(task, store.store): store for task, read in parts.items() for store in read.manifest.stores}
 
     def laid_out(self, name: str = "laid") -> dict[tuple[str, str, int | None], Path]:
         """The databases of the newest snapshot, brought out of the repository under their names."""
-        return lay_out(self.shelf, self.root / name)
+        return lay_out(self.app_repository, self.root / name)
 
     def rows(
         self, path: Path, kind: str = "key-value"
@@ -97,11 +97,11 @@ class World:
             return dict(store.all()), store.committed_offsets(), store.status
 
 
-def lay_out(shelf: ApplicationRepository, where: Path) -> dict[tuple[str, str, int | None], Path]:
+def lay_out(app_repository: ApplicationRepository, where: Path) -> dict[tuple[str, str, int | None], Path]:
     """The databases of the newest snapshot, brought out of the repository under their names."""
-    entry = shelf.head().newest
+    entry = app_repository.head().newest
     assert entry is not None
-    parts = shelf.task_manifests(shelf.manifest(entry).value.task_manifests)
+    parts = app_repository.task_manifests(app_repository.manifest(entry).value.task_manifests)
     wanted, names = [], []
     for task, read in parts.items():
         for store in read.manifest.stores:
@@ -110,7 +110,7 @@ def lay_out(shelf: ApplicationRepository, where: Path) -> dict[tuple[str, str, i
                 for file in database.base:
                     wanted.append(RemoteFile(file.sha256, file.extent, f"{file.name} of {store.store}"))
                     names.append(((task, store.store, database.segment), at, file))
-    download(shelf, wanted, where / "downloaded")
+    download(app_repository, wanted, where / "downloaded")
     found = {}
     for of, at, file in names:
         at.mkdir(parents=True, exist_ok=True)
@@ -163,7 +163,7 @@ def refusal(world: World, **changes: Any) -> list[dict[str, str]]:
     before = tree(world.path / "0_0")
     with raises(Invalid, "snapshot-refused") as caught:
         world.snapshot(**changes)
-    assert world.shelf.read_head() is None
+    assert world.app_repository.read_head() is None
     assert tree(world.path / "0_0") == before
     assert not list((world.path / ".statecore").glob("snapshot-*"))
     problems: list[dict[str, str]] = caught.value.context["problems"]

@@ -48,7 +48,7 @@ def fetched(world: World, into: Path, **more: Any) -> Any:
 
 
 def test_what_is_written_into_a_live_file_is_found_by_the_next_fetch(linked: World, tmp_path: Path) -> None:
-    new, old = linked.shelf.head().snapshots
+    new, old = linked.app_repository.head().snapshots
     first, second = live_and_published(linked)
     written_in_place(second)
     elsewhere = tmp_path / "elsewhere"
@@ -75,7 +75,7 @@ def test_what_is_written_into_a_live_file_never_becomes_a_snapshot(world: World,
     if written:
         left_open(world.database())
         world.snapshot()
-    there, before = world.shelf.head(), tree(world.root / "repository")
+    there, before = world.app_repository.head(), tree(world.root / "repository")
     (changed, *_) = (path for path in sorted(world.database().glob("*.sst")) if path.stat().st_size > SMALL)
     digest = file_sha256(changed)
     written_in_place(changed)
@@ -90,7 +90,7 @@ def test_what_is_written_into_a_live_file_never_becomes_a_snapshot(world: World,
             found=file_sha256(changed),
         ):
             world.snapshot()
-        assert world.shelf.head() == there
+        assert world.app_repository.head() == there
     if copied:
         assert tree(world.root / "repository") == before
 
@@ -104,7 +104,7 @@ def test_a_file_that_changes_after_it_was_hashed_replaces_nothing_on_a_server(
         world.url = server.bucket("states").below("repository").url
         create_repository(world.url)
         two_snapshots(world)
-        there = world.shelf.head()
+        there = world.app_repository.head()
         (changed, *_) = (path for path in sorted(world.database().glob("*.sst")) if path.stat().st_size > SMALL)
 
         class Damage:
@@ -115,7 +115,7 @@ def test_a_file_that_changes_after_it_was_hashed_replaces_nothing_on_a_server(
         with raises(Corrupted, "upload-file-changed") as caught:
             world.snapshot(faults=Damage())
         assert changed.name in caught.value.what
-        assert world.shelf.head() == there
+        assert world.app_repository.head() == there
         report, _ = fetched(world, tmp_path / "elsewhere")
         assert (report.snapshot, report.passed_over) == (there.snapshots[0].snapshot, ())
 
@@ -140,7 +140,7 @@ def test_copies_that_were_asked_for_are_not_damaged_through_a_live_file(world: W
     for path in world.path.glob("0_0/rocksdb/counts/*.sst"):
         written_in_place(path)
     report, _ = fetched(world, tmp_path / "elsewhere")
-    assert (report.snapshot, report.passed_over) == (world.shelf.head().snapshots[0].snapshot, ())
+    assert (report.snapshot, report.passed_over) == (world.app_repository.head().snapshots[0].snapshot, ())
 
 
 def test_a_repository_s_files_keep_their_modes_whatever_is_fetched_over_them(linked: World) -> None:

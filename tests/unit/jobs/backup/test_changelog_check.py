@@ -63,7 +63,7 @@ def test_an_offset_outside_its_log_is_refused(
         world.snapshot(offline=False)
     (problem,) = caught.value.context["problems"]
     assert (problem["code"], problem["task"], problem["store"]) == (code, "0_0", "counts")
-    assert world.shelf.read_head() is None
+    assert world.app_repository.read_head() is None
 
 
 @pytest.mark.parametrize(("start", "end", "tail"), [(0, 8, 0), (8, 8, 0), (8, 10, 2), (3, 20, 12)])
@@ -179,7 +179,7 @@ def test_a_versioned_transactional_store_is_taken_where_no_record_lies_behind_it
         with raises(Invalid, "snapshot-refused") as caught:
             world.snapshot(offline=False)
         assert [problem["code"] for problem in caught.value.context["problems"]] == ["versioned-store-ahead"]
-        assert world.shelf.read_head() is None
+        assert world.app_repository.read_head() is None
 
 
 def test_another_transactional_store_is_taken_whatever_lies_behind_its_offset(

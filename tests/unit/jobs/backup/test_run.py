@@ -96,7 +96,7 @@ def test_a_try_that_dies_leaves_nothing_that_counts_and_the_next_one_finishes(wo
     before = tree(world.path / "0_0")
     with pytest.raises(FaultInjected):
         world.snapshot(request_id="one", faults=InjectedFault(point, "raise"))
-    assert world.shelf.read_head() is None
+    assert world.app_repository.read_head() is None
     assert tree(world.path / "0_0") == before
     assert world.snapshot(request_id="one").outcome is Outcome.PUBLISHED
 
@@ -113,7 +113,7 @@ def test_a_command_that_is_killed_anywhere_is_finished_by_its_retry(world: World
     retried = subprocess.run(words, capture_output=True, check=True)
     earlier = point == "publish.after-head"
     assert json.loads(retried.stdout)["outcome"] == (Outcome.EARLIER if earlier else Outcome.PUBLISHED)
-    assert len(world.shelf.head().snapshots) == 1
+    assert len(world.app_repository.head().snapshots) == 1
     assert tree(world.path / "0_0") == before
     (path,) = world.laid_out().values()
     assert world.rows(path) == (ROWS, {world.changelog(): 7}, 0)
@@ -140,7 +140,7 @@ def test_a_plan_says_what_would_be_taken_and_leaves_nothing(world: World) -> Non
     report = world.snapshot(plan_only=True)
     assert report.outcome is Outcome.PLANNED
     assert [store.store for store in report.stores] == ["counts"]
-    assert world.shelf.read_head() is None
+    assert world.app_repository.read_head() is None
     assert tree(world.path) == before
     assert not (world.path / ".statecore").exists()
 

@@ -25,7 +25,7 @@ def test_nothing_new_publishes_nothing(world: World) -> None:
     first = world.snapshot()
     again = world.snapshot()
     assert (again.outcome, again.snapshot, again.put_bytes) == (Outcome.UNCHANGED, first.snapshot, 0)
-    assert len(world.shelf.head().snapshots) == 1
+    assert len(world.app_repository.head().snapshots) == 1
 
 
 def test_files_that_the_newest_snapshot_has_are_not_put_again(world: World) -> None:

@@ -130,9 +130,9 @@ def test_of_other_stores_the_age_says_nothing_here() -> None:
 def test_a_store_of_a_snapshot_is_a_parent_with_what_it_says(tmp_path) -> None:
     shop = Shop(tmp_path)
     shop.publish([40, 90])
-    shelf = shop.shelf
-    newest = shelf.head().snapshots[0]
-    parts = shelf.task_manifests(shelf.manifest(newest).value.task_manifests)
+    app_repository = shop.app_repository
+    newest = app_repository.head().snapshots[0]
+    parts = app_repository.task_manifests(app_repository.manifest(newest).value.task_manifests)
     (store,) = (one for one in parts["0_0"].manifest.stores if one.store == "clicks")
     found = Base.of_snapshot("newest", store, 17)
     (end,) = found.ends.values()

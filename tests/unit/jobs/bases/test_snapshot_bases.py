@@ -39,22 +39,26 @@ class Application(Publishing):
         """
         if is_read:
             job = self.begin()
-            return SnapshotBases(self.shelf, self.spec, job.entries, job.newest, job.task_manifests(), refused or {})
-        return SnapshotBases(self.shelf, self.spec, self.shelf.head().snapshots, None, {}, refused or {})
+            return SnapshotBases(
+                self.app_repository, self.spec, job.entries, job.newest, job.task_manifests(), refused or {}
+            )
+        return SnapshotBases(
+            self.app_repository, self.spec, self.app_repository.head().snapshots, None, {}, refused or {}
+        )
 
     def of(self, key: Key = KEY, **asked: Any) -> list[Base | Refused]:
         return list(self.candidates(**asked).of(key))
 
     def damage_manifest(self, snapshot: str) -> None:
-        self.shelf.blobs.replace(self.shelf.names.manifest(snapshot), b"{}")
+        self.app_repository.blobs.replace(self.app_repository.names.manifest(snapshot), b"{}")
 
     def damage_part(self, snapshot: str, task: str) -> None:
-        reference = self.shelf.manifest(self.shelf.head().entry(snapshot)).value.reference(task)
+        reference = self.app_repository.manifest(self.app_repository.head().entry(snapshot)).value.reference(task)
         assert reference is not None
         extent = reference.extent
-        content = bytearray(self.shelf.blobs.get(extent.blob))
+        content = bytearray(self.app_repository.blobs.get(extent.blob))
         content[extent.start + extent.bytes // 2] ^= 1
-        self.shelf.blobs.replace(extent.blob, bytes(content))
+        self.app_repository.blobs.replace(extent.blob, bytes(content))
 
 
 @pytest.fixture
@@ -187,7 +191,9 @@ def test_a_damaged_manifest_is_read_once_and_refused_for_each_store(application:
         assert f"manifest of snapshot {newest}" in refused.why
         assert isinstance(other, Base)
         assert other.name == older
-        application.shelf.blobs.delete(application.shelf.names.manifest(newest))  # "missing" would be another word
+        application.app_repository.blobs.delete(
+            application.app_repository.names.manifest(newest)
+        )  # "missing" would be another word
 
 
 def test_what_a_plan_names_is_found_while_it_counts_and_is_whole(application: Application) -> None:

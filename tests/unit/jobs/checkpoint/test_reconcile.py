@@ -65,13 +65,13 @@ class World:
 
     @property
     def stores(self) -> dict[tuple[str, str], StoreSnapshot]:
-        (entry, *_) = self.shop.shelf.head().snapshots
-        parts = self.shop.shelf.task_manifests(self.shop.shelf.manifest(entry).value.task_manifests)
+        (entry, *_) = self.shop.app_repository.head().snapshots
+        parts = self.shop.app_repository.task_manifests(self.shop.app_repository.manifest(entry).value.task_manifests)
         return {(task, store.store): store for task, read in parts.items() for store in read.manifest.stores}
 
     @property
     def snapshot(self) -> str:
-        return self.shop.shelf.head().snapshots[0].snapshot
+        return self.shop.app_repository.head().snapshots[0].snapshot
 
     def planned(self, *keys: tuple[str, str], **config: str) -> CheckpointPlan:
         parents = {key: Base.of_snapshot(self.snapshot, self.stores[key], None) for key in keys}
@@ -116,7 +116,7 @@ class World:
         context = JobContext.open(
             CheckpointRequest(spec_path="-", repository=self.shop.url, memory_budget=1 << 20),
             spec=self.shop.declared,
-            shared_repository=self.shop.shelf,
+            shared_repository=self.shop.app_repository,
             shared_cluster=brokers,
         )
         return Reconciler(
@@ -171,7 +171,7 @@ class World:
         """Rows and digest of a store."""
         files = self.scratch / "brought"
         download(
-            self.shop.shelf,
+            self.shop.app_repository,
             [RemoteFile(one.run.sha256, one.extent, "") for of in store.databases for one in of.runs],
             files,
         )

@@ -168,14 +168,14 @@ class AtTheBrokers:
         self.world = World(root)
         self.world.write({b"a": b"1"}, 9)
         self.world.snapshot()
-        (self.entry,) = self.world.shelf.head().snapshots
+        (self.entry,) = self.world.app_repository.head().snapshots
 
     def look(self, brokers: Brokers, *, after_ms: int = 5 * MINUTE, **spec: Any) -> Verdict:
         made = made_ms([self.entry])
         assert made is not None
         application = parse_spec({**self.world.spec, **spec}, "test")
         now = (made + after_ms) / 1000
-        return check_due(self.world.shelf, application, clock=lambda: now, cluster=brokers)  # type: ignore[arg-type]
+        return check_due(self.world.app_repository, application, clock=lambda: now, cluster=brokers)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -195,10 +195,14 @@ def test_what_is_new_in_the_changelog_makes_an_application_due(application: AtTh
 def test_deletes_that_are_kept_for_a_shorter_time_make_an_application_due(
     application: AtTheBrokers, retention_ms: int, is_due: bool
 ) -> None:
-    shelf, made = application.world.shelf, made_ms([application.entry])
+    app_repository, made = application.world.app_repository, made_ms([application.entry])
     assert made is not None
     publication = Publication(
-        shelf, parse_spec(application.world.spec, "test"), request="q", origin="checkpoint", clock=lambda: made / 1000
+        app_repository,
+        parse_spec(application.world.spec, "test"),
+        request="q",
+        origin="checkpoint",
+        clock=lambda: made / 1000,
     )
     assert publication.publish([], whole=False, read_positions={"0_0": ReadPosition(made, DAY)}) is not None
     assert application.look(Brokers(10, retention_ms=retention_ms)).is_due is is_due
@@ -231,7 +235,7 @@ def test_an_idle_application_is_left_alone_as_long_as_nothing_can_be_missing(app
 
 def test_an_application_without_a_snapshot_is_due(tmp_path: Path) -> None:
     world = World(tmp_path)
-    verdict = check_due(world.shelf, parse_spec(world.spec, "test"), cluster=Brokers(0))  # type: ignore[arg-type]
+    verdict = check_due(world.app_repository, parse_spec(world.spec, "test"), cluster=Brokers(0))  # type: ignore[arg-type]
     assert (verdict.is_due, verdict.why.code, verdict.last_snapshot) == (True, "no-snapshot", NO_SNAPSHOT)
 
 
@@ -244,19 +248,19 @@ def test_nobody_can_look_at_an_application_without_a_snapshot_whose_brokers_are_
     world, brokers = World(tmp_path), Brokers(0)
     monkeypatch.setattr(brokers, "describe_topics", away)
     with pytest.raises(Retryable):
-        check_due(world.shelf, parse_spec(world.spec, "test"), cluster=brokers)  # type: ignore[arg-type]
+        check_due(world.app_repository, parse_spec(world.spec, "test"), cluster=brokers)  # type: ignore[arg-type]
 
 
 def test_while_a_long_checkpoint_is_under_way_no_other_is_due_and_the_brokers_are_not_asked(
     application: AtTheBrokers, tmp_path: Path
 ) -> None:
     young, brokers = World(tmp_path / "young"), Brokers(25)
-    for shelf in (application.world.shelf, young.shelf):
-        shelf.blobs.replace(shelf.names.in_progress_marker, b"A checkpoint is in progress.\n")
+    for app_repository in (application.world.app_repository, young.app_repository):
+        app_repository.blobs.replace(app_repository.names.in_progress_marker, b"A checkpoint is in progress.\n")
     verdict = application.look(brokers, after_ms=MINUTE, **{"statestore.checkpoint.interval.ms": MINUTE})
     assert (verdict.is_due, brokers.asked) == (False, 0)
     assert verdict.why.code == "in-progress"
-    first = check_due(young.shelf, parse_spec(young.spec, "test"), cluster=brokers)  # type: ignore[arg-type]
+    first = check_due(young.app_repository, parse_spec(young.spec, "test"), cluster=brokers)  # type: ignore[arg-type]
     assert not first.is_due, "its first snapshot takes longest"
 
 
@@ -278,7 +282,7 @@ def test_a_source_topic_counts_as_far_as_the_application_has_consumed_it(
     world.spec["subtopologies"]["0"]["stores"]["counts"]["changelog"] = "orders"
     world.write({b"a": b"1"}, 9, changelog=TopicPartition("orders", 0))
     world.snapshot()
-    application.world, (application.entry,) = world, world.shelf.head().snapshots
+    application.world, (application.entry,) = world, world.app_repository.head().snapshots
     assert not application.look(Consuming(10, policy="delete")).is_due
     assert not application.look(Consuming(10)).is_due, "a checkpoint could not say that nothing lies behind it"
     assert "2 new offsets" in application.look(Consuming(12, policy="delete")).why

@@ -42,7 +42,7 @@ class Service:
         self.now += seconds
 
     def follow(self, shop: Shop, interval: float) -> None:
-        assert shop.shelf  # there is a repository
+        assert shop.app_repository  # there is a repository
         request = CheckpointRequest(
             spec={
                 "application_id": "orders",
@@ -99,13 +99,13 @@ def test_who_waits_is_told_how_fresh_the_state_is(tmp_path) -> None:
 def test_while_another_job_is_under_way_the_service_waits(tmp_path) -> None:
     shop = Shop(tmp_path)
     service = Service(1.0, over())
-    shop.shelf.blobs.replace(shop.shelf.names.in_progress_marker, b"A snapshot is in progress.\n")
+    shop.app_repository.blobs.replace(shop.app_repository.names.in_progress_marker, b"A snapshot is in progress.\n")
     waited = service.sleep
 
     def sleep(seconds: float) -> None:
         waited(seconds)
         if len(service.waited) == 3:
-            shop.shelf.blobs.delete(shop.shelf.names.in_progress_marker)
+            shop.app_repository.blobs.delete(shop.app_repository.names.in_progress_marker)
 
     service.sleep = sleep
     with pytest.raises(Invalid):

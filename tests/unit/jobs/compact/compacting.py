@@ -102,15 +102,15 @@ class Farm:
         create_repository(self.url)
 
     @property
-    def shelf(self) -> ApplicationRepository:
+    def app_repository(self) -> ApplicationRepository:
         return ApplicationRepository.open(self.url, APPLICATION)
 
     def parts(self) -> dict[str, TaskManifest]:
         """The tasks of the newest snapshot."""
-        found = self.shelf.read_head()
+        found = self.app_repository.read_head()
         if found is None or found.head.newest is None:
             return {}
-        read = self.shelf.task_manifests(self.shelf.manifest(found.head.newest).value.task_manifests)
+        read = self.app_repository.task_manifests(self.app_repository.manifest(found.head.newest).value.task_manifests)
         return {task: one.manifest for task, one in read.items()}
 
     def store(self, task: str, store: str) -> StoreSnapshot:
@@ -123,9 +123,9 @@ class Farm:
 
     def checkpoint(self, *changes: Mapping[At, Rows]) -> Published:
         """Advance the newest snapshot by changes, each a run of every database that it names."""
-        shelf = self.shelf
+        app_repository = self.app_repository
         publication = Publication(
-            shelf, self.spec, request=uuid.uuid4().hex, origin="tests", clock=lambda: 1.7e9 + self.end
+            app_repository, self.spec, request=uuid.uuid4().hex, origin="tests", clock=lambda: 1.7e9 + self.end
         )
         before = publication.task_manifests()
         made: list[tuple[At, RunFile]] = []
@@ -134,7 +134,9 @@ class Farm:
                 made.append((at, self._run(at, rows)))
                 self.rows.setdefault(at, {}).update(rows)
             self.end += STEP
-        extents = put_files(shelf.blobs, shelf.names, [LocalFile(f.path, f.sha256, f.file_bytes) for _, f in made])
+        extents = put_files(
+            app_repository.blobs, app_repository.names, [LocalFile(f.path, f.sha256, f.file_bytes) for _, f in made]
+        )
         new: dict[str, dict[str, list[StoredRun]]] = {}
         for (at, file), extent in zip(made, extents, strict=True):
             new.setdefault(at.task, {}).setdefault(at.store, []).append(StoredRun(file.run, extent))
@@ -153,14 +155,14 @@ class Farm:
     def fold(
         self, *, faults: FaultPoints = NO_FAULTS, say: Callable[[str], None] = ignore, **options: object
     ) -> CompactionReport:
-        context = context_of(self.shelf, self.spec, faults, say)
+        context = context_of(self.app_repository, self.spec, faults, say)
         return compact(context, scratch=self.root, **options)  # type: ignore[arg-type]
 
     def image(self, task: str, store: str) -> Image:
         """The store, built of the newest snapshot; every row is read."""
         snapshot = self.store(task, store)
         directory = Path(tempfile.mkdtemp(dir=self.root))
-        download(self.shelf, StoreToFetch(task, snapshot, left=False).wanted, directory)
+        download(self.app_repository, StoreToFetch(task, snapshot, left=False).wanted, directory)
         runs = [
             RunFile.of(stored.run, directory / FILES / stored.run.sha256)
             for database in snapshot.databases

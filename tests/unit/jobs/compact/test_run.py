@@ -62,7 +62,7 @@ def test_runs_that_are_many_become_few_and_hold_the_same(farm: Farm) -> None:
     assert (after.changelogs, after.read_at_ms) == (before.changelogs, before.read_at_ms)
     assert after.identity != before.identity
     farm.check()
-    entry = farm.shelf.head().snapshots[0]
+    entry = farm.app_repository.head().snapshots[0]
     assert (entry.snapshot, entry.origin, done.tasks) == (done.snapshot, "compaction", 1)
     assert sum(one.compacted_bytes or 0 for one in done.compacted) == done.written_bytes
     assert not list(farm.root.glob("statecore-fold-*"))
@@ -70,19 +70,19 @@ def test_runs_that_are_many_become_few_and_hold_the_same(farm: Farm) -> None:
 
 def test_where_no_compaction_is_due_nothing_is_published(farm: Farm) -> None:
     farm.checkpoint(*many(PLAIN, 6))
-    before = farm.shelf.head()
+    before = farm.app_repository.head()
     assert farm.fold().outcome is CompactionOutcome.NOT_DUE
-    assert farm.shelf.head() == before
+    assert farm.app_repository.head() == before
 
 
 def test_a_plan_says_what_would_be_merged_and_changes_nothing(farm: Farm) -> None:
     farm.checkpoint(*many(PLAIN, 14))
-    before = farm.shelf.head()
+    before = farm.app_repository.head()
     done = farm.fold(plan_only=True)
     assert done.outcome is CompactionOutcome.PLANNED
     assert done.runs > 6
     assert [one.compacted_bytes for one in done.compacted] == [None] * len(done.compacted)
-    assert farm.shelf.head() == before
+    assert farm.app_repository.head() == before
 
 
 def test_an_application_without_a_snapshot_has_nothing_to_compaction(farm: Farm) -> None:
@@ -179,11 +179,11 @@ def test_what_is_known_of_a_store_is_carried_over(farm: Farm) -> None:
     content = farm.image("0_0", "plain").content
     assert content is not None
     assert before.content is None
-    save_digest(farm.shelf, before.identity, content, "tests")
+    save_digest(farm.app_repository, before.identity, content, "tests")
     farm.fold()
     after = farm.store("0_0", "plain")
     assert after.content is None
-    assert saved_digest(farm.shelf, after.identity) == content
+    assert saved_digest(farm.app_repository, after.identity) == content
 
 
 def test_a_store_that_has_become_one_run_says_what_it_holds(farm: Farm) -> None:
@@ -239,11 +239,11 @@ def test_a_database_whose_run_is_damaged_is_left_out_and_said_and_others_are_com
 
 def test_where_every_database_is_damaged_nothing_is_published(farm: Farm) -> None:
     farm.checkpoint(*many(PLAIN, 14))
-    before = farm.shelf.head()
+    before = farm.app_repository.head()
     (farm.root / "repository" / farm.runs(PLAIN)[3].extent.blob).unlink()
     done = farm.fold()
     assert (done.outcome, len(done.findings)) == (CompactionOutcome.NOTHING_LEFT, len(done.compacted))
-    assert farm.shelf.head() == before
+    assert farm.app_repository.head() == before
 
 
 # ---- others at the same time
@@ -274,7 +274,7 @@ def test_a_checkpoint_that_lands_in_between_stays_above_the_compaction(farm: Far
         assert len(farm.runs(at)) < 9
         assert spans(farm.runs(at))[0][0] == 0
     assert spans(farm.runs(PLAIN))[-1] == (1300, 1400)
-    assert [entry.origin for entry in farm.shelf.head().snapshots] == ["compaction", "tests", "tests"]
+    assert [entry.origin for entry in farm.app_repository.head().snapshots] == ["compaction", "tests", "tests"]
     farm.check()
 
 
@@ -283,7 +283,7 @@ def test_of_two_compactions_at_once_one_counts(farm: Farm, point: str) -> None:
     farm.checkpoint(*({PLAIN: some_rows(number), BESIDE: some_rows(number + 1)} for number in range(13)))
     done = farm.fold(faults=Between(point, farm.fold))
     assert done.outcome is CompactionOutcome.NOTHING_LEFT
-    assert [entry.origin for entry in farm.shelf.head().snapshots] == ["compaction", "tests"]
+    assert [entry.origin for entry in farm.app_repository.head().snapshots] == ["compaction", "tests"]
     farm.check()
 
 
@@ -297,7 +297,12 @@ def test_a_database_that_was_compacted_otherwise_in_between_stays_and_the_others
 
     done = farm.fold(settings=replace(DEFAULT_SETTINGS, max_old=0), faults=Between("compact.after-files", fold_one))
     assert done.outcome is CompactionOutcome.PUBLISHED
-    assert [entry.origin for entry in farm.shelf.head().snapshots] == ["compaction", "compaction", "tests", "tests"]
+    assert [entry.origin for entry in farm.app_repository.head().snapshots] == [
+        "compaction",
+        "compaction",
+        "tests",
+        "tests",
+    ]
     assert (len(farm.runs(PLAIN)) <= 3, len(farm.runs(BESIDE)) <= 6) == (True, True)
     farm.check()
 

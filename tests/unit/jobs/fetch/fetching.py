@@ -64,11 +64,13 @@ def fetch(
     say: Callable[[str], None] = lambda _: None,
     *,
     faults: FaultPoints = NO_FAULTS,
-    shelf: ApplicationRepository | None = None,
+    app_repository: ApplicationRepository | None = None,
     cluster: Any = Cluster,
     **changes: Any,
 ) -> FetchReport:
-    return run_fetch(request_for(shop, state_dir, **changes), say=say, faults=faults, repository=shelf, cluster=cluster)
+    return run_fetch(
+        request_for(shop, state_dir, **changes), say=say, faults=faults, repository=app_repository, cluster=cluster
+    )
 
 
 def tree(path: Path) -> dict[str, tuple[int, bytes]]:
@@ -105,13 +107,13 @@ def cut(path: Path) -> None:
 def files_of(shop: Shop, newest: bool = True) -> dict[str, Path]:
     """A file of each kind that the newest snapshot has and the older one does not."""
     root = shop.root / "repository" / "apps" / "orders"
-    new, old = shop.shelf.head().snapshots
+    new, old = shop.app_repository.head().snapshots
     names: dict[str, set[str]] = {}
     for entry in (new, old):
-        manifest = shop.shelf.manifest(entry).value
+        manifest = shop.app_repository.manifest(entry).value
         names[entry.snapshot] = {part.extent.blob for part in manifest.task_manifests} | {
             extent.blob
-            for read in shop.shelf.task_manifests(manifest.task_manifests).values()
+            for read in shop.app_repository.task_manifests(manifest.task_manifests).values()
             for store in read.manifest.stores
             for _, extent in store.extents
         }

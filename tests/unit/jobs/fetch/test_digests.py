@@ -17,9 +17,9 @@ ONE, OTHER = StoreDigest(3, 40, "c" * 32), StoreDigest(4, 50, "d" * 32)
 
 
 def stores_of(shop: Shop) -> list[StoreToFetch]:
-    newest = shop.shelf.head().newest
+    newest = shop.app_repository.head().newest
     assert newest is not None
-    parts = shop.shelf.task_manifests(shop.shelf.manifest(newest).value.task_manifests).values()
+    parts = shop.app_repository.task_manifests(shop.app_repository.manifest(newest).value.task_manifests).values()
     return [StoreToFetch(read.manifest.task, store, left=False) for read in parts for store in read.manifest.stores]
 
 
@@ -27,22 +27,22 @@ def test_what_the_snapshot_does_not_say_is_asked_for_and_what_is_found_out_is_ke
     shop = Shop(tmp_path, whole=False)
     shop.publish([50])
     known, unknown, *_ = stores_of(shop)
-    save_digest(shop.shelf, known.snapshot.identity, ONE, "tests")
-    contents = FetchedContents(shop.shelf)
+    save_digest(shop.app_repository, known.snapshot.identity, ONE, "tests")
+    contents = FetchedContents(shop.app_repository)
     assert contents.of(known) is None
     contents.look_up([known, unknown])
     assert (contents.of(known), contents.of(unknown)) == (ONE, None)
     assert contents.of(replace(known, left=True)) is None
     contents.save([(known, OTHER), (unknown, OTHER), (replace(unknown, left=True), ONE)])
-    assert saved_digest(shop.shelf, known.snapshot.identity) == ONE, "what was known stays"
-    assert saved_digest(shop.shelf, unknown.snapshot.identity) == OTHER
+    assert saved_digest(shop.app_repository, known.snapshot.identity) == ONE, "what was known stays"
+    assert saved_digest(shop.app_repository, unknown.snapshot.identity) == OTHER
 
 
 def test_what_was_known_and_is_not_there_is_damage(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     shop.publish([50])
     store = next(store for store in stores_of(shop) if store.snapshot.store == "plain")
-    contents = FetchedContents(shop.shelf)
+    contents = FetchedContents(shop.app_repository)
     said = contents.of(store)
     assert said is not None
     for built in (said, None):

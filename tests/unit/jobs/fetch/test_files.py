@@ -21,7 +21,7 @@ from tests.unit.jobs.published import Shop, expected, rows_in
 
 
 def test_replacing_moves_no_byte_of_the_files_that_are_there(shop: Shop, state_dir: Path) -> None:
-    older, newer = reversed(shop.shelf.head().snapshots)
+    older, newer = reversed(shop.app_repository.head().snapshots)
     first = fetch(shop, state_dir, snapshot=older.snapshot)
     assert rows_in(state_dir) == expected(200)
     second = fetch(shop, state_dir, replace=True)
@@ -125,7 +125,9 @@ def based(tmp_path: Path) -> Shop:
 
 def file_of(shop: Shop, of: str) -> str:
     """The hash of a file that a store of the newest snapshot has: of its base, or a run."""
-    parts = shop.shelf.task_manifests(shop.shelf.manifest(shop.shelf.head().snapshots[0]).value.task_manifests)
+    parts = shop.app_repository.task_manifests(
+        shop.app_repository.manifest(shop.app_repository.head().snapshots[0]).value.task_manifests
+    )
     database = parts["0_0"].manifest.stores[1].databases[0]
     if of == "base":
         return next(file.sha256 for file in database.base if file.name.endswith(".sst"))
@@ -210,7 +212,7 @@ def test_a_live_file_that_cannot_be_read_is_brought(
 
 
 def test_a_plan_to_replace_says_what_would_come_and_what_is_here(shop: Shop, state_dir: Path) -> None:
-    older = shop.shelf.head().snapshots[1].snapshot
+    older = shop.app_repository.head().snapshots[1].snapshot
     fetch(shop, state_dir, snapshot=older)
     before = tree(state_dir)
     plan = fetch(shop, state_dir, replace=True, plan_only=True)

@@ -40,7 +40,7 @@ def test_a_task_that_is_there_is_kept_as_it_is_and_that_is_said(shop: Shop, stat
 
 
 def test_an_older_snapshot_is_not_put_over_newer_state(shop: Shop, state_dir: Path) -> None:
-    older = shop.shelf.head().snapshots[1].snapshot
+    older = shop.app_repository.head().snapshots[1].snapshot
     fetch(shop, state_dir)
     report = fetch(shop, state_dir, snapshot=older)
     assert not report.placed
@@ -65,7 +65,7 @@ def of_kind(store: StoreSnapshot, kind: StoreKind) -> StoreSnapshot:
 
 def versioned(shop: Shop, *, left: bool) -> StoreSnapshot:
     """A versioned store, as rows: what they say is of no matter here."""
-    shop.shelf  # noqa: B018  (made)
+    shop.app_repository  # noqa: B018  (made)
     store = shop.store("0_0", "history", StoreKind.KEY_VALUE, [0], [200])
     (end,) = store.changelogs
     more: dict[str, Any] = {"retention_ms": RETENTION, "segment_interval_ms": 60_000}
@@ -219,15 +219,18 @@ def test_only_what_is_placed_has_to_be_as_it_is_declared(shop: Shop, state_dir: 
 def test_an_application_that_went_back_gets_the_snapshot_of_what_it_was(
     own_shop: Shop, state_dir: Path, tmp_path: Path
 ) -> None:
-    shelf = own_shop.shelf
-    before, kind = shelf.head().snapshots[0], StoreKind.TIMESTAMPED_KEY_VALUE
-    parts = [read.manifest for read in shelf.task_manifests(shelf.manifest(before).value.task_manifests).values()]
+    app_repository = own_shop.app_repository
+    before, kind = app_repository.head().snapshots[0], StoreKind.TIMESTAMPED_KEY_VALUE
+    parts = [
+        read.manifest
+        for read in app_repository.task_manifests(app_repository.manifest(before).value.task_manifests).values()
+    ]
     stamped = [
         replace(part, stores=tuple(of_kind(one, kind) if one.store == "plain" else one for one in part.stores))
         for part in parts
     ]
     publication = Publication(
-        shelf, own_shop.declared, request="new release", origin="restore", clock=lambda: CUT + 3600
+        app_repository, own_shop.declared, request="new release", origin="restore", clock=lambda: CUT + 3600
     )
     newer = publication.publish(stamped, whole=True).snapshot
     said: list[str] = []
@@ -253,16 +256,16 @@ def test_a_spec_that_is_not_there_does_not_say_that_there_is_no_snapshot(
 def test_tasks_from_before_the_application_was_made_exactly_once_are_not_placed_without_a_word(
     own_shop: Shop, state_dir: Path
 ) -> None:
-    shelf = own_shop.shelf
-    older = shelf.head().snapshots[0]
+    app_repository = own_shop.app_repository
+    older = app_repository.head().snapshots[0]
     part = next(
         read.manifest
-        for task, read in shelf.task_manifests(shelf.manifest(older).value.task_manifests).items()
+        for task, read in app_repository.task_manifests(app_repository.manifest(older).value.task_manifests).items()
         if task == "0_0"
     )
     stores = tuple(replace(store, isolation="read_committed") for store in part.stores)
     exactly_once = replace(own_shop.declared, processing_guarantee=ProcessingGuarantee.EXACTLY_ONCE_V2)
-    publication = Publication(shelf, exactly_once, request="later", origin="restore", clock=lambda: CUT + 60)
+    publication = Publication(app_repository, exactly_once, request="later", origin="restore", clock=lambda: CUT + 60)
     newer = publication.publish([replace(part, stores=stores)], whole=False)
     refused(Invalid, "snapshot-before-exactly-once", own_shop, state_dir)
     alone = fetch(own_shop, state_dir.with_name("alone"), tasks=("0_0",))

@@ -102,7 +102,7 @@ def test_what_a_snapshot_did_not_know_of_its_stores_is_kept_beside_it(tmp_path: 
     assert {store.rows for store in planned.stores} == {None}
     report = fetch(shop, state_dir)
     for store in report.stores:
-        known = saved_digest(shop.shelf, store.identity)
+        known = saved_digest(shop.app_repository, store.identity)
         assert known is not None
         assert (known.rows, known.bytes, known.digest) == (store.rows, store.bytes, store.digest)
     planned = fetch(shop, tmp_path / "another", plan_only=True)
@@ -114,9 +114,9 @@ def test_whoever_may_only_read_fetches_all_the_same(tmp_path: Path, state_dir: P
     shop.root.mkdir()
     shop.publish([200])
 
-    found = shop.shelf.repository
+    found = shop.app_repository.repository
     place = found.place._replace(blobs=ReadOnly(shop.root / "repository"))
-    assert fetch(shop, state_dir, shelf=ApplicationRepository(found._replace(place=place), "orders")).placed
+    assert fetch(shop, state_dir, app_repository=ApplicationRepository(found._replace(place=place), "orders")).placed
     assert rows_in(state_dir) == expected(200)
 
 
@@ -172,7 +172,7 @@ def test_a_plan_ends_with_the_refusal_that_the_fetch_ends_with(shop: Shop, state
 def test_after_a_kill_the_same_command_ends_well_and_what_came_does_not_come_again(
     shop: Shop, state_dir: Path, point: str, replacing: bool
 ) -> None:
-    older = shop.shelf.head().snapshots[1].snapshot
+    older = shop.app_repository.head().snapshots[1].snapshot
     more = ["--replace", "--request-id", "one"] if replacing else []
     if replacing:
         fetch(shop, state_dir, snapshot=older)

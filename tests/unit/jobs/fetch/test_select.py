@@ -67,7 +67,7 @@ DAMAGED: dict[tuple[str, Callable[[Path], None]], str] = {
 def test_a_damaged_snapshot_is_passed_over_aloud_and_is_refused_where_it_was_named(
     own_shop: Shop, state_dir: Path, of: str, damage: Callable[[Path], None]
 ) -> None:
-    new, old = own_shop.shelf.head().snapshots
+    new, old = own_shop.app_repository.head().snapshots
     damage(files_of(own_shop)[of])
     error = refused(Corrupted, DAMAGED[of, damage], own_shop, state_dir, snapshot=new.snapshot)
     said_by = {"manifest": {"snapshot"}, "part": {"task"}, "file": {"task", "store"}}[of]
@@ -85,13 +85,13 @@ def test_a_damaged_snapshot_is_passed_over_aloud_and_is_refused_where_it_was_nam
 
 def thin(shop: Shop, *dropped: str) -> None:
     """Swap the head for one that does not name these snapshots any more, and collect their manifests."""
-    found = shop.shelf.read_head()
+    found = shop.app_repository.read_head()
     assert found is not None
     left = tuple(entry for entry in found.head.snapshots if entry.snapshot not in dropped)
     document = encoded_head(replace(found.head, generation=found.head.generation + 1, snapshots=left), found.raw)
-    assert shop.shelf.pointers.swap(shop.shelf.names.head, document, found.version)
+    assert shop.app_repository.pointers.swap(shop.app_repository.names.head, document, found.version)
     for one in dropped:
-        shop.shelf.blobs.delete(shop.shelf.names.manifest(one))
+        shop.app_repository.blobs.delete(shop.app_repository.names.manifest(one))
 
 
 class Watched(ApplicationRepository):
@@ -104,7 +104,7 @@ class Watched(ApplicationRepository):
     """
 
     def __init__(self, shop: Shop, before: str, call: Callable[[], object]) -> None:
-        super().__init__(shop.shelf.repository, "orders")
+        super().__init__(shop.app_repository.repository, "orders")
         self._before, self._calls = before, [call]
 
     def _reads(self, what: str) -> None:
@@ -133,7 +133,7 @@ class Watched(ApplicationRepository):
 def test_a_snapshot_that_is_collected_while_it_is_fetched_is_no_damage_and_the_newest_of_now_is_next(
     own_shop: Shop, state_dir: Path, before: str, gone: str, followed: bool
 ) -> None:
-    new, old = own_shop.shelf.head().snapshots
+    new, old = own_shop.app_repository.head().snapshots
     file = files_of(own_shop)[gone]
     later: list[str] = []
 
@@ -143,7 +143,7 @@ def test_a_snapshot_that_is_collected_while_it_is_fetched_is_no_damage_and_the_n
         file.unlink(missing_ok=True)
 
     said: list[str] = []
-    report = fetch(own_shop, state_dir, said.append, shelf=Watched(own_shop, before, collected))
+    report = fetch(own_shop, state_dir, said.append, app_repository=Watched(own_shop, before, collected))
     assert [report.snapshot] == later
     (passed,) = report.passed_over
     assert (passed.snapshot, passed.code, passed.is_removed) == (new.snapshot, "blob-missing", True)
@@ -154,25 +154,27 @@ def test_a_snapshot_that_is_collected_while_it_is_fetched_is_no_damage_and_the_n
 def test_a_snapshot_that_was_named_and_is_collected_meanwhile_is_not_replaced_by_another(
     own_shop: Shop, state_dir: Path
 ) -> None:
-    new, _ = own_shop.shelf.head().snapshots
+    new, _ = own_shop.app_repository.head().snapshots
 
     def collected() -> None:
         part = files_of(own_shop)["part"]
         thin(own_shop, new.snapshot)
         part.unlink()
 
-    shelf = Watched(own_shop, "parts", collected)
-    error = refused(Invalid, "snapshot-missing", own_shop, state_dir, snapshot=new.snapshot, shelf=shelf)
+    app_repository = Watched(own_shop, "parts", collected)
+    error = refused(
+        Invalid, "snapshot-missing", own_shop, state_dir, snapshot=new.snapshot, app_repository=app_repository
+    )
     assert error.context["snapshot"] == new.snapshot
 
 
 def test_where_the_snapshots_that_a_thinned_head_names_are_damaged_all_are_named(
     own_shop: Shop, state_dir: Path
 ) -> None:
-    new, old = own_shop.shelf.head().snapshots
+    new, old = own_shop.app_repository.head().snapshots
     flipped(own_shop.root / "repository" / "apps" / "orders" / "manifests" / f"{old.snapshot}.json")
-    shelf = Watched(own_shop, "manifest", lambda: thin(own_shop, new.snapshot))
-    error = refused(Corrupted, "manifest-damaged", own_shop, state_dir, shelf=shelf)
+    app_repository = Watched(own_shop, "manifest", lambda: thin(own_shop, new.snapshot))
+    error = refused(Corrupted, "manifest-damaged", own_shop, state_dir, app_repository=app_repository)
     assert passed_over(error) == [
         (new.snapshot, "blob-missing", True),
         (old.snapshot, "manifest-damaged", False),
@@ -203,7 +205,7 @@ def test_a_snapshot_of_which_a_bit_turned_in_an_object_store_is_passed_over(
     own_shop: Shop, stored: tuple[str, Path], state_dir: Path, of: str
 ) -> None:
     url, data = stored
-    new, old = own_shop.shelf.head().snapshots
+    new, old = own_shop.app_repository.head().snapshots
     request = FetchRequest(repository=url, application_id="orders", state_dir=str(state_dir))
     flipped(data / files_of(own_shop)[of].relative_to(own_shop.root / "repository"))
     with raises(Corrupted, DAMAGED[of, flipped]):
@@ -218,24 +220,24 @@ def test_a_head_or_a_mark_of_which_a_bit_turned_in_an_object_store_is_made_anew(
     own_shop: Shop, stored: tuple[str, Path], state_dir: Path
 ) -> None:
     url, data = stored
-    newest, head = own_shop.shelf.head().snapshots[0], own_shop.shelf.names.head
+    newest, head = own_shop.app_repository.head().snapshots[0], own_shop.app_repository.names.head
     request = FetchRequest(repository=url, application_id="orders", state_dir=str(state_dir))
     flipped(data / head)
     with raises(Corrupted, "head-damaged"):
         run_fetch(request, say=lambda _: None)
-    shelf = ApplicationRepository.open(url, "orders")
-    apply_repair(shelf, plan_repair(shelf))
+    app_repository = ApplicationRepository.open(url, "orders")
+    apply_repair(app_repository, plan_repair(app_repository))
     flipped(data / DESCRIPTOR_NAME)
     with raises(Corrupted, "repository-descriptor-damaged"):
         run_fetch(request, say=lambda _: None)
     made = create_repository(url)
-    assert (made.is_id_restored, made.repository.descriptor.id) == (True, shelf.repository.descriptor.id)
+    assert (made.is_id_restored, made.repository.descriptor.id) == (True, app_repository.repository.descriptor.id)
     assert run_fetch(request, say=lambda _: None).snapshot == newest.snapshot
 
 
 def test_every_bit_of_a_manifest_and_a_part_counts(own_shop: Shop, state_dir: Path) -> None:
     files = files_of(own_shop)
-    new, old = own_shop.shelf.head().snapshots
+    new, old = own_shop.app_repository.head().snapshots
     for name in ("manifest", "part"):
         whole = files[name].read_bytes()
         for at in range(0, len(whole), max(1, len(whole) // 40)):
@@ -250,11 +252,13 @@ def test_every_bit_of_a_manifest_and_a_part_counts(own_shop: Shop, state_dir: Pa
 def test_a_snapshot_that_contradicts_itself_is_passed_over_before_anything_is_brought(
     own_shop: Shop, state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, _ = own_shop.shelf.head().snapshots
+    whole, _ = own_shop.app_repository.head().snapshots
     store = own_shop.store("0_0", "plain", StoreKind.KEY_VALUE, [0], [350, 400])
     (database,) = store.databases
     turned = replace(store, databases=(replace(database, runs=database.runs[::-1]),))
-    publication = Publication(own_shop.shelf, own_shop.declared, request="wrong", origin="restore", clock=lambda: CUT)
+    publication = Publication(
+        own_shop.app_repository, own_shop.declared, request="wrong", origin="restore", clock=lambda: CUT
+    )
     with monkeypatch.context() as unchecked:
         unchecked.setattr("statecore.repository.publication.check_consistent", lambda parts: None)
         wrong = publication.publish([TaskManifest("0_0", (turned,))], whole=False)
@@ -271,9 +275,9 @@ def test_where_no_snapshot_is_whole_all_are_named(own_shop: Shop, state_dir: Pat
         flipped(manifest)
     error = refused(Corrupted, "manifest-damaged", own_shop, state_dir)
     assert passed_over(error) == [
-        (entry.snapshot, "manifest-damaged", False) for entry in own_shop.shelf.head().snapshots
+        (entry.snapshot, "manifest-damaged", False) for entry in own_shop.app_repository.head().snapshots
     ]
-    assert all(entry.snapshot in error.what for entry in own_shop.shelf.head().snapshots)
+    assert all(entry.snapshot in error.what for entry in own_shop.app_repository.head().snapshots)
 
 
 def test_a_snapshot_that_says_what_is_not_there_is_passed_over(own_shop: Shop, state_dir: Path) -> None:
@@ -294,7 +298,7 @@ def test_no_repository_no_application_and_no_snapshot_are_not_found(
     refused(NotFound, "repository-not-found", Shop(tmp_path / "nowhere"), state_dir)
     (tmp_path / "empty").mkdir()
     empty = Shop(tmp_path / "empty")
-    empty.shelf  # noqa: B018
+    empty.app_repository  # noqa: B018
     refused(NotFound, "snapshots-not-found", empty, state_dir)
     refused(Invalid, "snapshot-missing", shop, state_dir, snapshot="nothing")
     with raises(NotFound, "snapshots-not-found", application_id="other"):
@@ -309,16 +313,16 @@ def test_who_cannot_look_does_not_say_that_there_is_nothing_and_passes_nothing_o
     def nobody() -> None:
         raise Retryable("It does not answer.", code="object-store-unreachable", action="Try again.")
 
-    refused(Retryable, "object-store-unreachable", shop, state_dir, shelf=Watched(shop, asked, nobody))
+    refused(Retryable, "object-store-unreachable", shop, state_dir, app_repository=Watched(shop, asked, nobody))
 
 
 def test_a_format_that_is_not_known_is_refused_by_name(own_shop: Shop, state_dir: Path) -> None:
     head = own_shop.root / "repository" / "apps" / "orders" / "head"
     (file,) = [head] if head.is_file() else list(head.rglob("*"))
-    found = own_shop.shelf.read_head()
+    found = own_shop.app_repository.read_head()
     assert found is not None
     swapped = encode_json(HEAD.sealed({**found.raw, "version": 9}))
-    assert own_shop.shelf.pointers.swap(own_shop.shelf.names.head, swapped, found.version)
+    assert own_shop.app_repository.pointers.swap(own_shop.app_repository.names.head, swapped, found.version)
     assert file.exists()
     refused(Invalid, "format-unsupported", own_shop, state_dir)
 
@@ -326,9 +330,9 @@ def test_a_format_that_is_not_known_is_refused_by_name(own_shop: Shop, state_dir
 def test_the_head_of_another_repository_is_refused(shop: Shop, state_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other = Shop(tmp_path / "other")
-    shelf = other.shelf
+    app_repository = other.app_repository
     shutil.copytree(shop.root / "repository" / "apps", other.root / "repository" / "apps")
-    assert shelf.repository.descriptor.id != shop.shelf.repository.descriptor.id
+    assert app_repository.repository.descriptor.id != shop.app_repository.repository.descriptor.id
     refused(Invalid, "head-foreign", other, state_dir)
 
 
@@ -342,7 +346,7 @@ def test_brokers_that_do_not_answer_are_no_reason_to_pass_a_snapshot_over(shop: 
 def test_a_snapshot_that_does_not_fit_the_topics_is_passed_over_and_refused_where_none_is_left(
     shop: Shop, state_dir: Path
 ) -> None:
-    new, old = shop.shelf.head().snapshots
+    new, old = shop.app_repository.head().snapshots
     fits_old: Any = {"bootstrap_servers": "b:9", "cluster": Topics(lambda _: 200)}
     fits_none: Any = {"bootstrap_servers": "b:9", "cluster": Topics(lambda _: 150)}
     planned = fetch(shop, state_dir, plan_only=True, **fits_old)
@@ -360,7 +364,7 @@ def test_a_snapshot_that_does_not_fit_the_topics_is_passed_over_and_refused_wher
 
 
 def test_the_newest_is_what_is_asked_for_unless_another_is_named(own_shop: Shop, state_dir: Path) -> None:
-    new, old = own_shop.shelf.head().snapshots
+    new, old = own_shop.app_repository.head().snapshots
     assert fetch(own_shop, state_dir, plan_only=True, snapshot="newest").snapshot == new.snapshot
     flipped(files_of(own_shop)["manifest"])
     assert fetch(own_shop, state_dir, plan_only=True, snapshot="newest").snapshot == old.snapshot
@@ -373,11 +377,11 @@ def test_where_the_newest_is_damaged_and_the_others_lack_a_task_that_was_named_b
     more = own_shop.store("0_0", "plain", StoreKind.KEY_VALUE, [0], [350])
     parts = [TaskManifest("0_2", (more,))]
     publication = Publication(
-        own_shop.shelf, own_shop.declared, request="wider", origin="restore", clock=lambda: CUT + 3600
+        own_shop.app_repository, own_shop.declared, request="wider", origin="restore", clock=lambda: CUT + 3600
     )
     newest = publication.publish(parts, whole=False).snapshot
     flipped(own_shop.root / "repository" / "apps" / "orders" / "manifests" / f"{newest}.json")
-    older = [(one.snapshot, "snapshot-task-missing", False) for one in own_shop.shelf.head().snapshots[1:]]
+    older = [(one.snapshot, "snapshot-task-missing", False) for one in own_shop.app_repository.head().snapshots[1:]]
     error = refused(Corrupted, "manifest-damaged", own_shop, state_dir, tasks=("0_2",))
     assert passed_over(error) == [(newest, "manifest-damaged", False), *older]
 
@@ -387,7 +391,7 @@ def test_an_instance_without_a_share_has_nothing_to_fetch_and_that_is_no_failure
 ) -> None:
     shop = Shop(tmp_path / "shop")
     shop.root.mkdir()
-    publication = Publication(shop.shelf, shop.declared, request="one", origin="restore", clock=lambda: CUT)
+    publication = Publication(shop.app_repository, shop.declared, request="one", origin="restore", clock=lambda: CUT)
     publication.publish(
         [TaskManifest("0_0", (shop.store("0_0", "plain", StoreKind.KEY_VALUE, [0], [50]),))], whole=True
     )
@@ -418,9 +422,12 @@ def test_after_a_newer_snapshot_did_not_fit_an_older_one_that_nobody_can_check_i
     shop = Shop(tmp_path / "shop")
     shop.root.mkdir()
     shop.publish([50])
-    shelf = shop.shelf
-    (known,) = shelf.head().snapshots
-    parts = [read.manifest for read in shelf.task_manifests(shelf.manifest(known).value.task_manifests).values()]
+    app_repository = shop.app_repository
+    (known,) = app_repository.head().snapshots
+    parts = [
+        read.manifest
+        for read in app_repository.task_manifests(app_repository.manifest(known).value.task_manifests).values()
+    ]
 
     def publish(request: str, later: int, topic_id: str) -> str:
         """The same, of topics of this id, of which nobody knows when their ends were read."""
@@ -438,7 +445,9 @@ def test_after_a_newer_snapshot_did_not_fit_an_older_one_that_nobody_can_check_i
             )
             for part in parts
         ]
-        publication = Publication(shelf, shop.declared, request=request, origin="backup", clock=lambda: CUT + later)
+        publication = Publication(
+            app_repository, shop.declared, request=request, origin="backup", clock=lambda: CUT + later
+        )
         return publication.publish(changed, whole=True).snapshot
 
     unsure = publish("unsure", 60, "")

@@ -95,6 +95,6 @@ def test_tasks_in_the_process_of_the_job_put_their_runs_by_its_client_and_others
     own = blobs_at(url)
     assert blobs_at(url) is own, "one for all tasks of a process"
     create_repository(url)
-    shelf = ApplicationRepository.open(url, "orders")
-    assert blobs_at(shelf.url) is shelf.blobs is not own
-    assert blobs_at(f"{url}/another") not in (own, shelf.blobs)
+    app_repository = ApplicationRepository.open(url, "orders")
+    assert blobs_at(app_repository.url) is app_repository.blobs is not own
+    assert blobs_at(f"{url}/another") not in (own, app_repository.blobs)

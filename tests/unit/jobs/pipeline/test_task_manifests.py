@@ -26,8 +26,8 @@ def test_what_is_published_of_runs_and_bases_is_read_and_fits_together(cuts: lis
     with tempfile.TemporaryDirectory() as directory:
         shop = Shop(Path(directory))
         shop.publish(cuts, based=based)
-        (entry,) = shop.shelf.head().snapshots
-        read = shop.shelf.task_manifests(shop.shelf.manifest(entry).value.task_manifests)
+        (entry,) = shop.app_repository.head().snapshots
+        read = shop.app_repository.task_manifests(shop.app_repository.manifest(entry).value.task_manifests)
         assert {task: contradictions_in(found.manifest) for task, found in read.items()} == {
             "0_0": [],
             "0_1": [],

@@ -46,7 +46,7 @@ def test_what_has_to_be_brought_costs_that_as_well(tmp_path: Path) -> None:
 
 def candidates(shop: Shop, directory: StateDirectory | None = None, **asked: Any) -> RestoreCandidates:
     request = RestoreRequest(spec_path="stores.yaml", state_dir="/s", repository=shop.url, **asked)
-    return RestoreCandidates(request, shop.declared, directory, shop.shelf, {})
+    return RestoreCandidates(request, shop.declared, directory, shop.app_repository, {})
 
 
 def test_snapshots_that_end_elsewhere_are_tried_one_after_the_other(tmp_path: Path) -> None:
