@@ -122,7 +122,7 @@ def test_a_field_that_nobody_knows_is_refused_unless_others_may_add_some(documen
 def test_a_document_that_is_written_again_keeps_what_is_not_known_here() -> None:
     document = {**DOCUMENT, "colour": "red", "parts": [{"name": "a", "weight": 2}]}
     found = OPEN.read(json.dumps(document).encode())
-    assert OPEN.rewritten(found, Whole("u", found.value.task_manifests, {})) == {**document, "title": "u", "notes": {}}
+    assert OPEN.rewritten(found, Whole("u", found.value.parts, {})) == {**document, "title": "u", "notes": {}}
 
 
 def test_an_older_version_is_read_as_what_it_says_today() -> None:

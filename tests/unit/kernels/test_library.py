@@ -36,7 +36,7 @@ def test_every_library_is_found() -> None:
 @pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.source)
 def test_a_kernel_has_the_parameters_of_its_source_and_all_are_called_with_them(library) -> None:
     signatures = {}
-    for path in dependencies(library.source).values():
+    for _, path in sorted(dependencies(library.source).items(), key=lambda one: one[0] == library.source):  # it wins
         for one in ast.parse(path.read_text()).body:
             if isinstance(one, ast.FunctionDef):
                 signatures[one.name] = tuple(argument.arg for argument in one.args.args)
