@@ -117,10 +117,10 @@ CONVERSION_POINTS: tuple[str, ...] = (
 """The conversion of a copy of a task's directory to another release; the first two once a database."""
 
 REPAIR_POINTS: tuple[str, ...] = (
-    "repair.after-mending",
+    "repair.after-repair",
     "repair.after-rebuild",
 )
-"""A repair; those of a placement lie before ``after-mending``, those of a restore before ``after-rebuild``."""
+"""A repair; those of a placement lie before ``after-repair``, those of a restore before ``after-rebuild``."""
 
 PROMOTION_POINTS: tuple[str, ...] = (
     "promote.during-copy",

@@ -119,7 +119,7 @@ class World(KindsWorld):
         """After the plan is applied it starts, restores nothing, and answers rightly; the other store is as it was."""
         before = files(self.directory, SOUND)
         report = self.recover("--apply", "--approved", plan["plan_id"])
-        assert (report["outcome"], report["left"], report["exit_code"]) == ("repaired", [], 0)
+        assert (report["outcome"], report["remaining"], report["exit_code"]) == ("repaired", [], 0)
         assert [one["stores"] for one in report["rebuilt"]] == ([[BROKEN]] if rebuilt else [])
         assert files(self.directory, SOUND) == before
         assert (self.directory / ".statecore" / "replaced").is_dir(), "what was replaced is kept"
@@ -207,7 +207,7 @@ def test_a_global_store_that_was_killed_open_under_exactly_once(
         plan = world.recover()
         assert starts(plan) == {BROKEN: "fails", SOUND: "fails"}
         report = world.recover("--apply")
-        assert (report["outcome"], report["left"]) == ("repaired", [])
+        assert (report["outcome"], report["remaining"]) == ("repaired", [])
         world.live()
         with world.application() as running:
             assert restored(running) == {}
@@ -232,7 +232,7 @@ def test_a_topic_that_is_gone_or_not_compacted_is_refused_and_the_latter_can_be_
     del world.sent[TOPIC][:6]
     report = world.recover("--apply", "--accept-uncompacted", code=20)
     assert [one["stores"] for one in report["rebuilt"]] == [[BROKEN]]
-    assert [one["code"] for one in report["left"]] == ["global-topic-not-compacted"]
+    assert [one["code"] for one in report["remaining"]] == ["global-topic-not-compacted"]
     with world.application() as running:
         assert restored(running) == {}
         world.assert_answers(running)

@@ -44,7 +44,7 @@ POINTS = (
 """Where the repair dies. Behind its last swap nothing is left to be repaired."""
 
 CLEANED = "placement.after-swap:kill:2"
-OPENED = ("placement.after-journal", "repair.after-mending", CLEANED)
+OPENED = ("placement.after-journal", "repair.after-repair", CLEANED)
 """Behind these, Kafka Streams opens what the second run left; and behind one, a week later nothing is kept."""
 
 NOTHING_LEFT = {

@@ -101,7 +101,7 @@ def plan_record(plan_id: str, repaired: Iterable[RepairedTask], rebuilt: Iterabl
     return {
         _PLAN: {
             "id": plan_id,
-            "mended": [[task.task, step] for task in repaired for step in task.steps],
+            "repaired": [[task.task, step] for task in repaired for step in task.steps],
             "rebuilt": [[task, store] for one in of_rebuilds for task in one.tasks for store in one.stores],
             "logs": [log for one in of_rebuilds for log in one.logs],
         }
@@ -123,7 +123,7 @@ def approved_record(
 
 
 def _is_part(rest: Mapping[str, Any], plan: Mapping[str, Any]) -> bool:
-    return all(_among(rest[name], plan.get(name) or ()) for name in ("mended", "rebuilt", "logs"))
+    return all(_among(rest[name], plan.get(name) or ()) for name in ("repaired", "rebuilt", "logs"))
 
 
 def _among(some: Sequence[Any], every: Sequence[Any]) -> bool:

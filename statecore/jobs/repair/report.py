@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from statecore.doctor.global_store_outcome import NextStart
-from statecore.documents import DocumentType, plain
+from statecore.documents import DocumentType
 from statecore.jobs.attempt import Attempt
 
 REPAIR_SUFFIX = ".repair"
@@ -27,7 +27,7 @@ class Outcome(StrEnum):
     PLANNED = "planned"
     REPAIRED = "repaired"
     UNCHANGED = "nothing to do"
-    NOT_REPAIRED = "not mended"
+    NOT_REPAIRED = "not repaired"
     """Global stores only: the next start would fail or answer wrongly, and there is no repair for it."""
 
 
@@ -85,10 +85,10 @@ class RepairReport(Attempt):
         kept: where the replaced task directories are kept; empty if there are none.
         seconds: wall time.
         phases: wall seconds of each phase, in order.
-        repaired: repaired tasks; ``mended`` in the document.
+        repaired: repaired tasks.
         rebuilt: rebuilt stores.
         found: findings at the start, as in ``statecore doctor --json``.
-        remaining: findings worse than a note; in a plan, those that it does not repair; ``left`` in the document.
+        remaining: findings worse than a note; in a plan, those that it does not repair.
         notes: notes for the operator.
         next_starts: for a recovery of global stores, what the next start would have done with each of them.
     """
@@ -112,15 +112,10 @@ class RepairReport(Attempt):
         return REPAIR_REPORT.to_json(self)
 
 
-_DOCUMENT_NAMES = {"repaired": "mended", "remaining": "left"}
-_FIELD_NAMES = {document: name for name, document in _DOCUMENT_NAMES.items()}
-
 REPAIR_REPORT = DocumentType(
     "report of a repair",
     1,
     RepairReport,
     "Read it with the release that wrote it.",
     is_open=True,
-    form=lambda report: {_DOCUMENT_NAMES.get(name, name): value for name, value in plain(report).items()},
-    lift=lambda fields: {_FIELD_NAMES.get(name, name): value for name, value in fields.items()},
 )

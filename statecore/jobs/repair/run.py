@@ -99,7 +99,7 @@ class PlannedRepair:
     def plan_id(self) -> str:
         rebuilt = [{**vars(one), "doubts": ()} for one in self.rebuilt]  # doubts name log ends, which may grow
         return plan_id_of(
-            {"mended": [*map(vars, self.repaired)], "rebuilt": rebuilt, "fingerprints": self.fingerprints}
+            {"repaired": [*map(vars, self.repaired)], "rebuilt": rebuilt, "fingerprints": self.fingerprints}
         )
 
     @property
@@ -197,7 +197,7 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
     def change(self, plan: PlannedRepair) -> _Repaired:
         """Repair copies of tasks and swap them in, then rebuild stores."""
         kept = self._repair_copies(plan) if plan.actions.actions else ""
-        self.faults.reach("repair.after-mending")
+        self.faults.reach("repair.after-repair")
         with self.phase("rebuild"):
             rebuilt = tuple(
                 self._rebuild(one, planned) for one, planned in zip(plan.actions.rebuilds, plan.rebuilt, strict=True)
@@ -305,7 +305,7 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
         """Repair copies of the tasks and swap them in; returns where the old ones are kept."""
         actions = plan.actions.actions
         how = CheckContext(self.request.application_id, plan.diagnosis.guarantee, spec=self.declared)
-        with ExitStack() as stack, self.phase("mend"):
+        with ExitStack() as stack, self.phase("repair"):
             for task in actions:
                 if fingerprint(self.directory.task_path(task)) != plan.fingerprints[task]:
                     raise Retryable(
@@ -317,7 +317,7 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
             swap = stack.enter_context(
                 TaskCopies(self.directory, self.request.request_id, self.faults, self.progress, keeps=True)
             )
-            self.progress.phase("mend", len(actions), "tasks")
+            self.progress.phase("repair", len(actions), "tasks")
             for task, of in actions.items():
                 apply_repairs(swap.copy(task), of, how, self.directory)
                 self.progress.advance()

@@ -53,7 +53,7 @@ def test_a_plan_without_a_spec_promises_no_rebuild(run: Run, tmp_path: Path) -> 
         report = json.loads(out)
         assert code == 21
         assert (report["rebuilt"], report["outcome"]) == ([], Outcome.UNCHANGED)
-        (left,) = report["left"]
+        (left,) = report["remaining"]
         assert (left["task"], left["store"], left["code"]) == ("0_0", "orders", "store-not-closed")
         assert "--spec" in left["remedy"]
 

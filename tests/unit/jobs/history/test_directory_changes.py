@@ -141,7 +141,7 @@ def repaired(application: Path, faults: FaultPoints = NO_FAULTS) -> None:
     run_repair(request, InProcessEngine(), faults=faults)
 
 
-@pytest.mark.parametrize("point", ["placement.after-swap", "repair.after-mending"])
+@pytest.mark.parametrize("point", ["placement.after-swap", "repair.after-repair"])
 def test_a_repair_that_is_killed_is_gone_on_with_by_the_command_that_info_says(
     info: Info, application: Path, point: str
 ) -> None:

@@ -147,7 +147,7 @@ def test_who_failed_in_the_middle_goes_on_with_the_plan_that_was_approved(world:
 def test_more_than_what_was_approved_is_not_done_by_who_goes_on(world: World) -> None:
     approved = half_done(world)
     with pytest.raises(FaultInjected):
-        world.recover(apply=True, approved=approved, faults=InjectedFault("repair.after-mending"))
+        world.recover(apply=True, approved=approved, faults=InjectedFault("repair.after-repair"))
     (world.path / ".checkpoint").write_text("0\n1\nrates 0 2\n")
     world.brokers.add("rates", [log({b"z": b"1"})])
     shutil.rmtree(world.path / "rocksdb" / "rates-store", ignore_errors=True)
@@ -162,7 +162,7 @@ def test_more_than_what_was_approved_is_not_done_by_who_goes_on(world: World) ->
         [
             "change.after-lock",
             "change.after-plan",
-            "repair.after-mending",
+            "repair.after-repair",
             "repair.after-rebuild",
             "placement.after-swap",
         ]
