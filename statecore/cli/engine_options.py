@@ -46,7 +46,7 @@ def engine_of(arguments: argparse.Namespace) -> Engine:
                 options=["engine", "master" if arguments.master else "spark_conf"],
             )
         require("pipeline")
-        from statecore.jobs.processes import ProcessEngine
+        from statecore.jobs.process_engine import ProcessEngine
 
         return ProcessEngine(arguments.processes)
     if arguments.processes is not None:

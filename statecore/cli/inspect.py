@@ -18,7 +18,7 @@ from statecore.words import shortened_list
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from statecore.doctor.views import DatabaseView, Inspection, StoreView
+    from statecore.doctor.inspection import DatabaseView, Inspection, StoreView
     from statecore.spec.model import ApplicationSpec
 
 _MANY_PARTITIONS = 12

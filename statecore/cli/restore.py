@@ -53,7 +53,7 @@ def run_and_show(
     spec = load_spec(arguments.spec_path)  # errors of the spec are reported before Spark is loaded
     engine = engine_of(arguments)
 
-    from statecore.jobs.restore.plan_with_bases import RefusedPlan
+    from statecore.jobs.restore.planned_restore import RefusedPlan
     from statecore.jobs.restore.report import RestoreReport
     from statecore.telemetry import metered
 

@@ -29,7 +29,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from statecore.changelog.compaction import cleanup_policies
+from statecore.changelog.cleanup_policy import cleanup_policies
 from statecore.changelog.model import TopicDescription
 from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
 

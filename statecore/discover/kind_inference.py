@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from statecore.changelog.compaction import cleanup_policies
+from statecore.changelog.cleanup_policy import cleanup_policies
 from statecore.changelog.model import TopicDescription
 from statecore.discover.changelog_sample import Sample
 from statecore.discover.directory_stores import DirectoryStore

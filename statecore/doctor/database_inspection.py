@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from statecore.doctor.views import DatabaseView
+from statecore.doctor.inspection import DatabaseView
 from statecore.errors import NOT_READABLE_HERE, Corrupted, Invalid, NotFound, StatecoreError, is_not_readable_here
 from statecore.filesystem import tree_bytes
 from statecore.formats.releases import DEFAULT_COLUMN_FAMILY, FAMILIES, OFFSETS_COLUMN_FAMILY

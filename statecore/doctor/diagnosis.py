@@ -26,8 +26,8 @@ from statecore.doctor.checks.stray_files import check_interrupted_jobs, check_st
 from statecore.doctor.database_inspection import InspectionDepth
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding
+from statecore.doctor.inspection import Inspection, StoreView, TaskView, holder_json
 from statecore.doctor.inspection_reader import DirectoryReading, read_inspection
-from statecore.doctor.views import Inspection, StoreView, TaskView, holder_json
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import CURRENT, Release
 from statecore.formats.task_id import TaskId

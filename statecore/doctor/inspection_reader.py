@@ -16,7 +16,7 @@ from pathlib import Path
 from statecore.discover.kind_detection import KindDetection, detect_kind
 from statecore.discover.kind_evidence import BUILT, conclude, evidence_of_name, listed
 from statecore.doctor.database_inspection import InspectionDepth, inspect_database, view_without_current
-from statecore.doctor.views import StoreView, TaskView
+from statecore.doctor.inspection import StoreView, TaskView
 from statecore.errors import Invalid, NotFound, StatecoreError
 from statecore.filesystem import tree_bytes
 from statecore.formats.checkpoint import position_file

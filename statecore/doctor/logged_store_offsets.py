@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from statecore.doctor.views import Inspection, StoreView
+from statecore.doctor.inspection import Inspection, StoreView
 from statecore.errors import StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
-from statecore.doctor.views import StoreView
+from statecore.doctor.inspection import StoreView
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.formats.task_id import TaskId

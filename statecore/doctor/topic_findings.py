@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from statecore.changelog.compaction import NO_LIMIT, why_not_compacted
+from statecore.changelog.cleanup_policy import NO_LIMIT, why_not_compacted
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.doctor.finding_catalog import CATALOG, Repair, Severity
 from statecore.doctor.findings import Finding

@@ -45,6 +45,7 @@ from statecore.doctor.changelog_comparison import (
 )
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding
+from statecore.doctor.inspection import Inspection
 from statecore.doctor.logged_store_offsets import LoggedStoreOffsets, logged_store_offsets
 from statecore.doctor.topic_findings import (
     BrokerAnswers,
@@ -54,7 +55,6 @@ from statecore.doctor.topic_findings import (
     source_partitions,
     topic_finding,
 )
-from statecore.doctor.views import Inspection
 from statecore.errors import Corrupted, NotFound, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.rocksdb_log import DATA_SUFFIXES

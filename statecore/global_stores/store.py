@@ -17,8 +17,8 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from statecore.changelog.cleanup_policy import check_compacted
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.compaction import check_compacted
 from statecore.changelog.model import OffsetRange, TopicDescription
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from statecore.faults import FaultInjected, FaultPoints

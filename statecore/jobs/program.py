@@ -32,7 +32,7 @@ from statecore.jobs.context import declared_spec
 from statecore.jobs.engine import Engine, HandedOver, PlanOnlyEngine
 from statecore.jobs.fields import Request
 from statecore.jobs.orphan_guard import exit_with_parent_process
-from statecore.jobs.processes import ProcessEngine
+from statecore.jobs.process_engine import ProcessEngine
 from statecore.jobs.report import Body, JobReport
 from statecore.progress import MachineProgress
 from statecore.system_errors import write_error

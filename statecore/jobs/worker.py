@@ -1,4 +1,4 @@
-"""One worker process of :mod:`statecore.jobs.processes`: ``python -m statecore.jobs.worker TRACE MODULE...``.
+"""One worker process of :mod:`statecore.jobs.process_engine`: ``python -m statecore.jobs.worker TRACE MODULE...``.
 
 It loads the modules and their kernels, then runs batches until its pipe ends. ``TRACE`` is the file for the Python
 frames of a crash in machine code.
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from statecore.jobs.pipeline.preloading import preload
-from statecore.jobs.processes import receive, send
+from statecore.jobs.process_engine import receive, send
 
 
 def main(trace: str, *preloaded: str) -> int:

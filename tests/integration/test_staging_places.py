@@ -18,7 +18,7 @@ from statecore.jobs.pipeline.stages import build_images, read_runs, stores_to_bu
 from statecore.jobs.pipeline.staging_place import DirectoryPlace, StagingPlace
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.planning.planner import plan_restore
-from statecore.jobs.processes import ProcessEngine, ProcessWorkers
+from statecore.jobs.process_engine import ProcessEngine, ProcessWorkers
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.progress import NullProgress
 from statecore.spec.model import ApplicationSpec

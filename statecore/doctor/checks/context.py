@@ -8,7 +8,7 @@ from typing import Any
 
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
-from statecore.doctor.views import StoreView, TaskView
+from statecore.doctor.inspection import StoreView, TaskView
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CURRENT, Release
 from statecore.formats.task_id import TaskId

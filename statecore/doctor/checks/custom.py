@@ -5,7 +5,7 @@ from __future__ import annotations
 from statecore.doctor.checks.context import CheckContext, store_finding
 from statecore.doctor.finding_catalog import Severity
 from statecore.doctor.findings import Finding
-from statecore.doctor.views import StoreView, TaskView
+from statecore.doctor.inspection import StoreView, TaskView
 from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statecore.doctor.checks.context import CheckContext, store_finding
 from statecore.doctor.finding_catalog import CATALOG, Repair, Severity
 from statecore.doctor.findings import Finding
-from statecore.doctor.views import DatabaseView, StoreView, TaskView
+from statecore.doctor.inspection import DatabaseView, StoreView, TaskView
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.stores.rocksdb.manifest_guard import LOST_DIRECTORY

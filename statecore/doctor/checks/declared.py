@@ -8,7 +8,7 @@ from statecore.doctor.checks.context import CheckContext, store_finding
 from statecore.doctor.checks.custom import has_custom_store
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
-from statecore.doctor.views import StoreView
+from statecore.doctor.inspection import StoreView
 from statecore.spec.model import ApplicationSpec, StoreSpec, task_of, undecided_kinds, undecided_note
 from statecore.statedir.store_places import StorePlace
 from statecore.words import shortened_list

@@ -6,7 +6,7 @@ from statecore.discover.kind_detection import kinds_opening_families
 from statecore.doctor.checks.context import store_finding
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
-from statecore.doctor.views import DatabaseView, StoreView
+from statecore.doctor.inspection import DatabaseView, StoreView
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import DEFAULT_COLUMN_FAMILY, FAMILIES, OFFSETS_COLUMN_FAMILY
 from statecore.words import number_of

@@ -15,7 +15,7 @@ from statecore.discover.kind_evidence import GRACE_BUFFER_SUFFIX
 from statecore.doctor.checks.context import CheckContext
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
-from statecore.doctor.views import StoreView, TaskView
+from statecore.doctor.inspection import StoreView, TaskView
 from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import CHECKPOINT_FILE, LAST_WITHOUT_OFFSETS

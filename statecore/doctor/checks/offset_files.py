@@ -8,7 +8,7 @@ from statecore.doctor.checks.context import CheckContext, foreign_offsets, store
 from statecore.doctor.checks.missing_stores import find_missing
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
-from statecore.doctor.views import StoreView, TaskView
+from statecore.doctor.inspection import StoreView, TaskView
 from statecore.formats.checkpoint import position_file, store_checkpoint_file
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from statecore.doctor.checks.context import CheckContext, foreign_offsets, store_finding
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
-from statecore.doctor.views import StoreView, TaskView
+from statecore.doctor.inspection import StoreView, TaskView
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import GLOBAL
 from statecore.formats.task_id import TaskId

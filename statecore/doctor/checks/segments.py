@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statecore.doctor.checks.context import CheckContext, store_finding
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
-from statecore.doctor.views import DatabaseView, StoreView
+from statecore.doctor.inspection import DatabaseView, StoreView
 from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED
 from statecore.formats.task_id import TaskId
 

@@ -9,7 +9,7 @@ from statecore.doctor.checks.context import CheckContext, store_finding
 from statecore.doctor.checks.custom import has_custom_store
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
-from statecore.doctor.views import StoreView, TaskView
+from statecore.doctor.inspection import StoreView, TaskView
 from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.spec.units import format_duration
 from statecore.statedir.state_directory import WORK_DIRECTORY

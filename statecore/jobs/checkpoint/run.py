@@ -42,7 +42,7 @@ from statecore.jobs.job_files import home_of
 from statecore.jobs.pipeline.read_stage import NOTHING_READ, ReadResult
 from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX
 from statecore.jobs.planning.plan import RestorePlan
-from statecore.jobs.processes import local_engine
+from statecore.jobs.process_engine import local_engine
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.report_stores import job_report
 from statecore.progress import Progress

@@ -32,7 +32,7 @@ from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.fetch.select import recorded_spec
 from statecore.jobs.request_fields import VersionedStart
-from statecore.jobs.restore.plan_with_bases import Until
+from statecore.jobs.restore.planned_restore import Until
 from statecore.jobs.restore.request import NOTHING, RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.repository.layout import NEWEST

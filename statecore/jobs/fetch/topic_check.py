@@ -28,7 +28,8 @@ from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.changelog.soundness import NO_TIME, refusal
 from statecore.errors import Invalid, NotFound, Reason
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.bases.base import base_end, epoch_ends_of
+from statecore.jobs.bases.base import base_end
+from statecore.jobs.bases.choice import epoch_ends_of
 from statecore.jobs.fetch.store_to_fetch import StoreToFetch
 from statecore.repository.manifest import ChangelogEnd
 

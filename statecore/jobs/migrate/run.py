@@ -27,7 +27,7 @@ from statecore.jobs.context import JobContext, ignore
 from statecore.jobs.directory_change import DirectoryChange, plan_id_of
 from statecore.jobs.engine import PROCESSES, Engine, Failure, Question, Workers
 from statecore.jobs.failures import as_statecore_error, translated_errors
-from statecore.jobs.in_process import InProcessEngine
+from statecore.jobs.in_process_engine import InProcessEngine
 from statecore.jobs.migrate.report import (
     MIGRATION_SUFFIX,
     MigratedStep,
@@ -38,7 +38,7 @@ from statecore.jobs.migrate.report import (
 )
 from statecore.jobs.migrate.request import MigrateRequest
 from statecore.jobs.pipeline.stages import Watch, run_batches
-from statecore.jobs.processes import ProcessEngine
+from statecore.jobs.process_engine import ProcessEngine
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, undecided_note
 from statecore.statedir.file_trees import fingerprint

@@ -24,7 +24,8 @@ from statecore.changelog.soundness import NO_TIME
 from statecore.errors import Invalid, NotFound
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.bases.base import NO_PARENTS, BaseCandidates, ChosenBases, Cost, Key, Younger, choose
+from statecore.jobs.bases.base import BaseCandidates, Key, Younger
+from statecore.jobs.bases.choice import NO_BASES, ChosenBases, Cost, choose
 from statecore.jobs.planning.estimate import DiskNeed, disk_need, estimate_of
 from statecore.jobs.planning.frozen_plan import FrozenPlan
 from statecore.jobs.planning.plan import (
@@ -117,7 +118,7 @@ def plan_restore(
     if versioned_ms is not None:
         since_ms = (int(time.time() * 1000) if read_at_ms is None else read_at_ms) - versioned_ms
     chosen = (
-        NO_PARENTS
+        NO_BASES
         if candidates is None
         else _chosen(cluster, spec, request, wanted, topics, offsets, seen, candidates, cost, since_ms)
     )

@@ -180,8 +180,8 @@ class _Recovery(DirectoryRepair):
         """Refuse stores whose topics lose rows. Raises ``Invalid``."""
         if not stores:
             return
+        from statecore.changelog.cleanup_policy import check_compacted
         from statecore.changelog.cluster import Cluster
-        from statecore.changelog.compaction import check_compacted
 
         with Cluster(self.spec.bootstrap_servers, self.spec.kafka) as cluster:
             topics = cluster.describe_topics({one.changelog for one in stores})

@@ -18,7 +18,7 @@ from statecore.jobs.pipeline.image_tasks import ImageResult
 from statecore.jobs.pipeline.stages import build_images
 from statecore.jobs.pipeline.staging_place import DirectoryPlace
 from statecore.jobs.pipeline.store_to_build import BaseDirectory
-from statecore.jobs.processes import ProcessEngine
+from statecore.jobs.process_engine import ProcessEngine
 from statecore.jobs.request_fields import VersionedStart
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.repository.manifest import TaskManifest

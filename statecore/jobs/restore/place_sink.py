@@ -17,7 +17,7 @@ from statecore.jobs.planning.estimate import disk_warnings, ensured_room
 from statecore.jobs.planning.frozen_plan import REPORT_SUFFIX, FrozenPlan
 from statecore.jobs.restore.local_build import build_locally
 from statecore.jobs.restore.placement_request import check_kinds, placement_notes_of, placement_of
-from statecore.jobs.restore.plan_with_bases import PlannedRestoreOf, check_plan
+from statecore.jobs.restore.planned_restore import PlannedRestoreOf, check_plan
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.resume import placed_report, report_of
 from statecore.jobs.restore.sinks import Images, are_apart

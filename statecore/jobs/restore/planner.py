@@ -19,7 +19,7 @@ from statecore.jobs.planning.plan_warnings import notes_of
 from statecore.jobs.planning.planner import check_unchanged, covers, plan_restore
 from statecore.jobs.planning.selection import select_stores, unadvanceable_stores
 from statecore.jobs.restore.base_candidates import RestoreCandidates, cost
-from statecore.jobs.restore.plan_with_bases import PlannedRestoreOf, Until, refusal_to_advance
+from statecore.jobs.restore.planned_restore import PlannedRestoreOf, Until, refusal_to_advance
 from statecore.jobs.restore.request import CHEAPEST, HERE, RestoreRequest
 
 

@@ -17,7 +17,7 @@ from statecore.jobs.pipeline.read_stage import ReadResult, read_changelogs
 from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, FROZEN_PLAN, PLAN_SUFFIX
 from statecore.jobs.planning.planner import covers
 from statecore.jobs.restore.place_sink import PlaceSink
-from statecore.jobs.restore.plan_with_bases import PlannedRestoreOf, Until
+from statecore.jobs.restore.planned_restore import PlannedRestoreOf, Until
 from statecore.jobs.restore.planner import RestorePlanner
 from statecore.jobs.restore.publish_sink import PublishSink
 from statecore.jobs.restore.report import RestoreReport

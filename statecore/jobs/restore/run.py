@@ -32,7 +32,7 @@ from statecore.jobs.engine import Engine
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.planning.plan import NotedPlan, RestorePlan
 from statecore.jobs.planning.selection import select_stores, unadvanceable_stores
-from statecore.jobs.restore.plan_with_bases import Until
+from statecore.jobs.restore.planned_restore import Until
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import AdvanceRequest, RestoreRequest
 from statecore.jobs.restore.restore_job import RestoreJob

@@ -12,7 +12,7 @@ from statecore.jobs.engine import Workers
 from statecore.jobs.pipeline.image_tasks import ImageResult
 from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.planning.frozen_plan import FrozenPlan
-from statecore.jobs.restore.plan_with_bases import PlannedRestoreOf
+from statecore.jobs.restore.planned_restore import PlannedRestoreOf
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import RestoreRequest
 

@@ -20,7 +20,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.jobs.bases.planned_tails import RESUMED_NOTE
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
-from statecore.jobs.restore.plan_with_bases import RefusedPlan
+from statecore.jobs.restore.planned_restore import RefusedPlan
 from statecore.jobs.restore.report import RestoreReport, StoreReport
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.publication import Publication, Published

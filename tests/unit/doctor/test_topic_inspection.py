@@ -20,8 +20,8 @@ from kafka.protocol.metadata import MetadataRequest
 from statecore.changelog.delete_retention import CLOCK_MARGIN_MS
 from statecore.doctor.diagnosis import inspect
 from statecore.doctor.finding_catalog import Severity
+from statecore.doctor.inspection import Inspection
 from statecore.doctor.topic_inspection import Brokers, TopicsInspection, inspect_topics
-from statecore.doctor.views import Inspection
 from statecore.errors import Invalid, Retryable
 from statecore.formats.checkpoint import encode_checkpoint
 from statecore.formats.kinds import StoreKind

@@ -133,7 +133,7 @@ def await_end(process: int) -> None:
 
 def drive(mark: str) -> None:
     """A driver whose one worker works for long; for a process of its own."""
-    from statecore.jobs.processes import ProcessEngine
+    from statecore.jobs.process_engine import ProcessEngine
     from tests.unit.jobs.support import spec
     from tests.unit.jobs.work import stay as task  # by a name that the worker can import
 

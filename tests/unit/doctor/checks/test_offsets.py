@@ -8,8 +8,8 @@ import pytest
 
 from statecore.doctor.checks.context import CheckContext
 from statecore.doctor.checks.offsets import check_offsets
+from statecore.doctor.inspection import DatabaseView, StoreView, TaskView
 from statecore.doctor.repair_plan import plan_repairs
-from statecore.doctor.views import DatabaseView, StoreView, TaskView
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.known_files import OffsetFileContent

@@ -10,7 +10,8 @@ from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.changelog.soundness import BaseEnd
 from statecore.errors import Reason
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.bases.base import DIRECTORY, SHOWN, Base, ChosenBases, Key, Refused, Younger, choose, grouped
+from statecore.jobs.bases.base import DIRECTORY, SHOWN, Base, Key, Refused, Younger, grouped
+from statecore.jobs.bases.choice import ChosenBases, choose
 from tests.unit.jobs.published import Shop
 
 CHANGELOG = TopicPartition("changelog", 0)

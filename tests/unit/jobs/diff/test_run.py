@@ -21,8 +21,8 @@ from statecore.jobs.diff.row_diff import RowCounts
 from statecore.jobs.diff.run import run_diff
 from statecore.jobs.diff.tasks import DiffSide, DiffTask, bytes_read, compare_batch
 from statecore.jobs.engine import Failure
-from statecore.jobs.in_process import InProcessEngine
-from statecore.jobs.processes import ProcessEngine
+from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.process_engine import ProcessEngine
 from tests.harness.raising import raises
 from tests.unit.doctor.stored import GOLDEN, Rows, offsets, write_database
 

@@ -26,7 +26,7 @@ from statecore.jobs.pipeline.staging import FILES
 from statecore.jobs.pipeline.staging_place import DirectoryPlace
 from statecore.jobs.pipeline.store_to_build import AppliedRuns, StoreToBuild
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
-from statecore.jobs.processes import ProcessEngine
+from statecore.jobs.process_engine import ProcessEngine
 from statecore.objectstore.base import Blobs
 from statecore.objectstore.directory import DirectoryBlobs
 from statecore.progress import NullProgress

@@ -15,7 +15,7 @@ from statecore.jobs.planning.frozen_plan import FrozenPlan
 from statecore.jobs.planning.plan import NotedPlan, PartitionPlan, RestorePlan
 from statecore.jobs.planning.selection import unadvanceable_stores
 from statecore.jobs.restore.base_candidates import RestoreCandidates
-from statecore.jobs.restore.plan_with_bases import PlannedRestoreOf, RefusedPlan, check_plan
+from statecore.jobs.restore.planned_restore import PlannedRestoreOf, RefusedPlan, check_plan
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.spec.model import ProcessingGuarantee
 from statecore.spec.reader import parse_spec

@@ -15,7 +15,7 @@ import pytest
 
 from statecore.errors import Capacity, Invalid, Retryable, StatecoreError
 from statecore.jobs.engine import Failure, Question
-from statecore.jobs.processes import ProcessEngine, ProcessWorkers
+from statecore.jobs.process_engine import ProcessEngine, ProcessWorkers
 from tests.harness.raising import raises
 from tests.unit.jobs import work
 from tests.unit.jobs.support import spec

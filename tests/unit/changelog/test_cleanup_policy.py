@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from statecore.changelog.compaction import check_compacted, why_not_compacted
+from statecore.changelog.cleanup_policy import check_compacted, why_not_compacted
 from statecore.changelog.model import TopicDescription
 from statecore.errors import Invalid
 from tests.harness.raising import raises

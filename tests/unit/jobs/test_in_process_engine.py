@@ -10,7 +10,7 @@ import pytest
 
 from statecore.errors import Capacity
 from statecore.jobs.engine import Failure
-from statecore.jobs.in_process import InProcessEngine
+from statecore.jobs.in_process_engine import InProcessEngine
 from tests.unit.jobs.support import spec
 
 
