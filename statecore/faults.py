@@ -46,10 +46,12 @@ RESTORE_POINTS: tuple[str, ...] = (
     "restore.after-plan",
     "restore.after-runs",
     "restore.after-images",
-    "restore.after-publication",
     "restore.after-placement",
 )
 """The driver of a restore, around the placement."""
+
+RESTORE_PUBLISH_POINTS: tuple[str, ...] = ("restore.after-publication",)
+"""A restore that publishes a snapshot."""
 
 PUBLISH_POINTS: tuple[str, ...] = (
     "publish.before-task-manifests",
@@ -185,6 +187,7 @@ CLEANING_POINTS: tuple[str, ...] = (
 FAULT_POINTS: tuple[str, ...] = (
     *PLACEMENT_POINTS,
     *RESTORE_POINTS,
+    *RESTORE_PUBLISH_POINTS,
     *PUBLISH_POINTS,
     *CHECKPOINT_POINTS,
     *RECONCILE_POINTS,
