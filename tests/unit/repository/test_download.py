@@ -295,17 +295,21 @@ def test_as_many_pieces_are_on_their_way_whatever_the_sizes(tmp_path: Path) -> N
     piece, most = 1000, PIECES_AT_ONCE
     held = [0, 0]
     guard = threading.Lock()
+    is_second_there = threading.Event()
 
     def change(by: int) -> None:
         with guard:
             held[0] += by
             held[1] = max(held)
+            if held[0] > piece:
+                is_second_there.set()
 
     class Counting(SimulatedBlobs):
         def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
             content = super().get(name, start, end)
             assert len(content) <= piece
             change(len(content))
+            assert is_second_there.wait(60)  # the first piece stays on its way until there is another
             return content
 
     network = Network(Storage(), random.Random(0))
