@@ -157,16 +157,28 @@ APPLY = declare(
 )
 """Declaration of ``apply`` for jobs that show a plan first."""
 
-REQUEST_ID = declare(
-    Text("ID"),
-    title="Request id",
-    help="name of this request, in reports; a retry under it reuses finished work",
-    section=WHAT,
-    otherwise="a new one",
-    in_form=False,
-    check=check_request_id,
-)
+
+def named_request(help: str, *, section: str | None = WHAT, in_form: bool = False) -> Mapping[str, Any]:
+    """Declaration of ``request_id``."""
+    return declare(
+        Text("ID"),
+        title="Request id",
+        help=help,
+        section=section,
+        otherwise="a new one",
+        in_form=in_form,
+        check=check_request_id,
+    )
+
+
+REQUEST_ID = named_request("name of this request, in reports; a retry under it reuses finished work")
 """Declaration of ``request_id`` for jobs whose retry inspects the remaining work again."""
+
+
+def only_plan(help: str) -> Mapping[str, Any]:
+    """Declaration of ``plan_only``."""
+    return declare(Flag(), title="Only plan", help=help, section=WHAT, option="--plan")
+
 
 OWNER = declare(
     Text("USER[:GROUP]", pattern="^[^:\\s]+(:[^:\\s]+)?$"),
@@ -401,23 +413,12 @@ class Planned(Request):
 
     plan_only: bool = field(
         default=False,
-        metadata=declare(
-            Flag(),
-            title="Only plan",
-            help="show what would be read and which offsets the stores would get; nothing is changed",
-            section=WHAT,
-            option="--plan",
-        ),
+        metadata=only_plan("show what would be read and which offsets the stores would get; nothing is changed"),
     )
     request_id: str = field(
         default_factory=lambda: uuid.uuid4().hex,
-        metadata=declare(
-            Text("ID"),
-            title="Request id",
-            help="name of this request; a retry under it finds the frozen plan and finishes its work",
-            otherwise="a new one",
-            in_form=False,
-            check=check_request_id,
+        metadata=named_request(
+            "name of this request; a retry under it finds the frozen plan and finishes its work", section=None
         ),
     )
 

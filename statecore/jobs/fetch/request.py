@@ -21,7 +21,8 @@ from statecore.jobs.request_fields import (
     VersionedStart,
     brokers,
     check_memory_budget,
-    check_request_id,
+    named_request,
+    only_plan,
     optional_spec,
     repository_url,
 )
@@ -79,23 +80,13 @@ class FetchRequest(Request):
     )
     plan_only: bool = field(
         default=False,
-        metadata=declare(
-            Flag(),
-            title="Only plan",
-            help="show what would be fetched; nothing is changed",
-            section=WHAT,
-            option="--plan",
-        ),
+        metadata=only_plan("show what would be fetched; nothing is changed"),
     )
     request_id: str = field(
         default_factory=lambda: uuid.uuid4().hex,
-        metadata=declare(
-            Text("ID"),
-            title="Request id",
-            help="name of this request; a retry under the same name treats what it placed as done, also with --replace",
-            section=WHAT,
-            otherwise="a new one",
-            check=check_request_id,
+        metadata=named_request(
+            "name of this request; a retry under the same name treats what it placed as done, also with --replace",
+            in_form=True,
         ),
     )
     replace: bool = field(

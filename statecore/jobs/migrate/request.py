@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
-from statecore.jobs.field_types import Choice, Flag, Text
+from statecore.jobs.field_types import Choice, Flag
 from statecore.jobs.fields import Request, declare
 from statecore.jobs.request_fields import (
     APPLICATION_ID,
@@ -14,7 +14,7 @@ from statecore.jobs.request_fields import (
     STATE_DIR,
     WHAT,
     TargetRelease,
-    check_request_id,
+    named_request,
     optional_spec,
 )
 from statecore.jobs.task_names import only_tasks
@@ -97,13 +97,5 @@ class MigrateRequest(Request):
     owner: str | None = field(default=None, metadata=OWNER)
     request_id: str = field(
         default_factory=lambda: uuid.uuid4().hex,
-        metadata=declare(
-            Text("ID"),
-            title="Request id",
-            help="name of this request, in reports",
-            section=WHAT,
-            otherwise="a new one",
-            in_form=False,
-            check=check_request_id,
-        ),
+        metadata=named_request("name of this request, in reports"),
     )

@@ -14,8 +14,8 @@ from statecore.jobs.request_fields import (
     REQUEST_ID,
     STATE_DIR,
     WHAT,
-    check_repository,
     only_stores,
+    repository_url,
 )
 
 
@@ -59,13 +59,10 @@ class RecoverGlobalRequest(Request):
     )
     repository: str | None = field(
         default=None,
-        metadata=declare(
-            Text("URL"),
-            title="Repository",
-            help="rebuild stores from the newest sound snapshot where that is cheaper than from their topics",
+        metadata=repository_url(
+            "rebuild stores from the newest sound snapshot where that is cheaper than from their topics",
             section=WHAT,
             otherwise="from their topics",
-            check=check_repository,
         ),
     )
     owner: str | None = field(default=None, metadata=OWNER)

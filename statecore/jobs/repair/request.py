@@ -9,7 +9,7 @@ from statecore.errors import Invalid
 from statecore.jobs.diagnosis_fields import OfDiagnosis
 from statecore.jobs.field_types import Choice, Text
 from statecore.jobs.fields import declare
-from statecore.jobs.request_fields import APPLY, APPROVED, OWNER, REQUEST_ID, WHAT, TargetRelease, check_repository
+from statecore.jobs.request_fields import APPLY, APPROVED, OWNER, REQUEST_ID, WHAT, TargetRelease, repository_url
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +38,10 @@ class RepairRequest(OfDiagnosis):
     )
     repository: str | None = field(
         default=None,
-        metadata=declare(
-            Text("URL"),
-            title="Repository",
-            help="rebuild stores from the newest sound snapshot where that is cheaper than from their changelogs",
+        metadata=repository_url(
+            "rebuild stores from the newest sound snapshot where that is cheaper than from their changelogs",
             section=WHAT,
             otherwise="from their changelogs",
-            check=check_repository,
         ),
     )
     owner: str | None = field(default=None, metadata=OWNER)

@@ -44,10 +44,7 @@ class RestoreJob(Job):
             self.sinks.append(PlaceSink(self, keeps=keeps))
 
     def run(self, engine: Engine) -> RestoreReport:
-        """Restore, while the in-progress marker makes scheduled checkpoints wait:
-
-        a restore cannot be rebased on theirs.
-        """
+        """Restore, while the in-progress marker makes scheduled checkpoints wait: it cannot be rebased on theirs."""
         context = self.context
         marked = marked_in_progress(context.repository, at_once=True) if context.has_repository else nullcontext()
         with engine.start("restore", self.spec) as workers, self.attempted(), marked:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
-from statecore.jobs.field_types import FilePath, Flag, Text
+from statecore.jobs.field_types import FilePath, Flag
 from statecore.jobs.fields import declare
-from statecore.jobs.request_fields import OWNER, PATIENCE, STATE_DIR, WHAT, OfSpec, check_request_id, check_state_dir
+from statecore.jobs.request_fields import OWNER, PATIENCE, STATE_DIR, WHAT, OfSpec, check_state_dir, named_request
 from statecore.jobs.task_names import only_tasks
 
 
@@ -48,13 +48,5 @@ class PromoteRequest(OfSpec):
     owner: str | None = field(default=None, metadata=OWNER)
     request_id: str = field(
         default_factory=lambda: uuid.uuid4().hex,
-        metadata=declare(
-            Text("ID"),
-            title="Request id",
-            help="name of this request, in reports",
-            section=WHAT,
-            otherwise="a new one",
-            in_form=False,
-            check=check_request_id,
-        ),
+        metadata=named_request("name of this request, in reports"),
     )
