@@ -240,7 +240,6 @@ MORE_IMPORTS: Mapping[str, int] = {
     "statecore.jobs.checkpoint.reconcile": 28,
     "statecore.jobs.checkpoint.run": 28,
     "statecore.jobs.checkpoint.schedule": 21,
-    "statecore.jobs.diff.reference": 23,
     "statecore.jobs.fetch.run": 25,
     "statecore.jobs.history.restores": 19,
     "statecore.jobs.pipeline.image_tasks": 18,
