@@ -18,7 +18,7 @@ from statecore.errors import Invalid, StatecoreError
 from statecore.faults import FaultInjected
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.context import JobContext
-from statecore.jobs.engine import Question, RanOn, Workers
+from statecore.jobs.engine.protocol import Question, RanOn, Workers
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.job_files import JobHome
 from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFIX

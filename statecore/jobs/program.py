@@ -17,11 +17,13 @@ import argparse
 import errno
 import importlib
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from statecore.documents import encode_json, parse_json
 from statecore.errors import Invalid, StatecoreError
@@ -29,10 +31,9 @@ from statecore.faults import fault_points_from_environment
 from statecore.filesystem import NotRegularFile, write_durably
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.context import declared_spec
-from statecore.jobs.engine import Engine, HandedOver, PlanOnlyEngine
+from statecore.jobs.engine.processes import ProcessEngine
+from statecore.jobs.engine.protocol import Engine, HandedOver, PlanOnlyEngine
 from statecore.jobs.fields import Request
-from statecore.jobs.orphan_guard import exit_with_parent_process
-from statecore.jobs.process_engine import ProcessEngine
 from statecore.jobs.report import Body, JobReport
 from statecore.progress import MachineProgress
 from statecore.system_errors import write_error
@@ -137,6 +138,25 @@ def main(
         return reporting(options["report"], lambda: _run(program, options, spark, run))
     except HandedOver:
         return SPARK_NEEDED
+
+
+def exit_with_parent_process() -> None:
+    """From now on exit when standard input ends, which the parent process holds.
+
+    SIGTERM ends the process like ``sys.exit``.
+    """
+    signal.signal(signal.SIGTERM, _exit_on_sigterm)  # scratch directories are removed on exit
+    threading.Thread(target=_exit_at_end_of_input, name="parent-process", daemon=True).start()
+
+
+def _exit_on_sigterm(*_: Any) -> NoReturn:
+    raise SystemExit(128 + signal.SIGTERM)
+
+
+def _exit_at_end_of_input() -> None:
+    while os.read(0, 1024):
+        pass
+    os._exit(128 + signal.SIGHUP)
 
 
 def _parser(verb: str | None) -> argparse.ArgumentParser:

@@ -18,7 +18,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from statecore.errors import StatecoreError
 from statecore.jobs.attempt import Attempt, utc_now
-from statecore.jobs.engine import RanOn
+from statecore.jobs.engine.protocol import RanOn
 
 
 class Body(Protocol):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from statecore.formats.releases import RELEASES
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.migrate.request import MigrateRequest
 from statecore.jobs.migrate.run import run_migrate
 from statecore.jobs.request_fields import TargetRelease, VersionedStart

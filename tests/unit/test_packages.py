@@ -116,7 +116,7 @@ def test_a_module_that_is_run_by_name_counts_as_imported_and_one_that_prose_name
 """statecore.cli.main"""
 MODULE = "statecore.cli.main"
 COMMAND = "python -m statecore.spark.warm --all"
-WORDS = ["-m", "statecore.jobs.worker"]
+WORDS = ["-m", "statecore.jobs.engine.worker"]
 def f():
     """python -m statecore.spark.daemon"""
     raise ValueError("statecore.cli.doctor says it, and statecore.cli.nowhere does not")
@@ -124,7 +124,7 @@ def f():
     assert run_by_name(ast.parse(source)) == {
         "statecore.cli.main": 3,
         "statecore.spark.warm": 4,
-        "statecore.jobs.worker": 5,
+        "statecore.jobs.engine.worker": 5,
     }
 
 

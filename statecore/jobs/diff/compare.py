@@ -13,11 +13,11 @@ from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.images.model import Segmentation
 from statecore.jobs.diff.report import Only, StoreDiff, verdict_of
-from statecore.jobs.engine import Engine, Failure, Question, RanOn
+from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.engine.processes import ProcessEngine
+from statecore.jobs.engine.protocol import Engine, Failure, Question, RanOn
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.in_process_engine import InProcessEngine
 from statecore.jobs.pipeline.stages import Watch, batched, run_batches
-from statecore.jobs.process_engine import ProcessEngine
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec
 from statecore.stopwatch import Stopwatch

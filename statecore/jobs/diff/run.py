@@ -32,7 +32,7 @@ from statecore.jobs.diff.reference import Reference, StoreOffsets, existing_refe
 from statecore.jobs.diff.report import DiffReport, worst
 from statecore.jobs.diff.request import DiffRequest
 from statecore.jobs.diff.snapshot_reference import fetch_reference
-from statecore.jobs.engine import Engine, Started
+from statecore.jobs.engine.protocol import Engine, Started
 from statecore.jobs.failures import translated_errors
 from statecore.progress import Progress
 from statecore.statedir.state_directory import StateDirectory

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from statecore.conversion import TaskConversion
 from statecore.faults import fault_points_from_environment
-from statecore.jobs.engine import Engine, Failure, Workers
+from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.engine.processes import ProcessEngine
+from statecore.jobs.engine.protocol import Engine, Failure, Workers
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.in_process_engine import InProcessEngine
 from statecore.jobs.pipeline.stages import Watch, run_batches
-from statecore.jobs.process_engine import ProcessEngine
 from statecore.progress import Progress
 from statecore.statedir.task_copies import TaskCopies
 

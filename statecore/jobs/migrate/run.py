@@ -27,7 +27,7 @@ from statecore.formats.releases import RELEASES
 from statecore.jobs.attempt import Attempt, utc_now
 from statecore.jobs.context import JobContext, ignore
 from statecore.jobs.directory_change import DirectoryChange
-from statecore.jobs.engine import PROCESSES, Engine, Question
+from statecore.jobs.engine.protocol import PROCESSES, Engine, Question
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.migrate.convert import convert_copies, copy_tasks, engine_for
 from statecore.jobs.migrate.plan import MigrationPlan, empty_plan, migrated_task, plan_migration, problems

@@ -20,7 +20,7 @@ from statecore.doctor.finding_catalog import Severity
 from statecore.errors import NotFound
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.context import JobContext, ignore
-from statecore.jobs.engine import Engine
+from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.recover_global.plan import GlobalStorePlanner
 from statecore.jobs.recover_global.request import RecoverGlobalRequest

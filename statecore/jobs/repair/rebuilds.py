@@ -12,7 +12,7 @@ from dataclasses import replace
 from statecore.doctor.findings import Finding
 from statecore.doctor.repair_plan import Rebuild
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.engine import Engine
+from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.job import Job
 from statecore.jobs.repair.report import RebuiltStores
 from statecore.jobs.restore.report import RestoreReport

@@ -26,7 +26,7 @@ from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.context import JobContext, ignore
 from statecore.jobs.directory_change import DirectoryChange, refuse_in_use
-from statecore.jobs.engine import Engine
+from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.repair import approval
 from statecore.jobs.repair.copies import repair_copies

@@ -16,7 +16,7 @@ from typing import Any
 
 from statecore.documents import DocumentType, Fields, plain
 from statecore.jobs.attempt import REPORT_VERSION
-from statecore.jobs.engine import RanOn
+from statecore.jobs.engine.protocol import RanOn
 from statecore.repository.publication import Published
 
 

@@ -17,9 +17,9 @@ from statecore.jobs.diff.report import DIFF_REPORT, DiffReport, Only, Verdict, v
 from statecore.jobs.diff.request import DiffRequest
 from statecore.jobs.diff.row_diff import RowCounts
 from statecore.jobs.diff.run import run_diff
-from statecore.jobs.engine import Failure
-from statecore.jobs.in_process_engine import InProcessEngine
-from statecore.jobs.process_engine import ProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.engine.processes import ProcessEngine
+from statecore.jobs.engine.protocol import Failure
 from tests.harness.raising import raises
 from tests.unit.doctor.stored import GOLDEN, Rows, offsets, write_database
 

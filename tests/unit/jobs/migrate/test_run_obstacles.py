@@ -13,7 +13,7 @@ from statecore.errors import Capacity, Invalid
 from statecore.faults import CONVERSION_POINTS, NO_FAULTS, FaultPoints
 from statecore.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.migrate import convert as convert_module
 from statecore.jobs.migrate.report import MigrateReport, Outcome
 from statecore.jobs.migrate.request import MigrateRequest

@@ -18,7 +18,7 @@ from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import Base
 from statecore.jobs.bases.directory_bases import DirectoryBases
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.migrate.request import MigrateRequest
 from statecore.jobs.migrate.run import run_migrate
 from statecore.jobs.request_fields import TargetRelease
