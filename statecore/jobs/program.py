@@ -33,7 +33,7 @@ from statecore.jobs.attempt import Attempt
 from statecore.jobs.context import declared_spec
 from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.engine.protocol import Engine, HandedOver, PlanOnlyEngine
-from statecore.jobs.fields import Request
+from statecore.jobs.fields.declaration import Request
 from statecore.jobs.report import Body, JobReport
 from statecore.progress import MachineProgress
 from statecore.system_errors import write_error

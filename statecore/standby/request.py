@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from statecore.errors import Invalid
-from statecore.jobs.field_types import Duration, FilePath, Flag, Size, Text, Whole
-from statecore.jobs.fields import declare
-from statecore.jobs.request_fields import (
+from statecore.jobs.fields.catalog import (
     LIMITS,
     PATIENCE,
     WHAT,
@@ -16,7 +14,9 @@ from statecore.jobs.request_fields import (
     check_repository,
     check_state_dir,
 )
-from statecore.jobs.task_names import only_tasks
+from statecore.jobs.fields.declaration import declare
+from statecore.jobs.fields.tasks import only_tasks
+from statecore.jobs.fields.types import Duration, FilePath, Flag, Size, Text, Whole
 from statecore.standby.assignment.model import AssignmentSettings
 
 DEFAULT_INTERVAL_MS = 30_000

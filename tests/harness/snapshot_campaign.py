@@ -39,9 +39,9 @@ from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.fetch.report import FetchReport
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
+from statecore.jobs.fields.catalog import VersionedStart
 from statecore.jobs.pipeline.run_sink import Publisher
 from statecore.jobs.pipeline.stages import build_images
-from statecore.jobs.request_fields import VersionedStart
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import NOTHING, RestoreRequest
 from statecore.jobs.restore.run import run_restore

@@ -21,7 +21,7 @@ from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
-from statecore.jobs.request_fields import VersionedStart
+from statecore.jobs.fields.catalog import VersionedStart
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import AdvanceRequest
 from statecore.jobs.restore.run import run_advance

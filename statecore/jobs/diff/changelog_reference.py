@@ -11,7 +11,7 @@ from statecore.jobs.diff.changelog_limits import comparable_stores, limits
 from statecore.jobs.diff.reference import Reference, StoreOffsets
 from statecore.jobs.diff.request import DiffRequest
 from statecore.jobs.engine.protocol import Engine
-from statecore.jobs.request_fields import VersionedStart
+from statecore.jobs.fields.catalog import VersionedStart
 from statecore.jobs.restore.planned_restore import Until
 from statecore.jobs.restore.request import NOTHING, RestoreRequest
 from statecore.jobs.restore.run import run_restore

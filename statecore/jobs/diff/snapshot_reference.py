@@ -12,7 +12,7 @@ from statecore.jobs.diff.request import DiffRequest
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.fetch.select import recorded_spec
-from statecore.jobs.request_fields import VersionedStart
+from statecore.jobs.fields.catalog import VersionedStart
 from statecore.repository.layout import NEWEST
 from statecore.statedir.state_directory import StateDirectory
 from statecore.words import shortened_list

@@ -5,9 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
-from statecore.jobs.field_types import Choice, Flag
-from statecore.jobs.fields import Request, declare
-from statecore.jobs.request_fields import (
+from statecore.jobs.fields.catalog import (
     APPLICATION_ID,
     APPROVED,
     OWNER,
@@ -17,7 +15,9 @@ from statecore.jobs.request_fields import (
     named_request,
     optional_spec,
 )
-from statecore.jobs.task_names import only_tasks
+from statecore.jobs.fields.declaration import Request, declare
+from statecore.jobs.fields.tasks import only_tasks
+from statecore.jobs.fields.types import Choice, Flag
 from statecore.spec.model import ProcessingGuarantee
 
 

@@ -14,11 +14,11 @@ from statecore.faults import CONVERSION_POINTS, NO_FAULTS, FaultPoints
 from statecore.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.fields.catalog import TargetRelease
 from statecore.jobs.migrate import convert as convert_module
 from statecore.jobs.migrate.report import MigrateReport, Outcome
 from statecore.jobs.migrate.request import MigrateRequest
 from statecore.jobs.migrate.run import run_migrate
-from statecore.jobs.request_fields import TargetRelease
 from statecore.statedir.file_trees import fingerprint
 from tests.golden.directories import unpacked
 from tests.harness import mounts

@@ -17,7 +17,7 @@ options of a command        ``statecore/cli/request_options.py``
 Params of a Dag's form      ``statecore/airflow/form.py``
 ==========================  =======================================================================================
 
-A job declares its request as a frozen dataclass (``kw_only``) over groups of fields (``request_fields.py``). Fields
+A job declares its request as a frozen dataclass (``kw_only``) over groups of fields (``catalog.py``). Fields
 are shown in reading order: those of the groups from left to right, then its own. Dag files import this whenever they
 are parsed, so only the standard library is imported here. For that reason, and because templates render numbers as
 text, a request is no :class:`statecore.documents.DocumentType`; it is as strict as one.
@@ -31,7 +31,7 @@ from inspect import get_annotations
 from typing import Any, ParamSpec, Self
 
 from statecore.errors import Invalid
-from statecore.jobs.field_types import Flag, Value
+from statecore.jobs.fields.types import Flag, Value
 
 _KEY = "statecore"
 _P = ParamSpec("_P")

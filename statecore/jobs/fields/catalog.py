@@ -1,7 +1,7 @@
 """Catalog of request fields: what several jobs share is declared here once, and each job's request composes it.
 
 Single fields are declarations; fields that belong together are groups (mixins). Dag files import this whenever they are
-parsed, so it imports no more than :mod:`statecore.jobs.fields`.
+parsed, so it imports no more than :mod:`statecore.jobs.fields.declaration`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from statecore.errors import Invalid
-from statecore.jobs.field_types import Choice, Document, FilePath, Flag, Seconds, Several, Size, Text, Whole
-from statecore.jobs.fields import Request, declare
+from statecore.jobs.fields.declaration import Request, declare
+from statecore.jobs.fields.types import Choice, Document, FilePath, Flag, Seconds, Several, Size, Text, Whole
 
 
 class VersionedStart(StrEnum):

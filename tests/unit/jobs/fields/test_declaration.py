@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from statecore.errors import Invalid
-from statecore.jobs.field_types import Choice, FilePath, Flag, Seconds, Several, Size, Text, Value, Whole
-from statecore.jobs.fields import Request, declare, declared_fields
-from statecore.jobs.request_fields import VersionedStart
+from statecore.jobs.fields.catalog import VersionedStart
+from statecore.jobs.fields.declaration import Request, declare, declared_fields
+from statecore.jobs.fields.types import Choice, FilePath, Flag, Seconds, Several, Size, Text, Value, Whole
 from statecore.jobs.restore.request import RestoreRequest
 from tests.harness.raising import raises
 from tests.unit.jobs.requests_with_more import Depth, RequestWithOneMore, VerifyRequest
