@@ -29,12 +29,11 @@ from statecore.documents import encode_json, parse_json
 from statecore.errors import Invalid, StatecoreError
 from statecore.faults import fault_points_from_environment
 from statecore.filesystem import NotRegularFile, write_durably
-from statecore.jobs.attempt import Attempt
+from statecore.jobs.attempt import Attempt, Body, JobReport
 from statecore.jobs.context import declared_spec
 from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.engine.protocol import Engine, HandedOver, PlanOnlyEngine
 from statecore.jobs.fields.declaration import Request
-from statecore.jobs.report import Body, JobReport
 from statecore.progress import MachineProgress
 from statecore.system_errors import write_error
 from statecore.telemetry import metered
