@@ -30,7 +30,6 @@ from statecore.errors import Invalid, StatecoreError
 from statecore.faults import fault_points_from_environment
 from statecore.filesystem import NotRegularFile, write_durably
 from statecore.jobs.attempt import Attempt, Body, JobReport
-from statecore.jobs.context import declared_spec
 from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.engine.protocol import Engine, HandedOver, PlanOnlyEngine
 from statecore.jobs.fields.declaration import Request
@@ -230,7 +229,8 @@ def _run(
         request: Any = program.request_type().from_json(_parsed(options["request"]))
         attempt = Attempt.begin("", getattr(request, "state_dir", ""), getattr(request, "request_id", ""))
         begun = replace(begun, attempt=attempt)
-        application_id = getattr(request, "application_id", None) or _declared_application(request)
+        spec = None if getattr(request, "application_id", None) else request.declared_spec
+        application_id = getattr(request, "application_id", None) or ("" if spec is None else spec.application_id)
         begun = replace(begun, attempt=replace(attempt, application_id=application_id))
         # Written first, so that a killed job leaves a report.
         write_report(options["report"], begun.to_json())
@@ -246,12 +246,6 @@ def _run(
         return error.exit_code
     write_report(options["report"], JobReport.of(program.package, result, begun.attempt).to_json())
     return program.exit_code(result)
-
-
-def _declared_application(request: Any) -> str:
-    """The application of a request's spec; empty without one, as of a diagnosis of all applications."""
-    spec = declared_spec(request)
-    return "" if spec is None else spec.application_id
 
 
 def say(line: str) -> None:
