@@ -11,8 +11,8 @@ from statecore.jobs.fields.catalog import (
     WHAT,
     OfSpec,
     check_memory_budget,
-    check_repository,
     check_state_dir,
+    repository_url,
 )
 from statecore.jobs.fields.declaration import declare
 from statecore.jobs.fields.tasks import only_tasks
@@ -89,14 +89,11 @@ class StandbyRequest(OfSpec):
     tasks: tuple[str, ...] = field(default=(), metadata=only_tasks("every task", global_too=False))
     repository: str | None = field(
         default=None,
-        metadata=declare(
-            Text("URL"),
-            title="Repository",
-            help="URL of the snapshots, s3://bucket/prefix or file:///path: a new copy starts from the newest snapshot "
-            "of its task",
+        metadata=repository_url(
+            "URL of the snapshots, s3://bucket/prefix or file:///path: a new copy starts from the newest snapshot of "
+            "its task",
             section=WHAT,
             otherwise="a new copy is read from the start of its changelogs",
-            check=check_repository,
         ),
     )
     interval: int = field(
