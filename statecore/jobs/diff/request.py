@@ -106,14 +106,8 @@ class DiffRequest(Budgeted, Reading):
         default=None,
         metadata=repository_url(REPOSITORY_HELP, section=AGAINST),
     )
-    stores: tuple[str, ...] = field(
-        default=(),
-        metadata=only_stores("every store"),
-    )
-    tasks: tuple[str, ...] = field(
-        default=(),
-        metadata=only_tasks("every task that has a directory"),
-    )
+    stores: tuple[str, ...] = field(default=(), metadata=only_stores("every store"))
+    tasks: tuple[str, ...] = field(default=(), metadata=only_tasks("every task that has a directory"))
     ignore_expired: bool = field(
         default=False,
         metadata=declare(

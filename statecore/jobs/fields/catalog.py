@@ -324,10 +324,7 @@ class InStateDirectory(Request):
 class Selected(Request):
     """Selection of stores and partitions."""
 
-    stores: tuple[str, ...] = field(
-        default=(),
-        metadata=only_stores("every store of the spec"),
-    )
+    stores: tuple[str, ...] = field(default=(), metadata=only_stores("every store of the spec"))
     partitions: tuple[int, ...] = field(
         default=(),
         metadata=declare(
@@ -401,10 +398,7 @@ class Reading(Request):
     """Limits for reading changelogs."""
 
     transaction_wait: float = field(default=30.0, metadata=TRANSACTION_WAIT)
-    timeout: float = field(
-        default=30.0,
-        metadata=PATIENCE,
-    )
+    timeout: float = field(default=30.0, metadata=PATIENCE)
 
 
 @dataclass(frozen=True, kw_only=True)

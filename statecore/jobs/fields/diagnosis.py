@@ -25,9 +25,7 @@ BROKERS = "Brokers"
 class OfDiagnosis(Request):
     """What is diagnosed, and how thoroughly."""
 
-    state_dir: str = field(
-        metadata=STATE_DIR,
-    )
+    state_dir: str = field(metadata=STATE_DIR)
     application_id: str | None = field(
         default=None,
         metadata=optional_application_id(
@@ -52,14 +50,8 @@ class OfDiagnosis(Request):
             "is right under both",
         ),
     )
-    tasks: tuple[str, ...] = field(
-        default=(),
-        metadata=only_tasks("every task, and the global stores"),
-    )
-    stores: tuple[str, ...] = field(
-        default=(),
-        metadata=only_stores("every store"),
-    )
+    tasks: tuple[str, ...] = field(default=(), metadata=only_tasks("every task, and the global stores"))
+    stores: tuple[str, ...] = field(default=(), metadata=only_stores("every store"))
     scan: bool = field(
         default=False,
         metadata=declare(

@@ -25,12 +25,8 @@ from statecore.spec.model import ProcessingGuarantee
 class MigrateRequest(Request):
     """A request to convert a state directory for another release of Kafka Streams."""
 
-    application_id: str = field(
-        metadata=APPLICATION_ID,
-    )
-    state_dir: str = field(
-        metadata=STATE_DIR,
-    )
+    application_id: str = field(metadata=APPLICATION_ID)
+    state_dir: str = field(metadata=STATE_DIR)
     to: TargetRelease = field(
         metadata=declare(
             Choice(TargetRelease),
@@ -48,14 +44,8 @@ class MigrateRequest(Request):
             section=WHAT,
         ),
     )
-    approved: str = field(
-        default="",
-        metadata=APPROVED,
-    )
-    tasks: tuple[str, ...] = field(
-        default=(),
-        metadata=only_tasks("every task, and the global stores"),
-    )
+    approved: str = field(default="", metadata=APPROVED)
+    tasks: tuple[str, ...] = field(default=(), metadata=only_tasks("every task, and the global stores"))
     spec_path: str | None = field(
         default=None,
         metadata=optional_spec(

@@ -41,10 +41,7 @@ class RecoverGlobalRequest(Request):
             otherwise="that of the spec",
         ),
     )
-    stores: tuple[str, ...] = field(
-        default=(),
-        metadata=only_stores("every global store of the spec"),
-    )
+    stores: tuple[str, ...] = field(default=(), metadata=only_stores("every global store of the spec"))
     apply: bool = field(default=False, metadata=APPLY)
     approved: str = field(default="", metadata=APPROVED)
     accept_uncompacted: bool = field(

@@ -32,10 +32,7 @@ class RepairRequest(OfDiagnosis):
         ),
     )
     apply: bool = field(default=False, metadata=APPLY)
-    approved: str = field(
-        default="",
-        metadata=APPROVED,
-    )
+    approved: str = field(default="", metadata=APPROVED)
     repository: str | None = field(
         default=None,
         metadata=repository_url(

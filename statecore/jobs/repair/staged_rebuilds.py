@@ -1,7 +1,7 @@
 """Deletes what killed repairs have staged for rebuilds.
 
 A rebuild is a restore whose request id is that of the repair with a suffix (:mod:`statecore.jobs.repair.rebuilds`). A
-repair that is run again inspects the directory anew, may rebuild other stores, and has another request id; so it
+repair that is run again inspects the directory again, may rebuild other stores, and has another request id; so it
 deletes the staged rebuilds of killed ones.
 """
 
