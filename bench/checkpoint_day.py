@@ -39,7 +39,7 @@ from statecore.jobs.compact.report import CompactionReport
 from statecore.jobs.compact.run import ORIGIN
 from statecore.jobs.compact.run import compact as compact_now
 from statecore.jobs.context import JobContext
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.restore.report import RestoreReport
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import SnapshotEntry

@@ -83,7 +83,7 @@ def main() -> int:
     """Make a checkpoint, and another one whenever a line comes."""
     from statecore.jobs.checkpoint.request import CheckpointRequest
     from statecore.jobs.checkpoint.service import run_service
-    from statecore.jobs.process_engine import ProcessEngine
+    from statecore.jobs.engine.processes import ProcessEngine
     from statecore.jobs.restore.report import RestoreReport
 
     parser = argparse.ArgumentParser(prog="python -m bench.following")

@@ -12,8 +12,8 @@ from typing import Any
 from airflow.sdk import Param
 
 from statecore.errors import Invalid
-from statecore.jobs.field_types import Several
-from statecore.jobs.fields import DeclaredField, Request, declared_fields
+from statecore.jobs.fields.declaration import DeclaredField, Request, declared_fields
+from statecore.jobs.fields.types import Several
 from statecore.spec.spark_settings import CONF_PATTERN, MEMORY_PATTERN
 
 

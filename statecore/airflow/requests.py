@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from statecore.airflow.form import fields_of, form_names
 from statecore.errors import Invalid, NotFound, StatecoreError
-from statecore.jobs.field_types import FilePath
-from statecore.jobs.fields import Request, declared_fields
+from statecore.jobs.fields.declaration import Request, declared_fields
+from statecore.jobs.fields.types import FilePath
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.spec.spark_settings import SparkSettings, settings_from_params
 from statecore.spec.tree import suggestion

@@ -11,7 +11,7 @@ from statecore.extras import require
 from statecore.spec.spark_settings import parse_properties
 
 if TYPE_CHECKING:
-    from statecore.jobs.engine import Engine
+    from statecore.jobs.engine.protocol import Engine
 
 
 def add_engine_options(parser: argparse.ArgumentParser, default: str = "spark", who: str = "engine of the job") -> None:
@@ -46,7 +46,7 @@ def engine_of(arguments: argparse.Namespace) -> Engine:
                 options=["engine", "master" if arguments.master else "spark_conf"],
             )
         require("pipeline")
-        from statecore.jobs.process_engine import ProcessEngine
+        from statecore.jobs.engine.processes import ProcessEngine
 
         return ProcessEngine(arguments.processes)
     if arguments.processes is not None:

@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from statecore.jobs.field_types import Choice, Flag, Several, Value
-from statecore.jobs.fields import DeclaredField, Request, declared_fields
-from statecore.jobs.request_fields import LIMITS
+from statecore.jobs.fields.catalog import LIMITS
+from statecore.jobs.fields.declaration import DeclaredField, Request, declared_fields
+from statecore.jobs.fields.types import Choice, Flag, Several, Value
 
 RequestT = TypeVar("RequestT", bound=Request)
 

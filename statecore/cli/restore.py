@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from statecore.cli.engine_options import add_engine_options, engine_of
 from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
-from statecore.jobs.request_fields import Planned
+from statecore.jobs.fields.catalog import Planned
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.words import number_of
 

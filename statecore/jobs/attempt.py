@@ -1,4 +1,13 @@
-"""One attempt of a request: by whom, where and when. Every report contains it, however the attempt ended."""
+"""One attempt of a request (by whom, where and when), and its report, however it ended.
+
+In a document the fields of the attempt, of the error and of the body are on one level::
+
+    {"version": 2, <the attempt>}                                        it began; its end is unknown
+    {"version": 2, <the attempt>, "finished": ..., "error": ..., ...}    it failed: the error of statecore/errors.py
+    {<the attempt>, "finished": ..., <the body>}                         it succeeded: what the job reports
+
+The body of each job is in its ``report.py``.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +15,14 @@ import os
 import pwd
 import socket
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from enum import StrEnum
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from statecore import __version__
+from statecore.errors import StatecoreError
+from statecore.jobs.engine.protocol import RanOn
 
 REPORT_VERSION = 2
 
@@ -123,3 +135,72 @@ def _user() -> str:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:  # a container may run as a uid without a name
         return f"uid {os.geteuid()}"
+
+
+class Body(Protocol):
+    """What a job reports after a success."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The body, with the fields of its attempt if it has them."""
+
+
+BodyT = TypeVar("BodyT", bound=Body)
+
+
+class End(StrEnum):
+    """How an attempt ended."""
+
+    UNKNOWN = "unknown"
+    """It is running, or was killed."""
+    FAILED = "failed"
+    DONE = "done"
+
+
+@dataclass(frozen=True)
+class JobReport(Generic[BodyT]):
+    """One attempt of a job.
+
+    Attributes:
+        kind: the job: ``restore``.
+        attempt: the request, and who has run it where since when.
+        finished: end time (ISO 8601, UTC); empty without a known end.
+        ran_on: where its tasks ran.
+        error: of a failure: ``error`` (the kind), ``code``, ``what``, ``action``; ``phase`` if it had reached one.
+        body: of a success.
+    """
+
+    kind: str
+    attempt: Attempt
+    finished: str = ""
+    ran_on: RanOn = field(default_factory=RanOn)
+    error: Mapping[str, Any] = field(default_factory=dict)
+    body: BodyT | None = None
+
+    @property
+    def end(self) -> End:
+        """How it ended."""
+        return End.FAILED if self.error else End.DONE if self.finished else End.UNKNOWN
+
+    @staticmethod
+    def of(kind: str, body: BodyT, attempt: Attempt | None = None) -> JobReport[BodyT]:
+        """Of a success; without an attempt, the body has its fields."""
+        values = {one.name: getattr(body, one.name) for one in fields(Attempt) if hasattr(body, one.name)}
+        return JobReport(
+            kind,
+            attempt or Attempt.of(values),
+            getattr(body, "finished", "") if attempt is None else utc_now(),
+            getattr(body, "ran_on", RanOn()),
+            body=body,
+        )
+
+    def failed(self, error: StatecoreError) -> JobReport[BodyT]:
+        """The same after a failure."""
+        return JobReport(self.kind, self.attempt, utc_now(), self.ran_on, error.to_json())
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as a JSON document."""
+        document = {} if self.body is None else self.body.to_json()
+        if "started" in document:  # the body has all fields of the envelope
+            return document
+        finished = {"finished": self.finished} if self.finished else {}
+        return {**self.attempt.begun(), **document, **finished, **self.error}

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from statecore.errors import Invalid
 from statecore.faults import NO_FAULTS, FaultPoints
+from statecore.jobs.fields.declaration import Request
 from statecore.progress import NullProgress, Progress
 from statecore.spec.model import ApplicationSpec
-from statecore.spec.reader import load_spec, parse_spec
 from statecore.statedir.file_ownership import parse_owner
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_places import application_directory, check_application
@@ -36,7 +36,7 @@ def ignore(line: str) -> None:
 
 @dataclass(frozen=True)
 class JobContext(Generic[RequestT]):
-    """What a job works on. What its request does not name is an error to use; nothing is opened before it is used.
+    """What a job works on. Each part is opened when it is first used; one that the request does not name is an error.
 
     Attributes:
         request: the job's request.
@@ -85,7 +85,7 @@ class JobContext(Generic[RequestT]):
         Raises:
             Invalid, NotFound: the spec is wrong, or that of another application; the owner of files is unknown.
         """
-        declared = spec or declared_spec(request)
+        declared = spec or getattr(request, "declared_spec", None)
         named = getattr(request, "application_id", None)
         if named is not None:
             check_application(declared, named)
@@ -147,7 +147,7 @@ class JobContext(Generic[RequestT]):
     @contextmanager
     def locked(self, fault_point: str) -> Iterator[None]:
         """Hold the lock of the directory, unless the caller does; passes the fault point once it is held."""
-        note = self.directory.owner_note()  # before the lock, which creates the directory whose owner is taken
+        note = self.directory.owner_note()  # before the lock, which creates the directory and so decides its owner
         if self.shared_directory is not None:
             self.faults.reach(fault_point)
             self.say(note)
@@ -188,21 +188,9 @@ class JobContext(Generic[RequestT]):
             yield cluster
 
 
-def declared_spec(request: Any) -> ApplicationSpec | None:
-    """The spec that a request names or contains, if any."""
-    if (document := getattr(request, "spec", None)) is not None:
-        return parse_spec(document, INLINE)
-    path = getattr(request, "spec_path", None)
-    return None if path is None else load_spec(Path(path))
-
-
-INLINE = "<spec of the request>"
-"""Source of a spec that a request contains, for messages."""
-
-
-def spec_of(request: Any) -> ApplicationSpec:
+def spec_of(request: Request) -> ApplicationSpec:
     """The spec of a request that must have one."""
-    found = declared_spec(request)
+    found = request.declared_spec
     if found is None:
         raise Invalid(
             "The request has no spec.", code="option-missing", action="Give the spec (--spec).", option="spec"

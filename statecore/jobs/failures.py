@@ -58,8 +58,8 @@ def as_statecore_error(error: BaseException, doing: str, **context: Any) -> Stat
         return error
     if isinstance(error, OSError) and (stopped := _STOPPED.get(cause_of(error))) is not None:
         kind, code, what, action = stopped
-        said = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
-        return kind(f"{what} {doing}: {said}.", code=code, action=action, **context)
+        text = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
+        return kind(f"{what} {doing}: {text}.", code=code, action=action, **context)
     if isinstance(error, MemoryError):
         return Capacity(
             f"There was not enough memory while {doing}.",

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from statecore.errors import NotFound, StatecoreError
-from statecore.jobs.engine import HandedOver
+from statecore.jobs.engine.protocol import HandedOver
 from statecore.repository.application_repository import ApplicationRepository
 
 FIRST = 10.0
@@ -61,8 +61,8 @@ def marked_in_progress(
 ) -> Iterator[InProgressMarker]:
     """Write the marker while a long job runs inside. A failed write is ignored.
 
-    A job that hands over to another process (:class:`statecore.jobs.engine.HandedOver`) leaves the marker, and that
-    process deletes it at its end, however short it was (:meth:`InProgressMarker.delete_at_end`).
+    A job that hands over to another process (:class:`HandedOver`) leaves the marker, and that process deletes it at its
+    end, however short it was (:meth:`InProgressMarker.delete_at_end`).
     """
     name = repository.names.in_progress_marker
     ended, marker = threading.Event(), InProgressMarker()

@@ -1,4 +1,4 @@
-"""Common steps of jobs: record the attempt, time the phases, wait for the workers.
+"""One attempt of a job: records it, times the phases, waits for the workers, keeps plan and report.
 
 A job is a subclass of :class:`Job` with its own steps (:mod:`statecore.jobs.restore.run`). With a state directory it
 runs under the application's lock, and its files are there; else they are in the repository
@@ -18,7 +18,7 @@ from statecore.errors import Invalid, StatecoreError
 from statecore.faults import FaultInjected
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.context import JobContext
-from statecore.jobs.engine import Question, RanOn, Workers
+from statecore.jobs.engine.protocol import Question, RanOn, Workers
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.job_files import JobHome
 from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFIX
@@ -108,10 +108,7 @@ class Job:
 
     @contextmanager
     def discarding_invalid(self, plan_id: str) -> Iterator[None]:
-        """Delete plan and staging on ``Invalid`` (such as a record that does not fit the kind):
-
-        a retry would fail, too.
-        """
+        """Delete plan and staging on ``Invalid``, such as a record that does not fit the kind: a retry fails, too."""
         try:
             yield
         except Invalid:

@@ -17,23 +17,22 @@ import argparse
 import errno
 import importlib
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from statecore.documents import encode_json, parse_json
 from statecore.errors import Invalid, StatecoreError
 from statecore.faults import fault_points_from_environment
 from statecore.filesystem import NotRegularFile, write_durably
-from statecore.jobs.attempt import Attempt
-from statecore.jobs.context import declared_spec
-from statecore.jobs.engine import Engine, HandedOver, PlanOnlyEngine
-from statecore.jobs.fields import Request
-from statecore.jobs.orphan_guard import exit_with_parent_process
-from statecore.jobs.process_engine import ProcessEngine
-from statecore.jobs.report import Body, JobReport
+from statecore.jobs.attempt import Attempt, Body, JobReport
+from statecore.jobs.engine.processes import ProcessEngine
+from statecore.jobs.engine.protocol import Engine, HandedOver, PlanOnlyEngine
+from statecore.jobs.fields.declaration import Request
 from statecore.progress import MachineProgress
 from statecore.system_errors import write_error
 from statecore.telemetry import metered
@@ -139,6 +138,25 @@ def main(
         return SPARK_NEEDED
 
 
+def exit_with_parent_process() -> None:
+    """From now on exit when standard input ends, which the parent process holds.
+
+    SIGTERM ends the process like ``sys.exit``.
+    """
+    signal.signal(signal.SIGTERM, _exit_on_sigterm)  # scratch directories are removed on exit
+    threading.Thread(target=_exit_at_end_of_input, name="parent-process", daemon=True).start()
+
+
+def _exit_on_sigterm(*_: Any) -> NoReturn:
+    raise SystemExit(128 + signal.SIGTERM)
+
+
+def _exit_at_end_of_input() -> None:
+    while os.read(0, 1024):
+        pass
+    os._exit(128 + signal.SIGHUP)
+
+
 def _parser(verb: str | None) -> argparse.ArgumentParser:
     module = getattr(sys.modules["__main__"], "__spec__", None)
     name = Path(sys.argv[0]).name if module is None else f"python -m {module.name}"
@@ -211,7 +229,8 @@ def _run(
         request: Any = program.request_type().from_json(_parsed(options["request"]))
         attempt = Attempt.begin("", getattr(request, "state_dir", ""), getattr(request, "request_id", ""))
         begun = replace(begun, attempt=attempt)
-        application_id = getattr(request, "application_id", None) or _declared_application(request)
+        spec = None if getattr(request, "application_id", None) else request.declared_spec
+        application_id = getattr(request, "application_id", None) or ("" if spec is None else spec.application_id)
         begun = replace(begun, attempt=replace(attempt, application_id=application_id))
         # Written first, so that a killed job leaves a report.
         write_report(options["report"], begun.to_json())
@@ -227,12 +246,6 @@ def _run(
         return error.exit_code
     write_report(options["report"], JobReport.of(program.package, result, begun.attempt).to_json())
     return program.exit_code(result)
-
-
-def _declared_application(request: Any) -> str:
-    """The application of a request's spec; empty without one, as of a diagnosis of all applications."""
-    spec = declared_spec(request)
-    return "" if spec is None else spec.application_id
 
 
 def say(line: str) -> None:

@@ -17,7 +17,7 @@ import os
 import sys
 from pathlib import Path
 
-from statecore.jobs.pipeline.preloading import WITHOUT_THREADS, preload
+from statecore.jobs.engine.preloading import WITHOUT_THREADS, preload
 
 PRELOADED = (*WITHOUT_THREADS, "pyspark.worker")
 """Modules that every task needs and that start no thread."""

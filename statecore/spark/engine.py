@@ -1,4 +1,4 @@
-"""Spark as an engine of jobs (:mod:`statecore.jobs.engine`).
+"""Spark as an engine of jobs (:mod:`statecore.jobs.engine.protocol`).
 
 Each stage is one RDD with one element per batch. RDDs, not DataFrames: no record of a changelog passes through the JVM,
 the elements are a few dozen task descriptions, and the first DataFrame of a session costs two seconds of class loading.
@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from statecore.jobs.engine import Failure, Question, RanOn, ResultT, TaskT
+from statecore.jobs.engine.protocol import Failure, Question, RanOn, ResultT, TaskT
 from statecore.spark.executor_check import check_executors
 from statecore.spark.failures import spark_failure
 from statecore.spark.masters import is_local
@@ -34,12 +34,12 @@ class SparkEngine:
     conf: Mapping[str, str] = field(default_factory=dict)
 
     def expected(self, spec: ApplicationSpec) -> int:
-        """See :class:`statecore.jobs.engine.Engine`; only known for a local master."""
+        """See :class:`statecore.jobs.engine.protocol.Engine`; only known for a local master."""
         return spec.spark.local_cores(self.master, self.conf)
 
     @contextmanager
     def start(self, job: str, spec: ApplicationSpec) -> Iterator[SparkWorkers]:
-        """See :class:`statecore.jobs.engine.Engine`."""
+        """See :class:`statecore.jobs.engine.protocol.Engine`."""
         conf = {**spec.spark.to_conf(), **self.conf}
         with SparkStart(f"statecore {job} {spec.application_id}", self.master, conf) as starting:
             yield SparkWorkers(starting)
@@ -53,19 +53,19 @@ class SparkWorkers:
 
     @property
     def name(self) -> str:
-        """See :class:`statecore.jobs.engine.Workers`."""
+        """See :class:`statecore.jobs.engine.protocol.Workers`."""
         return "Spark"
 
     def are_here(self) -> bool:
-        """See :class:`statecore.jobs.engine.Workers`."""
+        """See :class:`statecore.jobs.engine.protocol.Workers`."""
         return is_local(self._starting.context().master)
 
     def parallelism(self) -> int:
-        """See :class:`statecore.jobs.engine.Workers`."""
+        """See :class:`statecore.jobs.engine.protocol.Workers`."""
         return int(self._starting.context().defaultParallelism)
 
     def check(self, question: Question) -> RanOn:
-        """See :class:`statecore.jobs.engine.Workers`."""
+        """See :class:`statecore.jobs.engine.protocol.Workers`."""
         context = self._starting.context()
         executors = check_executors(context, question)
         return RanOn(context.master, len(executors), tuple(sorted({one.host for one in executors})))
@@ -73,7 +73,7 @@ class SparkWorkers:
     def run(
         self, work: Callable[[Sequence[TaskT]], list[ResultT | Failure]], batches: Sequence[Sequence[TaskT]], doing: str
     ) -> list[ResultT | Failure]:
-        """See :class:`statecore.jobs.engine.Workers`."""
+        """See :class:`statecore.jobs.engine.protocol.Workers`."""
         context = self._starting.context()
         outcome: Future[list[ResultT | Failure]] = Future()
 

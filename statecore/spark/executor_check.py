@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from statecore import __version__
 from statecore.errors import Invalid, Retryable
 from statecore.filesystem import make_directories
-from statecore.jobs.engine import Question
+from statecore.jobs.engine.protocol import Question
 from statecore.spark import probe
 from statecore.spark.daemon import PRELOADED
 from statecore.spark.executors import Executor, executors_of

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from statecore.errors import Invalid
-from statecore.jobs.field_types import Duration, FilePath, Flag, Size, Text, Whole
-from statecore.jobs.fields import declare
-from statecore.jobs.request_fields import (
+from statecore.jobs.fields.catalog import (
     LIMITS,
     PATIENCE,
     WHAT,
     OfSpec,
     check_memory_budget,
-    check_repository,
     check_state_dir,
+    repository_url,
 )
-from statecore.jobs.task_names import only_tasks
+from statecore.jobs.fields.declaration import declare
+from statecore.jobs.fields.tasks import only_tasks
+from statecore.jobs.fields.types import Duration, FilePath, Flag, Size, Text, Whole
 from statecore.standby.assignment.model import AssignmentSettings
 
 DEFAULT_INTERVAL_MS = 30_000
@@ -89,14 +89,11 @@ class StandbyRequest(OfSpec):
     tasks: tuple[str, ...] = field(default=(), metadata=only_tasks("every task", global_too=False))
     repository: str | None = field(
         default=None,
-        metadata=declare(
-            Text("URL"),
-            title="Repository",
-            help="URL of the snapshots, s3://bucket/prefix or file:///path: a new copy starts from the newest snapshot "
-            "of its task",
+        metadata=repository_url(
+            "URL of the snapshots, s3://bucket/prefix or file:///path: a new copy starts from the newest snapshot of "
+            "its task",
             section=WHAT,
             otherwise="a new copy is read from the start of its changelogs",
-            check=check_repository,
         ),
     )
     interval: int = field(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from statecore.faults import FaultPoints
-from statecore.jobs.engine import Engine
+from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.restore import run as restore
 from statecore.jobs.restore.report import RestoreReport

@@ -14,11 +14,11 @@ from confluent_kafka import Producer
 
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.checkpoint.run import run_checkpoint
+from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.fetch.report import FetchReport
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
-from statecore.jobs.in_process_engine import InProcessEngine
-from statecore.jobs.request_fields import VersionedStart
+from statecore.jobs.fields.catalog import VersionedStart
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import NOTHING, RestoreRequest
 from statecore.jobs.restore.run import run_restore

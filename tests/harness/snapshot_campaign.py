@@ -33,15 +33,15 @@ from statecore.formats.task_id import TaskId
 from statecore.jobs.backup.report import BackupReport, Outcome
 from statecore.jobs.backup.request import BackupRequest
 from statecore.jobs.backup.run import run_backup
-from statecore.jobs.engine import Engine
+from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.engine.processes import ProcessEngine
+from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.fetch.report import FetchReport
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.fields.catalog import VersionedStart
 from statecore.jobs.pipeline.run_sink import Publisher
 from statecore.jobs.pipeline.stages import build_images
-from statecore.jobs.process_engine import ProcessEngine
-from statecore.jobs.request_fields import VersionedStart
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import NOTHING, RestoreRequest
 from statecore.jobs.restore.run import run_restore

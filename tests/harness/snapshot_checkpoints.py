@@ -16,12 +16,12 @@ from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.checkpoint.run import run_checkpoint
 from statecore.jobs.checkpoint.tails import SMALL_TAIL
 from statecore.jobs.compact.run import compact
-from statecore.jobs.engine import Engine
+from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.engine.processes import ProcessEngine
+from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
-from statecore.jobs.in_process_engine import InProcessEngine
-from statecore.jobs.process_engine import ProcessEngine
-from statecore.jobs.request_fields import VersionedStart
+from statecore.jobs.fields.catalog import VersionedStart
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import AdvanceRequest
 from statecore.jobs.restore.run import run_advance

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.request_fields import VersionedStart
+from statecore.jobs.fields.catalog import VersionedStart
 from tests.harness import topics
 from tests.harness.rebuilding import Answers, Rows, restored
 from tests.harness.snapshot_application import EXACTLY_ONCE

@@ -13,7 +13,7 @@ import pytest
 from statecore.errors import Corrupted
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
-from statecore.jobs.request_fields import VersionedStart
+from statecore.jobs.fields.catalog import VersionedStart
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import Extent
 from tests.harness.snapshot_campaign import Campaign

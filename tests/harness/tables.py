@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from statecore.faults import FaultPoints
-from statecore.jobs.engine import Engine
+from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.progress import Progress

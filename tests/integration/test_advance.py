@@ -20,9 +20,9 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import DIRECTORY
 from statecore.jobs.bases.planned_tails import RESUMED_NOTE
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.fields.catalog import VersionedStart
 from statecore.jobs.planning.plan import RestorePlan
-from statecore.jobs.request_fields import VersionedStart
 from statecore.jobs.restore.planned_restore import RefusedPlan
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import AdvanceRequest, RestoreRequest

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from statecore.jobs.bases.base import DIRECTORY
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import AdvanceRequest
 from statecore.jobs.restore.run import run_advance

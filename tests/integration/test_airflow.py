@@ -22,7 +22,7 @@ import pytest
 
 from demo.airflow_server import AirflowFailed, AirflowServer, TaskStatus
 from demo.stop import stop_all
-from statecore.jobs.fields import declared_fields
+from statecore.jobs.fields.declaration import declared_fields
 from statecore.jobs.restore.request import RestoreRequest
 from tests.harness import topics
 from tests.harness.airflow_site import (

@@ -19,10 +19,10 @@ from statecore.errors import Invalid
 from statecore.jobs.backup.report import BackupReport, Outcome
 from statecore.jobs.backup.request import BackupRequest
 from statecore.jobs.backup.run import run_backup
+from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
-from statecore.jobs.in_process_engine import InProcessEngine
-from statecore.jobs.request_fields import VersionedStart
+from statecore.jobs.fields.catalog import VersionedStart
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.repository.application_repository import ApplicationRepository

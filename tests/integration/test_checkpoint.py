@@ -15,12 +15,12 @@ from statecore.errors import Invalid
 from statecore.faults import FaultPoints
 from statecore.jobs.checkpoint.request import WhenRefused
 from statecore.jobs.checkpoint.schedule import check_due
-from statecore.jobs.engine import HandedOver
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.engine.protocol import HandedOver
+from statecore.jobs.fields.catalog import VersionedStart
 from statecore.jobs.in_progress_marker import marked_in_progress, marker_age
 from statecore.jobs.job_files import RepositoryHome
 from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX
-from statecore.jobs.request_fields import VersionedStart
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore

@@ -20,7 +20,7 @@ from statecore.errors import Invalid
 from statecore.faults import FaultInjected, InjectedFault
 from statecore.jobs.checkpoint.request import WhenRefused
 from statecore.jobs.checkpoint.run import run_checkpoint
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.restore.report import RestoreReport
 from tests.harness import topics

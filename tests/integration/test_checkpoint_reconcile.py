@@ -18,9 +18,9 @@ from statecore.jobs.bases.base import Base
 from statecore.jobs.checkpoint.request import WhenRefused
 from statecore.jobs.checkpoint.run import run_checkpoint
 from statecore.jobs.compact.run import compact
-from statecore.jobs.engine import Engine, Workers
-from statecore.jobs.in_process_engine import InProcessEngine
-from statecore.jobs.process_engine import ProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.engine.processes import ProcessEngine
+from statecore.jobs.engine.protocol import Engine, Workers
 from statecore.jobs.restore.report import RestoreReport
 from statecore.repository.manifest import StoreSnapshot
 from statecore.spec.model import ApplicationSpec

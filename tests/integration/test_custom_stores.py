@@ -11,9 +11,9 @@ import pytest
 
 from statecore.doctor.diagnosis import diagnose_directory
 from statecore.errors import Invalid
+from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
-from statecore.jobs.in_process_engine import InProcessEngine
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore

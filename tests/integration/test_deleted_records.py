@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from statecore.faults import FaultPoints
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.streams import StreamsJvm

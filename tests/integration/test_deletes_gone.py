@@ -22,9 +22,9 @@ from statecore.faults import FaultInjected, InjectedFault
 from statecore.jobs.backup.request import BackupRequest
 from statecore.jobs.backup.run import run_backup
 from statecore.jobs.checkpoint.request import WhenRefused
+from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
-from statecore.jobs.in_process_engine import InProcessEngine
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore

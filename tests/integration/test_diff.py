@@ -22,7 +22,7 @@ from statecore.jobs.diff.report import DiffReport, Only, Verdict
 from statecore.jobs.diff.request import DiffRequest
 from statecore.jobs.diff.row_diff import Difference, RowCounts
 from statecore.jobs.diff.run import run_diff
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.program import main
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore

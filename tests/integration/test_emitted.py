@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.planning.plan import VersionedStart
 from tests.harness import topics
 from tests.harness.broker import Broker

@@ -17,11 +17,11 @@ from statecore.jobs.backup.run import run_backup
 from statecore.jobs.diff.report import Verdict
 from statecore.jobs.diff.request import DiffRequest
 from statecore.jobs.diff.run import run_diff
+from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.fetch.report import FetchReport
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
-from statecore.jobs.in_process_engine import InProcessEngine
-from statecore.jobs.request_fields import VersionedStart
+from statecore.jobs.fields.catalog import VersionedStart
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
+from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.fetch.report import FetchReport
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
-from statecore.jobs.in_process_engine import InProcessEngine
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore

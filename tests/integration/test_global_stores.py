@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import Invalid
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
 from tests.harness import directory, topics
 from tests.harness.broker import Broker
 from tests.harness.feeds import EVENTS, PRICES, REFERENCE

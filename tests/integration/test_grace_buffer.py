@@ -20,7 +20,7 @@ from statecore.doctor.diagnosis import diagnose_directory
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair
 from statecore.spec.model import ProcessingGuarantee

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.planning.plan import VersionedStart
 from statecore.jobs.restore.report import RestoreReport
 from statecore.spark.engine import SparkEngine

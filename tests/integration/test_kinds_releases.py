@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from statecore.formats.releases import RELEASES
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.fields.catalog import TargetRelease, VersionedStart
 from statecore.jobs.migrate.request import MigrateRequest
 from statecore.jobs.migrate.run import run_migrate
-from statecore.jobs.request_fields import TargetRelease, VersionedStart
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore
 from statecore.spec.model import ProcessingGuarantee

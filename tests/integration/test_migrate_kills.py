@@ -12,10 +12,10 @@ import pytest
 from statecore.faults import CHANGE_POINTS, CONVERSION_POINTS, MIGRATE_POINTS, PLACEMENT_POINTS, VARIABLE
 from statecore.formats.checkpoint import decode_checkpoint
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.fields.catalog import TargetRelease
 from statecore.jobs.migrate.request import MigrateRequest
 from statecore.jobs.migrate.run import run_migrate
-from statecore.jobs.request_fields import TargetRelease
 from statecore.spec.model import ProcessingGuarantee
 from tests.golden.directories import unpacked
 from tests.harness.command import statecore

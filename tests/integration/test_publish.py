@@ -17,9 +17,9 @@ from statecore.errors import Fenced, Invalid, NotFound
 from statecore.faults import FaultInjected, InjectedFault
 from statecore.filesystem import FILE_MODE, clone, current_umask
 from statecore.images.model import Run
-from statecore.jobs.engine import Engine
-from statecore.jobs.in_process_engine import InProcessEngine
-from statecore.jobs.process_engine import ProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.engine.processes import ProcessEngine
+from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore

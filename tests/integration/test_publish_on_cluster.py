@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from statecore.jobs.process_engine import ProcessEngine
+from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore

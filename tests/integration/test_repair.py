@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.repair.report import Outcome, RepairReport
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair
 from tests.harness import damaging, topics

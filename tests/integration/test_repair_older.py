@@ -10,7 +10,7 @@ import yaml
 
 from statecore.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.repair.report import Outcome
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair

@@ -17,7 +17,7 @@ import yaml
 
 from statecore.errors import Capacity, Invalid, StatecoreError
 from statecore.faults import CHANGE_POINTS, PLACEMENT_POINTS, REPAIR_POINTS, RESTORE_POINTS, VARIABLE
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.repair.report import Outcome, RepairReport
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair

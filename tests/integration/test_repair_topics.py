@@ -15,7 +15,7 @@ import yaml
 from statecore.errors import Invalid
 from statecore.jobs.backup.request import BackupRequest
 from statecore.jobs.backup.run import run_backup
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.repair.report import Outcome, RepairReport
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair

@@ -18,9 +18,9 @@ from statecore.jobs.backup.request import BackupRequest
 from statecore.jobs.backup.run import run_backup
 from statecore.jobs.checkpoint.request import CheckpointRequest, WhenRefused
 from statecore.jobs.checkpoint.run import run_checkpoint
+from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
-from statecore.jobs.in_process_engine import InProcessEngine
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair
 from statecore.jobs.restore.report import RestoreReport

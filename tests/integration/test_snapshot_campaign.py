@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.jobs.request_fields import VersionedStart
+from statecore.jobs.fields.catalog import VersionedStart
 from statecore.repository.repository import create_repository
 from tests.harness import s3_server
 from tests.harness.broker import Broker

@@ -11,6 +11,7 @@ import pytest
 
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid
+from statecore.jobs.engine.processes import ProcessEngine, ProcessWorkers
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.image_tasks import ImageResult
 from statecore.jobs.pipeline.range_tasks import ClusterSettings, RangeResult
@@ -18,7 +19,6 @@ from statecore.jobs.pipeline.stages import build_images, read_runs, stores_to_bu
 from statecore.jobs.pipeline.staging_place import DirectoryPlace, StagingPlace
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.planning.planner import plan_restore
-from statecore.jobs.process_engine import ProcessEngine, ProcessWorkers
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.progress import NullProgress
 from statecore.spec.model import ApplicationSpec

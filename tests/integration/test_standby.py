@@ -19,7 +19,7 @@ from statecore.faults import STANDBY_POINTS
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.checkpoint.run import run_checkpoint
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.repository.repository import create_repository
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.command import statecore_here

@@ -10,7 +10,7 @@ import pytest
 
 from statecore.doctor.diagnosis import inspect
 from statecore.errors import Invalid
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.spec.reader import parse_spec
 from statecore.statedir.state_directory import StateDirectory
 from tests.harness.broker import Broker

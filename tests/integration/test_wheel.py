@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from statecore.jobs.engine import PROCESSES
+from statecore.jobs.engine.protocol import PROCESSES
 from tests.harness import wheel
 from tests.harness.broker import Broker
 from tests.harness.small import small_application

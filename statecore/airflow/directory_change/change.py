@@ -23,7 +23,7 @@ from statecore.airflow.form import fields_of, object_schema, params_of, required
 from statecore.airflow.requests import check_names, check_paths
 from statecore.documents import DocumentType
 from statecore.errors import Invalid, StatecoreError
-from statecore.jobs.fields import Request
+from statecore.jobs.fields.declaration import Request
 from statecore.spec.spark_settings import settings_from_params
 from statecore.spec.units import DURATION_EXPECTED, parse_duration
 

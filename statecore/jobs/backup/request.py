@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from statecore.jobs.field_types import FilePath, Flag
-from statecore.jobs.fields import declare
-from statecore.jobs.request_fields import (
+from statecore.jobs.fields.catalog import (
     LIMITS,
     PATIENCE,
     REPOSITORY_HELP,
@@ -15,7 +13,9 @@ from statecore.jobs.request_fields import (
     Planned,
     repository_url,
 )
-from statecore.jobs.task_names import only_tasks
+from statecore.jobs.fields.declaration import declare
+from statecore.jobs.fields.tasks import only_tasks
+from statecore.jobs.fields.types import FilePath, Flag
 
 
 @dataclass(frozen=True, kw_only=True)

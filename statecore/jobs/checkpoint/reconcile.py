@@ -38,7 +38,7 @@ from statecore.jobs.bases.tail_check import truncations
 from statecore.jobs.checkpoint.plan import CheckpointPlan
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.context import JobContext
-from statecore.jobs.engine import Engine, Workers
+from statecore.jobs.engine.protocol import Engine, Workers
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.range_tasks import RangeResult
 from statecore.jobs.pipeline.read_stage import cluster_settings

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from statecore.jobs.field_types import Choice, Duration, Flag, Text
-from statecore.jobs.fields import declare
-from statecore.jobs.request_fields import (
+from statecore.jobs.fields.catalog import (
     TRANSACTION_WAIT,
     VERSIONED,
     WHERE,
@@ -19,6 +17,8 @@ from statecore.jobs.request_fields import (
     VersionedStart,
     repository_url,
 )
+from statecore.jobs.fields.declaration import declare
+from statecore.jobs.fields.types import Choice, Duration, Flag, Text
 
 POLICY = "Where the tail is not enough"
 

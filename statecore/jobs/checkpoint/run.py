@@ -34,7 +34,8 @@ from statecore.jobs.checkpoint.schedule import made_since
 from statecore.jobs.checkpoint.tails import SMALL_TAIL, TailReader, validate_tails
 from statecore.jobs.compact.run import CompactedAfter, compact_after
 from statecore.jobs.context import JobContext, ignore
-from statecore.jobs.engine import Engine
+from statecore.jobs.engine.processes import local_engine
+from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.in_progress_marker import InProgressMarker, marked_in_progress
 from statecore.jobs.job import Job
@@ -42,7 +43,6 @@ from statecore.jobs.job_files import home_of
 from statecore.jobs.pipeline.read_stage import NOTHING_READ, ReadResult
 from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX
 from statecore.jobs.planning.plan import RestorePlan
-from statecore.jobs.process_engine import local_engine
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.report_stores import job_report
 from statecore.progress import Progress

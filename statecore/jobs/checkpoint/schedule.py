@@ -36,10 +36,10 @@ from statecore.jobs.bases.base import Key
 from statecore.jobs.checkpoint.changed_tasks import is_aged, oldest_read_at
 from statecore.jobs.checkpoint.request import DEFAULT_VERSIONED_MS
 from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.fields.catalog import VersionedStart
 from statecore.jobs.in_progress_marker import marker_age
 from statecore.jobs.planning.plan import consumed, end_of, is_restored_by_kafka_streams
 from statecore.jobs.planning.selection import check_partitions, select_stores
-from statecore.jobs.request_fields import VersionedStart
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.compatibility import differences
 from statecore.repository.head import SnapshotEntry

@@ -20,7 +20,7 @@ from statecore.jobs.attempt import utc_now
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.checkpoint.run import OpenConnections, run_checkpoint
 from statecore.jobs.context import ignore, spec_of
-from statecore.jobs.engine import Engine
+from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.in_progress_marker import marker_age
 from statecore.jobs.restore.report import RestoreReport
 from statecore.progress import NullProgress, Progress

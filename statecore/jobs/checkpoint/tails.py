@@ -23,12 +23,12 @@ from statecore.jobs.bases.tail_check import Unsound
 from statecore.jobs.checkpoint.plan import CheckpointPlan
 from statecore.jobs.checkpoint.reconcile import Reconciled, Reconciler, divided
 from statecore.jobs.checkpoint.request import WhenRefused
-from statecore.jobs.engine import Engine, Workers
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.engine.processes import local_engine
+from statecore.jobs.engine.protocol import Engine, Workers
 from statecore.jobs.job import Job
 from statecore.jobs.pipeline.read_stage import NOTHING_READ, ReadResult, read_changelogs
 from statecore.jobs.pipeline.staging_place import DirectoryPlace, PassingPlace, StagingPlace
-from statecore.jobs.process_engine import local_engine
 
 SMALL_TAIL = 2_000_000
 """Total offsets of all tails below which this process reads them itself: about as long as an engine takes to start."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from statecore.jobs.request_fields import REPOSITORY_HELP, WHERE, OfSpec, Planned, repository_url
+from statecore.jobs.fields.catalog import REPOSITORY_HELP, WHERE, OfSpec, Planned, repository_url
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from statecore.jobs.diagnosis_fields import OfDiagnosis
+from statecore.jobs.fields.diagnosis import OfDiagnosis
 
 
 @dataclass(frozen=True, kw_only=True)

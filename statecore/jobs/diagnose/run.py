@@ -13,8 +13,8 @@ from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.releases import RELEASES
 from statecore.jobs.context import JobContext, ignore
 from statecore.jobs.diagnose.request import DiagnoseRequest
-from statecore.jobs.diagnosis_fields import OfDiagnosis
 from statecore.jobs.failures import translated_errors
+from statecore.jobs.fields.diagnosis import OfDiagnosis
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec
 from statecore.statedir.state_directory import StateDirectory

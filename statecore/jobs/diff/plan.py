@@ -12,9 +12,9 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Segmentation
 from statecore.jobs.bases.base import Key
 from statecore.jobs.context import JobContext
+from statecore.jobs.diff.compare import DiffSide, DiffTask
 from statecore.jobs.diff.reference import Reference
 from statecore.jobs.diff.request import DiffRequest
-from statecore.jobs.diff.tasks import DiffSide, DiffTask
 from statecore.spec.model import ApplicationSpec, retention_of, segment_interval_of
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.stopped_store_offsets import StoppedStoreOffsets, read_stopped_store_offsets
@@ -44,9 +44,7 @@ class DiffPlanner:
             if (not stores or place.store in stores) and (not tasks or place.task in tasks)
         }
 
-    def standings(
-        self, places: Mapping[Key, StorePlace], spec: ApplicationSpec | None
-    ) -> dict[Key, StoppedStoreOffsets]:
+    def offsets(self, places: Mapping[Key, StorePlace], spec: ApplicationSpec | None) -> dict[Key, StoppedStoreOffsets]:
         """The offsets that the application would use for each store."""
         return {
             key: read_stopped_store_offsets(place, {changelog_at(self._application, *key, declared_at(spec, *key))})
@@ -68,7 +66,7 @@ class DiffPlanner:
         left_out = dict(reference.left_out)
         keys = [key for key in keys if key not in left_out]
         self._check_named(keys, left_out)
-        mine, theirs = self.standings(here, spec), self.standings(there, spec)
+        mine, theirs = self.offsets(here, spec), self.offsets(there, spec)
         kinds: dict[str, StoreKind] = {}
         tasks_made = []
         for number, key in enumerate(keys):
@@ -131,13 +129,13 @@ def _of_store(places: Mapping[Key, StorePlace], name: str) -> list[StorePlace]:
     return [place for place in places.values() if place.store == name]
 
 
-def _side(place: StorePlace | None, standing: StoppedStoreOffsets) -> DiffSide:
+def _side(place: StorePlace | None, found: StoppedStoreOffsets) -> DiffSide:
     return DiffSide(
         "" if place is None else str(place.path.absolute()),
-        {segment: str(path.absolute()) for segment, path in standing.databases.items()},
-        _named(standing.offsets),
-        _named(standing.position),
-        standing.file_bytes,
+        {segment: str(path.absolute()) for segment, path in found.databases.items()},
+        _named(found.offsets),
+        _named(found.position),
+        found.file_bytes,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from statecore.documents import DocumentType
 from statecore.jobs.diff.row_diff import RowCounts
 from statecore.jobs.diff.store_diff import Compared
-from statecore.jobs.engine import RanOn
+from statecore.jobs.engine.protocol import RanOn
 
 
 class Verdict(StrEnum):

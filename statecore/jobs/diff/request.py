@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from statecore.errors import Invalid
-from statecore.jobs.field_types import Document, FilePath, Flag, Text, Whole
-from statecore.jobs.fields import declare
-from statecore.jobs.request_fields import (
+from statecore.jobs.fields.catalog import (
     LIMITS,
     REPOSITORY_HELP,
     WHAT,
@@ -22,7 +20,9 @@ from statecore.jobs.request_fields import (
     optional_spec,
     repository_url,
 )
-from statecore.jobs.task_names import only_tasks
+from statecore.jobs.fields.declaration import declare
+from statecore.jobs.fields.tasks import only_tasks
+from statecore.jobs.fields.types import Document, FilePath, Flag, Text, Whole
 from statecore.repository.layout import NEWEST
 
 AGAINST = "What it is compared with (one of these)"
@@ -106,14 +106,8 @@ class DiffRequest(Budgeted, Reading):
         default=None,
         metadata=repository_url(REPOSITORY_HELP, section=AGAINST),
     )
-    stores: tuple[str, ...] = field(
-        default=(),
-        metadata=only_stores("every store"),
-    )
-    tasks: tuple[str, ...] = field(
-        default=(),
-        metadata=only_tasks("every task that has a directory"),
-    )
+    stores: tuple[str, ...] = field(default=(), metadata=only_stores("every store"))
+    tasks: tuple[str, ...] = field(default=(), metadata=only_tasks("every task that has a directory"))
     ignore_expired: bool = field(
         default=False,
         metadata=declare(

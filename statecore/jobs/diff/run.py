@@ -2,11 +2,12 @@
 
 Phases; compared data is never changed, and temporary data is always deleted::
 
-    look      stores and their offsets                         also while the application runs: its flushed rows
-    fetch     a snapshot into a scratch directory, or          (jobs/diff/reference.py)
-    build     the changelogs up to the stores' own offsets
-    compare   by the engine's workers, one store of a task     (statecore.jobs.diff.store_diff)
-              at a time
+    look        stores and their offsets, also while the application runs (its flushed rows)   plan.py
+    reference   an existing directory, or a temporary one:                                     reference.py
+                fetched from a snapshot,                                                       snapshot_reference.py
+                or built from the changelogs up to the stores' own offsets                     changelog_reference.py
+    look again  which stores of both sides are compared, and which are left out                plan.py
+    compare     on the engine's workers, one store of a task at a time                         compare.py
 
 Rows rightly differ if the offsets do; so offsets are compared as well, and reported first.
 """
@@ -23,25 +24,18 @@ from pathlib import Path
 from statecore import __version__
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.attempt import utc_now
-from statecore.jobs.context import JobContext
+from statecore.jobs.context import JobContext, ignore
+from statecore.jobs.diff.changelog_reference import build_reference
+from statecore.jobs.diff.compare import compare
 from statecore.jobs.diff.plan import DiffPlanner
-from statecore.jobs.diff.reference import Reference, References
-from statecore.jobs.diff.report import DiffReport, StoreDiff, worst
+from statecore.jobs.diff.reference import Reference, StoreOffsets, existing_reference, scratch
+from statecore.jobs.diff.report import DiffReport, worst
 from statecore.jobs.diff.request import DiffRequest
-from statecore.jobs.diff.tasks import DiffTask, bytes_read, compare_batch
-from statecore.jobs.engine import Engine, Question, RanOn, Started
+from statecore.jobs.diff.snapshot_reference import fetch_reference
+from statecore.jobs.engine.protocol import Engine, Started
 from statecore.jobs.failures import translated_errors
-from statecore.jobs.in_process_engine import InProcessEngine
-from statecore.jobs.pipeline.stages import Watch, batched, run_batches
-from statecore.jobs.process_engine import ProcessEngine
 from statecore.progress import Progress
 from statecore.statedir.state_directory import StateDirectory
-
-_SMALL = 64 << 20
-"""Bytes of files below which this process compares alone, because workers take longer to start."""
-
-_ROW_BYTES = 100
-"""Estimated bytes of a row; work is measured in rows."""
 
 
 def run_diff(
@@ -50,7 +44,7 @@ def run_diff(
     progress: Progress | None = None,
     *,
     faults: FaultPoints = NO_FAULTS,
-    say: Callable[[str], None] = lambda _: None,
+    say: Callable[[str], None] = ignore,
 ) -> DiffReport:
     """Compare a state directory with a reference.
 
@@ -79,14 +73,13 @@ class _Diff:
         with self._phase("look"):
             self._progress.phase("look")
             places = self._planner.places(self._directory)
-            standings = self._planner.standings(places, self._spec)
+            offsets = self._planner.offsets(places, self._spec)
             self._progress.done()
         with ExitStack() as made:
             if self._request.with_changelog and self._spec is not None:  # the workers that build also compare
                 self._engine = Started(made.enter_context(self._engine.start("diff", self._spec)))
-            references = References(self._context, self._directory, self._engine)
             with self._phase("reference"):
-                reference = made.enter_context(references.of(standings))
+                reference = made.enter_context(self._reference(offsets))
             for note in reference.notes:
                 self._note(note)
             progress_directory = self._progress_directory(reference, made)
@@ -95,7 +88,8 @@ class _Diff:
             running = self._note_running(self._directory)
             reference_running = reference.scratch is None and self._note_running(reference.directory)
             with self._phase("compare"):
-                stores, ran_on = self._compare(tasks, progress_directory, reference)
+                spec, doing = reference.spec or self._context.spec, f"{self._directory.path} was compared"
+                stores, ran_on = compare(self._engine, spec, tasks, progress_directory, self._progress, doing)
         return DiffReport(
             application_id=self._application,
             state_dir=str(self._directory.path),
@@ -121,33 +115,26 @@ class _Diff:
         self._note(f"{directory.path} is in use by {holder}: its flushed rows are compared.")
         return True
 
-    def _compare(
-        self, tasks: list[DiffTask], progress_directory: Path, reference: Reference
-    ) -> tuple[list[StoreDiff], RanOn]:
-        largest_first = sorted(tasks, key=lambda task: -task.file_bytes)
-        total = sum(task.file_bytes for task in tasks)
-        engine, of = self._engine, reference.spec or self._context.spec
-        if isinstance(engine, ProcessEngine) and engine.processes is None and total < _SMALL:
-            engine = InProcessEngine()
-        with engine.start("diff", of) as workers:
-            if not isinstance(engine, InProcessEngine):
-                self._progress.phase(f"wait for {workers.name}")
-            parallelism = workers.parallelism()
-            self._progress.done()
-            ran_on = workers.check(Question(None, (), ()))
-            self._progress.phase("compare", total, "bytes")
-            batches = batched(largest_first, [task.file_bytes // _ROW_BYTES for task in largest_first], parallelism)
-            with Watch(lambda: bytes_read(progress_directory), self._progress) as watch:
-                found = run_batches(workers, batches, compare_batch, f"{self._directory.path} was compared")
-            self._progress.advance(total - watch.seen)
-            self._progress.done()
-        return found, ran_on
+    @contextmanager
+    def _reference(self, offsets: StoreOffsets) -> Iterator[Reference]:
+        """What the directory is compared with; a temporary one is deleted at the end."""
+        request = self._request
+        if request.with_state_dir is not None:
+            yield existing_reference(self._context, request.with_state_dir)
+            return
+        with scratch(Path(request.scratch_dir or request.state_dir)) as where:
+            temporary = StateDirectory(where, self._application)
+            if request.with_changelog:
+                tasks = self._directory.every_task()
+                yield build_reference(self._context, self._engine, temporary, offsets, tasks)
+            else:
+                yield fetch_reference(self._context, temporary, offsets)
 
     def _progress_directory(self, reference: Reference, made: ExitStack) -> Path:
         """An empty directory for progress files of the workers; a cluster's workers may not see it."""
         if reference.scratch is None:
             return Path(made.enter_context(tempfile.TemporaryDirectory(prefix="statecore-diff-")))
-        path = reference.scratch / ".told"
+        path = reference.scratch / ".progress"
         path.mkdir()
         return path
 

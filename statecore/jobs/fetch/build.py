@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from statecore.errors import Corrupted
-from statecore.jobs.engine import Engine, Workers
+from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.engine.processes import ProcessEngine
+from statecore.jobs.engine.protocol import Engine, Workers
 from statecore.jobs.fetch.digests import FetchedContents
 from statecore.jobs.fetch.files import FetchedFiles
 from statecore.jobs.fetch.plan import FetchPlan
-from statecore.jobs.in_process_engine import InProcessEngine
 from statecore.jobs.job import Job
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.image_tasks import ImageResult
 from statecore.jobs.pipeline.stages import build_images
 from statecore.jobs.pipeline.staging_place import DirectoryPlace
-from statecore.jobs.process_engine import ProcessEngine
 from statecore.repository.download import DownloadResult
 
 _SMALL = 64 << 20

@@ -6,10 +6,7 @@ import uuid
 from dataclasses import dataclass, field
 
 from statecore.errors import Invalid
-from statecore.jobs.field_types import Choice, Flag, Size, Text, Whole
-from statecore.jobs.fields import Request, declare
-from statecore.jobs.instance_share import INSTANCE, Instance
-from statecore.jobs.request_fields import (
+from statecore.jobs.fields.catalog import (
     APPLICATION_ID,
     DEFAULT_MEMORY_BUDGET,
     LIMITS,
@@ -26,7 +23,9 @@ from statecore.jobs.request_fields import (
     optional_spec,
     repository_url,
 )
-from statecore.jobs.task_names import check_instance, only_tasks
+from statecore.jobs.fields.declaration import Request, declare
+from statecore.jobs.fields.tasks import TASK_SHARE, TaskShare, check_instance, only_tasks
+from statecore.jobs.fields.types import Choice, Flag, Size, Text, Whole
 from statecore.repository.layout import NEWEST
 
 CHECKS = "Live topics"
@@ -61,7 +60,7 @@ class FetchRequest(Request):
     instance: str | None = field(
         default=None,
         metadata=declare(
-            Text("I/N", pattern=INSTANCE.pattern),
+            Text("I/N", pattern=TASK_SHARE.pattern),
             title="Instance",
             help="only the share of instance I of N, counted from 0 as a StatefulSet does: tasks whose subtopology and "
             "partition, added up, leave I when they are divided by N; and the global stores, which every instance has",
@@ -176,4 +175,4 @@ class FetchRequest(Request):
         """Whether the request includes a task."""
         if self.tasks:
             return task in self.tasks
-        return self.instance is None or Instance.parse(self.instance).has(task)
+        return self.instance is None or TaskShare.parse(self.instance).has(task)

@@ -11,8 +11,8 @@ from statecore.formats.rocksdb_log import DATA_SUFFIXES
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import StoreDigest
 from statecore.images.read_amplification import runs_to_merge
+from statecore.jobs.fields.catalog import VersionedStart
 from statecore.jobs.pipeline.store_to_build import AppliedRuns, BaseFiles, StoreToBuild
-from statecore.jobs.request_fields import VersionedStart
 from statecore.repository.download import RemoteFile
 from statecore.repository.manifest import StoreSnapshot, TaskManifest
 

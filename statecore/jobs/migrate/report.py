@@ -12,7 +12,7 @@ from typing import Any
 
 from statecore.documents import DocumentType
 from statecore.jobs.attempt import Attempt
-from statecore.jobs.engine import RanOn
+from statecore.jobs.engine.protocol import RanOn
 
 MIGRATION_SUFFIX = ".migration"
 """File suffix of the report."""

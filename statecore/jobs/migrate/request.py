@@ -5,9 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
-from statecore.jobs.field_types import Choice, Flag
-from statecore.jobs.fields import Request, declare
-from statecore.jobs.request_fields import (
+from statecore.jobs.fields.catalog import (
     APPLICATION_ID,
     APPROVED,
     OWNER,
@@ -17,7 +15,9 @@ from statecore.jobs.request_fields import (
     named_request,
     optional_spec,
 )
-from statecore.jobs.task_names import only_tasks
+from statecore.jobs.fields.declaration import Request, declare
+from statecore.jobs.fields.tasks import only_tasks
+from statecore.jobs.fields.types import Choice, Flag
 from statecore.spec.model import ProcessingGuarantee
 
 
@@ -25,12 +25,8 @@ from statecore.spec.model import ProcessingGuarantee
 class MigrateRequest(Request):
     """A request to convert a state directory for another release of Kafka Streams."""
 
-    application_id: str = field(
-        metadata=APPLICATION_ID,
-    )
-    state_dir: str = field(
-        metadata=STATE_DIR,
-    )
+    application_id: str = field(metadata=APPLICATION_ID)
+    state_dir: str = field(metadata=STATE_DIR)
     to: TargetRelease = field(
         metadata=declare(
             Choice(TargetRelease),
@@ -48,14 +44,8 @@ class MigrateRequest(Request):
             section=WHAT,
         ),
     )
-    approved: str = field(
-        default="",
-        metadata=APPROVED,
-    )
-    tasks: tuple[str, ...] = field(
-        default=(),
-        metadata=only_tasks("every task, and the global stores"),
-    )
+    approved: str = field(default="", metadata=APPROVED)
+    tasks: tuple[str, ...] = field(default=(), metadata=only_tasks("every task, and the global stores"))
     spec_path: str | None = field(
         default=None,
         metadata=optional_spec(

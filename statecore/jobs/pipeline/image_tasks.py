@@ -23,12 +23,12 @@ from statecore.filesystem import file_sha256, is_unmodified, link_or_copy, tree_
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Image, RunFormat
-from statecore.jobs.engine import Failure
+from statecore.jobs.engine.protocol import Failure
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.merge_tasks import SliceResult, forget_slice, joined, spent_on
 from statecore.jobs.pipeline.staging_place import StagingPlace
 from statecore.jobs.pipeline.store_to_build import BaseDirectory, BaseFiles, StoreToBuild
-from statecore.jobs.worker_answers import run_task, run_tasks
+from statecore.jobs.pipeline.task_runner import run_task, run_tasks
 from statecore.objectstore.base import Blobs
 from statecore.statedir.database_state import read_database_state
 from statecore.stopwatch import Stopwatch

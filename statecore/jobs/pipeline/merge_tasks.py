@@ -16,10 +16,10 @@ from statecore.documents import DocumentType
 from statecore.errors import Corrupted, Invalid, NotFound, Retryable
 from statecore.images.model import MergedDatabase, Run, RunFile, SliceContent
 from statecore.images.read_amplification import SLICE_BYTES, slices_of
-from statecore.jobs.engine import Failure
+from statecore.jobs.engine.protocol import Failure
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.staging_place import StagingPlace
-from statecore.jobs.worker_answers import run_tasks
+from statecore.jobs.pipeline.task_runner import run_tasks
 from statecore.objectstore.base import Blobs
 from statecore.stopwatch import Stopwatch
 

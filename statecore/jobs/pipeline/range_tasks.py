@@ -3,7 +3,7 @@
 Tasks are idempotent and safe under retries, speculation and kills: an attempt publishes its result in one step, and a
 later attempt of the same plan reuses it after a check (layout: ``statecore.jobs.pipeline.staging``).
 
-A task returns its result, or the error that stopped it as a value (:mod:`statecore.jobs.engine`).
+A task returns its result, or the error that stopped it as a value (:mod:`statecore.jobs.engine.protocol`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from statecore.documents import DocumentType
 from statecore.errors import Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.images.model import BaseDatabases, Run, RunFile, Segmentation
-from statecore.jobs.engine import Failure
+from statecore.jobs.engine.protocol import Failure
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.run_sink import ApplicationAddress, Publisher
 from statecore.jobs.pipeline.staging_place import ReadingProgress, StagingPlace
-from statecore.jobs.worker_answers import run_task, run_tasks
+from statecore.jobs.pipeline.task_runner import run_task, run_tasks
 from statecore.objectstore.base import Blobs
 from statecore.repository.manifest import Extent
 from statecore.stopwatch import Stopwatch

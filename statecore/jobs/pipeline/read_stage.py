@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from statecore.jobs.bases.base import Base, Key
 from statecore.jobs.context import JobContext
-from statecore.jobs.engine import Workers
+from statecore.jobs.engine.protocol import Workers
 from statecore.jobs.pipeline.range_tasks import ClusterSettings, RangeResult
 from statecore.jobs.pipeline.run_sink import ApplicationAddress
 from statecore.jobs.pipeline.stages import publish_rows, read_runs

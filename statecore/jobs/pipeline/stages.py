@@ -18,7 +18,7 @@ from statecore.errors import Invalid, Retryable, StatecoreError
 from statecore.images.model import BaseDatabases
 from statecore.images.read_amplification import SLICE_BYTES
 from statecore.jobs.bases.base import Base, Key
-from statecore.jobs.engine import Failure, ResultT, TaskT, Workers
+from statecore.jobs.engine.protocol import Failure, ResultT, TaskT, Workers
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.image_tasks import ImageResult, ImageTask, build_stores
 from statecore.jobs.pipeline.merge_tasks import SliceResult, SliceTask, merge_slices, slice_tasks

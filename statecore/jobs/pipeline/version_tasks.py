@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 from statecore.errors import Corrupted
 from statecore.images.model import Run, Segmentation
-from statecore.jobs.engine import Failure
+from statecore.jobs.engine.protocol import Failure
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.range_tasks import RangeResult, forget_range
 from statecore.jobs.pipeline.run_sink import ApplicationAddress, Publisher
 from statecore.jobs.pipeline.staging_place import StagingPlace
-from statecore.jobs.worker_answers import run_tasks
+from statecore.jobs.pipeline.task_runner import run_tasks
 from statecore.repository.manifest import Extent
 from statecore.stopwatch import Stopwatch
 

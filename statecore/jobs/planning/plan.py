@@ -40,7 +40,7 @@ from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Segmentation
 from statecore.jobs.bases.base import Base, Key
-from statecore.jobs.request_fields import VersionedStart
+from statecore.jobs.fields.catalog import VersionedStart
 from statecore.spec.model import (
     ApplicationSpec,
     ProcessingGuarantee,

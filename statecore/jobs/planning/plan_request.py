@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from statecore.jobs.request_fields import VersionedStart
+from statecore.jobs.fields.catalog import VersionedStart
 
 
 class PlanRequest(Protocol):

@@ -26,6 +26,7 @@ from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import BaseCandidates, Key, Younger
 from statecore.jobs.bases.choice import NO_BASES, ChosenBases, Cost, choose
+from statecore.jobs.fields.catalog import VersionedStart
 from statecore.jobs.planning.estimate import DiskNeed, disk_need, estimate_of
 from statecore.jobs.planning.frozen_plan import FrozenPlan
 from statecore.jobs.planning.plan import (
@@ -40,7 +41,6 @@ from statecore.jobs.planning.plan import (
 from statecore.jobs.planning.plan_request import PlanRequest
 from statecore.jobs.planning.plan_warnings import notes_of
 from statecore.jobs.planning.selection import check_partitions, select_stores
-from statecore.jobs.request_fields import VersionedStart
 from statecore.spec.model import (
     ApplicationSpec,
     ProcessingGuarantee,

@@ -1,1 +1,5 @@
-"""Recovery of global stores, as a job."""
+"""Recovery of global stores: rebuilds those that would stop the application, and keeps the others.
+
+Enter by ``run.py``. It is a repair (``repair/``) of the directory ``global`` whose plan (``plan.py``) has checks of its
+own.
+"""

@@ -5,9 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
-from statecore.jobs.field_types import FilePath, Flag, Text
-from statecore.jobs.fields import Request, declare
-from statecore.jobs.request_fields import (
+from statecore.jobs.fields.catalog import (
     APPLY,
     APPROVED,
     OWNER,
@@ -17,6 +15,8 @@ from statecore.jobs.request_fields import (
     only_stores,
     repository_url,
 )
+from statecore.jobs.fields.declaration import Request, declare
+from statecore.jobs.fields.types import FilePath, Flag, Text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,10 +41,7 @@ class RecoverGlobalRequest(Request):
             otherwise="that of the spec",
         ),
     )
-    stores: tuple[str, ...] = field(
-        default=(),
-        metadata=only_stores("every global store of the spec"),
-    )
+    stores: tuple[str, ...] = field(default=(), metadata=only_stores("every global store of the spec"))
     apply: bool = field(default=False, metadata=APPLY)
     approved: str = field(default="", metadata=APPROVED)
     accept_uncompacted: bool = field(

@@ -1,7 +1,7 @@
 """Recovery of global stores: rebuilds those that would stop the application in ``ERROR``, and keeps the others.
 
 It is a repair (:mod:`statecore.jobs.repair.run`) of the directory ``global`` only, with the same phases, lock and
-crash safety. In addition:
+crash safety. In addition (:mod:`statecore.jobs.recover_global.plan`):
 
 - It reports for each global store what the next start would do with it (:mod:`statecore.doctor.global_store_outcome`).
 - The topic of a global store is not owned by the application. A deleted topic, or one whose retention deletes last
@@ -12,31 +12,23 @@ crash safety. In addition:
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from statecore.doctor.diagnosis import Coverage, Diagnosis
-from statecore.doctor.finding_catalog import Repair, Severity
-from statecore.doctor.findings import Finding
-from statecore.doctor.global_store_outcome import NextStart, StartOutcome, next_starts
-from statecore.doctor.repair_plan import RepairPlan, plan_repairs
-from statecore.errors import Invalid, NotFound
+from statecore.doctor.finding_catalog import Severity
+from statecore.errors import NotFound
 from statecore.faults import NO_FAULTS, FaultPoints
-from statecore.formats.releases import CURRENT, GLOBAL, PLAIN_PARENT
 from statecore.jobs.context import JobContext, ignore
-from statecore.jobs.engine import Engine
+from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.failures import translated_errors
+from statecore.jobs.recover_global.plan import GlobalStorePlanner
 from statecore.jobs.recover_global.request import RecoverGlobalRequest
+from statecore.jobs.repair.plan import PlannedRepair
 from statecore.jobs.repair.report import Outcome, RepairReport
-from statecore.jobs.repair.request import RepairRequest
-from statecore.jobs.repair.run import DirectoryRepair, PlannedRepair
+from statecore.jobs.repair.run import DirectoryRepair
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec, StoreSpec
-
-ACCEPT = "--accept-uncompacted"
-_ABSENT = "It does not exist: the start reads its whole topic."
 
 
 def run_recover_global(
@@ -54,7 +46,8 @@ def run_recover_global(
     """
     with translated_errors(f"global stores in {request.state_dir} were recovered"):
         context = JobContext.open(request, progress, faults=faults, say=say)
-        return _Recovery(context, engine, _selected_stores(context.spec, request)).run()
+        planner = GlobalStorePlanner(context, _selected_stores(context.spec, request))
+        return _Recovery(planner, engine, request).run()
 
 
 def _selected_stores(spec: ApplicationSpec, request: RecoverGlobalRequest) -> tuple[StoreSpec, ...]:
@@ -72,30 +65,17 @@ def _selected_stores(spec: ApplicationSpec, request: RecoverGlobalRequest) -> tu
     return tuple(one for name, one in declared.items() if not request.stores or name in request.stores)
 
 
-def _as_repair(request: RecoverGlobalRequest, application_id: str) -> RepairRequest:
-    """The equivalent request to repair the global stores of the directory."""
-    same = ("spec_path", "state_dir", "stores", "apply", "approved", "repository", "owner", "request_id")
-    fields = {name: getattr(request, name) for name in same}
-    return RepairRequest(application_id=application_id, tasks=(GLOBAL,), **fields)
-
-
 class _Recovery(DirectoryRepair):
     """One attempt of a recovery."""
 
     name = "recovery of global stores"
 
-    def __init__(
-        self,
-        context: JobContext[RecoverGlobalRequest],
-        engine: Engine,
-        stores: tuple[StoreSpec, ...],
-    ) -> None:
-        repair = _as_repair(context.request, context.application_id)
-        super().__init__(context.with_request(repair), engine)
-        self.recovery_request, self.spec, self.stores = context.request, context.spec, stores
+    def __init__(self, planner: GlobalStorePlanner, engine: Engine, request: RecoverGlobalRequest) -> None:
+        super().__init__(planner, engine, f"{request.state_dir} was repaired")
+        self._recovery = request
 
     def command(self) -> tuple[str, ...]:
-        return "recover-global", *self.recovery_request.to_words(without=("approved", "request_id"))
+        return "recover-global", *self._recovery.to_words(without=("approved", "request_id"))
 
     def report(self, plan: PlannedRepair, changed: Any) -> RepairReport:
         """See :class:`DirectoryRepair`; with errors that have no repair the outcome is never "unchanged"."""
@@ -103,102 +83,3 @@ class _Recovery(DirectoryRepair):
         if report.outcome is Outcome.UNCHANGED and report.exit_code >= Severity.ERROR.exit_code:
             return replace(report, outcome=Outcome.NOT_REPAIRED)
         return report
-
-    def diagnose(self) -> Diagnosis:
-        """Diagnose the global stores; those that do not exist yet have no findings."""
-        self._refuse_files()
-        if GLOBAL not in self.directory.every_task():
-            nothing = Coverage(0, 0, 0, 0, scanned=False, brokers=False, declared=True)
-            guarantee = self.spec.processing_guarantee
-            return Diagnosis(self.spec.application_id, self.directory.path, None, guarantee, CURRENT.name, (), nothing)
-        existing = {found.store for found in self.directory.stores(GLOBAL)}
-        selected = self.recovery_request.stores
-        # A missing store shows only in the files of the task.
-        self.request = replace(self.request, stores=selected if existing.issuperset(selected) else ())
-        found = super().diagnose()
-        return replace(found, findings=tuple(map(_repairable, found.findings)))
-
-    def _refuse_files(self) -> None:
-        """Refuse a file in the place of a store's directory. Raises ``Invalid``."""
-        of_globals = self.directory.task_path(GLOBAL)
-        for one in self.stores:
-            for path in (of_globals / PLAIN_PARENT / one.name, of_globals / one.name):
-                if os.path.lexists(path) and not path.is_dir():
-                    raise Invalid(
-                        f"{path} is no directory, and the global store {one.name} belongs there: the next start of "
-                        "the application ends in ERROR, and under exactly-once it deletes all of global/.",
-                        code="store-not-directory",
-                        action="Find out where the file comes from and move it away. Then run this again.",
-                        store=one.name,
-                        path=str(path),
-                    )
-
-    def plan_repairs(self, found: Diagnosis) -> RepairPlan:
-        """Repairs of the selected global stores."""
-        selected = {"", *(one.name for one in self.stores)}
-        return plan_repairs([one for one in found.findings if one.store in selected], found.stores)
-
-    def next_starts(self, found: Diagnosis) -> tuple[NextStart, ...]:
-        """What the next start would do with each selected store."""
-        known = {view.store for view in found.stores} | {one.store for one in found.findings}
-        existing = next_starts([one.name for one in self.stores if one.name in known], found.findings)
-        absent = [
-            NextStart(one.name, StartOutcome.RECOVERS, (_ABSENT,)) for one in self.stores if one.name not in known
-        ]
-        return (*existing, *absent)
-
-    def check(self, found: Diagnosis, actions: RepairPlan) -> None:
-        """Refuse what a recovery cannot do."""
-        gone = [one for one in found.findings if one.code == "topic-missing"]
-        if gone:
-            topics = ", ".join(sorted({str(one.evidence["topic"]) for one in gone}))
-            raise NotFound(
-                f"The topic of the global store {gone[0].store} does not exist: {topics}. The application does not "
-                "start without it, and nothing can be rebuilt.",
-                code="global-topic-not-found",
-                action="Keep a copy of the directory (statecore backup --offline); find out what deleted the topic, "
-                "have it recreated and filled, then run this again. Check that these are the application's brokers: "
-                f"{self.spec.bootstrap_servers}. Other global stores can be recovered by name (--store).",
-                stores=sorted({one.store for one in gone}),
-                topics=topics,
-            )
-        rebuilt = {store for one in actions.rebuilds for store in one.stores}
-        of_application = [one.name for one in self.stores if one.name in rebuilt and one.is_filled_by_processor]
-        if of_application:
-            names = ", ".join(of_application)
-            raise Invalid(
-                f"The application fills {names} through its own processor, so its rows cannot be rebuilt from the "
-                "topic.",
-                code="store-filled-by-processor",
-                action=f"Move the directory of {names} in {self.directory.task_path(GLOBAL)} away: the next start "
-                "reads its whole topic. Others can be recovered by name (--store).",
-                stores=of_application,
-            )
-        self._check_compacted([one for one in self.stores if one.name in rebuilt])
-
-    def _check_compacted(self, stores: Sequence[StoreSpec]) -> None:
-        """Refuse stores whose topics lose rows. Raises ``Invalid``."""
-        if not stores:
-            return
-        from statecore.changelog.cleanup_policy import check_compacted
-        from statecore.changelog.cluster import Cluster
-
-        with Cluster(self.spec.bootstrap_servers, self.spec.kafka) as cluster:
-            topics = cluster.describe_topics({one.changelog for one in stores})
-        for one in stores:
-            accept = self.recovery_request.accept_uncompacted
-            check_compacted(topics[one.changelog], one.name, accept=accept, how_to_accept=ACCEPT)
-
-
-def _repairable(finding: Finding) -> Finding:
-    """A finding with the repair that it has only in a recovery of global stores.
-
-    - From a topic without records an empty store is built.
-    - A topic never loses a partition, so one with fewer is another topic. Kafka Streams reads what the topic has, and
-      keeps the rows of the other partitions in the store forever.
-    """
-    if finding.code == "offset-past-end" and finding.repair is None:
-        return replace(finding, repair=Repair.REBUILD)
-    if finding.code == "partition-unknown" and finding.task == GLOBAL and finding.store:
-        return replace(finding, repair=Repair.REBUILD, severity=Severity.LOSS)
-    return finding

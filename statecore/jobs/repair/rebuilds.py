@@ -1,39 +1,27 @@
-"""Rebuilds of a repair: the logs they read, doubts that need a person's approval, and what killed attempts left.
+"""Rebuilds of a repair: the logs that they read, doubts that need a person's approval, and the restore of each.
 
-A rebuild replaces local state by what the brokers have. Another cluster may have topics of the same names, and a topic
-may have been emptied. So a repair plan names the topic ids, its id changes with them, and a rebuild that would lose
-rows is done only if that exact plan was approved.
-
-The plan id changes with the directory, so the rest of a plan has another id. The attempt file
-(:mod:`statecore.jobs.directory_change`) therefore records what was approved, and a later attempt that would do only a
-part of that continues under the same approval.
-
-A rebuild is a restore whose request id is that of the repair with a suffix (:mod:`statecore.jobs.repair.run`). A repair
-that is run again inspects the directory anew, may rebuild other stores, and has another request id; so it deletes the
-staged rebuilds of killed ones.
+The request id of the restore is that of the repair with a suffix, so a retry continues with what it has read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
-from typing import Any
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from statecore.doctor.findings import Finding
 from statecore.doctor.repair_plan import Rebuild
-from statecore.errors import Invalid
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.history.directory_changes import UnfinishedChange, unfinished_changes
-from statecore.jobs.history.report_head import ReportError, read_report
-from statecore.jobs.job_files import DirectoryHome
-from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX, load_plan
-from statecore.jobs.repair.report import RebuiltStores, RepairedTask
-from statecore.jobs.restore.resume import frozen_plan
+from statecore.jobs.engine.protocol import Engine
+from statecore.jobs.job import Job
+from statecore.jobs.repair.report import RebuiltStores
+from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.restore.request import CHEAPEST, NOTHING, RestoreRequest
+from statecore.jobs.restore.run import run_restore
 from statecore.spec.model import ApplicationSpec
-from statecore.statedir.journal import read_record
+from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_places import declared_at
-from statecore.statedir.work_directory import PLANS
+from statecore.statedir.task_copies import replaced_in
 
 _EMPTY, _MISSING = "which has no record", "which does not exist"
 _OF_ANOTHER_LOG = frozenset({"offset-past-end", "partition-unknown", "topic-recreated"})
@@ -92,65 +80,35 @@ def doubts_about(rebuild: Rebuild, logs: Iterable[str], findings: Iterable[Findi
     return (*nothing, *others)
 
 
-_PLAN = "plan"
+def rebuild(job: Job, engine: Engine, directory: StateDirectory, one: Rebuild, planned: RebuiltStores) -> RebuiltStores:
+    """Rebuild stores of some tasks by a restore that replaces them, below the lock of the repair."""
+    before, repair = set(replaced_in(directory)), job.context.request
+    job.say(f"{', '.join(one.stores)} in {', '.join(one.tasks)}: to be rebuilt")
+    request = RestoreRequest(
+        spec_path=repair.spec_path,
+        state_dir=repair.state_dir,
+        stores=one.stores,
+        partitions=one.partitions,
+        replace=True,
+        repository=repair.repository,
+        start_from=NOTHING if repair.repository is None else CHEAPEST,
+        request_id=f"{repair.request_id}-{_name_of(one)}",
+        owner=repair.owner,
+    )
+    report = run_restore(request, engine, job.progress, faults=job.faults, say=job.say, keeps=True, locked=directory)
+    assert isinstance(report, RestoreReport)
+    job.faults.reach("repair.after-rebuild")
+    kept = ", ".join(str(path) for path in replaced_in(directory) if path not in before)
+    rows = sum(max(store.rows, 0) for store in report.stores)  # -1 for stores restored by Kafka Streams
+    bases = tuple(sorted({store.base for store in report.stores} - {""}))
+    return replace(planned, rows=rows, bases=bases, kept=kept, seconds=report.seconds)
 
 
-def plan_record(plan_id: str, repaired: Iterable[RepairedTask], rebuilt: Iterable[RebuiltStores]) -> dict[str, Any]:
-    """What an attempt file records of a plan: its id, repairs, rebuilds and logs."""
-    of_rebuilds = list(rebuilt)
-    return {
-        _PLAN: {
-            "id": plan_id,
-            "repaired": [[task.task, step] for task in repaired for step in task.steps],
-            "rebuilt": [[task, store] for one in of_rebuilds for task in one.tasks for store in one.stores],
-            "logs": [log for one in of_rebuilds for log in one.logs],
-        }
-    }
+def _name_of(one: Rebuild) -> str:
+    """A stable name for stores and tasks, so that a retry finds what was read for them."""
+    return hashlib.sha256(repr((one.stores, one.tasks)).encode()).hexdigest()[:8]
 
 
-def approved_record(
-    attempts: Iterable[UnfinishedChange], approved: str, rest: Mapping[str, Any]
-) -> dict[str, Any] | None:
-    """The record of the approved plan, if an attempt has begun it and only a part of it remains; otherwise ``None``."""
-    for one in attempts:
-        try:
-            plan = read_report(one.file).get(_PLAN)
-        except ReportError:
-            continue
-        if isinstance(plan, dict) and plan.get("id") == approved and _is_part(rest[_PLAN], plan):
-            return {_PLAN: plan}
-    return None
-
-
-def _is_part(rest: Mapping[str, Any], plan: Mapping[str, Any]) -> bool:
-    return all(_among(rest[name], plan.get(name) or ()) for name in ("repaired", "rebuilt", "logs"))
-
-
-def _among(some: Sequence[Any], every: Sequence[Any]) -> bool:
-    return all(one in every for one in some)
-
-
-def discard_placed(work: Path) -> None:
-    """Delete the staging of a restore that was killed after its last swap; ``work`` is ``.statecore``."""
-    record = read_record(work)
-    if record is None or not record.request_id:
-        return
-    home = DirectoryHome(work, work, record.request_id)
-    frozen = frozen_plan(home)
-    placed = {entry.task for entry in (*record.tasks, *record.earlier)}
-    if frozen is not None and frozen.plan.plan_id and {part.task for part in frozen.plan.partitions} <= placed:
-        home.discard(frozen.plan.plan_id)
-
-
-def discard_rebuilds(work: Path, job: str, keep: str = "") -> None:
-    """Delete the staged rebuilds of killed attempts."""
-    killed_requests = {one.attempt.request_id for one in unfinished_changes(work) if one.job == job} - {keep}
-    for file in (work / PLANS).glob(f"*{PLAN_SUFFIX}"):
-        with suppress(Invalid, OSError):
-            frozen = load_plan(file)
-            if frozen is None or not frozen.plan.plan_id or frozen.request_id.rpartition("-")[0] not in killed_requests:
-                continue
-            home = DirectoryHome(work, work, frozen.request_id)
-            home.discard(frozen.plan.plan_id)
-            for suffix in (ATTEMPT_SUFFIX, PLAN_SUFFIX):
-                home.forget(suffix)
+def kept_by_others(directory: StateDirectory, ours: Collection[str]) -> list[str]:
+    """Replaced directories that other jobs keep, or a killed attempt of this one."""
+    return [str(path) for path in replaced_in(directory) if str(path) not in ours]

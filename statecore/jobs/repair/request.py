@@ -6,10 +6,10 @@ import uuid
 from dataclasses import dataclass, field
 
 from statecore.errors import Invalid
-from statecore.jobs.diagnosis_fields import OfDiagnosis
-from statecore.jobs.field_types import Choice, Text
-from statecore.jobs.fields import declare
-from statecore.jobs.request_fields import APPLY, APPROVED, OWNER, REQUEST_ID, WHAT, TargetRelease, repository_url
+from statecore.jobs.fields.catalog import APPLY, APPROVED, OWNER, REQUEST_ID, WHAT, TargetRelease, repository_url
+from statecore.jobs.fields.declaration import declare
+from statecore.jobs.fields.diagnosis import OfDiagnosis
+from statecore.jobs.fields.types import Choice, Text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,10 +32,7 @@ class RepairRequest(OfDiagnosis):
         ),
     )
     apply: bool = field(default=False, metadata=APPLY)
-    approved: str = field(
-        default="",
-        metadata=APPROVED,
-    )
+    approved: str = field(default="", metadata=APPROVED)
     repository: str | None = field(
         default=None,
         metadata=repository_url(

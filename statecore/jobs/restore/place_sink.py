@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from statecore.jobs.engine import Workers
+from statecore.jobs.engine.protocol import Workers
 from statecore.jobs.job import Job
 from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.pipeline.stages import build_images, stores_to_build

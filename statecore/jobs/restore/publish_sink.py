@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from statecore.errors import Fenced
-from statecore.jobs.engine import Workers
+from statecore.jobs.engine.protocol import Workers
 from statecore.jobs.job import Job
 from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.pipeline.task_manifests import task_manifests

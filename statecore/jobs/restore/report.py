@@ -2,7 +2,7 @@
 
 A report is one JSON document. It is written to the path given to the job and, after a successful restore, beside the
 plan in the application's directory (``statecore/jobs/planning/frozen_plan.py``). Its envelope is that of every job
-(``statecore/jobs/report.py``).
+(``statecore/jobs/attempt.py``).
 
 Version 1 had no version, no attempt and no times; ``statecore/jobs/history/report_head.py`` reads what it has. A report
 of a version later than 2 is refused by name. Unknown fields are kept (:data:`REPORT`).
@@ -16,7 +16,7 @@ from typing import Any
 
 from statecore.documents import DocumentType, Fields, plain
 from statecore.jobs.attempt import REPORT_VERSION
-from statecore.jobs.engine import RanOn
+from statecore.jobs.engine.protocol import RanOn
 from statecore.repository.publication import Published
 
 

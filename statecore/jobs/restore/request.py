@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from statecore.errors import Invalid
-from statecore.jobs.field_types import FilePath, Flag, Text
-from statecore.jobs.fields import declare
-from statecore.jobs.request_fields import (
+from statecore.jobs.fields.catalog import (
     OWNER,
     VERSIONED,
     WHAT,
@@ -22,6 +20,8 @@ from statecore.jobs.request_fields import (
     Staged,
     VersionedStart,
 )
+from statecore.jobs.fields.declaration import declare
+from statecore.jobs.fields.types import FilePath, Flag, Text
 from statecore.repository.layout import NEWEST
 
 CHEAPEST, NOTHING, HERE = "cheapest", "none", "directory"

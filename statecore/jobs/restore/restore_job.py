@@ -9,7 +9,7 @@ from pathlib import Path
 from statecore.errors import Corrupted
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.context import JobContext
-from statecore.jobs.engine import Engine, Workers
+from statecore.jobs.engine.protocol import Engine, Workers
 from statecore.jobs.in_progress_marker import marked_in_progress
 from statecore.jobs.job import Job
 from statecore.jobs.job_files import RepositoryHome, home_of

@@ -18,7 +18,7 @@ stay as they are.
 
 What concerns only the directory or only the repository is in their sinks (:mod:`statecore.jobs.restore.sinks`). The
 same function serves ``statecore restore`` and the Spark job that Airflow submits, on any engine
-(:mod:`statecore.jobs.engine`).
+(:mod:`statecore.jobs.engine.protocol`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from collections.abc import Callable
 from statecore.errors import NotFound
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.context import JobContext, ignore
-from statecore.jobs.engine import Engine
+from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.planning.plan import NotedPlan, RestorePlan
 from statecore.jobs.planning.selection import select_stores, unadvanceable_stores

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from statecore.jobs.bases.base import Key
 from statecore.jobs.context import JobContext
-from statecore.jobs.engine import Workers
+from statecore.jobs.engine.protocol import Workers
 from statecore.jobs.pipeline.image_tasks import ImageResult
 from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.planning.frozen_plan import FrozenPlan

@@ -5,10 +5,10 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
-from statecore.jobs.field_types import FilePath, Flag
-from statecore.jobs.fields import declare
-from statecore.jobs.request_fields import OWNER, PATIENCE, STATE_DIR, WHAT, OfSpec, check_state_dir, named_request
-from statecore.jobs.task_names import only_tasks
+from statecore.jobs.fields.catalog import OWNER, PATIENCE, STATE_DIR, WHAT, OfSpec, check_state_dir, named_request
+from statecore.jobs.fields.declaration import declare
+from statecore.jobs.fields.tasks import only_tasks
+from statecore.jobs.fields.types import FilePath, Flag
 
 
 @dataclass(frozen=True, kw_only=True)

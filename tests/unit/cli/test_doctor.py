@@ -11,7 +11,7 @@ from kafka.protocol.metadata import MetadataRequest
 from statecore.cli.main import main
 from statecore.doctor.finding_catalog import CATALOG, Repair
 from statecore.jobs.diagnose.request import DiagnoseRequest
-from statecore.jobs.fields import declared_fields
+from statecore.jobs.fields.declaration import declared_fields
 from statecore.jobs.repair.request import RepairRequest
 from statecore.statedir.state_directory import StateDirectory
 from tests.harness.raising import code_said

@@ -15,8 +15,8 @@ from statecore.conversion.upward import plan_upward
 from statecore.formats.releases import RELEASES
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.attempt import Attempt
+from statecore.jobs.migrate.plan import migrated_task
 from statecore.jobs.migrate.report import MigratedStore, MigratedTask, MigrateReport, Outcome
-from statecore.jobs.migrate.run import _migrated_task
 from tests.golden.make import HERE
 from tests.unit.conversion.inspections import at, plain
 from tests.unit.conversion.inspections import buffer as buffer_of
@@ -53,7 +53,7 @@ def test_a_step_is_said_without_its_offsets_and_reads_once(
     buffer = TaskInspection("0_0", (buffer_of("late-Buffer"),), {at("late-Buffer"): 1_234})
     both = {TopicPartition("prices", number): 10_000 + number for number in range(2)}
     table = TaskInspection("global", (plain("g", seen_changelog="prices"),), both)
-    tasks = [_migrated_task(plan_upward(seen, RELEASES["4.3"])) for seen in (buffer, table)]
+    tasks = [migrated_task(plan_upward(seen, RELEASES["4.3"])) for seen in (buffer, table)]
     show(report(*tasks))
     words = " ".join(capsys.readouterr().out.split())
     assert ".checkpoint_late-Buffer" in words

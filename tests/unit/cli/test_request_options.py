@@ -8,8 +8,8 @@ import pytest
 
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.errors import Invalid
-from statecore.jobs.fields import Request, declared_fields
-from statecore.jobs.request_fields import VersionedStart
+from statecore.jobs.fields.catalog import VersionedStart
+from statecore.jobs.fields.declaration import Request, declared_fields
 from statecore.jobs.restore.request import RestoreRequest
 from tests.unit.jobs.requests_with_more import Depth, RequestWithOneMore, VerifyRequest
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from statecore.jobs.field_types import Choice, Seconds, Several, Size, Text, Whole
-from statecore.jobs.fields import declare
-from statecore.jobs.request_fields import LIMITS, OfApplication, Planned, Reading
+from statecore.jobs.fields.catalog import LIMITS, OfApplication, Planned, Reading
+from statecore.jobs.fields.declaration import declare
+from statecore.jobs.fields.types import Choice, Seconds, Several, Size, Text, Whole
 from statecore.jobs.restore.request import RestoreRequest
 
 

@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from statecore.errors import Retryable
-from statecore.jobs.engine import HandedOver
+from statecore.jobs.engine.protocol import HandedOver
 from statecore.jobs.in_progress_marker import LOST, marked_in_progress, marker_age
 from statecore.objectstore.base import Blobs
 from statecore.repository.application_repository import ApplicationRepository

@@ -9,7 +9,7 @@ import pytest
 
 from statecore.errors import Capacity, Fenced, Invalid, StatecoreError
 from statecore.jobs.context import JobContext
-from statecore.jobs.engine import Question, RanOn
+from statecore.jobs.engine.protocol import Question, RanOn
 from statecore.jobs.job import Job
 from statecore.jobs.job_files import DirectoryHome, JobHome, RepositoryHome
 from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFIX

@@ -16,12 +16,12 @@ import pytest
 from statecore.errors import KINDS, Fenced, Invalid
 from statecore.jobs import program
 from statecore.jobs.attempt import REPORT_VERSION, moment
-from statecore.jobs.engine import Engine, PlanOnlyEngine
+from statecore.jobs.engine.processes import ProcessEngine
+from statecore.jobs.engine.protocol import Engine, PlanOnlyEngine
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.fields import Request
+from statecore.jobs.fields.declaration import Request
 from statecore.jobs.history.report_head import Outcome, read_head
 from statecore.jobs.planning.plan import RestorePlan
-from statecore.jobs.process_engine import ProcessEngine
 from statecore.jobs.program import PROGRAMS, SPARK_NEEDED, main, reporting, write_report
 from statecore.jobs.restore.report import RestoreReport
 from statecore.progress import parse_machine_line

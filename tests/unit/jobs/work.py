@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from unittest import mock
 
 from statecore.errors import Retryable
-from statecore.jobs.engine import Failure
+from statecore.jobs.engine.protocol import Failure
 from statecore.jobs.pipeline.merge_tasks import SliceResult, SliceTask, merge_slices
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def await_end(process: int) -> None:
 
 def drive(mark: str) -> None:
     """A driver whose one worker works for long; for a process of its own."""
-    from statecore.jobs.process_engine import ProcessEngine
+    from statecore.jobs.engine.processes import ProcessEngine
     from tests.unit.jobs.support import spec
     from tests.unit.jobs.work import stay as task  # by a name that the worker can import
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from statecore.jobs.process_engine import ProcessEngine
+from statecore.jobs.engine.processes import ProcessEngine
 from statecore.spark.engine import SparkEngine
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec

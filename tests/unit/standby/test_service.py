@@ -14,7 +14,7 @@ import pytest
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import TopicDescription
 from statecore.errors import Invalid, NotFound
-from statecore.jobs.fields import declared_fields
+from statecore.jobs.fields.declaration import declared_fields
 from statecore.metrics import STANDBY_FAILED, Instrument, NullMetrics, Tags
 from statecore.standby import service as standby
 from statecore.standby.promote.request import PromoteRequest

@@ -23,7 +23,7 @@ from statecore.jobs.checkpoint.plan import CheckpointPlan
 from statecore.jobs.checkpoint.reconcile import Reconciler, Reconciliation, divided, rebased
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.context import JobContext
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.range_tasks import RangeResult
 from statecore.jobs.pipeline.read_stage import ReadResult

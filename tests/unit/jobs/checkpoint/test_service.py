@@ -8,7 +8,7 @@ from statecore.errors import Fenced, Invalid, Retryable
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.checkpoint.run import OpenConnections
 from statecore.jobs.checkpoint.service import run_service
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.restore.report import RestoreReport
 from statecore.repository.application_repository import ApplicationRepository
 from tests.unit.jobs.published import Shop

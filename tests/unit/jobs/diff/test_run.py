@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import socket
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,15 +12,14 @@ import pytest
 
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.diff.reference import scratch
+from statecore.jobs.diff.compare import DiffSide, DiffTask, bytes_read, compare_batch
 from statecore.jobs.diff.report import DIFF_REPORT, DiffReport, Only, Verdict, verdict_of, worst
 from statecore.jobs.diff.request import DiffRequest
 from statecore.jobs.diff.row_diff import RowCounts
 from statecore.jobs.diff.run import run_diff
-from statecore.jobs.diff.tasks import DiffSide, DiffTask, bytes_read, compare_batch
-from statecore.jobs.engine import Failure
-from statecore.jobs.in_process_engine import InProcessEngine
-from statecore.jobs.process_engine import ProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.engine.processes import ProcessEngine
+from statecore.jobs.engine.protocol import Failure
 from tests.harness.raising import raises
 from tests.unit.doctor.stored import GOLDEN, Rows, offsets, write_database
 
@@ -163,23 +160,6 @@ def test_what_is_told_adds_up_to_the_bytes_of_the_files(here: Path, tmp_path: Pa
     ]
     compare_batch(tasks)
     assert bytes_read(tmp_path / "told") == 2 * 18
-
-
-def test_a_scratch_directory_goes_and_so_does_one_that_a_killed_process_left(tmp_path: Path) -> None:
-    dead = tmp_path / f".statecore-diff.{socket.gethostname()}.{2**22 + 1}.0"
-    another = tmp_path / f".statecore-diff.another.{2**22 + 1}.0"
-    alive = tmp_path / f".statecore-diff.{socket.gethostname()}.{os.getpid()}.0"
-    for one in (dead, another, alive):
-        (one / "app").mkdir(parents=True)
-    with scratch(tmp_path) as made:
-        assert made.is_dir()
-        assert not dead.exists()
-        (made / "file").write_text("")
-    assert not made.exists()
-    assert another.is_dir()
-    assert alive.is_dir()
-    with pytest.raises(Invalid, match="No directory can be created"), scratch(tmp_path / "absent"):
-        pass
 
 
 def test_directories_of_older_releases_compare_by_their_rows_and_the_offsets_in_their_files(tmp_path: Path) -> None:

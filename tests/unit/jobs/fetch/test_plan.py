@@ -14,7 +14,7 @@ import pytest
 from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
-from statecore.jobs.request_fields import VersionedStart
+from statecore.jobs.fields.catalog import VersionedStart
 from statecore.repository.manifest import StoreSnapshot
 from statecore.repository.publication import Publication
 from statecore.spec.model import ProcessingGuarantee

@@ -14,12 +14,12 @@ import pytest
 from statecore.cli.main import main
 from statecore.errors import StatecoreError
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints, InjectedFault
+from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.fields.catalog import TargetRelease
 from statecore.jobs.history.restores import Restores, read_history
-from statecore.jobs.in_process_engine import InProcessEngine
 from statecore.jobs.migrate.report import Outcome
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair
-from statecore.jobs.request_fields import TargetRelease
 from statecore.statedir.state_directory import StateDirectory
 from tests.unit.jobs.migrate.test_run_obstacles import OLD, few, migrated, seen
 

@@ -22,12 +22,12 @@ from statecore.faults import (
 )
 from statecore.formats.checkpoint import decode_checkpoint
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.engine import Question, RanOn
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.engine.protocol import Question, RanOn
+from statecore.jobs.fields.catalog import TargetRelease
 from statecore.jobs.migrate.report import MIGRATE_REPORT, MigrateReport, Outcome
 from statecore.jobs.migrate.request import MigrateRequest
 from statecore.jobs.migrate.run import run_migrate
-from statecore.jobs.request_fields import TargetRelease
 from statecore.statedir.database_state import read_database_state
 from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.state_directory import StateDirectory

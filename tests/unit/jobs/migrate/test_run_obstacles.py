@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,14 @@ from statecore.errors import Capacity, Invalid
 from statecore.faults import CONVERSION_POINTS, NO_FAULTS, FaultPoints
 from statecore.formats.checkpoint import decode_checkpoint, encode_checkpoint
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.in_process_engine import InProcessEngine
-from statecore.jobs.migrate import run as run_module
+from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.fields.catalog import TargetRelease
+from statecore.jobs.migrate import convert as convert_module
 from statecore.jobs.migrate.report import MigrateReport, Outcome
 from statecore.jobs.migrate.request import MigrateRequest
-from statecore.jobs.migrate.run import foreign_offsets, run_migrate
-from statecore.jobs.request_fields import TargetRelease
-from statecore.spec.reader import parse_spec
+from statecore.jobs.migrate.run import run_migrate
 from statecore.statedir.file_trees import fingerprint
-from tests.golden.directories import golden_directories, unpacked
+from tests.golden.directories import unpacked
 from tests.harness import mounts
 from tests.harness.directory import read_application
 from tests.harness.raising import raises
@@ -119,24 +117,6 @@ def test_the_directory_of_another_application_is_refused(
     assert seen(application) == before
 
 
-def test_offsets_of_another_application_are_known_by_the_names_of_the_stores() -> None:
-    def other(topic: str, spec: Any = None) -> tuple[str, ...]:
-        return foreign_offsets("orders", ("by-day", "day"), [TopicPartition(topic, 0)], spec)
-
-    assert "state of sales," in other("sales-by-day-changelog")[0]
-    assert "state of sales-by-week," in other("sales-by-week-day-changelog")[0]
-    assert other("orders-by-day-changelog") == ()
-    assert "state of orders-v2," in other("orders-v2-by-day-changelog")[0]
-    assert other("sales-other-changelog") == other("sales") == ()  # a source topic, or a store that is no more
-    golden = deepcopy(golden_directories()[OLD].spec)
-    parts: Any = golden["subtopologies"]
-    parts["0"]["stores"]["key-value"]["changelog"] = "sales-key-value-changelog"
-    declared = parse_spec({**golden, "application_id": "orders"})
-    taken = [TopicPartition("sales-key-value-changelog", 0)]
-    assert foreign_offsets("orders", ("key-value",), taken, None)
-    assert foreign_offsets("orders", ("key-value",), taken, declared) == ()
-
-
 @pytest.mark.parametrize("place", one_of(["1_1", "1_1/rocksdb"]))
 def test_a_mount_within_the_directory_is_refused_in_the_plan(tmp_path: Path, place: str) -> None:
     application = few(OLD, tmp_path / "state")
@@ -177,7 +157,7 @@ def test_a_disk_that_fills_up_changes_nothing_and_with_room_it_goes_on(
     application, reference = few(OLD, disk.path / point), few(OLD, tmp_path / "reference")
     before = seen(application)
     faults = mounts.FullFrom(disk, point)
-    monkeypatch.setattr(run_module, "fault_points_from_environment", lambda: faults)
+    monkeypatch.setattr(convert_module, "fault_points_from_environment", lambda: faults)
     with pytest.raises(Capacity) as caught:
         migrated(application, TargetRelease.V3_9, faults=faults)
     assert caught.value.exit_code == 15

@@ -14,7 +14,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.image import SegmentedRuns, build_image
 from statecore.images.model import BaseDatabases, RunFile
 from statecore.images.runs import RunBuilder
-from statecore.jobs.engine import Failure
+from statecore.jobs.engine.protocol import Failure
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.image_tasks import ImageResult, ImageTask, build_stores
 from statecore.jobs.pipeline.staging_place import DirectoryPlace, StagingPlace

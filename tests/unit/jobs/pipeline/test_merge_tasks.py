@@ -16,7 +16,8 @@ from statecore.errors import Capacity, Corrupted, NotFound, Retryable
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Segmentation, StoreDigest
-from statecore.jobs.engine import Failure
+from statecore.jobs.engine.processes import ProcessEngine
+from statecore.jobs.engine.protocol import Failure
 from statecore.jobs.pipeline import stages, staging
 from statecore.jobs.pipeline.image_tasks import ImageResult, ImageTask, build_stores
 from statecore.jobs.pipeline.merge_tasks import SliceResult, SliceTask, merge_slices, slice_tasks
@@ -26,7 +27,6 @@ from statecore.jobs.pipeline.staging import FILES
 from statecore.jobs.pipeline.staging_place import DirectoryPlace
 from statecore.jobs.pipeline.store_to_build import AppliedRuns, StoreToBuild
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
-from statecore.jobs.process_engine import ProcessEngine
 from statecore.objectstore.base import Blobs
 from statecore.objectstore.directory import DirectoryBlobs
 from statecore.progress import NullProgress

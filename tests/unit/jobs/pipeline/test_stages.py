@@ -12,7 +12,7 @@ from statecore.changelog.model import ReadStatistics
 from statecore.errors import Corrupted, Invalid, Retryable, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.images.model import BaseDatabases
-from statecore.jobs.engine import Failure
+from statecore.jobs.engine.protocol import Failure
 from statecore.jobs.pipeline.range_tasks import ClusterSettings, RangeResult, RangeTask
 from statecore.jobs.pipeline.stages import read_runs
 from statecore.jobs.pipeline.staging_place import DirectoryPlace

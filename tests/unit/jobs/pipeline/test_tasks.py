@@ -24,7 +24,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import BaseDatabases, RunFormat, Segmentation
 from statecore.images.runs import Overflow, RunBuilder
-from statecore.jobs.engine import Failure
+from statecore.jobs.engine.protocol import Failure
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.image_tasks import ImageResult, ImageTask, build_stores
 from statecore.jobs.pipeline.range_tasks import RANGE_RESULT, ClusterSettings, RangeResult, RangeTask, read_ranges

@@ -9,7 +9,7 @@ from typing import Any
 
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.recover_global.request import RecoverGlobalRequest
 from statecore.jobs.recover_global.run import run_recover_global
 from statecore.jobs.repair.report import RepairReport

@@ -15,7 +15,7 @@ from statecore.errors import Fenced, Invalid
 from statecore.faults import CHANGE_POINTS, PLACEMENT_POINTS, REPAIR_POINTS, FaultInjected, FaultPoints, InjectedFault
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.repair.report import REPAIR_REPORT, Outcome, RepairReport
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair

@@ -13,7 +13,7 @@ import pytest
 
 from statecore.errors import Invalid
 from statecore.jobs.attempt import REPORT_VERSION, Attempt, moment
-from statecore.jobs.engine import RanOn
+from statecore.jobs.engine.protocol import RanOn
 from statecore.jobs.history.report_head import Outcome, ReportError, ReportHead, read_head, read_partitions
 from statecore.jobs.restore.report import REPORT, RestoreReport, StoreReport
 from tests.harness.raising import raises

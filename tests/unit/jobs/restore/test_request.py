@@ -10,8 +10,8 @@ import pytest
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.errors import Invalid
 from statecore.extras import EXTRAS
-from statecore.jobs.fields import declared_fields
-from statecore.jobs.request_fields import VersionedStart
+from statecore.jobs.fields.catalog import VersionedStart
+from statecore.jobs.fields.declaration import declared_fields
 from statecore.jobs.restore.request import RestoreRequest
 from tests.harness.raising import raises
 
@@ -153,11 +153,11 @@ def test_reading_the_declaration_takes_neither_an_extra_nor_time() -> None:
     assert {name for name in done.stdout.split() if name.startswith("statecore.")} <= {
         "statecore.errors",
         "statecore.jobs",
-        "statecore.jobs.fields",
+        "statecore.jobs.fields.declaration",
         "statecore.jobs.restore",
         "statecore.jobs.restore.request",
-        "statecore.jobs.field_types",
-        "statecore.jobs.request_fields",
+        "statecore.jobs.fields.types",
+        "statecore.jobs.fields.catalog",
         "statecore.spec",
         "statecore.spec.units",
         "statecore.repository",

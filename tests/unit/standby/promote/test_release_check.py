@@ -12,10 +12,10 @@ from statecore.formats.checkpoint import encode_checkpoint
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import CURRENT
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.fields.catalog import TargetRelease
 from statecore.jobs.migrate.request import MigrateRequest
 from statecore.jobs.migrate.run import run_migrate
-from statecore.jobs.request_fields import TargetRelease
 from statecore.standby.promote.report import Outcome, PromoteReport, Verdict
 from statecore.standby.promote.request import PromoteRequest
 from statecore.standby.promote.run import run_promote

@@ -18,10 +18,10 @@ from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import Base
 from statecore.jobs.bases.directory_bases import DirectoryBases
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.fields.catalog import TargetRelease
 from statecore.jobs.migrate.request import MigrateRequest
 from statecore.jobs.migrate.run import run_migrate
-from statecore.jobs.request_fields import TargetRelease
 from statecore.spec.reader import parse_spec
 from statecore.standby.promote.report import Verdict
 from statecore.standby.promote.request import PromoteRequest

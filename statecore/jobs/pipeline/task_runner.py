@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
 from statecore.errors import Retryable
-from statecore.jobs.engine import Failure
+from statecore.jobs.engine.protocol import Failure
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.pipeline.staging_place import StagingPlace
 

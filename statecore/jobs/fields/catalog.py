@@ -1,7 +1,7 @@
 """Catalog of request fields: what several jobs share is declared here once, and each job's request composes it.
 
 Single fields are declarations; fields that belong together are groups (mixins). Dag files import this whenever they are
-parsed, so it imports no more than :mod:`statecore.jobs.fields`.
+parsed, so it imports no more than :mod:`statecore.jobs.fields.declaration`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from statecore.errors import Invalid
-from statecore.jobs.field_types import Choice, Document, FilePath, Flag, Seconds, Several, Size, Text, Whole
-from statecore.jobs.fields import Request, declare
+from statecore.jobs.fields.declaration import Request, declare
+from statecore.jobs.fields.types import Choice, Document, FilePath, Flag, Seconds, Several, Size, Text, Whole
 
 
 class VersionedStart(StrEnum):
@@ -324,10 +324,7 @@ class InStateDirectory(Request):
 class Selected(Request):
     """Selection of stores and partitions."""
 
-    stores: tuple[str, ...] = field(
-        default=(),
-        metadata=only_stores("every store of the spec"),
-    )
+    stores: tuple[str, ...] = field(default=(), metadata=only_stores("every store of the spec"))
     partitions: tuple[int, ...] = field(
         default=(),
         metadata=declare(
@@ -401,10 +398,7 @@ class Reading(Request):
     """Limits for reading changelogs."""
 
     transaction_wait: float = field(default=30.0, metadata=TRANSACTION_WAIT)
-    timeout: float = field(
-        default=30.0,
-        metadata=PATIENCE,
-    )
+    timeout: float = field(default=30.0, metadata=PATIENCE)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from statecore.jobs.field_types import Choice, Duration, Flag
-from statecore.jobs.fields import Request, declare
-from statecore.jobs.request_fields import (
+from statecore.jobs.fields.catalog import (
     STATE_DIR,
     WHAT,
     TargetRelease,
@@ -15,7 +13,9 @@ from statecore.jobs.request_fields import (
     optional_application_id,
     optional_spec,
 )
-from statecore.jobs.task_names import only_tasks
+from statecore.jobs.fields.declaration import Request, declare
+from statecore.jobs.fields.tasks import only_tasks
+from statecore.jobs.fields.types import Choice, Duration, Flag
 from statecore.spec.model import ProcessingGuarantee
 
 BROKERS = "Brokers"
@@ -25,9 +25,7 @@ BROKERS = "Brokers"
 class OfDiagnosis(Request):
     """What is diagnosed, and how thoroughly."""
 
-    state_dir: str = field(
-        metadata=STATE_DIR,
-    )
+    state_dir: str = field(metadata=STATE_DIR)
     application_id: str | None = field(
         default=None,
         metadata=optional_application_id(
@@ -52,14 +50,8 @@ class OfDiagnosis(Request):
             "is right under both",
         ),
     )
-    tasks: tuple[str, ...] = field(
-        default=(),
-        metadata=only_tasks("every task, and the global stores"),
-    )
-    stores: tuple[str, ...] = field(
-        default=(),
-        metadata=only_stores("every store"),
-    )
+    tasks: tuple[str, ...] = field(default=(), metadata=only_tasks("every task, and the global stores"))
+    stores: tuple[str, ...] = field(default=(), metadata=only_stores("every store"))
     scan: bool = field(
         default=False,
         metadata=declare(

@@ -1,10 +1,9 @@
 """Interface between jobs and engines: workers that take batches of tasks and return results.
 
 A job knows what is to be done (plan, tasks, results), an engine only where. There are three, and the same plan gives
-the same digests on each: Spark (:mod:`statecore.spark.engine`), local processes (:mod:`statecore.jobs.process_engine`),
-and this process alone, for little work (:mod:`statecore.jobs.in_process_engine`). A task's failure is returned as a
-value (:class:`Failure`), because an engine would turn an exception into text and lose its kind; what an engine raises
-concerns the engine itself.
+the same digests on each: Spark (:mod:`statecore.spark.engine`), local processes (``processes.py``), and this process
+alone, for little work (``in_process.py``). A task's failure is returned as a value (:class:`Failure`), because an
+engine would turn an exception into text and lose its kind; what an engine raises concerns the engine itself.
 """
 
 from __future__ import annotations

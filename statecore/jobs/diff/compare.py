@@ -1,4 +1,4 @@
-"""The worker's part of a diff: compares one task's store after another."""
+"""Compares stores on an engine's workers, one store of a task at a time: the driver's part, then the worker's."""
 
 from __future__ import annotations
 
@@ -13,11 +13,22 @@ from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.images.model import Segmentation
 from statecore.jobs.diff.report import Only, StoreDiff, verdict_of
-from statecore.jobs.engine import Failure
+from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.engine.processes import ProcessEngine
+from statecore.jobs.engine.protocol import Engine, Failure, Question, RanOn
 from statecore.jobs.failures import as_statecore_error
+from statecore.jobs.pipeline.stages import Watch, batched, run_batches
+from statecore.progress import Progress
+from statecore.spec.model import ApplicationSpec
 from statecore.stopwatch import Stopwatch
 
 _PROGRESS_SECONDS = 1.0
+
+_SMALL = 64 << 20
+"""Bytes of files below which this process compares alone, because workers take longer to start."""
+
+_ROW_BYTES = 100
+"""Estimated bytes of a row; work is measured in rows."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +78,43 @@ class DiffTask:
     def file_bytes(self) -> int:
         """Bytes of the files of both sides."""
         return self.here.file_bytes + self.reference.file_bytes
+
+
+def compare(
+    engine: Engine,
+    spec: ApplicationSpec,
+    tasks: Sequence[DiffTask],
+    progress_directory: Path,
+    progress: Progress,
+    doing: str,
+) -> tuple[list[StoreDiff], RanOn]:
+    """Compare all stores, the largest first; returns also where."""
+    largest_first = sorted(tasks, key=lambda task: -task.file_bytes)
+    total = sum(task.file_bytes for task in tasks)
+    if isinstance(engine, ProcessEngine) and engine.processes is None and total < _SMALL:
+        engine = InProcessEngine()
+    with engine.start("diff", spec) as workers:
+        if not isinstance(engine, InProcessEngine):
+            progress.phase(f"wait for {workers.name}")
+        parallelism = workers.parallelism()
+        progress.done()
+        ran_on = workers.check(Question(None, (), ()))
+        progress.phase("compare", total, "bytes")
+        batches = batched(largest_first, [task.file_bytes // _ROW_BYTES for task in largest_first], parallelism)
+        with Watch(lambda: bytes_read(progress_directory), progress) as watch:
+            found = run_batches(workers, batches, compare_batch, doing)
+        progress.advance(total - watch.seen)
+        progress.done()
+    return found, ran_on
+
+
+def bytes_read(directory: Path) -> int:
+    """Bytes that all tasks have read so far."""
+    total = 0
+    for file in directory.iterdir():
+        with suppress(OSError, ValueError):
+            total += int(file.read_text())
+    return total
 
 
 def compare_batch(tasks: Sequence[DiffTask]) -> list[StoreDiff | Failure]:
@@ -140,12 +188,3 @@ def _progress_reporter(task: DiffTask) -> Callable[[int], None]:
 def _write_progress(task: DiffTask, count: int) -> None:
     with suppress(OSError):  # only for progress display
         Path(task.progress_directory, str(task.number)).write_text(str(count))
-
-
-def bytes_read(directory: Path) -> int:
-    """Bytes that all tasks have read so far."""
-    total = 0
-    for file in directory.iterdir():
-        with suppress(OSError, ValueError):
-            total += int(file.read_text())
-    return total

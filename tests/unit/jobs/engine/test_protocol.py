@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from statecore.jobs.engine import Started
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.engine.protocol import Started
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 
 SPEC = ApplicationSpec("app", "", ProcessingGuarantee.AT_LEAST_ONCE, ())

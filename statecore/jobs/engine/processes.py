@@ -1,8 +1,8 @@
 """Engine without Spark: local processes, for small work, for tests, and without Java.
 
-Workers are fresh interpreters (:mod:`statecore.jobs.worker`), never forks: a process forked from one that has used
-RocksDB hangs at its first flush. They start at once and load what tasks need while the driver plans. Each gets one
-batch at a time over a pipe::
+Workers are fresh interpreters (``worker.py``), never forks: a process forked from one that has used RocksDB hangs at
+its first flush. They start at once and load what tasks need while the driver plans. Each gets one batch at a time over
+a pipe::
 
     driver ── pickled (function, batch) ──▶ worker          8 bytes of length before each message, big-endian
            ◀── pickled answers ────────────
@@ -32,9 +32,9 @@ from typing import IO, Any
 
 from statecore.cores import usable_cores
 from statecore.errors import Invalid, Retryable, StatecoreError
-from statecore.jobs.engine import PROCESSES, Engine, Failure, Question, RanOn, ResultT, TaskT
+from statecore.jobs.engine import preloading
+from statecore.jobs.engine.protocol import PROCESSES, Engine, Failure, Question, RanOn, ResultT, TaskT
 from statecore.jobs.failures import worker_died
-from statecore.jobs.pipeline import preloading
 from statecore.spec.model import ApplicationSpec
 
 _LENGTH_BYTES = 8
@@ -62,12 +62,12 @@ class ProcessEngine:
             )
 
     def expected(self, spec: ApplicationSpec) -> int:  # noqa: ARG002
-        """See :class:`statecore.jobs.engine.Engine`."""
+        """See :class:`statecore.jobs.engine.protocol.Engine`."""
         return self.processes or usable_cores()
 
     @contextmanager
     def start(self, job: str, spec: ApplicationSpec) -> Iterator[ProcessWorkers]:  # noqa: ARG002
-        """See :class:`statecore.jobs.engine.Engine`."""
+        """See :class:`statecore.jobs.engine.protocol.Engine`."""
         with tempfile.TemporaryDirectory(prefix="statecore-workers-") as traces:
             workers = ProcessWorkers(self.processes or usable_cores(), Path(traces), self.preloaded)
             try:
@@ -95,25 +95,25 @@ class ProcessWorkers:
 
     @property
     def name(self) -> str:
-        """See :class:`statecore.jobs.engine.Workers`."""
+        """See :class:`statecore.jobs.engine.protocol.Workers`."""
         return "processes"
 
     def are_here(self) -> bool:
-        """See :class:`statecore.jobs.engine.Workers`."""
+        """See :class:`statecore.jobs.engine.protocol.Workers`."""
         return True
 
     def parallelism(self) -> int:
-        """See :class:`statecore.jobs.engine.Workers`."""
+        """See :class:`statecore.jobs.engine.protocol.Workers`."""
         return len(self._workers)
 
     def check(self, question: Question) -> RanOn:  # noqa: ARG002  (they run where the driver runs)
-        """See :class:`statecore.jobs.engine.Workers`."""
+        """See :class:`statecore.jobs.engine.protocol.Workers`."""
         return RanOn(PROCESSES, len(self._workers), (socket.gethostname(),))
 
     def run(
         self, work: Callable[[Sequence[TaskT]], list[ResultT | Failure]], batches: Sequence[Sequence[TaskT]], doing: str
     ) -> list[ResultT | Failure]:
-        """See :class:`statecore.jobs.engine.Workers`."""
+        """See :class:`statecore.jobs.engine.protocol.Workers`."""
         left = deque(batches)
         answers: list[ResultT | Failure] = []
         stop = threading.Event()
@@ -163,7 +163,7 @@ class _Worker:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "statecore.jobs.worker", str(trace), *preloaded],
+                [sys.executable, "-P", "-m", "statecore.jobs.engine.worker", str(trace), *preloaded],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env={**os.environ, "PYTHONPATH": path},

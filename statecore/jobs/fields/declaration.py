@@ -17,7 +17,7 @@ options of a command        ``statecore/cli/request_options.py``
 Params of a Dag's form      ``statecore/airflow/form.py``
 ==========================  =======================================================================================
 
-A job declares its request as a frozen dataclass (``kw_only``) over groups of fields (``request_fields.py``). Fields
+A job declares its request as a frozen dataclass (``kw_only``) over groups of fields (``catalog.py``). Fields
 are shown in reading order: those of the groups from left to right, then its own. Dag files import this whenever they
 are parsed, so only the standard library is imported here. For that reason, and because templates render numbers as
 text, a request is no :class:`statecore.documents.DocumentType`; it is as strict as one.
@@ -27,11 +27,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import KW_ONLY, MISSING, dataclass, fields
+from functools import cached_property
 from inspect import get_annotations
-from typing import Any, ParamSpec, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, Self
 
 from statecore.errors import Invalid
-from statecore.jobs.field_types import Flag, Value
+from statecore.jobs.fields.types import Flag, Value
+
+if TYPE_CHECKING:
+    from statecore.spec.model import ApplicationSpec
 
 _KEY = "statecore"
 _P = ParamSpec("_P")
@@ -144,13 +149,22 @@ class Request:
             if declared.declaration.check is not None and value is not None:
                 declared.declaration.check(name, value)
 
+    @cached_property
+    def declared_spec(self) -> ApplicationSpec | None:
+        """The spec that it contains (``spec``) or names (``spec_path``), if any; read once."""
+        from statecore.spec.reader import load_spec, parse_spec  # Dag files read none
+
+        if (document := getattr(self, "spec", None)) is not None:
+            return parse_spec(document, "<spec of the request>")
+        path = getattr(self, "spec_path", None)
+        return None if path is None else load_spec(Path(path))
+
     @classmethod
     def from_json(cls, document: Any) -> Self:
         """Read a request from JSON, as a Spark job takes it as ``--request``.
 
         Absent and null fields take their defaults. Numbers may be text, because templates render them so; nothing else
-        is
-        converted: a ``replace`` of ``"false"`` must not replace anything.
+        is converted: a ``replace`` of ``"false"`` must not replace anything.
         """
         declared = declared_fields(cls)
         if not isinstance(document, dict):
@@ -198,11 +212,11 @@ class Request:
                 or value == declared.default
             ):
                 continue
-            said = declared.declaration.value.to_form(value)
+            text = declared.declaration.value.to_form(value)
             if isinstance(declared.declaration.value, Flag):
                 words.append(declared.option)
                 continue
-            for one in said if isinstance(said, list) else [said]:
+            for one in text if isinstance(text, list) else [text]:
                 words += [declared.option, str(one)]
         return tuple(words)
 

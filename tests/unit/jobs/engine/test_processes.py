@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import Capacity, Invalid, Retryable, StatecoreError
-from statecore.jobs.engine import Failure, Question
-from statecore.jobs.process_engine import ProcessEngine, ProcessWorkers
+from statecore.jobs.engine.processes import ProcessEngine, ProcessWorkers
+from statecore.jobs.engine.protocol import Failure, Question
 from tests.harness.raising import raises
 from tests.unit.jobs import work
 from tests.unit.jobs.support import spec

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
 from statecore.errors import Invalid
-from statecore.jobs.field_types import Choice, FilePath, Flag, Seconds, Several, Size, Text, Value, Whole
-from statecore.jobs.fields import Request, declare, declared_fields
-from statecore.jobs.request_fields import VersionedStart
+from statecore.jobs.fields.catalog import VersionedStart
+from statecore.jobs.fields.declaration import Request, declare, declared_fields
+from statecore.jobs.fields.types import Choice, FilePath, Flag, Seconds, Several, Size, Text, Value, Whole
 from statecore.jobs.restore.request import RestoreRequest
 from tests.harness.raising import raises
 from tests.unit.jobs.requests_with_more import Depth, RequestWithOneMore, VerifyRequest
@@ -138,3 +139,15 @@ def test_people_give_numbers_in_any_order_and_names_in_theirs() -> None:
     assert Several(Whole()).from_words([3, 1, 3]) == Several(Whole()).from_form([3, 1, 3]) == (1, 3)
     assert Several(Text()).from_words(["b", "a", "b"]) == Several(Text()).from_form(["b", "a", "b"]) == ("b", "a")
     assert Several(Whole()).from_json([3, 1, 3]) == (3, 1)
+
+
+def test_the_spec_of_a_request_is_read_once(tmp_path: Path) -> None:
+    file = tmp_path / "stores.yaml"
+    stores = {"counts": {"kind": "key-value"}}
+    spec = {"application_id": "app", "bootstrap_servers": "b:9092", "processing_guarantee": "at_least_once"}
+    file.write_text(json.dumps({**spec, "subtopologies": {"0": {"stores": stores}}}))
+    request = RestoreRequest(state_dir=str(tmp_path), spec_path=str(file))
+    found = request.declared_spec
+    file.unlink()
+    assert found is not None
+    assert request.declared_spec is found

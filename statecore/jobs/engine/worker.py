@@ -1,4 +1,4 @@
-"""One worker process of :mod:`statecore.jobs.process_engine`: ``python -m statecore.jobs.worker TRACE MODULE...``.
+"""One worker process of ``processes.py``: ``python -m statecore.jobs.engine.worker TRACE MODULE...``.
 
 It loads the modules and their kernels, then runs batches until its pipe ends. ``TRACE`` is the file for the Python
 frames of a crash in machine code.
@@ -18,8 +18,8 @@ import traceback
 from pathlib import Path
 from typing import IO
 
-from statecore.jobs.pipeline.preloading import preload
-from statecore.jobs.process_engine import receive, send
+from statecore.jobs.engine.preloading import preload
+from statecore.jobs.engine.processes import receive, send
 
 
 def main(trace: str, *preloaded: str) -> int:

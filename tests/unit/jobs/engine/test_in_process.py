@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import Capacity
-from statecore.jobs.engine import Failure
-from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.engine.protocol import Failure
 from tests.unit.jobs.support import spec
 
 
