@@ -242,7 +242,6 @@ MORE_IMPORTS: Mapping[str, int] = {
     "statecore.jobs.checkpoint.schedule": 21,
     "statecore.jobs.diff.reference": 23,
     "statecore.jobs.fetch.run": 25,
-    "statecore.jobs.history.restores": 19,
     "statecore.jobs.migrate.run": 24,
     "statecore.jobs.pipeline.image_tasks": 18,
     "statecore.jobs.pipeline.range_tasks": 18,
