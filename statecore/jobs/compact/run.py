@@ -3,7 +3,7 @@
 The phases, and why a kill at any time is harmless::
 
     inspect   head, manifest, task manifests          nothing is changed
-    plan      which runs are merged                   by their sizes (statecore.images.compaction_policy)
+    plan      which runs are merged                   by their sizes (statecore.jobs.compact.policy)
     merge     downloaded, merged, uploaded            unreferenced files: garbage, or reused by a retry by hash
     publish   task manifests, manifest, head          a snapshot of its own, with the same rows and ends
 
@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import Any
 
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
-from statecore.images.compaction_policy import DEFAULT_SETTINGS, CompactionSettings
 from statecore.jobs.compact.merge import BATCH_BYTES, Merged, Merger
 from statecore.jobs.compact.plan import Merge, planned_merges
+from statecore.jobs.compact.policy import DEFAULT_SETTINGS, CompactionSettings
 from statecore.jobs.compact.publish import publish_compaction
 from statecore.jobs.compact.report import CompactedRuns, CompactionOutcome, CompactionReport
 from statecore.jobs.compact.request import CompactRequest
