@@ -26,11 +26,11 @@ from statecore.errors import Invalid, Reason
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.bases.base import DAMAGED, Key, grouped
+from statecore.jobs.checkpoint.last_checkpoint import made_since
 from statecore.jobs.checkpoint.plan import CheckpointPlan, plan_checkpoint
 from statecore.jobs.checkpoint.publish import publication_of, publish_tails
 from statecore.jobs.checkpoint.reconcile import Reconciled
 from statecore.jobs.checkpoint.request import CheckpointRequest, WhenRefused
-from statecore.jobs.checkpoint.schedule import made_since
 from statecore.jobs.checkpoint.tails import SMALL_TAIL, TailReader, validate_tails
 from statecore.jobs.compact.run import CompactedAfter, compact_after
 from statecore.jobs.context import JobContext, ignore
