@@ -237,8 +237,6 @@ MORE_IMPORTS: Mapping[str, int] = {
     "statecore.jobs.backup.copies": 16,
     "statecore.jobs.backup.run": 28,
     "statecore.jobs.backup.task_manifests": 16,
-    "statecore.jobs.checkpoint.reconcile": 28,
-    "statecore.jobs.checkpoint.run": 28,
     "statecore.jobs.diff.reference": 23,
     "statecore.jobs.fetch.run": 25,
     "statecore.jobs.migrate.run": 24,

@@ -18,7 +18,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.errors import Capacity, Fenced, Retryable
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.checkpoint.request import CheckpointRequest
-from statecore.jobs.checkpoint.run import OpenConnections, run_checkpoint
+from statecore.jobs.checkpoint.run import run_checkpoint
 from statecore.jobs.context import ignore, spec_of
 from statecore.jobs.engine import Engine
 from statecore.jobs.in_progress_marker import marker_age
@@ -58,7 +58,7 @@ def run_service(
                     say(f"Another job is in progress, marked {heard:.0f} s ago. The next check is in {_WAIT:.0f} s.")
                     sleep(_WAIT)
                     continue
-                report = run(request, engine, progress, say=say, warm=OpenConnections(repository, cluster))
+                report = run(request, engine, progress, say=say, shared_repository=repository, shared_cluster=cluster)
             except (Retryable, Fenced, Capacity) as error:
                 progress.done("failed")
                 fresh = f" The newest checkpoint is of {last}." if last else ""

@@ -1,0 +1,57 @@
+"""One attempt of a checkpoint: what its phases share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from statecore.errors import Reason
+from statecore.jobs.bases.base import Key
+from statecore.jobs.checkpoint.request import CheckpointRequest
+from statecore.jobs.context import JobContext
+from statecore.jobs.engine import Engine
+from statecore.jobs.job import Job
+from statecore.jobs.job_files import home_of
+from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX
+
+
+def activity(request: CheckpointRequest) -> str:
+    """What the job did, for messages of errors."""
+    return f"a checkpoint was made in {request.repository}"
+
+
+class CheckpointJob(Job):
+    """One attempt of a checkpoint.
+
+    Attributes:
+        engine: reads long tails.
+        small_tail: total offsets of all tails below which this process reads them itself.
+        go_on: whether this attempt resumes the plan of its own first process, and has no note about that.
+        refused: bases that must not be used, with the reason; each round of planning and reading may add some.
+    """
+
+    def __init__(
+        self,
+        context: JobContext[CheckpointRequest],
+        engine: Engine,
+        small_tail: int,
+        *,
+        go_on: bool = False,
+        refused: Mapping[tuple[Key, str], Reason] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(context, home_of(context), activity(context.request))
+        self.request, self.repository = context.request, context.repository
+        self.engine, self.small_tail, self.go_on = engine, small_tail, go_on
+        self.refused = dict(refused)
+        self._said: set[str] = set()
+
+    def say_once(self, lines: Iterable[str], prefix: str = "") -> None:
+        """Tell the operator lines that this attempt has not told yet."""
+        for line in lines:
+            if line not in self._said:
+                self._said.add(line)
+                self.say(f"{prefix}{line}")
+
+    def forget_plan(self) -> None:
+        """Delete the frozen plan, which a retry would resume."""
+        self.home.forget(PLAN_SUFFIX)
