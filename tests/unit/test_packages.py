@@ -238,7 +238,6 @@ MORE_IMPORTS: Mapping[str, int] = {
     "statecore.jobs.backup.run": 28,
     "statecore.jobs.backup.task_manifests": 16,
     "statecore.jobs.diff.reference": 23,
-    "statecore.jobs.fetch.run": 25,
     "statecore.jobs.migrate.run": 24,
     "statecore.jobs.pipeline.image_tasks": 18,
     "statecore.jobs.pipeline.range_tasks": 18,

@@ -46,10 +46,15 @@ class FetchedFiles:
         self.path = directory.work_path / FETCHED
         self.hashed: dict[str, FileState | None] = {}
 
-    def to_come(self, stores: Iterable[StoreToFetch], at_hand: Collection[str]) -> int:
+    def missing_bytes(self, stores: Iterable[StoreToFetch], at_hand: Collection[str]) -> int:
         """Bytes to download: files of the stores that are neither downloaded nor among ``at_hand``."""
         missing = (one for one in _each_once(stores) if not self._has(one))
         return sum(one.extent.bytes for one in missing if one.sha256 not in at_hand)
+
+    def expected_download(self, stores: Sequence[StoreToFetch]) -> DownloadResult:
+        """What a download of the stores would give."""
+        missing = self.missing_bytes(stores, self.at_hand(stores).keys())
+        return DownloadResult(missing, 0, sum(one.extent.bytes for one in _each_once(stores)) - missing, 0)
 
     def _has(self, one: RemoteFile) -> bool:
         try:
@@ -67,7 +72,7 @@ class FetchedFiles:
         linked = {name for name, path in (at_hand or {}).items() if ownership.accepts(path.stat())}  # others are copied
         databases = sum(max(1, len(store.snapshot.databases)) for store in stores)
         merged = sum(store.merged_bytes for store in stores)
-        needed = int(_MARGIN * self.to_come(stores, linked)) + merged + _EACH * databases
+        needed = int(_MARGIN * self.missing_bytes(stores, linked)) + merged + _EACH * databases
         try:
             ensure_free_space(self._directory.path, needed)
         except Capacity as error:
