@@ -26,10 +26,9 @@ from typing import Any
 from statecore.errors import Capacity, Corrupted, Invalid
 from statecore.jobs.bases.base import Key, Refused
 from statecore.jobs.bases.tail_check import truncations
-from statecore.jobs.checkpoint.missed_deletes import not_comparable
+from statecore.jobs.checkpoint.missed_deletes import WholeLog, batches, not_comparable, plan_whole_logs
 from statecore.jobs.checkpoint.plan import CheckpointPlan
 from statecore.jobs.checkpoint.store_comparison import ComparedStore, StoreComparison
-from statecore.jobs.checkpoint.whole_logs import WholeLog, batches, plan_whole_logs
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine import Engine, Workers
 from statecore.jobs.pipeline.read_stage import cluster_settings

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 from statecore.jobs.bases.base import Key
 from statecore.jobs.checkpoint.changed_tasks import changed_tasks
-from statecore.jobs.checkpoint.job import CheckpointJob
+from statecore.jobs.checkpoint.job import CheckpointJob, Tails
 from statecore.jobs.checkpoint.last_checkpoint import made_since
-from statecore.jobs.checkpoint.tails import Tails
 from statecore.jobs.in_progress_marker import InProgressMarker
 from statecore.jobs.pipeline.task_manifests import task_manifests
 from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX, request_name

@@ -27,7 +27,6 @@ from statecore.jobs.checkpoint.compaction import compact_after, rebuilding_job
 from statecore.jobs.checkpoint.job import CheckpointJob, activity
 from statecore.jobs.checkpoint.planner import plan_checkpoint
 from statecore.jobs.checkpoint.publish import already_made, publication_of, publish_tails
-from statecore.jobs.checkpoint.report import checkpoint_report
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.checkpoint.tails import SMALL_TAIL, read_sound_tails
 from statecore.jobs.context import JobContext, ignore
@@ -77,7 +76,7 @@ def _advance(job: CheckpointJob) -> RestoreReport:
             publication = publication_of(job)
             if (already := already_made(job, publication, marker)) is not None:
                 job.progress.done(already.how)
-                return checkpoint_report(job, None, already.notes, already.published)
+                return job.report(None, already.notes, already.published)
             planned = plan_checkpoint(job, publication)
             if planned.is_resumed:
                 marker.delete_at_end()
@@ -88,11 +87,11 @@ def _advance(job: CheckpointJob) -> RestoreReport:
         job.forget_plan()
         job.faults.reach("checkpoint.after-publication")
         if published is None:
-            return checkpoint_report(job, tails, tails.notes, None)
+            return job.report(tails, tails.notes, None)
         compacted = compact_after(job, publication, manifests)
         if publication.newest is not None and _day(published.created_at) != _day(publication.newest.created_at):
             job.home.sweep()  # once a day, because listing costs as much as writing
-        report = checkpoint_report(job, tails, (*tails.notes, *compacted.notes), published)
+        report = job.report(tails, (*tails.notes, *compacted.notes), published)
         if not compacted.damaged:
             return report
         rebuilt = _advance(rebuilding_job(job, compacted.damaged))

@@ -12,20 +12,18 @@ refused. One refused base makes the job plan and read everything again, so nothi
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from statecore.jobs.bases.base import Key, grouped
+from statecore.jobs.bases.base import grouped
 from statecore.jobs.bases.tail_check import Unsound
-from statecore.jobs.checkpoint.job import CheckpointJob
+from statecore.jobs.checkpoint.job import CheckpointJob, Tails
 from statecore.jobs.checkpoint.log_comparison import LogComparison
 from statecore.jobs.checkpoint.missed_deletes import divided
 from statecore.jobs.checkpoint.plan import CheckpointPlan
 from statecore.jobs.checkpoint.planner import plan_checkpoint
 from statecore.jobs.checkpoint.request import WhenRefused
-from statecore.jobs.checkpoint.store_comparison import ComparedStore
 from statecore.jobs.engine import Engine, Workers
 from statecore.jobs.in_process_engine import InProcessEngine
 from statecore.jobs.pipeline.read_stage import NOTHING_READ, ReadResult, read_changelogs
@@ -42,26 +40,6 @@ _READERS = (
     "statecore.images.kernels.kernel",
     "statecore.changelog.reader",
 )
-
-
-@dataclass(frozen=True)
-class Tails:
-    """Tails that were read.
-
-    Attributes:
-        planned: the plan by which they were read.
-        read: what is appended to the bases.
-        compared: the stores that were compared with their whole changelogs; their differences are in ``read``.
-    """
-
-    planned: CheckpointPlan
-    read: ReadResult
-    compared: Mapping[Key, ComparedStore] = field(default_factory=dict)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """For the report."""
-        return (*self.planned.notes, *map(str, self.compared.values()))
 
 
 def read_sound_tails(job: CheckpointJob, publication: Publication, planned: CheckpointPlan) -> Tails:
