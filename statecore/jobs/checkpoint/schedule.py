@@ -132,10 +132,10 @@ def check_due(
 
 
 def _in_progress(repository: ApplicationRepository, now_ms: int) -> Verdict | None:
-    heard = marker_age(repository, now_ms / 1000)
-    if heard is None:
+    age_s = marker_age(repository, now_ms / 1000)
+    if age_s is None:
         return None
-    return Verdict(False, Reason(f"one is in progress, marked {heard:.0f} s ago", "in-progress", heard_s=heard))
+    return Verdict(False, Reason(f"one is in progress, marked {age_s:.0f} s ago", "in-progress", heard_s=age_s))
 
 
 def _ago(then_ms: int, now_ms: int) -> str:

@@ -29,14 +29,16 @@ def download_and_build(
 ) -> tuple[DownloadResult, dict[tuple[str, str], ImageResult]]:
     """Download and build; files that were damaged locally since their download are downloaded again."""
     with _engine(job, plan).start("fetch", job.spec) as workers:
-        came = _download(job, plan, at_hand)
+        downloaded = _download(job, plan, at_hand)
         try:
-            return came, _build(job, workers, plan, work)
+            return downloaded, _build(job, workers, plan, work)
         except Corrupted as error:
             job.say(f"Downloaded again, because it was damaged on this machine: {error.what}")
         again = _download(job, plan, {})
-        came = DownloadResult(came.bytes + again.bytes, came.files + again.files, came.kept_bytes, came.kept)
-        return came, _build(job, workers, plan, work)
+        downloaded = DownloadResult(
+            downloaded.bytes + again.bytes, downloaded.files + again.files, downloaded.kept_bytes, downloaded.kept
+        )
+        return downloaded, _build(job, workers, plan, work)
 
 
 def _engine(job: FetchJob, plan: FetchPlan) -> Engine:
@@ -57,10 +59,10 @@ def _download(job: FetchJob, plan: FetchPlan, at_hand: Mapping[str, Path]) -> Do
             job.progress.advance(amount)
             job.faults.reach("fetch.during-download")
 
-        came = job.files.download(job.repository, plan.stores, at_hand, advance)
+        downloaded = job.files.download(job.repository, plan.stores, at_hand, advance)
         job.progress.done()
     job.faults.reach("fetch.after-download")
-    return came
+    return downloaded
 
 
 def _build(job: FetchJob, workers: Workers, plan: FetchPlan, work: Path) -> dict[tuple[str, str], ImageResult]:

@@ -98,9 +98,9 @@ class FetchedFiles:
         found = {}
         for path in candidates:
             with suppress(OSError):  # an unreadable file is downloaded
-                moment = FileState.of(path)
+                state = FileState.of(path)
                 found[sha256 := file_sha256(path)] = path
-                self.hashed[sha256] = moment
+                self.hashed[sha256] = state
         hashes = {sha256 for of_size in wanted.values() for sha256 in of_size}
         return {sha256: path for sha256, path in found.items() if sha256 in hashes}
 
@@ -119,18 +119,18 @@ class FetchedFiles:
             with one_at_a_time:
                 advance(amount)
 
-        came = download(repository, _each_once(stores), self.path, local_files=at_hand, advance=report)
-        self.hashed.update(came.hashed)
-        return came
+        downloaded = download(repository, _each_once(stores), self.path, local_files=at_hand, advance=report)
+        self.hashed.update(downloaded.hashed)
+        return downloaded
 
     def _drop_damaged(self, stores: Iterable[StoreToFetch]) -> None:
         """Verify files that an earlier attempt downloaded, because the disk may have damaged them since."""
         hashes = sorted({one.sha256 for one in _each_once(stores)})
         paths = [path for sha256 in hashes if (path := self.path / staging.file_name(sha256)).is_file()]
-        moments = [FileState.of(path) for path in paths]
-        for path, moment, sha256 in zip(paths, moments, file_hashes(paths), strict=True):
+        states = [FileState.of(path) for path in paths]
+        for path, state, sha256 in zip(paths, states, file_hashes(paths), strict=True):
             if path.name == sha256:
-                self.hashed[sha256] = moment
+                self.hashed[sha256] = state
             else:
                 path.unlink()
 
