@@ -39,7 +39,7 @@ def compact_after(job: CheckpointJob, publication: Publication, published: Itera
         if not planned_merges(manifests.values(), job.spec):
             return CompactedAfter()
         try:
-            report = compact(job.context, asks_contents=False)
+            report = compact(job.context, carries_digests=False)
         except FaultInjected:
             raise
         except Exception as error:

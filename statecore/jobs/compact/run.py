@@ -65,12 +65,12 @@ def compact(
     context: JobContext[Any],
     *,
     plan_only: bool = False,
-    asks_contents: bool = True,
+    carries_digests: bool = True,
     settings: CompactionSettings = DEFAULT_SETTINGS,
     batch_bytes: int = BATCH_BYTES,
     scratch: Path | None = None,
 ) -> CompactionReport:
-    """Compact the newest snapshot in the repository of a job, if due."""
+    """Compact the newest snapshot in the repository of a job, if due; ``carries_digests`` costs requests."""
     began = time.monotonic()
     repository, progress = context.repository, context.progress
     publication = Publication(
@@ -98,7 +98,7 @@ def compact(
         context.say(finding)
     context.faults.reach("compact.after-files")
     published = publish_compaction(
-        repository, publication, parts, _by_task(merges, merged), asks_contents=asks_contents
+        repository, publication, parts, _by_task(merges, merged), carries_digests=carries_digests
     )
     for warning in () if published is None else published.warnings:
         context.say(warning)
