@@ -14,12 +14,9 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from bench.asked import Asked
 from bench.checkpoint_figures import Fetched, Step
@@ -30,15 +27,9 @@ from bench.small import Case, fill_case
 from bench.streams import LONGEST, STORE
 from statecore.changelog.cluster import Cluster
 from statecore.formats.rocksdb_log import read_manifest
-from statecore.jobs.checkpoint import plan as checkpoint_plan
-from statecore.jobs.checkpoint import publish as checkpoint_publish
-from statecore.jobs.checkpoint import run as checkpoint
 from statecore.jobs.checkpoint.request import CheckpointRequest
-from statecore.jobs.compact import run as compaction
-from statecore.jobs.compact.report import CompactionReport
+from statecore.jobs.checkpoint.run import run_checkpoint
 from statecore.jobs.compact.run import ORIGIN
-from statecore.jobs.compact.run import compact as compact_now
-from statecore.jobs.context import JobContext
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.restore.report import RestoreReport
 from statecore.repository.application_repository import ApplicationRepository
@@ -55,36 +46,6 @@ LINGER = 10.0
 _HOUR = len("2026-11-23T01")
 
 
-class MovedTime:
-    """The module ``time`` for those whose clock is moved: it says that so much more has passed."""
-
-    def __init__(self) -> None:
-        self.ahead = 0.0
-
-    def time(self) -> float:
-        """Seconds since the epoch."""
-        return time.time() + self.ahead
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(time, name)
-
-
-@contextmanager
-def moved_clock() -> Iterator[MovedTime]:
-    """The clock of checkpoints and their compactions in this process, to be moved."""
-    moved = MovedTime()
-
-    def compact(context: JobContext[Any], **options: Any) -> CompactionReport:
-        return compact_now(replace(context, clock=moved.time), **options)
-
-    with (
-        mock.patch.object(checkpoint_publish, "time", moved),
-        mock.patch.object(checkpoint_plan, "time", moved),
-        mock.patch.object(compaction, "compact", compact),
-    ):
-        yield moved
-
-
 def steps(
     ground: Ground, spec: Path, application: str, url: str, changes: Sequence[Callable[[], None]], *, warm: bool
 ) -> Iterator[Step]:
@@ -99,15 +60,20 @@ def steps(
         warm: whether repository and brokers stay open from one to the next.
     """
     app_repository = ApplicationRepository.open(url, application)
-    with moved_clock() as clock, Cluster(ground.to_broker.address) as cluster:
-        kept = checkpoint.OpenConnections(app_repository, cluster) if warm else None
+    ahead = 0.0
+
+    def clock() -> float:
+        return time.time() + ahead
+
+    with Cluster(ground.to_broker.address) as cluster:
+        kept: dict[str, Any] = {"shared_repository": app_repository, "shared_cluster": cluster} if warm else {}
         hour = _newest(app_repository).created_at[:_HOUR]
         for change in changes:
             change()
-            clock.ahead += INTERVAL
+            ahead += INTERVAL
             asked, moved, began = Asked(ground.log), ground.to_store.moved(), time.monotonic()
             request = CheckpointRequest(spec_path=str(spec), repository=url)
-            report = checkpoint.run_checkpoint(request, InProcessEngine(), warm=kept)
+            report = run_checkpoint(request, InProcessEngine(), clock=clock, **kept)
             seconds, counts, moved = time.monotonic() - began, asked.counts(), ground.to_store.moved() - moved
             if not isinstance(report, RestoreReport):
                 raise RuntimeError("a checkpoint was only planned")
@@ -160,7 +126,7 @@ def small_partitions(ground: Ground, partitions: int, checkpoints: int) -> list[
         topics.produce(ground.servers, case.changelog(STORE), records)
 
     changes: list[Callable[[], None]] = [lambda: None, *(partial(change, number) for number in range(checkpoints))]
-    checkpoint.run_checkpoint(CheckpointRequest(spec_path=str(spec), repository=url), InProcessEngine())
+    run_checkpoint(CheckpointRequest(spec_path=str(spec), repository=url), InProcessEngine())
     return list(steps(ground, spec, case.application, url, changes, warm=False))
 
 

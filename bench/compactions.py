@@ -8,7 +8,7 @@
 
 Nothing is read or written: databases are the sizes of their runs, and what is merged is as large as its rows are
 different keys. Which runs are merged is decided by the code that decides it for compactions and fetches
-(``statecore.images.compaction_policy``, ``statecore.images.read_amplification``). The same seeds give the same table.
+(``statecore.jobs.compact.policy``, ``statecore.images.read_amplification``). The same seeds give the same table.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from math import prod
 from pathlib import Path
 from random import Random
 
-from statecore.images.compaction_policy import DEFAULT_SETTINGS, CompactionSettings, is_due, slices_to_compact
 from statecore.images.read_amplification import slices_to_merge
+from statecore.jobs.compact.policy import DEFAULT_SETTINGS, CompactionSettings, is_due, slices_to_compact
 
 README = Path(__file__).with_name("README.md")
 BEGIN, END = "<!-- compactions -->\n", "<!-- /compactions -->"

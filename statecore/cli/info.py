@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
     from statecore.jobs.attempt import Attempt
     from statecore.jobs.fetch.report import FetchReport
-    from statecore.jobs.history.directory_changes import Changes, UnfinishedChange
-    from statecore.jobs.history.fetches import Fetches
+    from statecore.jobs.history.directory_changes import Changes, Fetches, UnfinishedChange
     from statecore.jobs.history.report_head import ReportHead
     from statecore.jobs.history.report_index import InstanceReports, ReportIndex
     from statecore.jobs.history.restored_store import RestoredStore
-    from statecore.jobs.history.restores import Restores, UnfinishedRestore
+    from statecore.jobs.history.restores import Restores
+    from statecore.jobs.history.unfinished_restores import UnfinishedRestore
 
 DOCUMENT_VERSION = 1
 """Version of the ``--json`` document."""

@@ -259,7 +259,7 @@ class Bases:
             replace=True,  # an existing task without logs.json: its snapshot is unknown
         )
         try:
-            report = self._run_fetch(request, _UntilStopped(stop), faults=self._faults, repository=repository)
+            report = self._run_fetch(request, _UntilStopped(stop), faults=self._faults, shared_repository=repository)
         except NotFound as error:
             self._report_none(error)
             return None

@@ -11,10 +11,10 @@ from unittest.mock import patch
 from statecore.errors import Invalid
 from statecore.faults import CHECKPOINT_POINTS, NO_FAULTS, PUBLISH_POINTS, FaultInjected, InjectedFault
 from statecore.formats.kinds import StoreKind
-from statecore.images.compaction_policy import CompactionSettings
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.checkpoint.run import run_checkpoint
 from statecore.jobs.checkpoint.tails import SMALL_TAIL
+from statecore.jobs.compact.policy import CompactionSettings
 from statecore.jobs.compact.run import compact
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.engine.processes import ProcessEngine

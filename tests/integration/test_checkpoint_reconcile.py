@@ -13,10 +13,10 @@ import pytest
 
 from statecore.changelog.cluster import Cluster
 from statecore.faults import FaultInjected, InjectedFault
-from statecore.images.compaction_policy import CompactionSettings
 from statecore.jobs.bases.base import Base
 from statecore.jobs.checkpoint.request import WhenRefused
 from statecore.jobs.checkpoint.run import run_checkpoint
+from statecore.jobs.compact.policy import CompactionSettings
 from statecore.jobs.compact.run import compact
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.engine.processes import ProcessEngine

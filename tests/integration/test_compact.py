@@ -60,7 +60,7 @@ def test_a_compaction_of_small_runs_is_four_puts_and_a_read_of_each_pack(farm: F
     asked = Asked(server.root / "server.log")
     before = farm.runs(ATS[0])
     counted = asked.counts()
-    done = farm.fold(asks_contents=False)
+    done = farm.fold(carries_digests=False)
     counts = {kind: count - counted[kind] for kind, count in asked.counts().items()}
     assert done.outcome is CompactionOutcome.PUBLISHED
     packs = {stored.extent.blob for at in ATS for stored in farm.runs(at)} | {stored.extent.blob for stored in before}

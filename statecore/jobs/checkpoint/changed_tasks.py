@@ -56,40 +56,47 @@ def oldest_read_at(manifest: Manifest, tasks: Iterable[str]) -> int | None:
 def changed_tasks(
     planned: CheckpointPlan,
     publication: Publication,
-    reconciled: Collection[Key] = frozenset(),
-    goes: Callable[[str], bool] = lambda _: False,
+    compared: Collection[Key] = frozenset(),
+    is_dropped: Callable[[str], bool] = lambda _: False,
 ) -> ChangedTasks:
-    """Which tasks changed; a log that went on without a new record counts as a change."""
+    """Which tasks changed; a log that went on without a new record counts as a change.
+
+    Args:
+        planned: the checkpoint.
+        publication: has the newest snapshot.
+        compared: stores that were compared with their whole changelogs.
+        is_dropped: whether the application has dropped a store, which no checkpoint reads any more.
+    """
     manifest = publication.newest
     published: dict[Key, StoreSnapshot] = {
         (task, store.store): store for task, part in publication.task_manifests().items() for store in part.stores
     }
-    new, quiet, lagging = set[str](), set[str](), set[str]()
+    changed, quiet, lagging = set[str](), set[str](), set[str]()
     for key, of_store in planned.plan.stores.items():
         base, known = planned.bases.get(key), published.get(key)
         if of_store[0].restored_by_kafka_streams:
-            is_news = known is None or not known.restored_by_kafka_streams or known.kind is not of_store[0].kind
+            is_changed = known is None or not known.restored_by_kafka_streams or known.kind is not of_store[0].kind
         elif of_store[0].kind.is_versioned:
-            is_news = known is None or not _is_as_planned(known, of_store)
+            is_changed = known is None or not _is_as_planned(known, of_store)
         elif base is None or manifest is None or base.name != manifest.snapshot:
-            is_news = True
+            is_changed = True
         else:
-            is_news = key in reconciled or any(part.start < part.end for part in of_store)
-        (new if is_news else quiet).add(key[0])
+            is_changed = key in compared or any(part.start < part.end for part in of_store)
+        (changed if is_changed else quiet).add(key[0])
         if not all(part.reaches_log_end or part.restored_by_kafka_streams for part in of_store):
             lagging.add(key[0])
     unread = {
         key[0]
         for key, store in published.items()
-        if key not in planned.plan.stores and not store.restored_by_kafka_streams and not goes(key[1])
+        if key not in planned.plan.stores and not store.restored_by_kafka_streams and not is_dropped(key[1])
     }
-    quiet -= new | lagging | unread
+    quiet -= changed | lagging | unread
     oldest = None if manifest is None else oldest_read_at(manifest, quiet)
     read_positions = {task: ReadPosition(planned.made_ms, _horizon_of(planned, task)) for task in quiet}
     is_lowered = manifest is not None and any(
-        _is_lower(cut, manifest.reference(task)) for task, cut in read_positions.items()
+        _is_lower(position, manifest.reference(task)) for task, position in read_positions.items()
     )
-    return ChangedTasks(frozenset(new), read_positions, oldest, planned.made_ms, is_lowered)
+    return ChangedTasks(frozenset(changed), read_positions, oldest, planned.made_ms, is_lowered)
 
 
 def _horizon_of(planned: CheckpointPlan, task: str) -> int | None:
@@ -98,13 +105,13 @@ def _horizon_of(planned: CheckpointPlan, task: str) -> int | None:
     return min_known(part.delete_retention_ms for part in parts)
 
 
-def _is_lower(cut: ReadPosition, known: TaskManifestReference | None) -> bool:
+def _is_lower(position: ReadPosition, known: TaskManifestReference | None) -> bool:
     """Whether the delete retention is shorter than a snapshot says."""
     return (
-        cut.delete_retention_ms is not None
+        position.delete_retention_ms is not None
         and known is not None
         and known.delete_retention_ms is not None
-        and cut.delete_retention_ms < known.delete_retention_ms
+        and position.delete_retention_ms < known.delete_retention_ms
     )
 
 

@@ -1,54 +1,78 @@
-"""Publish what a checkpoint has read."""
+"""Publish what a checkpoint has read, unless it was published already."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 from statecore.jobs.bases.base import Key
 from statecore.jobs.checkpoint.changed_tasks import changed_tasks
-from statecore.jobs.checkpoint.plan import CheckpointPlan
-from statecore.jobs.checkpoint.reconcile import Reconciled, rebased
-from statecore.jobs.job import Job
-from statecore.jobs.pipeline.read_stage import ReadResult
+from statecore.jobs.checkpoint.job import CheckpointJob, Tails
+from statecore.jobs.checkpoint.last_checkpoint import made_since
+from statecore.jobs.in_progress_marker import InProgressMarker
 from statecore.jobs.pipeline.task_manifests import task_manifests
-from statecore.jobs.planning.frozen_plan import request_name
+from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX, request_name
 from statecore.repository.manifest import TaskManifest
 from statecore.repository.publication import Publication, Published
+from statecore.repository.rebase import rebase_advance
 from statecore.spec.writer import spec_hash
 
 ORIGIN = "checkpoint"
 
 
-def publication_of(job: Job) -> Publication:
+def publication_of(job: CheckpointJob) -> Publication:
     """The publication of a checkpoint, which finds that of an earlier attempt."""
-    context = job.context
     return Publication(
-        context.repository,
+        job.repository,
         job.spec,
-        request=request_name(context.request.request_id),
+        request=request_name(job.request.request_id),
         origin=ORIGIN,
-        clock=time.time,
+        clock=job.context.clock,
         faults=job.faults,
     )
 
 
+@dataclass(frozen=True)
+class AlreadyMade:
+    """A checkpoint that another attempt or job has made.
+
+    Attributes:
+        how: for the operator.
+        published: the snapshot of an earlier attempt; ``None`` if another job was faster.
+        notes: for the report.
+    """
+
+    how: str
+    published: Published | None = None
+    notes: tuple[str, ...] = ()
+
+
+def already_made(job: CheckpointJob, publication: Publication, marker: InProgressMarker) -> AlreadyMade | None:
+    """Whether nothing is left to do; then what a killed attempt has left is deleted."""
+    if (earlier := publication.earlier()) is not None:
+        marker.delete_at_end()
+        job.forget_plan()
+        return AlreadyMade("already published", earlier)
+    if (faster := made_since(publication.entries, job.request.decided_upon)) is not None:
+        if job.home.read(PLAN_SUFFIX) is not None:
+            marker.delete_at_end()
+            job.forget_plan()
+        return AlreadyMade("made by another job", notes=(faster,))
+    return None
+
+
 def publish_tails(
-    job: Job,
-    publication: Publication,
-    planned: CheckpointPlan,
-    read: ReadResult,
-    reconciled: Mapping[Key, Reconciled],
+    job: CheckpointJob, publication: Publication, tails: Tails
 ) -> tuple[Sequence[TaskManifest], Published | None]:
     """Publish what is new.
 
     Returns:
         The new task manifests, and the snapshot; ``None`` if nothing is new.
     """
-    request, spec = job.context.request, job.spec
+    request, spec, planned = job.request, job.spec, tails.planned
     is_whole = not request.stores and not request.partitions
     changes = changed_tasks(
-        planned, publication, reconciled.keys(), lambda store: is_whole and spec.store(store) is None
+        planned, publication, tails.compared.keys(), lambda store: is_whole and spec.store(store) is None
     )
     read_positions = changes.read_positions if changes.tasks or changes.is_aged(planned.delete_retention_ms) else {}
     if not changes.tasks and not read_positions:
@@ -57,7 +81,7 @@ def publish_tails(
         job.progress.phase("publish")
         manifests = task_manifests(
             planned.plan.of_tasks(changes.tasks),
-            read,
+            tails.read,
             {},
             bases=planned.bases,
             read_at_ms=planned.made_ms,
@@ -67,10 +91,29 @@ def publish_tails(
             manifests,
             whole=False,
             tasks=planned.plan.tasks if is_whole else None,
-            rebase=lambda mine, theirs: rebased(mine, theirs, planned.below(mine.task), reconciled),
+            rebase=lambda mine, theirs: rebased(mine, theirs, planned.below(mine.task), tails.compared),
             refused=planned.not_newest,
             read_positions=read_positions,
             hourly=True,
         )
         job.progress.done("" if published is None else published.snapshot)
     return manifests, published
+
+
+def rebased(
+    mine: TaskManifest, theirs: TaskManifest, below: TaskManifest | None, compared: Collection[Key]
+) -> TaskManifest | None:
+    """Rebase a task that another job may have published as well; see :func:`rebase_advance`.
+
+    The differences of a compared store are valid only above the runs that it was compared with. Above other runs the
+    store counts as rebuilt, with all its runs its own.
+    """
+    there = {store.store: store.identity for store in theirs.stores}
+
+    def is_base(task: str, name: str, identity: str) -> bool:
+        return (task, name) not in compared or there.get(name, identity) == identity
+
+    if below is not None:
+        bases = (one for one in below.stores if is_base(below.task, one.store, one.identity))
+        below = replace(below, stores=tuple(bases))
+    return rebase_advance(mine, theirs, below)

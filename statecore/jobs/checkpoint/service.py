@@ -18,7 +18,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.errors import Capacity, Fenced, Retryable
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.checkpoint.request import CheckpointRequest
-from statecore.jobs.checkpoint.run import OpenConnections, run_checkpoint
+from statecore.jobs.checkpoint.run import run_checkpoint
 from statecore.jobs.context import ignore, spec_of
 from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.in_progress_marker import marker_age
@@ -51,14 +51,14 @@ def run_service(
     pause, last = _FIRST_PAUSE, ""
     with Cluster(spec.bootstrap_servers, spec.kafka, timeout=request.timeout) as cluster:
         while True:
-            began, moment = clock(), utc_now()
+            began, began_at = clock(), utc_now()
             try:
                 repository = repository or ApplicationRepository.open(request.repository, spec.application_id)
-                if (heard := marker_age(repository, time.time())) is not None:
-                    say(f"Another job is in progress, marked {heard:.0f} s ago. The next check is in {_WAIT:.0f} s.")
+                if (age_s := marker_age(repository, time.time())) is not None:
+                    say(f"Another job is in progress, marked {age_s:.0f} s ago. The next check is in {_WAIT:.0f} s.")
                     sleep(_WAIT)
                     continue
-                report = run(request, engine, progress, say=say, warm=OpenConnections(repository, cluster))
+                report = run(request, engine, progress, say=say, shared_repository=repository, shared_cluster=cluster)
             except (Retryable, Fenced, Capacity) as error:
                 progress.done("failed")
                 fresh = f" The newest checkpoint is of {last}." if last else ""
@@ -69,7 +69,7 @@ def run_service(
                     request = replace(request, request_id=uuid.uuid4().hex)
                     repository = None  # another repository may be at this URL now
                 continue
-            pause, last = _FIRST_PAUSE, moment
+            pause, last = _FIRST_PAUSE, began_at
             assert isinstance(report, RestoreReport)  # the request is not plan_only
             made(report)
             request = replace(request, request_id=uuid.uuid4().hex)

@@ -1,7 +1,7 @@
 """Plan of a compaction: which adjacent runs of one database and changelog partition are merged.
 
 Compaction is due if one database alone is worth it; then all databases near the limit are compacted, too
-(:mod:`statecore.images.compaction_policy`). The runs of a global store are grouped by partition, and merged only within
+(:mod:`statecore.jobs.compact.policy`). The runs of a global store are grouped by partition, and merged only within
 their group. Runs with records instead of rows, with rows of another version, or of stores that differ from the spec are
 left as they are; so are versioned stores, whose runs do not replace one another.
 """
@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from statecore.images.compaction_policy import DEFAULT_SETTINGS, CompactionSettings, is_due, slices_to_compact
 from statecore.images.model import ROW_VERSION, RunFormat
+from statecore.jobs.compact.policy import DEFAULT_SETTINGS, CompactionSettings, is_due, slices_to_compact
 from statecore.repository.compatibility import differences
 from statecore.repository.download import RemoteFile
 from statecore.repository.manifest import StoredDatabase, StoredRun, StoreSnapshot, TaskManifest

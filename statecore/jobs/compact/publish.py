@@ -27,9 +27,13 @@ def publish_compaction(
     parts: Mapping[str, TaskManifest],
     merged_runs: MergedRuns,
     *,
-    asks_contents: bool,
+    carries_digests: bool,
 ) -> Published | None:
-    """Publish the compacted tasks; ``None`` if nothing is left of them after rebasing."""
+    """Publish the compacted tasks, and save known digests of their stores under the new identities if that is asked.
+
+    Returns:
+        ``None`` if nothing is left of them after rebasing.
+    """
 
     def made(_: TaskManifest | None, theirs: TaskManifest) -> TaskManifest | None:
         part = rebase_compaction(merged_runs[theirs.task], theirs)
@@ -38,7 +42,7 @@ def publish_compaction(
     mine = [part for task in merged_runs if (part := made(None, parts[task])) is not None]
     if not mine:
         return None
-    if asks_contents:
+    if carries_digests:
         _carry_over(repository, parts, mine)
     return publication.publish(mine, whole=False, rebase=made, hourly=True)
 

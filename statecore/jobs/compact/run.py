@@ -3,7 +3,7 @@
 The phases, and why a kill at any time is harmless::
 
     inspect   head, manifest, task manifests          nothing is changed
-    plan      which runs are merged                   by their sizes (statecore.images.compaction_policy)
+    plan      which runs are merged                   by their sizes (statecore.jobs.compact.policy)
     merge     downloaded, merged, uploaded            unreferenced files: garbage, or reused by a retry by hash
     publish   task manifests, manifest, head          a snapshot of its own, with the same rows and ends
 
@@ -22,22 +22,21 @@ import tempfile
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints
-from statecore.images.compaction_policy import DEFAULT_SETTINGS, CompactionSettings
+from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.compact.merge import BATCH_BYTES, Merged, Merger
 from statecore.jobs.compact.plan import Merge, planned_merges
+from statecore.jobs.compact.policy import DEFAULT_SETTINGS, CompactionSettings
 from statecore.jobs.compact.publish import publish_compaction
 from statecore.jobs.compact.report import CompactedRuns, CompactionOutcome, CompactionReport
 from statecore.jobs.compact.request import CompactRequest
 from statecore.jobs.context import JobContext, ignore
-from statecore.jobs.failures import as_statecore_error, translated_errors
+from statecore.jobs.failures import translated_errors
 from statecore.progress import Progress
-from statecore.repository.manifest import TaskManifest
 from statecore.repository.publication import Publication
 from statecore.repository.rebase import Compaction
 
@@ -66,12 +65,12 @@ def compact(
     context: JobContext[Any],
     *,
     plan_only: bool = False,
-    asks_contents: bool = True,
+    carries_digests: bool = True,
     settings: CompactionSettings = DEFAULT_SETTINGS,
     batch_bytes: int = BATCH_BYTES,
     scratch: Path | None = None,
 ) -> CompactionReport:
-    """Compact the newest snapshot in the repository of a job, if due."""
+    """Compact the newest snapshot in the repository of a job, if due; ``carries_digests`` costs requests."""
     began = time.monotonic()
     repository, progress = context.repository, context.progress
     publication = Publication(
@@ -99,7 +98,7 @@ def compact(
         context.say(finding)
     context.faults.reach("compact.after-files")
     published = publish_compaction(
-        repository, publication, parts, _by_task(merges, merged), asks_contents=asks_contents
+        repository, publication, parts, _by_task(merges, merged), carries_digests=carries_digests
     )
     for warning in () if published is None else published.warnings:
         context.say(warning)
@@ -118,36 +117,6 @@ def compact(
         warnings=() if published is None else published.warnings,
         seconds=time.monotonic() - began,
     )
-
-
-@dataclass(frozen=True)
-class CompactedAfter:
-    """Result of a compaction after a checkpoint.
-
-    Attributes:
-        notes: for the report.
-        damaged: stores with damaged runs, which cannot be fetched.
-    """
-
-    notes: tuple[str, ...] = ()
-    damaged: frozenset[tuple[str, str]] = frozenset()
-
-
-def compact_after(context: JobContext[Any], parts: Iterable[TaskManifest]) -> CompactedAfter:
-    """Compact databases that have many runs, if due; a failure does not fail the checkpoint."""
-    if not planned_merges(parts, context.spec):
-        return CompactedAfter()
-    try:
-        report = compact(context, asks_contents=False)
-    except FaultInjected:
-        raise
-    except Exception as error:
-        failure = as_statecore_error(error, "runs were compacted")
-        return CompactedAfter(
-            (f"Runs were not compacted; the next checkpoint tries again: {failure.what} {failure.action}",)
-        )
-    done = () if report.snapshot is None else (f"{report.runs} runs were compacted: {report.snapshot}.",)
-    return CompactedAfter((*report.findings, *done), report.damaged)
 
 
 def _by_task(merges: Sequence[Merge], merged: Merged) -> Mapping[str, Sequence[Compaction]]:

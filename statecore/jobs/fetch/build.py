@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from statecore.errors import Corrupted
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.engine.protocol import Engine, Workers
-from statecore.jobs.fetch.digests import FetchedContents
-from statecore.jobs.fetch.files import FetchedFiles
+from statecore.jobs.fetch.job import FetchJob
 from statecore.jobs.fetch.plan import FetchPlan
-from statecore.jobs.job import Job
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.image_tasks import ImageResult
 from statecore.jobs.pipeline.stages import build_images
@@ -27,66 +24,58 @@ _LINKING = ("statecore.jobs.pipeline.image_tasks", "statecore.images.image", "st
 _PRELOADED = (*_LINKING, "statecore.images.kernels.kernel")
 
 
-@dataclass(frozen=True)
-class FetchBuilder:
-    """Builds the stores of one fetch.
+def download_and_build(
+    job: FetchJob, plan: FetchPlan, at_hand: Mapping[str, Path], work: Path
+) -> tuple[DownloadResult, dict[tuple[str, str], ImageResult]]:
+    """Download and build; files that were damaged locally since their download are downloaded again."""
+    with _engine(job, plan).start("fetch", job.spec) as workers:
+        downloaded = _download(job, plan, at_hand)
+        try:
+            return downloaded, _build(job, workers, plan, work)
+        except Corrupted as error:
+            job.say(f"Downloaded again, because it was damaged on this machine: {error.what}")
+        again = _download(job, plan, {})
+        downloaded = DownloadResult(
+            downloaded.bytes + again.bytes, downloaded.files + again.files, downloaded.kept_bytes, downloaded.kept
+        )
+        return downloaded, _build(job, workers, plan, work)
 
-    Attributes:
-        files: the downloaded files.
-        contents: the known digests of the stores.
-    """
 
-    job: Job
-    files: FetchedFiles
-    contents: FetchedContents
+def _engine(job: FetchJob, plan: FetchPlan) -> Engine:
+    """Processes for much work; this process alone for little, or if files only need to be linked."""
+    processes = job.request.processes
+    is_small = plan.file_bytes < _SMALL or all(store.is_linked(job.contents.of(store)) for store in plan.stores)
+    if processes == 1 or (processes is None and is_small):
+        return InProcessEngine(_LINKING)
+    return ProcessEngine(processes, _PRELOADED)
 
-    def run(
-        self, todo: FetchPlan, at_hand: Mapping[str, Path], work: Path
-    ) -> tuple[DownloadResult, dict[tuple[str, str], ImageResult]]:
-        """Download and build; files that were damaged locally since their download are downloaded again."""
-        with self._engine(todo).start("fetch", self.job.spec) as workers:
-            came = self._download(todo, at_hand)
-            try:
-                return came, self._build(workers, todo, work)
-            except Corrupted as error:
-                self.job.say(f"Downloaded again, because it was damaged on this machine: {error.what}")
-            again = self._download(todo, {})
-            came = DownloadResult(came.bytes + again.bytes, came.files + again.files, came.kept_bytes, came.kept)
-            return came, self._build(workers, todo, work)
 
-    def _engine(self, todo: FetchPlan) -> Engine:
-        """Processes for much work; this process alone for little, or if files only need to be linked."""
-        is_small = todo.file_bytes < _SMALL or all(store.is_linked(self.contents.of(store)) for store in todo.stores)
-        if self.job.context.request.processes == 1 or (self.job.context.request.processes is None and is_small):
-            return InProcessEngine(_LINKING)
-        return ProcessEngine(self.job.context.request.processes, _PRELOADED)
+def _download(job: FetchJob, plan: FetchPlan, at_hand: Mapping[str, Path]) -> DownloadResult:
+    with job.phase("download"):
+        total = sum(one.snapshot.file_bytes for one in plan.stores if not one.placed_empty)
+        job.progress.phase("download", total, "bytes")
 
-    def _download(self, todo: FetchPlan, at_hand: Mapping[str, Path]) -> DownloadResult:
-        with self.job.phase("download"):
-            self.job.progress.phase(
-                "download", sum(one.snapshot.file_bytes for one in todo.stores if not one.left), "bytes"
-            )
+        def advance(amount: int) -> None:
+            job.progress.advance(amount)
+            job.faults.reach("fetch.during-download")
 
-            def advance(amount: int) -> None:
-                self.job.progress.advance(amount)
-                self.job.faults.reach("fetch.during-download")
+        downloaded = job.files.download(job.repository, plan.stores, at_hand, advance)
+        job.progress.done()
+    job.faults.reach("fetch.after-download")
+    return downloaded
 
-            came = self.files.download(self.job.context.repository, todo.stores, at_hand, advance)
-            self.job.progress.done()
-        self.job.faults.reach("fetch.after-download")
-        return came
 
-    def _build(self, workers: Workers, todo: FetchPlan, work: Path) -> dict[tuple[str, str], ImageResult]:
-        with self.job.phase("build"):
-            place = DirectoryPlace(str(self.files.path.absolute()))
-            place.prepare()
-            staging.clear_attempts(work)
-            hashed, count = self.files.hashed, self.job.context.request.count
-            stores = [store.built(hashed, self.contents.of(store), count=count) for store in todo.stores]
-            budget = self.job.context.request.memory_budget
-            application_id, progress = self.job.spec.application_id, self.job.progress
-            images = build_images(workers, application_id, stores, place, work, budget, progress)
-            for store in todo.stores:
-                self.contents.compare(store, images[store.key].image.content)
-        self.job.faults.reach("fetch.after-images")
-        return images
+def _build(job: FetchJob, workers: Workers, plan: FetchPlan, work: Path) -> dict[tuple[str, str], ImageResult]:
+    with job.phase("build"):
+        place = DirectoryPlace(str(job.files.path.absolute()))
+        place.prepare()
+        staging.clear_attempts(work)
+        stores = [
+            store.built(job.files.hashed, job.contents.of(store), count=job.request.count) for store in plan.stores
+        ]
+        budget = job.request.memory_budget
+        images = build_images(workers, job.spec.application_id, stores, place, work, budget, job.progress)
+        for store in plan.stores:
+            job.contents.compare(store, images[store.key].image.content)
+    job.faults.reach("fetch.after-images")
+    return images

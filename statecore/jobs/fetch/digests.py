@@ -22,20 +22,22 @@ class FetchedContents:
 
     def look_up(self, stores: Iterable[StoreToFetch]) -> None:
         """Look up digests that the snapshot does not have; errors are ignored."""
-        asked = {store.snapshot.identity for store in stores if not store.left and store.snapshot.content is None}
+        asked = {
+            store.snapshot.identity for store in stores if not store.placed_empty and store.snapshot.content is None
+        }
         with suppress(StatecoreError):
             self._digests.update(saved_digests(self._repository, sorted(asked)))
 
     def of(self, store: StoreToFetch) -> StoreDigest | None:
         """Digest of a store; ``None`` if unknown, and for a store that is placed empty."""
-        if store.left:
+        if store.placed_empty:
             return None
         return store.snapshot.content or self._digests.get(store.snapshot.identity)
 
     def compare(self, store: StoreToFetch, built: StoreDigest | None) -> None:
         """Raise ``Corrupted`` if a built store differs from its known digest."""
         known = self.of(store)
-        if store.left or known is None or built is None or known == built:
+        if store.placed_empty or known is None or built is None or known == built:
             return
         raise Corrupted(
             f"Store {store.snapshot.store!r} of task {store.task} has {built.rows} rows with digest {built.digest}; "
@@ -51,6 +53,6 @@ class FetchedContents:
     def save(self, built: Iterable[tuple[StoreToFetch, StoreDigest | None]]) -> None:
         """Record computed digests in the repository for later fetches; errors (read-only access) are ignored."""
         for store, content in built:
-            if content is not None and not store.left and self.of(store) is None:
+            if content is not None and not store.placed_empty and self.of(store) is None:
                 with suppress(StatecoreError):
                     save_digest(self._repository, store.snapshot.identity, content, __version__)

@@ -46,10 +46,15 @@ class FetchedFiles:
         self.path = directory.work_path / FETCHED
         self.hashed: dict[str, FileState | None] = {}
 
-    def to_come(self, stores: Iterable[StoreToFetch], at_hand: Collection[str]) -> int:
+    def missing_bytes(self, stores: Iterable[StoreToFetch], at_hand: Collection[str]) -> int:
         """Bytes to download: files of the stores that are neither downloaded nor among ``at_hand``."""
         missing = (one for one in _each_once(stores) if not self._has(one))
         return sum(one.extent.bytes for one in missing if one.sha256 not in at_hand)
+
+    def expected_download(self, stores: Sequence[StoreToFetch]) -> DownloadResult:
+        """What a download of the stores would give."""
+        missing = self.missing_bytes(stores, self.at_hand(stores).keys())
+        return DownloadResult(missing, 0, sum(one.extent.bytes for one in _each_once(stores)) - missing, 0)
 
     def _has(self, one: RemoteFile) -> bool:
         try:
@@ -67,7 +72,7 @@ class FetchedFiles:
         linked = {name for name, path in (at_hand or {}).items() if ownership.accepts(path.stat())}  # others are copied
         databases = sum(max(1, len(store.snapshot.databases)) for store in stores)
         merged = sum(store.merged_bytes for store in stores)
-        needed = int(_MARGIN * self.to_come(stores, linked)) + merged + _EACH * databases
+        needed = int(_MARGIN * self.missing_bytes(stores, linked)) + merged + _EACH * databases
         try:
             ensure_free_space(self._directory.path, needed)
         except Capacity as error:
@@ -93,9 +98,9 @@ class FetchedFiles:
         found = {}
         for path in candidates:
             with suppress(OSError):  # an unreadable file is downloaded
-                moment = FileState.of(path)
+                state = FileState.of(path)
                 found[sha256 := file_sha256(path)] = path
-                self.hashed[sha256] = moment
+                self.hashed[sha256] = state
         hashes = {sha256 for of_size in wanted.values() for sha256 in of_size}
         return {sha256: path for sha256, path in found.items() if sha256 in hashes}
 
@@ -114,18 +119,18 @@ class FetchedFiles:
             with one_at_a_time:
                 advance(amount)
 
-        came = download(repository, _each_once(stores), self.path, local_files=at_hand, advance=report)
-        self.hashed.update(came.hashed)
-        return came
+        downloaded = download(repository, _each_once(stores), self.path, local_files=at_hand, advance=report)
+        self.hashed.update(downloaded.hashed)
+        return downloaded
 
     def _drop_damaged(self, stores: Iterable[StoreToFetch]) -> None:
         """Verify files that an earlier attempt downloaded, because the disk may have damaged them since."""
         hashes = sorted({one.sha256 for one in _each_once(stores)})
         paths = [path for sha256 in hashes if (path := self.path / staging.file_name(sha256)).is_file()]
-        moments = [FileState.of(path) for path in paths]
-        for path, moment, sha256 in zip(paths, moments, file_hashes(paths), strict=True):
+        states = [FileState.of(path) for path in paths]
+        for path, state, sha256 in zip(paths, states, file_hashes(paths), strict=True):
             if path.name == sha256:
-                self.hashed[sha256] = moment
+                self.hashed[sha256] = state
             else:
                 path.unlink()
 

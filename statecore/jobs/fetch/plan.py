@@ -6,21 +6,14 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from statecore.discover.contradicted_kinds import contradiction_error
 from statecore.errors import Invalid
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.select import FoundSnapshot
 from statecore.jobs.fetch.store_to_fetch import StoreToFetch, stores_to_fetch
-from statecore.jobs.job import Job
-from statecore.jobs.pipeline import staging
-from statecore.jobs.restore.placement_request import siblings_of
 from statecore.repository.compatibility import GUARANTEE, Difference, differences
 from statecore.spec.model import ApplicationSpec, retention_of
 from statecore.spec.units import format_duration
-from statecore.statedir.placement import PlacementPlan, StoreImage, plan_placement
-from statecore.statedir.placement_plan import unopenable_stores_error
 from statecore.statedir.state_directory import StateDirectory
 
 _SHOWN = 5
@@ -77,11 +70,11 @@ def plan_fetch(
     notes += [
         f"The kept task {store.task} lacks the store {store.snapshot.store}; Kafka Streams restores it."
         for store in stores
-        if store.task in kept and store.key not in existing and not store.left
+        if store.task in kept and store.key not in existing and not store.placed_empty
     ]
     if not stores:
         notes.append("The snapshot has no task for this instance.")
-    left = sorted({store.snapshot.store for store in rest if store.left})
+    left = sorted({store.snapshot.store for store in rest if store.placed_empty})
     if left:
         notes.append(f"Placed empty, for Kafka Streams to restore: {', '.join(left)}.")
     if declared is not None:
@@ -112,7 +105,7 @@ def _refuse_redeclared(
     """
     tasks: dict[tuple[str, Difference], list[str]] = {}
     for store in stores:
-        for difference in differences(store.task, store.snapshot, declared or newest, empty=store.left):
+        for difference in differences(store.task, store.snapshot, declared or newest, empty=store.placed_empty):
             if declared is not None or difference.what == GUARANTEE:
                 tasks.setdefault((store.snapshot.store, difference), []).append(store.task)
     if not tasks:
@@ -159,7 +152,7 @@ def _difference_notes(found: FoundSnapshot, stores: Sequence[StoreToFetch], decl
     shorter = {}
     for store in stores:
         known = declared.store(store.snapshot.store)
-        retention = None if known is None or store.left else retention_of(known)
+        retention = None if known is None or store.placed_empty else retention_of(known)
         if retention is not None and (store.snapshot.retention_ms or 0) > retention:
             shorter[store.snapshot.store] = (store.snapshot.retention_ms or 0, retention)
     notes += [
@@ -173,50 +166,3 @@ def _difference_notes(found: FoundSnapshot, stores: Sequence[StoreToFetch], decl
             f"{declared.processing_guarantee}."
         )
     return notes
-
-
-def placement_of(job: Job, todo: FetchPlan, work: Path | None, built: FetchPlan, *, resumes: bool) -> PlacementPlan:
-    keys = {store.key for store in built.stores}
-
-    def image_of(store: StoreToFetch) -> StoreImage:
-        first = store.snapshot.changelogs[0].topic_partition
-        sibling = (*store.key, store.snapshot.kind, first)
-        if work is None or store.key not in keys:
-            return StoreImage(*sibling, None, None)
-        path = staging.image_path(work, *store.key) / staging.DATABASE
-        return StoreImage(*sibling, path, store.offsets)
-
-    spec = job.context.declared or todo.found.spec
-    if work is None and (
-        refusal := contradiction_error(job.context.directory, spec, {store.task for store in todo.stores})
-    ):
-        raise refusal
-    return plan_placement(
-        job.context.directory,
-        [image_of(store) for store in todo.stores],
-        siblings=siblings_of(
-            spec, dict.fromkeys(store.task for store in todo.stores), {store.key for store in todo.stores}
-        ),
-        guarantee=spec.processing_guarantee,
-        replace=job.context.request.replace,
-        request_id=job.context.request.request_id,
-        resumes=resumes,
-    )
-
-
-def refuse_like_a_run(job: Job, todo: FetchPlan) -> tuple[str, ...]:
-    """Refuse a plan if a run would be refused for existing stores; otherwise return notes."""
-    holder = job.context.directory.in_use_by()
-    if holder is not None:  # its state after that process ends is unknown
-        return (job.context.directory.use_note(holder),)
-    spec, tasks = job.context.declared or todo.found.spec, {store.task for store in todo.stores}
-    images = [
-        StoreImage(*store.key, store.snapshot.kind, store.snapshot.changelogs[0].topic_partition)
-        for store in todo.stores
-    ]
-    refusal = contradiction_error(job.context.directory, spec, tasks) or unopenable_stores_error(
-        job.context.directory, images
-    )
-    if refusal is not None:
-        raise refusal
-    return ()

@@ -18,35 +18,24 @@ older nor fail because there is state. Replacing has to be requested.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
-from statecore.changelog.cluster import Cluster
-from statecore.errors import Corrupted, Invalid, NotFound, Retryable, StatecoreError
+from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
 from statecore.faults import NO_FAULTS, FaultPoints
-from statecore.jobs.attempt import utc_now
-from statecore.jobs.bases.base import Key
-from statecore.jobs.context import JobContext
+from statecore.jobs.context import JobContext, ignore
 from statecore.jobs.failures import translated_errors
-from statecore.jobs.fetch.build import FetchBuilder
-from statecore.jobs.fetch.digests import FetchedContents
-from statecore.jobs.fetch.files import FetchedFiles
-from statecore.jobs.fetch.plan import FetchPlan, placement_of, plan_fetch, refuse_like_a_run
-from statecore.jobs.fetch.report import FETCH_REPORT, FETCH_SUFFIX, FetchReport
-from statecore.jobs.fetch.report_stores import NOTHING_DOWNLOADED, fetch_report
+from statecore.jobs.fetch.build import download_and_build
+from statecore.jobs.fetch.job import FetchJob, activity
+from statecore.jobs.fetch.placement import check_placement, place, planned_placement
+from statecore.jobs.fetch.plan import plan_fetch
+from statecore.jobs.fetch.report import FetchReport
 from statecore.jobs.fetch.request import FetchRequest
-from statecore.jobs.fetch.select import FoundSnapshot, Snapshots
-from statecore.jobs.fetch.topic_check import check_topics
-from statecore.jobs.job import Job
-from statecore.jobs.job_files import home_of
-from statecore.jobs.pipeline import staging
-from statecore.jobs.pipeline.image_tasks import ImageResult
+from statecore.jobs.fetch.select import FoundSnapshot, Snapshots, deleted_is_retryable
+from statecore.jobs.fetch.topic_check import check_live_topics
 from statecore.progress import Progress
-from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.download import DownloadResult
-from statecore.spec.model import ApplicationSpec
-from statecore.statedir.placement import PlacementPlan, apply_placement, recover
+from statecore.statedir.placement import recover
 
 
 def run_fetch(
@@ -54,171 +43,97 @@ def run_fetch(
     progress: Progress | None = None,
     *,
     faults: FaultPoints = NO_FAULTS,
-    say: Callable[[str], None] = lambda _: None,
-    repository: ApplicationRepository | None = None,
-    cluster: Callable[..., Cluster] = Cluster,
+    say: Callable[[str], None] = ignore,
+    **shared: Any,
 ) -> FetchReport:
     """Place stores of a repository into a state directory.
+
+    Args:
+        shared: what the caller has open, as :meth:`JobContext.open` takes it.
 
     Returns:
         The report; with ``request.plan_only`` the plan, and nothing was changed.
     """
-    with translated_errors(_activity(request)):
+    with translated_errors(activity(request)):
         try:
-            context = JobContext.open(
-                request, progress, faults=faults, say=say, connect=cluster, shared_repository=repository
-            )
+            context = JobContext.open(request, progress, faults=faults, say=say, **shared)
         except NotFound as error:  # it would mean that there is no snapshot
             raise Invalid(error.what, code="spec-missing", action="Name an existing file.", **error.context) from error
-        return _run_fetch(context)
+        context.progress.phase("look")
+        snapshots = Snapshots(context.repository, request, context.say)
+        with deleted_is_retryable():
+            found = snapshots.first()
+            context.progress.done()
+            job = FetchJob(context, snapshots, found)
+            if request.plan_only:
+                context.say(context.directory.owner_note())
+                context.directory.check_usable()
+                return _plan(job, found)
+            with context.locked("fetch.after-lock"):
+                if recovered := str(recover(job.directory, job.faults)):
+                    job.say(recovered)
+                while True:
+                    ended = _fetch(job, found)
+                    if isinstance(ended, FetchReport):
+                        return ended
+                    found = snapshots.after(found, ended)
 
 
-def _run_fetch(context: JobContext[FetchRequest]) -> FetchReport:
-    context.progress.phase("look")
-    snapshots = Snapshots(context.repository, context.request, context.say)
-    with _snapshots_exist():
-        found = snapshots.first()
-        context.progress.done()
-        job = _Fetch(context, snapshots, found.spec)
-        if context.request.plan_only:
-            context.say(context.directory.owner_note())
-            context.directory.check_usable()
-            return job.plan(found)
-        with context.locked("fetch.after-lock"):
-            return job.run(found)
-
-
-@contextmanager
-def _snapshots_exist() -> Iterator[None]:
-    """Turn ``NotFound`` into ``Retryable`` while existing snapshots are used: it must mean only "no snapshot"."""
-    try:
-        yield
-    except NotFound as error:
-        raise Retryable(
-            f"Something was deleted during the fetch: {error.what}",
-            code="snapshot-deleted",
-            action="Find out what deleted it, then run this again.",
-            **error.context,
-        ) from error
-
-
-class _Fetch(Job):
-    """One attempt of a fetch."""
-
-    report_suffix = FETCH_SUFFIX
-
-    def __init__(self, context: JobContext[FetchRequest], snapshots: Snapshots, newest: ApplicationSpec) -> None:
-        request, directory = context.request, context.directory
-        super().__init__(context, home_of(context), _activity(request))
-        self.request, self.declared, self.snapshots, self.directory = request, context.declared, snapshots, directory
-        self.repository, self.spec = context.repository, newest
-        self.files = FetchedFiles(directory)
-        self.contents = FetchedContents(self.repository)
-
-    def plan(self, found: FoundSnapshot) -> FetchReport:
-        """Plan without the lock; nothing is changed."""
-        while True:
-            try:
-                todo = self._todo(found)
-                notes = self._check_topics(todo)
-            except Invalid as error:
-                found = self.snapshots.after(found, error)
-                continue
-            notes = (*notes, *refuse_like_a_run(self, todo))
-            self.contents.look_up(todo.stores)
-            at_hand = self.files.at_hand(todo.stores)
-            came = self.files.to_come(todo.stores, at_hand.keys())
-            return self._report(todo, DownloadResult(came, 0, todo.file_bytes - came, 0), {}, notes)
-
-    def run(self, found: FoundSnapshot) -> FetchReport:
-        """Fetch under the lock."""
-        if recovered := str(recover(self.directory, self.faults)):
-            self.say(recovered)
-        while True:
-            ended = self._try(found)
-            if isinstance(ended, FetchReport):
-                return ended
-            found = self.snapshots.after(found, ended)
-
-    def _report(
-        self, todo: FetchPlan, downloaded: DownloadResult, images: Mapping[Key, ImageResult], notes: Sequence[str]
-    ) -> FetchReport:
-        return fetch_report(self, self.snapshots, self.contents, todo, downloaded, images, notes)
-
-    def _todo(self, found: FoundSnapshot) -> FetchPlan:
-        return plan_fetch(found, self.request, self.directory, self.declared, self.spec)
-
-    def _try(self, found: FoundSnapshot) -> FetchReport | StatecoreError:
-        """Fetch one snapshot; or return why it cannot be used, without having changed anything."""
-        with self.phase("plan"):
-            try:
-                todo = self._todo(found)
-            except Invalid as error:
-                return error
-            for note in todo.notes:
-                self.say(note)
-            placement, resumes = self._dry_placement(todo)
-            for note in placement.notes:
-                self.say(note)
-            todo = replace(todo, notes=(*todo.notes, *placement.notes))
-            remaining = todo.without([task.task for task in placement.tasks if task.already_placed])
-            if not remaining.stores:
-                self.directory.apply_ownership()  # which a killed attempt may have missed
-                self.files.drop()
-                self.home.discard(todo.plan_id)  # its images
-                self._finish_earlier_report()
-                return self._report(remaining, NOTHING_DOWNLOADED, {}, ())
-            self.contents.look_up(remaining.stores)
-            at_hand = self.files.at_hand(remaining.stores)
-            self.files.ensure_free_space(remaining.stores, at_hand)
-        self.faults.reach("fetch.after-plan")
+def _plan(job: FetchJob, found: FoundSnapshot) -> FetchReport:
+    """Plan without the lock; nothing is changed."""
+    while True:
         try:
-            with self.phase("check"):
-                notes = self._check_topics(remaining)
+            plan = plan_fetch(found, job.request, job.directory, job.declared, job.spec)
+            notes = check_live_topics(job, plan)
+        except Invalid as error:
+            found = job.snapshots.after(found, error)
+            continue
+        notes = (*notes, *check_placement(job, plan))
+        job.contents.look_up(plan.stores)
+        return job.report(plan, job.files.expected_download(plan.stores), notes=notes)
+
+
+def _fetch(job: FetchJob, found: FoundSnapshot) -> FetchReport | StatecoreError:
+    """Fetch one snapshot; or return why it cannot be used, without having changed anything."""
+    with job.phase("plan"):
+        try:
+            plan = plan_fetch(found, job.request, job.directory, job.declared, job.spec)
         except Invalid as error:
             return error
-        work = self.directory.work_path / todo.plan_id
-        try:
-            came, images = FetchBuilder(self, self.files, self.contents).run(remaining, at_hand, work)
-        except Corrupted as error:
-            return error
-        with self.phase("place"):
-            report = self._report(remaining, came, images, notes)
-            self.save(FETCH_SUFFIX, replace(report, finished="").to_json())
-            final = placement_of(self, todo, work, remaining, resumes=resumes)
-            for line in final.lines:
-                self.say(line)
-            apply_placement(final, self.faults, self.progress, staged=staging.staged_names(self.files.path, work))
-        self.faults.reach("fetch.after-placement")
-        self.contents.save((store, images[store.key].image.content) for store in remaining.stores)
-        report = replace(self._report(remaining, came, images, notes), finished=utc_now())
-        self.files.drop()
-        self.finish(todo.plan_id, report.to_json())
-        return report
-
-    def _dry_placement(self, todo: FetchPlan) -> tuple[PlacementPlan, bool]:
-        """The placement without images, and whether an earlier attempt of this request began the same one."""
-        resumes = False
-        content = self.home.read(FETCH_SUFFIX)
-        with suppress(Invalid):
-            resumes = content is not None and FETCH_REPORT.decode(content).plan_id == todo.plan_id
-        return placement_of(self, todo, None, todo, resumes=resumes), resumes
-
-    def _finish_earlier_report(self) -> None:
-        """Write the finish time of a killed attempt whose stores are in place."""
-        content = self.home.read(FETCH_SUFFIX)
-        with suppress(Invalid):
-            if content is not None and not (earlier := FETCH_REPORT.decode(content)).finished:
-                self.save(FETCH_SUFFIX, replace(earlier, finished=utc_now()).to_json())
-
-    def _check_topics(self, todo: FetchPlan) -> tuple[str, ...]:
-        """Compare the offsets with the live topics if brokers are given; returns notes."""
-        if not self.context.bootstrap_servers or not todo.stores:
-            return ()
-        seen = self.snapshots.horizons_since(todo.found)
-        with self.context.cluster() as cluster:
-            return tuple(check_topics(cluster, todo.stores, seen, no_doubts=self.snapshots.has_unfit))
-
-
-def _activity(request: FetchRequest) -> str:
-    return f"stores were fetched into {request.state_dir}"
+        for note in plan.notes:
+            job.say(note)
+        resumes = job.has_begun(plan)
+        placement = planned_placement(job, plan, resumes=resumes)
+        for note in placement.notes:
+            job.say(note)
+        plan = replace(plan, notes=(*plan.notes, *placement.notes))
+        remaining = plan.without([task.task for task in placement.tasks if task.already_placed])
+        if not remaining.stores:
+            job.directory.apply_ownership()  # which a killed attempt may have missed
+            job.files.drop()
+            job.home.discard(plan.plan_id)  # its images
+            job.finish_earlier_report()
+            return job.report(remaining)
+        job.contents.look_up(remaining.stores)
+        at_hand = job.files.at_hand(remaining.stores)
+        job.files.ensure_free_space(remaining.stores, at_hand)
+    job.faults.reach("fetch.after-plan")
+    try:
+        with job.phase("check"):
+            notes = check_live_topics(job, remaining)
+    except Invalid as error:
+        return error
+    work = job.directory.work_path / plan.plan_id
+    try:
+        downloaded, images = download_and_build(job, remaining, at_hand, work)
+    except Corrupted as error:
+        return error
+    with job.phase("place"):
+        job.save_report(job.report(remaining, downloaded, images, notes))
+        place(job, plan, remaining, work, resumes=resumes)
+    job.faults.reach("fetch.after-placement")
+    job.contents.save((store, images[store.key].image.content) for store in remaining.stores)
+    report = job.report(remaining, downloaded, images, notes, finished=True)
+    job.files.drop()
+    job.finish(plan.plan_id, report.to_json())
+    return report

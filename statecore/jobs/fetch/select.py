@@ -15,10 +15,11 @@ so because of a misspelt name.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from statecore.errors import Corrupted, Invalid, StatecoreError
+from statecore.errors import Corrupted, Invalid, NotFound, Retryable, StatecoreError
 from statecore.jobs.bases.delete_horizons import horizons_since
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.repository.application_repository import ApplicationRepository
@@ -178,6 +179,20 @@ class Snapshots:
     def notes(self) -> Iterator[str]:
         """Notes on skipped snapshots, for the report."""
         return (f"The snapshot {one.snapshot} was skipped: {one.why}" for one in self.passed_over)
+
+
+@contextmanager
+def deleted_is_retryable() -> Iterator[None]:
+    """Turn ``NotFound`` into ``Retryable`` while existing snapshots are used: it must mean only "no snapshot"."""
+    try:
+        yield
+    except NotFound as error:
+        raise Retryable(
+            f"Something was deleted during the fetch: {error.what}",
+            code="snapshot-deleted",
+            action="Find out what deleted it, then run this again.",
+            **error.context,
+        ) from error
 
 
 def recorded_spec(manifest: Manifest) -> ApplicationSpec:

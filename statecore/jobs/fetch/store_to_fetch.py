@@ -30,12 +30,12 @@ class StoreToFetch:
 
     Attributes:
         snapshot: the store in the snapshot.
-        left: whether it is placed empty, so that Kafka Streams restores it.
+        placed_empty: whether it has no rows, so that Kafka Streams restores it.
     """
 
     task: str
     snapshot: StoreSnapshot
-    left: bool
+    placed_empty: bool
 
     @property
     def key(self) -> tuple[str, str]:
@@ -46,14 +46,14 @@ class StoreToFetch:
     def offsets(self) -> dict[TopicPartition, int]:
         """Offsets for its databases."""
         known = self.snapshot.offsets
-        return dict.fromkeys(known, OFFSET_UNKNOWN) if self.left else known
+        return dict.fromkeys(known, OFFSET_UNKNOWN) if self.placed_empty else known
 
     @property
     def wanted(self) -> Iterator[RemoteFile]:
         """The files to download."""
         of = f"of store {self.snapshot.store!r} of task {self.task}"
         whose = {"task": self.task, "store": self.snapshot.store}
-        for database in () if self.left else self.snapshot.databases:
+        for database in () if self.placed_empty else self.snapshot.databases:
             for stored in database.runs:
                 yield RemoteFile(stored.run.sha256, stored.extent, f"A run {of}", whose)
             for file in database.base:
@@ -68,7 +68,7 @@ class StoreToFetch:
     @property
     def merged_bytes(self) -> int:
         """Upper bound of the disk space that merging its runs adds."""
-        if self.left or self.snapshot.kind.is_versioned:
+        if self.placed_empty or self.snapshot.kind.is_versioned:
             return 0
         total = 0
         for database in self.snapshot.databases:
@@ -84,7 +84,7 @@ class StoreToFetch:
 
     def is_linked(self, content: StoreDigest | None) -> bool:
         """Whether its databases only need hard links: no runs to merge, no rows to read."""
-        if self.left:
+        if self.placed_empty:
             return True
         is_known = not self.is_counted(content) or all(len(one.runs) < 2 for one in self.snapshot.databases)
         is_known = is_known or content is not None
@@ -107,12 +107,12 @@ class StoreToFetch:
             store.store,
             store.kind,
             self.offsets,
-            () if self.left else (AppliedRuns(runs, stream_time),),
+            () if self.placed_empty else (AppliedRuns(runs, stream_time),),
             store.segmentation,
-            () if self.left else bases,
-            0 if self.left else store.file_bytes // _ROW_BYTES,
+            () if self.placed_empty else bases,
+            0 if self.placed_empty else store.file_bytes // _ROW_BYTES,
             {one.sha256: hashed[one.sha256] for one in self.wanted if one.sha256 in hashed},
-            None if self.left else content,
+            None if self.placed_empty else content,
             self.is_counted(content, asked=count),
         )
 

@@ -30,6 +30,8 @@ from statecore.errors import Invalid, NotFound, Reason
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import base_end
 from statecore.jobs.bases.choice import epoch_ends_of
+from statecore.jobs.fetch.job import FetchJob
+from statecore.jobs.fetch.plan import FetchPlan
 from statecore.jobs.fetch.store_to_fetch import StoreToFetch
 from statecore.repository.manifest import ChangelogEnd
 
@@ -57,6 +59,15 @@ class _Topics(NamedTuple):
     horizons: Mapping[str, int]
 
 
+def check_live_topics(job: FetchJob, plan: FetchPlan) -> tuple[str, ...]:
+    """Compare the offsets of a plan with the live topics if brokers are given; returns notes."""
+    if not job.context.bootstrap_servers or not plan.stores:
+        return ()
+    horizons = job.snapshots.horizons_since(plan.found)
+    with job.context.cluster() as cluster:
+        return tuple(check_topics(cluster, plan.stores, horizons, no_doubts=job.snapshots.has_unfit))
+
+
 def check_topics(
     cluster: Cluster,
     stores: Iterable[StoreToFetch],
@@ -69,7 +80,7 @@ def check_topics(
     Returns:
         Notes on doubts.
     """
-    ends = [(store, end) for store in stores if not store.left for end in store.snapshot.changelogs]
+    ends = [(store, end) for store in stores if not store.placed_empty for end in store.snapshot.changelogs]
     try:
         topics = cluster.describe_topics({end.topic for _, end in ends})
     except NotFound as error:

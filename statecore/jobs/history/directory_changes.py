@@ -1,20 +1,50 @@
-"""Finds the last migration and repair of a directory, and unfinished attempts."""
+"""Finds the last fetch, migration and repair of a directory, and unfinished attempts.
+
+Each is a report in the application's directory, and the suffix of its file says of which job.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from statecore.documents import DocumentType
+from statecore.errors import Invalid
 from statecore.jobs.attempt import Attempt
-from statecore.jobs.history.job_reports import read_reports
+from statecore.jobs.fetch.report import FETCH_REPORT, FETCH_SUFFIX, FetchReport
 from statecore.jobs.history.report_head import ReportError, read_report
-from statecore.jobs.migrate.report import MIGRATION_SUFFIX, MigrateReport
+from statecore.jobs.migrate.report import MIGRATE_REPORT, MIGRATION_SUFFIX, MigrateReport
 from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX
-from statecore.jobs.repair.report import REPAIR_SUFFIX, RepairReport
+from statecore.jobs.repair.report import REPAIR_REPORT, REPAIR_SUFFIX, RepairReport
 from statecore.statedir.work_directory import PLANS
 from statecore.stores.lock_holder import Holder
+
+ReportT = TypeVar("ReportT")
+
+
+@dataclass(frozen=True)
+class Fetches:
+    """Fetches of a directory.
+
+    Attributes:
+        last: the last finished one; ``None`` if there is none.
+        unfinished: the last one, if it began to place stores and did not finish.
+        requests: request ids of all unfinished ones.
+    """
+
+    last: FetchReport | None = None
+    unfinished: FetchReport | None = None
+    requests: frozenset[str] = frozenset()
+
+    def to_json(self) -> dict[str, Any]:
+        """Both as a JSON document."""
+        return {
+            "last_fetch": self.last.to_json() if self.last else None,
+            "unfinished_fetch": self.unfinished.to_json() if self.unfinished else None,
+        }
 
 
 @dataclass(frozen=True)
@@ -67,18 +97,27 @@ class Changes:
         }
 
 
-def read_changes(work: Path, files: Iterable[Path], holder: Holder | None, here: str, trouble: list[str]) -> Changes:
-    """Read the migrations and repairs of a directory."""
-    missing = {MIGRATION_SUFFIX, REPAIR_SUFFIX}
-    migration: MigrateReport | None = None
-    repair: RepairReport | None = None
-    for report in read_reports((file for file in files if file.suffix in missing), trouble):
-        if isinstance(report.body, MigrateReport):
-            migration = report.body
-            missing.remove(MIGRATION_SUFFIX)
-        elif isinstance(report.body, RepairReport):
-            repair = report.body
-            missing.remove(REPAIR_SUFFIX)
+def read_fetches(files: Iterable[Path], problems: list[str], *, most: int) -> Fetches:
+    """Read the newest fetches of a directory; ``problems`` receives what could not be read."""
+    newest = islice((file for file in files if file.suffix == FETCH_SUFFIX), most)
+    reports = list(_decoded(newest, FETCH_REPORT, problems))
+    ended = _latest([report for report in reports if report.finished])
+    begun = _latest([report for report in reports if not report.finished])
+    if begun is not None and ended is not None and begun.started <= ended.started:
+        begun = None
+    return Fetches(ended, begun, frozenset(report.request_id for report in reports if not report.finished))
+
+
+def _latest(reports: Sequence[FetchReport]) -> FetchReport | None:
+    return max(reports, key=lambda report: report.finished or report.started, default=None)
+
+
+def read_changes(work: Path, files: Sequence[Path], holder: Holder | None, here: str, problems: list[str]) -> Changes:
+    """Read the migrations and repairs of a directory, from its files, newest first."""
+    migrations = (file for file in files if file.suffix == MIGRATION_SUFFIX)
+    repairs = (file for file in files if file.suffix == REPAIR_SUFFIX)
+    migration = next(_decoded(migrations, MIGRATE_REPORT, problems), None)
+    repair = next(_decoded(repairs, REPAIR_REPORT, problems), None)
     return Changes(migration, repair, tuple(unfinished_changes(work, holder, here)))
 
 
@@ -97,3 +136,14 @@ def unfinished_changes(work: Path, holder: Holder | None = None, here: str = "")
             yield UnfinishedChange(
                 file, str(document["job"]), attempt, tuple(map(str, document.get("words") or ())), running
             )
+
+
+def _decoded(files: Iterable[Path], document: DocumentType[ReportT], problems: list[str]) -> Iterator[ReportT]:
+    """Read reports, in the order of the files; ``problems`` receives what could not be read."""
+    for file in files:
+        try:
+            yield document.decode(file.read_bytes())
+        except FileNotFoundError:  # a running job removed it
+            continue
+        except Invalid as error:
+            problems.append(f"{file}: {error}")

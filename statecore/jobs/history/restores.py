@@ -1,7 +1,4 @@
-"""Finds the last and the unfinished restores of an application's directory, and what they left behind.
-
-Its fetches are in :mod:`statecore.jobs.history.fetches`, migrations and repairs in
-:mod:`statecore.jobs.history.directory_changes`.
+"""Reads which jobs have changed an application's directory, and which of them did not finish.
 
 Read-only and without the lock, from ``<application>/.statecore`` (plans, attempts and reports:
 ``statecore/jobs/planning/frozen_plan.py``; journal: ``statecore/statedir/journal.py``) and, with Airflow, from the
@@ -18,13 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from statecore.errors import Invalid
-from statecore.filesystem import tree_bytes
 from statecore.formats.releases import LOCK_FILE
-from statecore.jobs.attempt import Instance, utc
-from statecore.jobs.fetch.report import FETCH_SUFFIX
-from statecore.jobs.history.directory_changes import Changes, read_changes
-from statecore.jobs.history.fetches import Fetches, fetches_of
+from statecore.jobs.attempt import Instance
+from statecore.jobs.history.directory_changes import Changes, Fetches, read_changes, read_fetches
 from statecore.jobs.history.report_head import (
     Outcome,
     ReportError,
@@ -36,74 +29,17 @@ from statecore.jobs.history.report_head import (
 )
 from statecore.jobs.history.report_index import InstanceReports
 from statecore.jobs.history.restored_store import RestoredStore, restored_stores
-from statecore.jobs.planning.frozen_plan import (
-    ATTEMPT_SUFFIX,
-    IMAGES,
-    PLAN_SUFFIX,
-    REPORT_SUFFIX,
-    RUNS,
-    FrozenPlan,
-    load_plan,
-    plan_path,
-)
-from statecore.statedir.journal import Journal, read_journal
-from statecore.statedir.link_scratch import is_in_use
+from statecore.jobs.history.unfinished_restores import Leftover, UnfinishedRestore, leftovers, unfinished_restores
+from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX, REPORT_SUFFIX
 from statecore.statedir.open_stores import find_writer
 from statecore.statedir.state_directory import WORK_DIRECTORY, StateDirectory
 from statecore.statedir.store_places import store_places
-from statecore.statedir.work_directory import PLANS, SCRATCH_PREFIX, entry_of
+from statecore.statedir.work_directory import PLANS
 from statecore.stores.lock_holder import Holder, lock_holder
 from statecore.system_errors import RUN_AS_APPLICATION, system_error
 
 MAX_READ = 50
 """Number of newest plans and reports of an application that are read."""
-
-
-@dataclass(frozen=True)
-class UnfinishedRestore:
-    """A restore that did not finish; a retry with its request id resumes it.
-
-    Attributes:
-        plan_id: its plan; empty if only the journal is left.
-        planned: when its offsets were frozen (ISO 8601, UTC); empty likewise.
-        attempt: its last attempt; ``None`` if an older release made it.
-        reached: its last phase: ``plan``, ``read``, ``build`` or ``place``.
-        done: finished units of that phase.
-        total: all units of that phase.
-        unit: name of the unit.
-        running: whether the attempt holds the application's lock.
-        words: the command and options that resume it, except spec, state directory and request id; empty if only the
-            journal is left, which does not record the job.
-    """
-
-    request_id: str
-    plan_id: str
-    planned: str
-    attempt: ReportHead | None
-    reached: str
-    done: int
-    total: int
-    unit: str
-    running: bool
-    words: tuple[str, ...] = ("restore",)
-
-    def to_json(self) -> dict[str, Any]:
-        """The restore as a JSON document."""
-        return {**vars(self), "attempt": self.attempt.to_json() if self.attempt else None}
-
-
-@dataclass(frozen=True)
-class Leftover:
-    """Something in ``.statecore`` that no finished restore needs.
-
-    Attributes:
-        bytes: bytes of its files.
-        meaning: description for people.
-    """
-
-    name: str
-    bytes: int
-    meaning: str
 
 
 @dataclass(frozen=True)
@@ -198,17 +134,15 @@ def from_reports(reports: InstanceReports) -> Restores:
 def read_history(directory: StateDirectory, reported: Iterable[InstanceReports] = ()) -> Restores:
     """Read the history of an application's directory, and merge the reports on it."""
     holder = lock_holder(directory.path / LOCK_FILE)
-    trouble: list[str] = []
+    problems: list[str] = []
     try:
         files = _newest(directory.work_path / PLANS)
-        finished, partitions = _finished(files, trouble)
-        fetches = fetches_of([path for path in files if path.suffix == FETCH_SUFFIX][:MAX_READ], trouble)
-        changes = read_changes(directory.work_path, files[:MAX_READ], holder, socket.gethostname(), trouble)
-        journal = _journal(directory.work_path, trouble)
-        if journal is not None and journal.request_id in fetches.requests | changes.requests:
-            journal = None  # it belongs to that fetch, migration or repair
-        unfinished = _unfinished(directory.work_path, files, finished, journal, holder)
-        left = _left(directory.work_path, unfinished)
+        finished, partitions = _finished(_of_kind(files, REPORT_SUFFIX), problems)
+        fetches = read_fetches(files, problems, most=MAX_READ)
+        changes = read_changes(directory.work_path, files[:MAX_READ], holder, socket.gethostname(), problems)
+        plans, other_requests = _of_kind(files, PLAN_SUFFIX), fetches.requests | changes.requests
+        unfinished = unfinished_restores(directory.work_path, plans, finished, other_requests, holder, problems)
+        left = leftovers(directory.work_path, unfinished)
         databases = (path for place in store_places(directory) for path in place.databases)
         writer = find_writer(databases) if holder is None else None
     except PermissionError as error:
@@ -226,7 +160,7 @@ def read_history(directory: StateDirectory, reported: Iterable[InstanceReports] 
         _latest([*partitions, *(part for one in elsewhere for part in one.partitions)]),
         tuple(unfinished),
         tuple(left),
-        tuple(trouble),
+        tuple(problems),
         writer,
         fetches,
         changes,
@@ -244,11 +178,16 @@ def _newest(plans: Path) -> list[Path]:
     return [Path(path) for _, path in sorted(found, reverse=True)]
 
 
-def _finished(files: list[Path], trouble: list[str]) -> tuple[dict[str, ReportHead], list[RestoredPartition]]:
+def _of_kind(files: list[Path], suffix: str) -> list[Path]:
+    """The newest files with a suffix."""
+    return [path for path in files if path.suffix == suffix][:MAX_READ]
+
+
+def _finished(reports: list[Path], problems: list[str]) -> tuple[dict[str, ReportHead], list[RestoredPartition]]:
     """Heads of finished restores by file stem, and the store partitions they restored."""
     heads: dict[str, ReportHead] = {}
     partitions: list[RestoredPartition] = []
-    for path in [path for path in files if path.suffix == REPORT_SUFFIX][:MAX_READ]:
+    for path in reports:
         try:
             document = read_report(path)
             head = read_head(document, path.stat().st_mtime)
@@ -256,106 +195,8 @@ def _finished(files: list[Path], trouble: list[str]) -> tuple[dict[str, ReportHe
                 heads[path.stem] = head
                 partitions += read_partitions(document, head)
         except ReportError as error:
-            trouble.append(f"{path}: {error}")
+            problems.append(f"{path}: {error}")
     return heads, partitions
-
-
-def _journal(work: Path, trouble: list[str]) -> Journal | None:
-    try:
-        return read_journal(work)
-    except Invalid as error:
-        trouble.append(str(error))
-        return None
-
-
-def _unfinished(
-    work: Path, files: list[Path], finished: dict[str, ReportHead], journal: Journal | None, holder: Holder | None
-) -> list[UnfinishedRestore]:
-    """Plans without an end that are newer than the last finished restore, and the restore of a journal."""
-    since = max((head.when for head in finished.values()), default="")
-    interrupted = plan_path(work, journal.request_id).stem if journal is not None else ""
-    found = []
-    for plan in [path for path in files if path.suffix == PLAN_SUFFIX][:MAX_READ]:
-        try:
-            frozen = load_plan(plan)
-        except Invalid:  # the next restore rebuilds it
-            continue
-        if frozen is None or (plan.stem in finished and plan.stem != interrupted):
-            continue
-        attempt = _attempt(plan.with_suffix(ATTEMPT_SUFFIX))
-        heard = max(attempt.when if attempt else "", utc(plan.stat().st_mtime))
-        if heard > since or plan.stem == interrupted:
-            found.append(_one_unfinished(work, plan, frozen, attempt, journal, holder))
-    if journal is not None and journal.request_id not in {one.request_id for one in found}:
-        place = ("place", _swapped(journal), len(journal.tasks), "tasks")
-        found.append(UnfinishedRestore(journal.request_id, "", "", None, *place, holder is not None, ()))
-    return found
-
-
-def _attempt(file: Path) -> ReportHead | None:
-    try:
-        return read_head(read_report(file), file.stat().st_mtime)
-    except (ReportError, FileNotFoundError):
-        return None
-
-
-def _one_unfinished(
-    work: Path,
-    plan: Path,
-    frozen: FrozenPlan,
-    attempt: ReportHead | None,
-    journal: Journal | None,
-    holder: Holder | None,
-) -> UnfinishedRestore:
-    tasks = len({part.task for part in frozen.plan.partitions})
-    staging = Path(frozen.staging or work) / frozen.plan.plan_id
-    images, runs = _count_files(staging / IMAGES, "result.json"), _count_files(staging / RUNS, "*.json")
-    ranges = sum(len(part.ranges) for part in frozen.plan.partitions)
-    if journal is not None and journal.request_id == frozen.request_id:
-        reached = ("place", _swapped(journal), len(journal.tasks), "tasks")
-    elif plan.with_suffix(REPORT_SUFFIX).exists():
-        reached = ("place", 0, tasks, "tasks")
-    elif images or (ranges and runs == ranges):
-        reached = ("build", images, len(frozen.plan.stores), "images")
-    elif runs or staging.is_dir():
-        reached = ("read", runs, ranges, "offset ranges")
-    else:
-        reached = ("plan", 0, 0, "")
-    running = (
-        holder is not None
-        and attempt is not None
-        and attempt.outcome is Outcome.BEGUN
-        and (holder.process, socket.gethostname()) == (attempt.attempt.process, attempt.attempt.host)
-    )
-    planned, words = utc(frozen.made_at), frozen.command or ("restore",)
-    return UnfinishedRestore(frozen.request_id, frozen.plan.plan_id, planned, attempt, *reached, running, words)
-
-
-def _swapped(journal: Journal) -> int:
-    return len(journal.tasks) if journal.state == "verified" else 0
-
-
-def _count_files(directory: Path, pattern: str) -> int:
-    return sum(1 for _ in directory.rglob(pattern))
-
-
-def _left(work: Path, unfinished: list[UnfinishedRestore]) -> list[Leftover]:
-    """Contents of the work directory besides plans, journal and record."""
-    wanted = {one.plan_id: one.request_id for one in unfinished if one.plan_id}
-    found = []
-    for entry in sorted(work.iterdir()) if work.is_dir() else ():
-        known = entry_of(entry.name)
-        if known.is_bookkeeping:
-            continue
-        if entry.name in wanted:
-            meaning = f"built files of request {wanted[entry.name]}; a retry of it resumes with them"
-        elif known.name == SCRATCH_PREFIX and is_in_use(entry):
-            meaning = "hard links of a running backup"
-        else:
-            meaning = known.meaning
-        size = entry.stat().st_size if entry.is_file() else tree_bytes(entry)
-        found.append(Leftover(entry.name, size, meaning))
-    return found
 
 
 def _merged(own: list[ReportHead], reported: list[ReportHead]) -> tuple[ReportHead, ...]:

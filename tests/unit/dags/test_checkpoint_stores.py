@@ -15,7 +15,8 @@ from airflow.sdk.exceptions import ParamValidationError
 from statecore.airflow import due_applications as deciding
 from statecore.airflow.due_applications import due_requests
 from statecore.airflow.settings import Settings
-from statecore.jobs.checkpoint.schedule import NO_SNAPSHOT, Verdict
+from statecore.jobs.checkpoint.last_checkpoint import NO_SNAPSHOT
+from statecore.jobs.checkpoint.schedule import Verdict
 from statecore.jobs.history.report_head import Outcome
 from statecore.jobs.history.report_index import ReportIndex
 from statecore.repository.repository import create_repository

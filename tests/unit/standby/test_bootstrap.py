@@ -39,7 +39,7 @@ FROM_START = "from the start of "
 """What is said of a task that gets no base."""
 
 
-fitting = partial(run_fetch, cluster=Topics(lambda _: 400))
+fitting = partial(run_fetch, connect=Topics(lambda _: 400))
 """The topics fit every snapshot; that they are compared is the fetch's business."""
 
 

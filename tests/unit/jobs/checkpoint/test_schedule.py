@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -18,18 +17,8 @@ from hypothesis import strategies as st
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import Corrupted, Retryable
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.checkpoint.schedule import (
-    COMPACTION,
-    NO_SNAPSHOT,
-    Verdict,
-    check_all,
-    check_due,
-    is_due,
-    made_ms,
-    made_since,
-)
-from statecore.jobs.compact import run as fold
-from statecore.repository.head import SnapshotEntry
+from statecore.jobs.checkpoint.last_checkpoint import NO_SNAPSHOT, made_ms
+from statecore.jobs.checkpoint.schedule import Verdict, check_all, check_due, is_due
 from statecore.repository.publication import Publication
 from statecore.repository.snapshot_composition import ReadPosition
 from statecore.spec.reader import parse_spec
@@ -39,12 +28,6 @@ from tests.unit.jobs.backup.snapshots import World
 MINUTE = 60_000
 DAY = 24 * 60 * MINUTE
 NOW = 1_800_000_000_000
-
-
-def entry(
-    origin: str = "checkpoint", read_at_ms: int | None = NOW, created_at: str = "2027-01-15T08:00:00.000Z"
-) -> SnapshotEntry:
-    return SnapshotEntry("s", "", "", created_at, read_at_ms, "", origin, 1, 0, 0)
 
 
 def moments(interval_ms: int, tick_ms: int, chance: Random, jitter_ms: int, latest_ms: int) -> list[int]:
@@ -95,36 +78,6 @@ def test_a_tick_that_is_longer_than_the_interval_does_not_make_two_of_one() -> N
 def test_a_snapshot_of_a_clock_that_was_a_day_ahead_keeps_nobody_waiting_for_a_day() -> None:
     assert not is_due(NOW + MINUTE, NOW, 5 * MINUTE, MINUTE)
     assert is_due(NOW + DAY, NOW, 5 * MINUTE, MINUTE)
-
-
-def test_a_compaction_is_no_checkpoint() -> None:
-    assert COMPACTION == fold.ORIGIN
-    assert made_ms([entry("compaction", NOW), entry(read_at_ms=NOW - MINUTE)]) == NOW - MINUTE
-    assert made_ms([entry("compaction")]) is None
-    assert made_ms([]) is None
-
-
-def test_a_checkpoint_that_somebody_was_faster_to_make_is_named_and_a_compaction_is_none() -> None:
-    fold_of_it, last = replace(entry("compaction"), snapshot="f"), replace(entry(), snapshot="b", created_at="eight")
-    earlier = replace(entry(), snapshot="a")
-    assert made_since([fold_of_it, last, earlier], "b") is None
-    assert made_since([last, earlier], None) is None, "nobody looked: it is wanted anyway"
-    for upon in ("a", NO_SNAPSHOT):
-        said = made_since([fold_of_it, last, earlier], upon)
-        assert said is not None
-        assert (said.code, said.context) == ("made-by-another", {"snapshot": "b", "created_at": "eight"})
-    assert made_since([fold_of_it], NO_SNAPSHOT) is None
-    assert made_since([], NO_SNAPSHOT) is None
-
-
-def test_where_nobody_knows_when_the_ends_were_read_the_publication_counts() -> None:
-    assert made_ms([entry(read_at_ms=None, created_at="2027-01-15T08:00:00.500Z")]) == NOW + 500
-
-
-def test_a_task_of_whose_end_nobody_could_be_sure_for_long_makes_no_checkpoint_due() -> None:
-    stale = entry(read_at_ms=NOW - 5 * MINUTE - 1, created_at="2027-01-15T08:00:00.000Z")
-    assert made_ms([stale], 5 * MINUTE) == NOW
-    assert made_ms([replace(stale, read_at_ms=NOW - 5 * MINUTE)], 5 * MINUTE) == NOW - 5 * MINUTE
 
 
 class Brokers:
@@ -313,7 +266,7 @@ def test_many_applications_are_looked_at_beside_each_other_and_none_keeps_the_ot
         "defect": is_defect,
         "c": meets,
     }
-    found = check_all(looks, at_once=4, patience=5.0)
+    found = check_all(looks, at_once=4, timeout=5.0)
     release.set()
     assert list(found) == list(looks)
     assert [found[name].why for name in "abc"] == ["met the two others"] * 3
@@ -338,10 +291,3 @@ def test_one_after_the_other_where_only_one_is_let_in() -> None:
 
     found = check_all({str(number): alone for number in range(5)}, at_once=1)
     assert [one.error for one in found.values()] == [None] * 5
-
-
-def test_a_compaction_between_two_checkpoints_changes_nothing_of_when_the_next_is_due(
-    application: AtTheBrokers,
-) -> None:
-    later = replace(application.entry, origin="compaction", created_at="2099-01-01T00:00:00.000Z")
-    assert made_ms([later, application.entry]) == made_ms([application.entry])

@@ -6,7 +6,6 @@ import pytest
 
 from statecore.errors import Fenced, Invalid, Retryable
 from statecore.jobs.checkpoint.request import CheckpointRequest
-from statecore.jobs.checkpoint.run import OpenConnections
 from statecore.jobs.checkpoint.service import run_service
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.restore.report import RestoreReport
@@ -27,9 +26,11 @@ class Service:
         self.said: list[str] = []
         self.made: list[RestoreReport] = []
 
-    def run(self, request: CheckpointRequest, *_: Any, warm: OpenConnections, **__: Any) -> RestoreReport:
+    def run(
+        self, request: CheckpointRequest, *_: Any, shared_repository: ApplicationRepository, **__: Any
+    ) -> RestoreReport:
         self.requests.append(request.request_id)
-        self.opened.append(warm.repository)
+        self.opened.append(shared_repository)
         self.began.append(self.now)
         end = self.ends.pop(0)
         if isinstance(end, Exception):

@@ -162,7 +162,7 @@ class Farm:
         """The store, built of the newest snapshot; every row is read."""
         snapshot = self.store(task, store)
         directory = Path(tempfile.mkdtemp(dir=self.root))
-        download(self.app_repository, StoreToFetch(task, snapshot, left=False).wanted, directory)
+        download(self.app_repository, StoreToFetch(task, snapshot, placed_empty=False).wanted, directory)
         runs = [
             RunFile.of(stored.run, directory / FILES / stored.run.sha256)
             for database in snapshot.databases

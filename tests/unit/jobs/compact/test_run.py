@@ -19,8 +19,8 @@ from statecore.errors import NotFound
 from statecore.faults import COMPACTION_POINTS, PUBLISH_POINTS, VARIABLE, FaultInjected, InjectedFault
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
-from statecore.images.compaction_policy import DEFAULT_SETTINGS
 from statecore.images.model import Run
+from statecore.jobs.compact.policy import DEFAULT_SETTINGS
 from statecore.jobs.compact.report import CompactionOutcome
 from statecore.repository.content_digests import save_digest, saved_digest
 from statecore.repository.manifest import StoredRun

@@ -69,7 +69,11 @@ def fetch(
     **changes: Any,
 ) -> FetchReport:
     return run_fetch(
-        request_for(shop, state_dir, **changes), say=say, faults=faults, repository=app_repository, cluster=cluster
+        request_for(shop, state_dir, **changes),
+        say=say,
+        faults=faults,
+        shared_repository=app_repository,
+        connect=cluster,
     )
 
 

@@ -20,7 +20,9 @@ def stores_of(shop: Shop) -> list[StoreToFetch]:
     newest = shop.app_repository.head().newest
     assert newest is not None
     parts = shop.app_repository.task_manifests(shop.app_repository.manifest(newest).value.task_manifests).values()
-    return [StoreToFetch(read.manifest.task, store, left=False) for read in parts for store in read.manifest.stores]
+    return [
+        StoreToFetch(read.manifest.task, store, placed_empty=False) for read in parts for store in read.manifest.stores
+    ]
 
 
 def test_what_the_snapshot_does_not_say_is_asked_for_and_what_is_found_out_is_kept(tmp_path: Path) -> None:
@@ -32,8 +34,8 @@ def test_what_the_snapshot_does_not_say_is_asked_for_and_what_is_found_out_is_ke
     assert contents.of(known) is None
     contents.look_up([known, unknown])
     assert (contents.of(known), contents.of(unknown)) == (ONE, None)
-    assert contents.of(replace(known, left=True)) is None
-    contents.save([(known, OTHER), (unknown, OTHER), (replace(unknown, left=True), ONE)])
+    assert contents.of(replace(known, placed_empty=True)) is None
+    contents.save([(known, OTHER), (unknown, OTHER), (replace(unknown, placed_empty=True), ONE)])
     assert saved_digest(shop.app_repository, known.snapshot.identity) == ONE, "what was known stays"
     assert saved_digest(shop.app_repository, unknown.snapshot.identity) == OTHER
 
@@ -47,7 +49,7 @@ def test_what_was_known_and_is_not_there_is_damage(tmp_path: Path) -> None:
     assert said is not None
     for built in (said, None):
         contents.compare(store, built)
-    contents.compare(replace(store, left=True), ONE)
+    contents.compare(replace(store, placed_empty=True), ONE)
     with raises(
         Corrupted, "content-digest-mismatch", task=store.task, store="plain", expected=said.digest, found=ONE.digest
     ):

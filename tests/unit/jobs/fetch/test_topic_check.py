@@ -60,7 +60,7 @@ def store(cut: float | None = NOW - 60, horizon: float | None = 9 * DAY, **chang
     delete_retention_ms = None if cut is None or horizon is None else int(min(horizon * 1000, ENDLESS_MS))
     snapshot = StoreSnapshot("plain", StoreKind.KEY_VALUE, "i", (end,), "read_uncommitted", read_at_ms=read_at_ms)
     snapshot = replace(snapshot, delete_retention_ms=delete_retention_ms)
-    return StoreToFetch("0_1", snapshot, left=False)
+    return StoreToFetch("0_1", snapshot, placed_empty=False)
 
 
 def check(cluster: FakeCluster, *stores: StoreToFetch) -> list[Reason]:
@@ -169,7 +169,7 @@ def test_a_topic_or_a_partition_that_is_gone_is_named() -> None:
 
 def test_stores_that_kafka_streams_restores_have_nothing_to_fit() -> None:
     cluster = FakeCluster(LogOffsets(500, 600, 600))
-    assert check(cluster, replace(store(), left=True)) == []
+    assert check(cluster, replace(store(), placed_empty=True)) == []
     assert check(cluster, store(offset=OFFSET_UNKNOWN, end=0)) == []
 
 

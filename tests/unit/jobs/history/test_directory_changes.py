@@ -1,4 +1,4 @@
-"""Migrations and repairs that were killed leave word of the command that goes on with them, and others a report."""
+"""Which fetches, migrations and repairs a directory has seen, and the command that resumes one that was killed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,13 +16,18 @@ from statecore.cli.main import main
 from statecore.errors import StatecoreError
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints, InjectedFault
 from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.fetch.report import FETCH_SUFFIX
+from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.fields.catalog import TargetRelease
 from statecore.jobs.history.restores import Restores, read_history
 from statecore.jobs.migrate.report import Outcome
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair
 from statecore.statedir.state_directory import StateDirectory
+from statecore.statedir.work_directory import JOURNAL
+from tests.unit.jobs.fetch.fetching import fetch, request_for
 from tests.unit.jobs.migrate.test_run_obstacles import OLD, few, migrated, seen
+from tests.unit.jobs.published import Shop
 
 Info = Callable[[], str]
 
@@ -180,3 +186,57 @@ def test_what_an_older_release_left_of_a_placement_is_not_called_a_restore(appli
     said = info()
     assert "unfinished placement" in said
     assert "resume it with" not in said
+
+
+def killed(shop: Shop, state_dir: Path, point: str, request_id: str, **changes: Any) -> None:
+    with pytest.raises(FaultInjected):
+        run_fetch(request_for(shop, state_dir, request_id=request_id, **changes), faults=InjectedFault(point, "raise"))
+
+
+def test_the_last_fetch_is_told_with_its_snapshot(shop: Shop, state_dir: Path) -> None:
+    fetch(shop, state_dir, request_id="one", tasks=("0_0",))
+    report = fetch(shop, state_dir, request_id="two")
+    found = known(state_dir / "orders")
+    assert found.fetches.last == report
+    assert found.fetches.unfinished is None
+    assert (found.last, found.unfinished, found.problems) == (None, (), ())
+    document = found.to_json()
+    assert document["last_fetch"]["snapshot"] == report.snapshot
+    assert document["unfinished_fetch"] is None
+
+
+def test_a_fetch_that_was_killed_while_it_placed_is_no_restore(shop: Shop, state_dir: Path) -> None:
+    fetch(shop, state_dir, request_id="before")
+    killed(shop, state_dir, "placement.after-journal", "one", replace=True)
+    assert (state_dir / "orders" / ".statecore" / JOURNAL).exists()
+    found = known(state_dir / "orders")
+    assert found.fetches.unfinished is not None
+    assert found.fetches.unfinished.request_id == "one"
+    assert found.unfinished == (), "its journal is its own"
+    assert not fetch(shop, state_dir, request_id="one", replace=True).placed, "the journal has done that"
+    found = known(state_dir / "orders")
+    assert found.fetches.unfinished is None
+    assert found.fetches.last is not None
+    assert (found.fetches.last.request_id, len(found.fetches.last.stores)) == ("one", 5)
+
+
+def test_a_fetch_that_was_killed_is_forgotten_once_a_later_one_has_come_to_its_end(shop: Shop, state_dir: Path) -> None:
+    killed(shop, state_dir, "fetch.after-placement", "one")
+    found = known(state_dir / "orders").fetches
+    assert found.unfinished is not None
+    assert found.last is None
+    fetch(shop, state_dir, request_id="two", replace=True)
+    found = known(state_dir / "orders").fetches
+    assert found.unfinished is None
+    assert found.last is not None
+    assert found.last.request_id == "two"
+
+
+def test_a_report_that_is_torn_is_trouble_and_hides_no_other(shop: Shop, state_dir: Path) -> None:
+    fetch(shop, state_dir, request_id="one")
+    torn = state_dir / "orders" / ".statecore" / "plans" / f"torn{FETCH_SUFFIX}"
+    torn.write_text("{")
+    found = known(state_dir / "orders")
+    assert found.fetches.last is not None
+    (trouble,) = found.problems
+    assert str(torn) in trouble

@@ -19,7 +19,9 @@ from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, IMAGES, REPORT_S
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
 from statecore.spec.model import ProcessingGuarantee
 from statecore.statedir.journal import Journal, JournalTask
+from statecore.statedir.link_scratch import scratch
 from statecore.statedir.state_directory import StateDirectory
+from statecore.statedir.work_directory import SCRATCH_PREFIX
 from tests.unit.jobs.reports import BEGAN, OLD_FAILURE, attempt, done, entry, failed, old, write
 from tests.unit.jobs.support import save_plan
 
@@ -245,3 +247,16 @@ def test_a_plan_of_an_older_release_hides_nothing(tmp_path: Path) -> None:
     found = read_history(one.directory)
     assert found.last is not None
     assert found.unfinished == ()
+
+
+def test_the_scratch_directory_of_a_snapshot_is_told_from_staging_and_a_killed_one_from_one_at_work(
+    tmp_path: Path,
+) -> None:
+    directory = StateDirectory(tmp_path, "orders")
+    dead = directory.work_path / f"{SCRATCH_PREFIX}dead"
+    dead.mkdir(parents=True)
+    (dead / "held").touch()
+    with scratch(directory) as path:
+        meanings = {left.name: left.meaning for left in read_history(directory).leftovers}
+    assert "running backup" in meanings[path.name]
+    assert "killed" in meanings[dead.name]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statecore.images.compaction_policy import DEFAULT_SETTINGS, is_due, slices_to_compact
+from statecore.jobs.compact.policy import DEFAULT_SETTINGS, is_due, slices_to_compact
 
 GB = 1 << 30
 MB = 1 << 20

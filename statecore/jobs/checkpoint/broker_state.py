@@ -1,0 +1,155 @@
+"""What the brokers say about an application, compared with its newest snapshot: is a checkpoint worth making?"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from statecore.changelog.cluster import Cluster
+from statecore.changelog.delete_retention import ENDLESS_MS, min_current_retention_ms, recorded_retention_ms
+from statecore.changelog.groups import committed_offsets
+from statecore.changelog.model import TopicDescription
+from statecore.errors import Reason
+from statecore.formats.topic_partition import TopicPartition
+from statecore.jobs.bases.base import Key
+from statecore.jobs.checkpoint.changed_tasks import is_aged, oldest_read_at
+from statecore.jobs.fields.catalog import VersionedStart
+from statecore.jobs.planning.plan import consumed, end_of, is_restored_by_kafka_streams
+from statecore.jobs.planning.selection import check_partitions, select_stores
+from statecore.repository.compatibility import differences
+from statecore.repository.manifest import Manifest, StoreSnapshot
+from statecore.spec.model import ApplicationSpec, StoreSpec, is_source, task_of
+from statecore.spec.units import format_duration
+
+
+@dataclass(frozen=True)
+class BrokerState:
+    """What the brokers say about an application."""
+
+    spec: ApplicationSpec
+    versioned: VersionedStart
+    topics: Mapping[str, TopicDescription]
+    stores: Mapping[Key, tuple[StoreSpec, frozenset[TopicPartition]]]
+    ends: Mapping[TopicPartition, int]
+    log_ends: Mapping[TopicPartition, int]
+
+    @staticmethod
+    def of(cluster: Cluster, spec: ApplicationSpec, versioned: VersionedStart) -> BrokerState:
+        declared = select_stores(spec)
+        topics = cluster.describe_topics(sorted({store.changelog for store in declared}))
+        stores: dict[Key, tuple[StoreSpec, set[TopicPartition]]] = {}
+        for store, numbers in check_partitions(declared, topics).items():
+            for number in numbers:
+                partitions = stores.setdefault((task_of(store, number), store.name), (store, set()))[1]
+                partitions.add(TopicPartition(store.changelog, number))
+        frozen = {key: (store, frozenset(partitions)) for key, (store, partitions) in stores.items()}
+        ends, log_ends = _ends(cluster, spec, frozen.values(), versioned)
+        return BrokerState(spec, versioned, topics, frozen, ends, log_ends)
+
+    def reason_to_advance(self, there: Mapping[Key, StoreSnapshot], inherited_since_ms: int) -> Reason | None:
+        """What a checkpoint would find new; ``None`` if nothing. ``there`` are the stores of the newest snapshot.
+
+        Versioned stores younger than ``inherited_since_ms`` are inherited.
+        """
+        behind: dict[TopicPartition, int] = {}
+        for (task, name), (declared, partitions) in self.stores.items():
+            store = there.get((task, name))
+            if store is None:
+                return Reason(f"store {name} of task {task} is in no snapshot", "store-new", task=task, store=name)
+            left = is_restored_by_kafka_streams(declared, self.versioned)
+            if left != store.restored_by_kafka_streams or differences(task, store, self.spec, empty=left):
+                return Reason(
+                    f"the declaration of store {name} of task {task} has changed",
+                    "store-redeclared",
+                    task=task,
+                    store=name,
+                )
+            if left:
+                continue
+            known = {end.topic_partition: end for end in store.changelogs}
+            if known.keys() != partitions:
+                return Reason(
+                    f"the partitions of {declared.changelog} have changed",
+                    "partitions-changed",
+                    topic=declared.changelog,
+                )
+            for part, end in known.items():
+                now = self.topics[part.topic].topic_id
+                if end.topic_id.strip("0") and now.strip("0") and end.topic_id != now:
+                    return Reason(f"{part.topic} was recreated", "topic-recreated", topic=part.topic)
+                if self.ends[part] != end.end and not _is_inherited(store, inherited_since_ms):
+                    behind[part] = self.ends[part] - end.end
+        if not behind:
+            return None
+        return Reason(
+            f"{sum(behind.values()):,} new offsets in {len(behind)} partitions",
+            "offsets-new",
+            offsets=sum(behind.values()),
+            partitions=len(behind),
+        )
+
+    def reason_to_confirm(self, manifest: Manifest, there: Mapping[Key, StoreSnapshot], now_ms: int) -> Reason | None:
+        """Why a snapshot is published although nothing is new: to say until when it is complete.
+
+        Tasks with records beyond their ends that a checkpoint does not read are excluded, because it could not confirm
+        them.
+        """
+        horizon = min_current_retention_ms(self.topics.values())
+        quiet = {task for task, _ in self.stores} - {key[0] for key in self.stores if self._lags(there[key])}
+        oldest = oldest_read_at(manifest, quiet)
+        if (lowered := self._lowered(manifest, quiet)) is not None:
+            return Reason(
+                f"nothing is new, and delete retention was lowered to {format_duration(lowered)}",
+                "retention-lowered",
+                retention_ms=lowered,
+            )
+        if not quiet or not is_aged(oldest, now_ms, horizon):
+            return None
+        since = "since an unknown time" if oldest is None else f"confirmed {(now_ms - oldest) / 1000:,.0f} s ago"
+        return Reason(
+            f"nothing is new, {since}, and deletes are kept for {format_duration(horizon or 0)}",
+            "parent-age-unknown" if oldest is None else "parent-too-old",
+            retention_ms=horizon,
+        )
+
+    def _lowered(self, manifest: Manifest, tasks: Collection[str]) -> int | None:
+        """The current delete retention of a task's changelogs if a snapshot recorded a longer one."""
+        seen: dict[str, int] = {}
+        for (task, _), (store, _) in self.stores.items():
+            if task in tasks and not is_restored_by_kafka_streams(store, self.versioned):
+                seen[task] = min(recorded_retention_ms(self.topics[store.changelog]), seen.get(task, ENDLESS_MS))
+        known = {part.task: part.delete_retention_ms for part in manifest.task_manifests}
+        lowered = (now for task, now in seen.items() if (then := known.get(task)) is not None and now < then)
+        return min(lowered, default=None)
+
+    def _lags(self, store: StoreSnapshot) -> bool:
+        """Whether records lie beyond the ends of a store."""
+        return not store.restored_by_kafka_streams and any(
+            end.end < self.log_ends[end.topic_partition] for end in store.changelogs
+        )
+
+
+def _is_inherited(store: StoreSnapshot, since_ms: int) -> bool:
+    """Whether a checkpoint inherits a store because it is versioned and young enough."""
+    return store.kind.is_versioned and (store.read_at_ms or 0) >= since_ms
+
+
+def _ends(
+    cluster: Cluster,
+    spec: ApplicationSpec,
+    stores: Collection[tuple[StoreSpec, frozenset[TopicPartition]]],
+    versioned: VersionedStart,
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """Where a checkpoint would stop reading now, and where the logs end."""
+    read = {
+        part
+        for store, partitions in stores
+        if not is_restored_by_kafka_streams(store, versioned)
+        for part in partitions
+    }
+    sources = {part for store, partitions in stores if is_source(spec, store) for part in partitions} & read
+    logs = cluster.log_offsets(read)
+    committed = committed_offsets(cluster, spec.application_id, sources)
+    log_ends = {part: end_of(log, spec.processing_guarantee) for part, log in logs.items()}
+    seen = logs | {part: consumed(logs[part], committed[part]) for part in sources}
+    return {part: end_of(log, spec.processing_guarantee) for part, log in seen.items()}, log_ends

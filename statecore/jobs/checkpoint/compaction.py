@@ -1,0 +1,67 @@
+"""Compaction after a checkpoint, and the second checkpoint that rebuilds stores found damaged by it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+
+from statecore.errors import Reason
+from statecore.faults import FaultInjected
+from statecore.jobs.bases.base import DAMAGED, Key
+from statecore.jobs.checkpoint.job import CheckpointJob
+from statecore.jobs.compact.plan import planned_merges
+from statecore.jobs.compact.run import compact
+from statecore.jobs.engine.processes import local_engine
+from statecore.jobs.failures import as_statecore_error
+from statecore.repository.manifest import TaskManifest
+from statecore.repository.publication import Publication
+
+
+@dataclass(frozen=True)
+class CompactedAfter:
+    """Result of a compaction after a checkpoint.
+
+    Attributes:
+        notes: for the report.
+        damaged: stores with damaged runs, which cannot be fetched.
+    """
+
+    notes: tuple[str, ...] = ()
+    damaged: frozenset[Key] = frozenset()
+
+
+def compact_after(job: CheckpointJob, publication: Publication, published: Iterable[TaskManifest]) -> CompactedAfter:
+    """Compact databases that have many runs, if due; a failure does not fail the checkpoint."""
+    if not job.request.compact:
+        return CompactedAfter()
+    with job.phase("compact"):
+        manifests = {**publication.task_manifests(), **{one.task: one for one in published}}
+        if not planned_merges(manifests.values(), job.spec):
+            return CompactedAfter()
+        try:
+            report = compact(job.context, carries_digests=False)
+        except FaultInjected:
+            raise
+        except Exception as error:
+            failure = as_statecore_error(error, "runs were compacted")
+            return CompactedAfter(
+                (f"Runs were not compacted; the next checkpoint tries again: {failure.what} {failure.action}",)
+            )
+    done = () if report.snapshot is None else (f"{report.runs} runs were compacted: {report.snapshot}.",)
+    return CompactedAfter((*report.findings, *done), report.damaged)
+
+
+def rebuilding_job(job: CheckpointJob, damaged: Collection[Key]) -> CheckpointJob:
+    """A second checkpoint that refuses all snapshots as bases of damaged stores.
+
+    The policy for refused bases applies. It runs on this machine, because a submitted engine serves one request.
+    """
+    request = replace(job.request, request_id=f"{job.request.request_id}-healed", decided_upon=None, compact=False)
+    why = Reason(f"{DAMAGED}, found by a compaction", "base-damaged")
+    snapshots = [entry.snapshot for entry in job.repository.head().snapshots]
+    return CheckpointJob(
+        job.context.with_request(request),
+        local_engine(job.engine),
+        job.small_tail,
+        refused={(key, snapshot): why for key in damaged for snapshot in snapshots},
+    )

@@ -1,0 +1,102 @@
+"""One attempt of a checkpoint: what its phases share, and its report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from statecore.errors import Reason
+from statecore.jobs.attempt import utc_now
+from statecore.jobs.bases.base import Key
+from statecore.jobs.checkpoint.plan import CheckpointPlan
+from statecore.jobs.checkpoint.request import CheckpointRequest
+from statecore.jobs.checkpoint.store_comparison import ComparedStore
+from statecore.jobs.context import JobContext
+from statecore.jobs.engine.protocol import Engine
+from statecore.jobs.job import Job
+from statecore.jobs.job_files import home_of
+from statecore.jobs.pipeline.read_stage import NOTHING_READ, ReadResult
+from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX
+from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.restore.report_stores import job_report
+from statecore.repository.publication import Published
+
+
+def activity(request: CheckpointRequest) -> str:
+    """What the job did, for messages of errors."""
+    return f"a checkpoint was made in {request.repository}"
+
+
+@dataclass(frozen=True)
+class Tails:
+    """Tails that were read.
+
+    Attributes:
+        planned: the plan by which they were read.
+        read: what is appended to the bases.
+        compared: the stores that were compared with their whole changelogs; their differences are in ``read``.
+    """
+
+    planned: CheckpointPlan
+    read: ReadResult
+    compared: Mapping[Key, ComparedStore] = field(default_factory=dict)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """For the report."""
+        return (*self.planned.notes, *map(str, self.compared.values()))
+
+
+class CheckpointJob(Job):
+    """One attempt of a checkpoint.
+
+    Attributes:
+        engine: reads long tails.
+        small_tail: total offsets of all tails below which this process reads them itself.
+        go_on: whether this attempt resumes the plan of its own first process, and has no note about that.
+        refused: bases that must not be used, with the reason; each round of planning and reading may add some.
+    """
+
+    def __init__(
+        self,
+        context: JobContext[CheckpointRequest],
+        engine: Engine,
+        small_tail: int,
+        *,
+        go_on: bool = False,
+        refused: Mapping[tuple[Key, str], Reason] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(context, home_of(context), activity(context.request))
+        self.request, self.repository = context.request, context.repository
+        self.engine, self.small_tail, self.go_on = engine, small_tail, go_on
+        self.refused = dict(refused)
+        self._said: set[str] = set()
+
+    def say_once(self, lines: Iterable[str], prefix: str = "") -> None:
+        """Tell the operator lines that this attempt has not told yet."""
+        for line in lines:
+            if line not in self._said:
+                self._said.add(line)
+                self.say(f"{prefix}{line}")
+
+    def forget_plan(self) -> None:
+        """Delete the frozen plan, which a retry would resume."""
+        self.home.forget(PLAN_SUFFIX)
+
+    def report(self, tails: Tails | None, notes: tuple[str, ...], published: Published | None) -> RestoreReport:
+        """The report, which is that of a restore; there was nothing to do without tails. Tells the warnings."""
+        warnings = () if published is None else published.warnings
+        for warning in warnings:
+            self.say(f"warning: {warning}")
+        return job_report(
+            self,
+            None if tails is None else tails.planned.plan,
+            NOTHING_READ if tails is None else tails.read,
+            parts={} if tails is None else {key: (one.part,) for key, one in tails.compared.items()},
+            notes=(*notes, *warnings),
+            placed=False,
+            finished=utc_now(),
+            repository=self.repository.url,
+            published=published,
+        )

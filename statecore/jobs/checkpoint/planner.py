@@ -1,0 +1,129 @@
+"""Plan a checkpoint, or resume the frozen plan of an earlier attempt of its request.
+
+A new plan is frozen under the request's id if anything is to be read.
+"""
+
+from __future__ import annotations
+
+from statecore.changelog.cluster import Cluster
+from statecore.errors import Invalid
+from statecore.jobs.bases.base import grouped
+from statecore.jobs.bases.planned_tails import RESUMED_NOTE, topics_of, valid_bases
+from statecore.jobs.bases.snapshot_bases import SnapshotBases
+from statecore.jobs.checkpoint.job import CheckpointJob
+from statecore.jobs.checkpoint.plan import CheckpointPlan, inherited_notes, read_whole, rebuilt_notes
+from statecore.jobs.checkpoint.request import WhenRefused
+from statecore.jobs.planning.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
+from statecore.jobs.planning.planner import check_unchanged, covers, plan_restore
+from statecore.repository.publication import Publication
+
+
+def plan_checkpoint(job: CheckpointJob, publication: Publication) -> CheckpointPlan:
+    """The plan of a checkpoint. Tells the operator which stores cannot be advanced.
+
+    Raises:
+        Invalid: there are such stores, and the request does not allow to rebuild them.
+    """
+    with job.context.cluster() as cluster:
+        planned = _resumed_or_new(cluster, job, publication)
+        job.is_resumed = planned.is_resumed
+        if job.go_on:
+            planned = planned.without_resumed_note()
+        if planned.plan.offsets >= job.small_tail:
+            job.brokers = cluster.brokers()
+    if job.request.when_refused == WhenRefused.REFUSE and planned.not_advanced:
+        if not job.request.plan_only:
+            job.forget_plan()
+        raise _advance_refused(planned)
+    job.say_once(planned.urgent_notes)
+    return planned
+
+
+def _advance_refused(planned: CheckpointPlan) -> Invalid:
+    lines = [f"  {line}" for line in planned.lacking]
+    return Invalid(
+        "Stores cannot be advanced, and rebuilding them was not allowed:\n" + "\n".join(lines) + "\n",
+        code="advance-refused",
+        action="Rebuild them (--when-refused rebuild), or restore them (statecore restore --repository).",
+        problems=[one.to_json() for one in planned.refused_without_base],
+    )
+
+
+def _resumed_or_new(cluster: Cluster, job: CheckpointJob, publication: Publication) -> CheckpointPlan:
+    request, spec = job.request, job.spec
+    candidates = SnapshotBases(
+        job.repository, spec, publication.entries, publication.newest, publication.task_manifests(), job.refused
+    )
+    why: tuple[str, ...] = ()
+    if not job.refused and not request.plan_only:
+        found = _resumed(cluster, job, candidates)
+        if isinstance(found, CheckpointPlan):
+            return found
+        why = () if found is None else (f"The plan of an earlier attempt of this request was recreated: {found}.",)
+    made_at = job.context.clock()
+    planned = plan_restore(
+        cluster,
+        spec,
+        request,
+        parallelism=lambda: job.engine.expected(spec),
+        candidates=candidates,
+        versioned_ms=request.versioned_interval,
+        builds=False,
+    )
+    newest = "" if publication.newest is None else publication.newest.snapshot
+    bases, refused, _ = planned.chosen
+    frozen = FrozenPlan(
+        planned.plan,
+        request.partitions,
+        made_at,
+        request.request_id,
+        newest_snapshot=newest,
+        refused=refused,
+        broker_read_at_ms=planned.read_at_ms,
+    )
+    if planned.plan.offsets and not request.plan_only:
+        job.home.save(PLAN_SUFFIX, FROZEN_PLAN.encode(frozen))
+    notes = (
+        *why,
+        *planned.notes,
+        *grouped(refused),
+        *rebuilt_notes(read_whole(planned.plan), newest),
+        *inherited_notes(planned.plan, request.versioned_interval),
+    )
+    return CheckpointPlan(
+        frozen=frozen, bases=bases, refused=refused, topics=planned.topics, notes=notes, candidates=candidates
+    )
+
+
+def _resumed(cluster: Cluster, job: CheckpointJob, candidates: SnapshotBases) -> CheckpointPlan | str | None:
+    """The frozen plan of an earlier attempt of this request; or why it cannot be resumed, if there is one."""
+    content = job.home.read(PLAN_SUFFIX)
+    if content is None:
+        return None
+    try:
+        frozen = FROZEN_PLAN.decode(content)
+    except Invalid as error:
+        return error.what
+    if not covers(frozen, job.spec, job.request):
+        return "it covered other stores"
+    topics = topics_of(cluster, frozen.plan)
+    try:
+        check_unchanged(frozen.plan, topics)
+    except Invalid as error:  # a new plan will refuse bases of the old topic
+        return error.what
+    if frozen.newest_snapshot and not candidates.counts(frozen.newest_snapshot):
+        return f"the snapshot {frozen.newest_snapshot} that it was to advance is not valid any more"
+    bases = valid_bases(cluster, frozen, topics, candidates)
+    if isinstance(bases, str):
+        return bases
+    newest = frozen.newest_snapshot
+    notes = (RESUMED_NOTE, *grouped(frozen.refused), *rebuilt_notes(read_whole(frozen.plan), newest))
+    return CheckpointPlan(
+        frozen=frozen,
+        bases=bases,
+        refused=frozen.refused,
+        topics=topics,
+        notes=notes,
+        candidates=candidates,
+        is_resumed=True,
+    )

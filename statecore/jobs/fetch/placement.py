@@ -1,0 +1,71 @@
+"""Place the stores of a fetch (:mod:`statecore.statedir.placement`), or check before the lock that this would work.
+
+``resumes`` says whether an earlier attempt of the request began the same placement.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from statecore.discover.contradicted_kinds import contradiction_error
+from statecore.jobs.fetch.job import FetchJob
+from statecore.jobs.fetch.plan import FetchPlan
+from statecore.jobs.fetch.store_to_fetch import StoreToFetch
+from statecore.jobs.pipeline import staging
+from statecore.jobs.restore.placement_request import siblings_of
+from statecore.statedir.placement import PlacementPlan, StoreImage, apply_placement, plan_placement
+from statecore.statedir.placement_plan import unopenable_stores_error
+
+
+def planned_placement(job: FetchJob, plan: FetchPlan, *, resumes: bool) -> PlacementPlan:
+    """The placement before its images are built. Raises ``Invalid``: it would be refused."""
+    spec = job.declared or plan.found.spec
+    if refusal := contradiction_error(job.directory, spec, {store.task for store in plan.stores}):
+        raise refusal
+    return _placement(job, plan, [_image(store) for store in plan.stores], resumes=resumes)
+
+
+def place(job: FetchJob, plan: FetchPlan, built: FetchPlan, work: Path, *, resumes: bool) -> None:
+    """Place the stores of a plan, of which those in ``built`` have images in ``work``."""
+    keys = {store.key for store in built.stores}
+    images = [_image(store, work if store.key in keys else None) for store in plan.stores]
+    placement = _placement(job, plan, images, resumes=resumes)
+    for line in placement.lines:
+        job.say(line)
+    apply_placement(placement, job.faults, job.progress, staged=staging.staged_names(job.files.path, work))
+
+
+def _image(store: StoreToFetch, work: Path | None = None) -> StoreImage:
+    changelog = store.snapshot.changelogs[0].topic_partition
+    if work is None:
+        return StoreImage(*store.key, store.snapshot.kind, changelog)
+    path = staging.image_path(work, *store.key) / staging.DATABASE
+    return StoreImage(*store.key, store.snapshot.kind, changelog, path, store.offsets)
+
+
+def _placement(job: FetchJob, plan: FetchPlan, images: list[StoreImage], *, resumes: bool) -> PlacementPlan:
+    spec = job.declared or plan.found.spec
+    tasks = dict.fromkeys(store.task for store in plan.stores)
+    return plan_placement(
+        job.directory,
+        images,
+        siblings=siblings_of(spec, tasks, {store.key for store in plan.stores}),
+        guarantee=spec.processing_guarantee,
+        replace=job.request.replace,
+        request_id=job.request.request_id,
+        resumes=resumes,
+    )
+
+
+def check_placement(job: FetchJob, plan: FetchPlan) -> tuple[str, ...]:
+    """Without the lock: refuse a plan if a run would be refused for existing stores; otherwise return notes."""
+    holder = job.directory.in_use_by()
+    if holder is not None:  # its state after that process ends is unknown
+        return (job.directory.use_note(holder),)
+    spec, tasks = job.declared or plan.found.spec, {store.task for store in plan.stores}
+    refusal = contradiction_error(job.directory, spec, tasks) or unopenable_stores_error(
+        job.directory, [_image(store) for store in plan.stores]
+    )
+    if refusal is not None:
+        raise refusal
+    return ()
