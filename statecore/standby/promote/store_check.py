@@ -24,7 +24,7 @@ from statecore.statedir.stopped_store_offsets import read_stopped_store_offsets
 from statecore.statedir.store_on_disk import read_store
 from statecore.statedir.store_places import StorePlace
 from statecore.stores.legacy_offsets import read_offsets
-from statecore.tasks.store_defects import segmentation_of, why_partially_deleted
+from statecore.tasks.partial_deletion import segmentation_of, why_partially_deleted
 
 
 def closed_at(task: str, place: StorePlace, store: StoreSpec, changelog: TopicPartition) -> int:
