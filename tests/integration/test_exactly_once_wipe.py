@@ -37,11 +37,13 @@ from tests.harness.damaging import (
 )
 from tests.harness.directory import files
 from tests.harness.feeds import EVENTS, MINUTE, TABLE, Portion
+from tests.harness.fleet import NEWEST
 from tests.harness.kinds import KindCase, KindsApplication
 from tests.harness.modes import EXACTLY_ONCE
 from tests.harness.rebuilding import KindsWorld
 from tests.harness.sources import RETENTION, Sources
 from tests.harness.streams import StreamsFailed, StreamsJvm
+from tests.harness.tiers import one_of
 from tests.harness.topics import Record
 
 pytestmark = pytest.mark.integration
@@ -314,10 +316,18 @@ CASES = (
 )
 
 
+@pytest.fixture(params=one_of([NEWEST, "4.3"]))
+def jvm(request: pytest.FixtureRequest) -> StreamsJvm:
+    """Kafka Streams of a release with offsets inside."""
+    if request.param == NEWEST:
+        return request.getfixturevalue("streams_jvm")  # type: ignore[no-any-return]
+    return request.getfixturevalue("fleet").jvm(request.param)  # type: ignore[no-any-return]
+
+
 def test_readers_agree_with_kafka_streams(
-    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path
+    broker: Broker, jvm: StreamsJvm, application_id: str, state_dir: Path
 ) -> None:
-    world = _closed(broker, streams_jvm, application_id, state_dir, len(CASES))
+    world = _closed(broker, jvm, application_id, state_dir, len(CASES))
     tasks = [Task(world.directory, partition) for partition in range(len(CASES))]
     for case, task in zip(CASES, tasks, strict=True):
         case.change(task)
@@ -339,9 +349,9 @@ def test_readers_agree_with_kafka_streams(
 
 @pytest.mark.full
 def test_a_database_that_does_not_open_prevents_the_start_and_nothing_is_wiped(
-    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path
+    broker: Broker, jvm: StreamsJvm, application_id: str, state_dir: Path
 ) -> None:
-    world = _closed(broker, streams_jvm, application_id, state_dir, 1)
+    world = _closed(broker, jvm, application_id, state_dir, 1)
     task = Task(world.directory, 0)
     manifest_of(task.databases(PLAIN)[0]).unlink()
     before = files(task.path)
@@ -353,10 +363,10 @@ def test_a_database_that_does_not_open_prevents_the_start_and_nothing_is_wiped(
 
 @pytest.mark.full
 def test_an_open_segment_after_a_closed_one_prevents_the_start_and_every_task_is_wiped(
-    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path
+    broker: Broker, jvm: StreamsJvm, application_id: str, state_dir: Path
 ) -> None:
-    """4.3.1 leaves the segments before it open, cannot open them again in that process, and ends."""
-    world = _closed(broker, streams_jvm, application_id, state_dir, 2)
+    """Kafka Streams leaves the segments before it open, cannot open them again in that process, and ends."""
+    world = _closed(broker, jvm, application_id, state_dir, 2)
     _open(WINDOW, -1)(Task(world.directory, 0))
     assert _wiped_for_promotion(world) == _wiped_for_doctor(world) == {CASES[0].name}
     with pytest.raises(StreamsFailed):
@@ -364,10 +374,8 @@ def test_an_open_segment_after_a_closed_one_prevents_the_start_and_every_task_is
     assert not [name for name in files(world.directory) if name.startswith("0_")]
 
 
-def _closed(
-    broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, partitions: int
-) -> KindsWorld:
-    world = KindsWorld(broker, streams_jvm, application_id, state_dir, EXACTLY_ONCE, APPLICATION, partitions)
+def _closed(broker: Broker, jvm: StreamsJvm, application_id: str, state_dir: Path, partitions: int) -> KindsWorld:
+    world = KindsWorld(broker, jvm, application_id, state_dir, EXACTLY_ONCE, APPLICATION, partitions)
     with world.application():
         world.feed(APPLICATION.feed(world.base, partitions))
     return world
