@@ -30,9 +30,9 @@ from pathlib import Path
 
 from crc32c import crc32c
 
+from statecore.changelog.batch_scan import MODE_SKIP, Code, Scanner
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.codecs import Scratch
-from statecore.changelog.kernel import MODE_SKIP, Code, Scanner
 from statecore.changelog.model import OffsetRange
 from statecore.changelog.wire import Wire
 from statecore.formats.topic_partition import TopicPartition

@@ -41,7 +41,7 @@ LONGEST_FIRST = (
     "integration/test_migrate_versions.py",
     "integration/test_restore_stopped.py",
     "integration/test_every_kind.py",
-    "integration/test_task_group.py",
+    "integration/test_group_member.py",
     "integration/test_checkpoint.py",
     "integration/test_checkpoint_reconcile.py",
     "integration/test_restore.py",

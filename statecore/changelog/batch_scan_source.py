@@ -1,8 +1,8 @@
 """The two Numba kernels of the reader: scan of the batch headers, decoding of the records (magic 2 only).
 
 Imports Numba, so it is imported only to compile (`statecore.kernels.native`); other modules use
-`statecore.changelog.kernel`. Memory is addressed by plain integers: without arrays the machine code contains nothing of
-Numba's runtime. Byte layouts (Kafka's ``DefaultRecordBatch`` and ``DefaultRecord``, KIP-98)::
+`statecore.changelog.batch_scan`. Memory is addressed by plain integers: without arrays the machine code contains
+nothing of Numba's runtime. Byte layouts (Kafka's ``DefaultRecordBatch`` and ``DefaultRecord``, KIP-98)::
 
     batch   0  i64 base offset          23  i32 last offset delta     57  i32 number of records
             8  i32 length after this    27  i64 base timestamp        61  records, compressed as a whole
@@ -27,7 +27,7 @@ import statecore.extras.pipeline
 import numpy as np
 from numba import njit
 
-from statecore.changelog.kernel import BATCH, DECODED, FOUND, MODE_COUNT, MODE_DECODE, MODE_SKIP, Code
+from statecore.changelog.batch_scan import BATCH, DECODED, FOUND, MODE_COUNT, MODE_DECODE, MODE_SKIP, Code
 from statecore.kernels.memory import copy, get, i16, i32, i64, or8, put, put32, u8, u32
 
 __all__ = ["decode", "scan"]

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from crc32c import crc32c
 
-from statecore.changelog import kernel
+from statecore.changelog import batch_scan
 from statecore.changelog.codecs import LARGEST_BATCH, DecompressionFailed, Scratch
 from statecore.changelog.model import CODEC_BITS, IsolationLevel, OffsetRange, ReadStatistics
 from statecore.errors import Corrupted, Invalid
@@ -40,7 +40,7 @@ value}*``."""
 
 
 if TYPE_CHECKING:
-    from statecore.changelog.kernel import Columns, Scan
+    from statecore.changelog.batch_scan import Columns, Scan
 
 DECODED_BYTES = 64 << 20
 """Decompressed bytes after which a record batch is returned, so that a well compressed response does not fill the
@@ -74,7 +74,7 @@ class RangeDecoder:
         self._committed = isolation is IsolationLevel.READ_COMMITTED
         self._headers = headers
         self._decoded_bytes = decoded_bytes
-        self._scanner = kernel.Scanner()
+        self._scanner = batch_scan.Scanner()
         self._scratch = Scratch()
         self._scan: Scan | None = None
         self._start = whole.start
@@ -96,12 +96,12 @@ class RangeDecoder:
             committed=self._committed,
             aborted=aborted,
         )
-        if found.code is not kernel.Code.OK:
-            at = int(found.meta[-1, kernel.BATCH.last_offset]) + 1 if len(found.meta) else position
+        if found.code is not batch_scan.Code.OK:
+            at = int(found.meta[-1, batch_scan.BATCH.last_offset]) + 1 if len(found.meta) else position
             self._refuse(found.code, at)
         if len(found.meta):
             (self.leader_epoch,) = _EPOCH.unpack_from(
-                data.data, found.meta[-1, kernel.BATCH.records_start] - _EPOCH_BACK
+                data.data, found.meta[-1, batch_scan.BATCH.records_start] - _EPOCH_BACK
             )
         self._scan = found
         self._start = position  # a batch may begin before what was asked for
@@ -129,7 +129,7 @@ class RangeDecoder:
             if crc32c(view[start - _CRC_START : end]) != crc:
                 self._corrupted(offset, "has a wrong checksum (CRC-32C)")
             codec = attributes & CODEC_BITS
-            if mode == kernel.MODE_SKIP:
+            if mode == batch_scan.MODE_SKIP:
                 starts.append(0)
                 ends.append(0)
                 continue
@@ -149,7 +149,7 @@ class RangeDecoder:
                 length = end - start
             if length > LARGEST_BATCH:
                 self._corrupted(offset, f"has {length} bytes, more than a column can hold")
-            if count * kernel.SMALLEST_RECORD > length:
+            if count * batch_scan.SMALLEST_RECORD > length:
                 self._corrupted(offset, f"announces {count} records in {length} bytes")
             rows += count
             size += length
@@ -184,7 +184,7 @@ class RangeDecoder:
         places = np.array((starts, ends), np.int64).T.copy()
         if packed:
             places[packed] += address_of(self._scratch.array)  # only now: the buffer moves when it grows
-        columns = kernel.decode(
+        columns = batch_scan.decode(
             meta,
             places,
             start=self._start,
@@ -193,9 +193,9 @@ class RangeDecoder:
             size=size,
             headers=self._headers,
         )
-        if columns.code is not kernel.Code.OK:
+        if columns.code is not batch_scan.Code.OK:
             self._corrupted(
-                int(meta[columns.batch, kernel.BATCH.base_offset]), kernel.MEANING[columns.code], columns.offset
+                int(meta[columns.batch, batch_scan.BATCH.base_offset]), batch_scan.MEANING[columns.code], columns.offset
             )
         self._count(
             records=columns.rows,
@@ -248,19 +248,20 @@ class RangeDecoder:
         now = self.statistics
         self.statistics = replace(now, **{name: getattr(now, name) + value for name, value in more.items()})
 
-    def _refuse(self, code: kernel.Code, offset: int) -> NoReturn:
-        if code is kernel.Code.OLD_MAGIC:
+    def _refuse(self, code: batch_scan.Code, offset: int) -> NoReturn:
+        if code is batch_scan.Code.OLD_MAGIC:
             topic, partition = self._range.topic, self._range.partition
             raise Invalid(
-                f"Topic {topic}, partition {partition}: the record batch at offset {offset} {kernel.MEANING[code]}, "
-                "which brokers before 0.11 or topics with an old message.format.version wrote.",
+                f"Topic {topic}, partition {partition}: the record batch at offset {offset} "
+                f"{batch_scan.MEANING[code]}, which brokers before 0.11 or topics with an old message.format.version "
+                "wrote.",
                 code="record-format-unsupported",
                 action="Let the application restore this store itself, or copy the topic with a current producer.",
                 topic=topic,
                 partition=partition,
                 offset=offset,
             )
-        self._corrupted(offset, kernel.MEANING[code])
+        self._corrupted(offset, batch_scan.MEANING[code])
 
     def _corrupted(self, batch: int, what: str, record: int | None = None) -> NoReturn:
         topic, partition = self._range.topic, self._range.partition

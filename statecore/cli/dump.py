@@ -118,7 +118,7 @@ def _prepared(arguments: argparse.Namespace, *, as_document: bool) -> Dump:
     from statecore.formats.kinds import StoreKind
     from statecore.spec.reader import load_spec
     from statecore.statedir.store_places import application_directory, check_application
-    from statecore.tasks.store_defects import segmentation_of
+    from statecore.tasks.partial_deletion import segmentation_of
 
     usual = "bytes" if arguments.format == "parquet" and not as_document else "hex"
     key = find_deserializer(arguments.key or usual, "key")

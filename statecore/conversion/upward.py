@@ -58,6 +58,8 @@ from statecore.formats.position import Position, copy_position, encode_position,
 from statecore.formats.releases import CHECKPOINT_FILE, DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, Release
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
+from statecore.statedir.database_state import DatabaseState
+from statecore.statedir.exactly_once_wipe import StoreAtStart, has_offset
 
 
 def plan_upward(
@@ -67,7 +69,7 @@ def plan_upward(
     made = _plan_unless_transactional(inspected, to, exactly_once)
     if not to.transactional_stores or transactional is False or exactly_once is False or inspected.is_global:
         return made
-    with_unknown_offset = [] if made.refused else _stores_with_unknown_offset(inspected, made)
+    with_unknown_offset = [] if made.refused else _stores_relying_on_wipe(inspected, made, to)
     if not with_unknown_offset:
         return made
     if transactional:
@@ -77,26 +79,34 @@ def plan_upward(
     return replace(made, remarks=(*made.remarks, _if_transactional(with_unknown_offset, to)))
 
 
-def _stores_with_unknown_offset(seen: TaskInspection, made: TaskConversion) -> list[str]:
+def _stores_relying_on_wipe(seen: TaskInspection, made: TaskConversion, to: Release) -> list[str]:
     """Stores of an older release with rows that are restored from the start, after a wipe as intended.
 
     Later releases write a status, which is open if rows were flushed and the store was not closed.
     """
-    offsets = {store.store: store.offsets for store in made.stores}
-    claimed = assign_entries(seen) if CHECKPOINT_FILE not in made.moved else None
-    if claimed is not None:  # entries that stay in the file are used by Kafka Streams
-        for store in seen.stores:
-            offsets[store.store] = offsets.get(store.store) or {
-                partition: offset for partition, offset in claimed.of(store).items() if offset != OFFSET_UNKNOWN
-            }
+    claimed = OffsetEntries({}, {}) if CHECKPOINT_FILE in made.moved else assign_entries(seen)
+    planned = {store.store: store for store in made.stores}
     return [
         store.store
         for store in seen.stores
         if store.has_rows
         and (store.logged or (store.logged is None and not made.stores))  # else it counts as not logged
-        and not offsets.get(store.store)
+        and not has_offset(_at_start(store, planned.get(store.store), made.written, claimed), to)
         and any(not one.has_offsets_family for one in store.databases)
     ]
+
+
+def _at_start(
+    store: StoreInspection, planned: StoreConversion | None, written: Mapping[str, Offsets], claimed: OffsetEntries
+) -> StoreAtStart:
+    """What a start finds of a store after the conversion."""
+    states = [one.state for one in store.databases]
+    if planned is not None:
+        states = [DatabaseState(tuple(one.families), one.offsets or {}, one.status) for one in planned.databases]
+    own_file = written.get(store_checkpoint_file(store.store), store.file_offsets or {})
+    task_file = claimed.of(store)
+    kind = store.kind
+    return StoreAtStart(states, None, None, kind, segmented=store.segmented, own_file=own_file, task_file=task_file)
 
 
 def _not_wiped(seen: TaskInspection, stores: list[str], to: Release) -> Reason:

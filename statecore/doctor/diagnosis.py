@@ -249,8 +249,7 @@ def run_checks(reading: DirectoryReading, context: CheckContext) -> tuple[tuple[
             one for one in check_declarations(reading.spec, reading.places, context) if not _is_transient(one, reading)
         ]
     beyond += check_interrupted_jobs(reading.journal, reading.job_leftovers)
-    everything = [*beyond, *(one for found in of_stores for one in found)]
-    without_changelog = check_unlogged(reading.stores, everything, context)
+    without_changelog = check_unlogged(reading.stores, reading.tasks, beyond, context)
     of_unlogged = {(one.task, one.store): one for one in without_changelog}
     stores_judged = tuple(
         replace(store, findings=(*found, *_as_list(of_unlogged.get((store.task, store.store)))))
@@ -277,7 +276,7 @@ def _of_store(store: StoreView, task: TaskView, context: CheckContext) -> list[F
         *check_kind(store),
         *check_damage(store, task, context),
         *check_grace_buffer(store),
-        *check_segments(store, context),
+        *check_segments(store, task, context),
         *check_families(store),
         *check_releases(store, task, context),
         *check_offsets(store, task, context),

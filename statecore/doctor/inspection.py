@@ -176,11 +176,15 @@ class StoreView:
 
     @property
     def offsets(self) -> dict[TopicPartition, int]:
-        """The offsets Kafka Streams uses: those of the newest segment that has one, or those kept outside."""
+        """The offsets Kafka Streams uses: those of the newest segment that has one, or those kept outside.
+
+        Without either, those at the other place, which it does not read: another kind of store left them.
+        """
         found: dict[TopicPartition, int] = {}
         for database in self.databases:
             found.update(database.offsets)
-        return found or dict(self.outside)
+        outside = dict(self.outside)
+        return (found or outside) if self.kind.manages_offsets else (outside or found)
 
     @property
     def transactional(self) -> bool:

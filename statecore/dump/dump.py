@@ -30,7 +30,7 @@ from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_on_disk import DatabaseOnDisk
 from statecore.statedir.store_places import StorePlace, store_places, suggest_names
 from statecore.stores.rocksdb.directory_lock import writer_of
-from statecore.tasks.store_defects import why_partially_deleted
+from statecore.tasks.partial_deletion import why_partially_deleted
 
 MILLISECONDS = pa.timestamp("ms", tz="UTC")
 """Type of times in Parquet and tables."""

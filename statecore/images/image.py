@@ -36,9 +36,9 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.segments import first_live_segment, segment_name
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.bases import CheckedBase, ImageBases, checked_bases, link_base, refuse_advance
 from statecore.images.digest import EMPTY, combined
 from statecore.images.identity import image_identity
+from statecore.images.linked_bases import CheckedBase, ImageBases, checked_bases, link_base, refuse_advance
 from statecore.images.mapped_runs import damaged
 from statecore.images.merge_writer import merged_file
 from statecore.images.model import ROW_VERSION, Image, MergedDatabase, RunFile, RunFormat, Segmentation, StoreDigest

@@ -15,7 +15,8 @@ from statecore.repository.manifest import BaseFile, StoredDatabase
 def base_identity(files: Iterable[BaseFile]) -> str:
     """The identity of a base: a hash over the names and hashes of its files.
 
-    It begins with ``files:``; that of a base whose files are not read begins otherwise (:mod:`statecore.images.bases`).
+    It begins with ``files:``; that of a base whose files are not read begins otherwise
+    (:mod:`statecore.images.linked_bases`).
     """
     listed = sorted([file.name, file.sha256] for file in files)
     return f"files:{sha256(json.dumps(listed, separators=(',', ':')).encode()).hexdigest()}"

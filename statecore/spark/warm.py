@@ -15,7 +15,7 @@ import time
 from statecore.kernels.native import uncached_libraries
 
 KERNELS = (
-    "statecore.changelog.kernel",
+    "statecore.changelog.batch_scan",
     "statecore.images.runs",
     "statecore.images.runs_digest",
     "statecore.images.kernels.reconcile_kernel",

@@ -1,305 +1,426 @@
-"""A process that shares an application's standby tasks with others through a consumer group of their own.
+"""Consumer group member that assigns tasks by the state each member has.
 
 ::
 
-    start              open a standby for every task directory found     before joining the group (KAFKA-17411)
-    poll               send heartbeats; remember a new assignment        also between two chunks of a long first read
-    apply_assignment   follow assigned tasks, without reopening them     close the others; they stay on disk
-    publish            offset sums of all tasks                          after each round
-    clean              delete tasks that were assigned to others         if requested
+    with GroupMember(cluster, settings, ends=read_ends) as group:
+        group.start(sums)
+        while running:
+            assigned = group.poll(1.0)
+            if assigned is not None:
+                apply(assigned.roles)
+            group.publish(sums_of_my_tasks())
 
-Cleaning takes two steps. When a task's cleanup delay is over, a rebalance is triggered. With the new assignment all
-members have just published their state, and the tasks that their owners have completely are deleted before this process
-publishes anything else (:class:`statecore.standby.task_group.AssignmentResult`).
+Members subscribe to the application's changelogs but get no partitions; tasks travel in user data
+(`assignment/protocol.py`). The leader triggers a rebalance when the changelog ends it reads show other tasks than those
+it assigned, e.g. after partitions were added.
+
+kafka-python calls an assignor on its I/O loop (`kafka_group.py`), where slow code stops heartbeats. So the user data is
+encoded by :meth:`GroupMember.publish` and the ends are read by :meth:`GroupMember.poll`, both on the caller's thread.
+Only the leader's assignment is computed on the loop, for at most a third of the session timeout: meanwhile the leader
+sends no heartbeats, and the broker would replace it.
+
+:class:`AssignmentResult` says under which conditions a member may delete a copy it was not assigned.
 """
 
 from __future__ import annotations
 
-import re
-import socket
+import logging
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
 
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.delete_retention import is_purely_compacted
-from statecore.errors import Invalid, Retryable, StatecoreError
-from statecore.faults import NO_FAULTS, FaultPoints
-from statecore.formats.integers import INT64_MAX
-from statecore.formats.topic_partition import TopicPartition
+from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from statecore.progress import Clock
-from statecore.spec.model import ApplicationSpec
-from statecore.spec.writer import spec_hash
-from statecore.standby.assignment.model import AssignmentSettings
-from statecore.standby.request import StandbyRequest
-from statecore.standby.state_cleaner import CleanupSettings, clean_unowned, removable_tasks
-from statecore.standby.task_group import AssignmentResult, GroupSettings, TaskGroup
-from statecore.standby.task_manager import TaskManager
-from statecore.standby.task_selection import find_eligible_tasks
-from statecore.statedir.state_directory import StateDirectory
-from statecore.tasks.changelog_ends import ChangelogEnd, changelog_ends
-from statecore.tasks.offset_sums import TaskSum, offset_sum
-from statecore.tasks.standby_task import StandbyTask
-from statecore.tasks.startup_tasks import CorruptTask, StartupTasks
-from statecore.tasks.task_stores import standby_stores
+from statecore.standby.assignment.leader import Decision, decide
+from statecore.standby.assignment.model import Assignment, AssignmentSettings, Copy, Role
+from statecore.standby.assignment.protocol import (
+    KEEP,
+    Subscription,
+    decode_assignment,
+    encode_subscription,
+    is_readable,
+    only_known,
+)
+from statecore.standby.kafka_group import NOT_IN_THE_GROUP, GroupConsumer, GroupSettings, foreign_group
 
-_NUMBERS = re.compile(r"[0-9][0-9,.]*")
+
+@dataclass(frozen=True)
+class AssignmentResult:
+    """A member's assignment; replaces the previous one.
+
+    Attributes:
+        generation: of the group; with ``member_id`` it fences transactions of removed members. -1 when lost.
+        member_id: member id at the broker.
+        roles: its tasks. An active task that is not active in here must be closed before the next ``publish``, which
+            confirms that.
+        errors: tasks that it must not touch, with the reason.
+        lost: it was removed from the group: others may have its tasks, and its active tasks must not be committed. An
+            assignment follows when it has rejoined.
+        leader: whether it was the leader.
+        probing: whether warm-ups are catching up to take over tasks.
+        elsewhere: best offset sum at the owners of local tasks that were not assigned to it.
+        is_new: whether all members have published their state since this member took part; false where the broker
+            returns the previous assignment of a static member.
+    """
+
+    generation: int
+    member_id: str
+    roles: Mapping[str, Role] = field(default_factory=dict)
+    errors: Mapping[str, str] = field(default_factory=dict)
+    lost: bool = False
+    leader: bool = False
+    probing: bool = False
+    elsewhere: Mapping[str, int] = field(default_factory=dict)
+    is_new: bool = False
+
+    def tasks(self, role: Role) -> frozenset[str]:
+        return frozenset(task for task, given in self.roles.items() if given is role)
+
+
+@dataclass(frozen=True)
+class ReceivedAssignment:
+    """An assignment as received from kafka-python.
+
+    Attributes:
+        generation: of the group.
+        data: user data.
+        partitions: whether it includes partitions.
+        joins: how often the member had joined the group by then.
+        at: time of arrival, on the group's clock.
+    """
+
+    generation: int
+    data: bytes
+    partitions: bool
+    joins: int
+    at: float
+
+
+__all__ = ["AssignmentResult", "Ends", "GroupMember", "GroupSettings"]
+
+LOG = logging.getLogger(__name__)
+_SLICE_MS = 100
+
+Ends = Callable[[], Mapping[str, int]]
 
 
 class GroupMember:
-    """This process's group membership, for one thread; always :meth:`close` it after :meth:`start`."""
+    """A group member and context manager. ``poll`` and ``publish`` must be called from one thread."""
 
     def __init__(
         self,
-        request: StandbyRequest,
-        spec: ApplicationSpec,
         cluster: Cluster,
-        directory: StateDirectory,
-        task_manager: TaskManager,
-        tasks: StartupTasks[StandbyTask],
-        say: Callable[[str], None],
+        settings: GroupSettings,
         *,
-        sleep: Callable[[float], None] = time.sleep,
+        ends: Ends,
+        assignment: AssignmentSettings | None = None,
         clock: Clock = time.monotonic,
-        faults: FaultPoints = NO_FAULTS,
-        group: Callable[..., TaskGroup] = TaskGroup,
-        ends: Callable[..., Mapping[TopicPartition, ChangelogEnd]] = changelog_ends,
+        decide: Callable[..., Decision] = decide,
+        consumer: Callable[[Cluster, GroupSettings, GroupMember], GroupConsumer] = GroupConsumer,
     ) -> None:
-        self._make_group, self._ask_ends = group, ends
-        self._request, self._spec, self._cluster, self._directory = request, spec, cluster, directory
-        self._kept, self._say, self._sleep, self._faults = task_manager, say, sleep, faults
+        self._cluster, self.settings, self._read_ends = cluster, settings, ends
+        self._decide, self._make_consumer = decide, consumer
+        self.assignment_settings = assignment or AssignmentSettings()
         self._clock = clock
-        self._startup = tasks
-        changelogs = {store.changelog for store in spec.stores if store.is_logged and not store.is_undecided}
-        self._topics = tuple(sorted(changelogs))
-        self._on_disk: dict[str, dict[TopicPartition, int]] = {}
-        """Offsets of local tasks that are not followed."""
-        self._log_ends: dict[TopicPartition, int] = {}
-        """Changelog ends, as last read or seen since."""
-        self._shortened: frozenset[str] = frozenset()
-        """Tasks with a changelog that lost records to retention or deletion, not compaction."""
-        self._group: TaskGroup | None = None
-        self._pending: AssignmentResult | None = None
-        self._has_assignment = False
-        self._elsewhere: Mapping[str, int] = {}
-        self._next_unowned_check = 0.0
-        """Time of the next check for unowned tasks."""
-        self._last_messages: dict[str, dict[str, str]] = {}
+        self._consumer: GroupConsumer | None = None
+        self._lock = threading.Lock()
+        """Guards state shared by the caller's thread and the I/O loop: the attributes from here to ``_joins``."""
+        self._user_data = b""
+        self._ends: Mapping[str, int] = {}
+        self._received: deque[ReceivedAssignment | StatecoreError] = deque()
+        self._round, self._sent_round = 0, -1
+        self._led: tuple[int, Assignment | None] = (NOT_IN_THE_GROUP, None)
+        self._led_tasks: Set[str] = frozenset()
+        self._left_group = False
+        self._joins = 0
 
-    def start(self) -> None:
-        """Inspect the tasks on disk, open up to the configured number of stores, and prepare to join."""
-        request = self._request
-        self._on_disk = {task: self._offsets(found) for task, found in self._startup.start().items()}
-        for task, found in self._startup.skipped.items():
-            self._say(f"Task {task} is left alone: {found.reason}")
-        for task, error in self._startup.refused.items():
-            self._say(f"Task {task} is left as it is: {error}")
-        for corrupt in self._startup.corrupt.values():
-            self._say(_describe_corrupt(corrupt))
-        self._group = self._make_group(
-            self._cluster,
-            GroupSettings(
-                request.group or "",
-                self._topics,
-                spec_hash(self._spec),
-                instance_id=request.instance_id,
-                host=request.host or socket.gethostname(),
-                session_timeout_ms=request.session_timeout,
-                # If its session outlasts this, the group uses the previous user data of a static member.
-                max_poll_interval_ms=max(GroupSettings.max_poll_interval_ms, request.session_timeout),
-                heartbeat_interval_ms=min(3_000, request.session_timeout // 3),
-            ),
-            ends=self._ends,
-            assignment=AssignmentSettings(
-                replicas=request.replicas,
-                recovery_lag=request.recovery_lag,
-                max_warmups=request.max_warmups,
-                probing_interval_ms=request.probing_interval,
-            ),
-        )
-        self._kept.on_state_loss(self.publish)
-        self._ends()  # after the offsets on disk were read: an offset beyond the end belongs to another log
-        self._group.start(self._sums())
+        self._sums: Mapping[str, int] = {}
+        self._roles: Mapping[str, Role] = {}
+        self._assigned: AssignmentResult | None = None
+        self._generation = NOT_IN_THE_GROUP
+        self._current: ReceivedAssignment | None = None
+        """The message that carried the current assignment."""
+        self._assumed_sums: Mapping[str, int] = {}
+        self._asked = False
+        self._probe_at: float | None = None
+        self._ends_read_at = 0.0
+        self._ends_are_old = False
 
     @property
-    def has_pending_assignment(self) -> bool:
-        """Whether a new assignment is pending."""
-        return self._pending is not None
+    def decision(self) -> Assignment | None:
+        """This member's last assignment as the leader; ``None`` if it was not the leader or could not assign."""
+        with self._lock:
+            return self._led[1]
 
-    def poll(self, timeout: float) -> bool:
-        """Poll the group for at most ``timeout`` seconds; returns :attr:`has_pending_assignment`."""
-        if self._pending is None:
-            try:
-                self._pending = self._joined.poll(timeout)
-                self._last_messages.pop("group", None)
-            except Retryable as error:
-                self._emit_changes("group", {"": str(error)})
-                self._sleep(timeout)
-        return self.has_pending_assignment
+    @property
+    def ends(self) -> Mapping[str, int]:
+        """End sum of every existing task, as last read."""
+        with self._lock:
+            return self._ends
 
-    def apply_assignment(self) -> None:
-        """Apply the pending assignment: follow its tasks, close the others, and publish."""
-        assigned, self._pending = self._pending, None
-        if assigned is None:
-            return
-        if assigned.lost:
-            self._elsewhere = {}  # what the other members have is no longer known
-            self._say(
-                f"The broker removed this process from the group {self._request.group}; it follows its tasks meanwhile."
-            )
-            return
-        self._elsewhere = assigned.elsewhere
-        for name in self._kept.names:
-            if name not in assigned.roles:
-                self._drop(name)
-                if name in self._joined.ends:
-                    self._say(f"Task {name} is assigned to other processes now; its copy stays here.")
-                else:
-                    self._say(f"Task {name} is not followed any more: its changelog was deleted. Its copy stays here.")
-        for name, role in assigned.roles.items():
-            self._kept.add(name, role)
-            self._on_disk.pop(name, None)
-        if not self._has_assignment:
-            self._has_assignment = True
-            try:
-                self._startup.close_rest()
-            except StatecoreError as error:
-                self._say(f"A task that is assigned to other processes could not be closed: {error}")
-        self._emit_changes("assigned", {task: f"Task {task}: {why}" for task, why in assigned.errors.items()})
-        self.publish()
-        if assigned.is_new:
-            self._clean()
+    def start(self, sums: Mapping[str, int]) -> None:
+        """Prepare to join; the first ``poll`` joins the group."""
+        ends = dict(self._read_ends())
+        with self._lock:
+            self._ends = ends
+        self._ends_read_at = self._clock()
+        self._sums = dict(sums)
+        self._encode()
+        self._consumer = self._make_consumer(self._cluster, self.settings, self)
 
-    def publish(self) -> None:
-        """Publish the offset sums of all tasks. Raises ``Invalid``: the user data is too large."""
-        self._joined.publish(self._sums())
+    def poll(self, timeout: float) -> AssignmentResult | None:
+        """Take part in the group; must be called at least every ``max.poll.interval.ms``.
 
-    def probe_for_cleanup(self) -> None:
-        """Trigger a rebalance, once a probing interval, if there are tasks that it would allow to delete.
+        No heartbeats are sent during a join: a member that then does not poll for ``session.timeout.ms`` is removed.
 
-        Other members own every task not assigned to this process. Whether they have all of it is known only from the
-        next assignment, not from the one in which they started.
+        Returns:
+            A new assignment, or a lost membership; ``None`` if nothing changed.
         """
-        settings = self._cleaning
-        if settings is None or not self._has_assignment or self._clock() < self._next_unowned_check:
-            return
-        self._next_unowned_check = self._clock() + self._request.probing_interval / 1000
-        force, kept = self._request.cleanup_even_best, self._kept.names
-        others = self._joined.ends.keys() - set(kept)
-        if removable_tasks(self._directory, kept, others, spec=self._spec, settings=settings, force=force):
-            self._joined.probe()
+        consumer = self._started()
+        until = self._clock() + timeout
+        self._refresh_ends()
+        took_part = False
+        while True:
+            if consumer.left_group:
+                self.left_group()
+            found = self._next()
+            left = until - self._clock()
+            if found is not None or (took_part and left <= 0):
+                return found
+            if self._probe_at is not None and self._clock() >= self._probe_at:
+                self._probe_at = None
+                self.probe()
+            with self._lock:
+                ask = self._sent_round not in (-1, self._round)
+            consumer.poll(min(_SLICE_MS, max(1, round(left * 1000))), rejoin=ask)
+            took_part = True
 
-    def _clean(self) -> None:
-        """Delete tasks that their owners have completely; others only if the request forces it."""
-        settings = self._cleaning
-        if settings is None:
-            return
-        done = clean_unowned(
-            self._directory,
-            self._kept.names,
-            self._caught_up_elsewhere(),
-            spec=self._spec,
-            settings=settings,
-            force=self._request.cleanup_even_best,
-            shortened=self._shortened,
-            may_delete=self._joined.withdraw,
-            faults=self._faults,
-        )
-        # Leftovers of an earlier cleaning may be of a task that exists here again.
-        gone = {task for task in (*done.deleted, *done.failed) if not self._directory.task_path(task).exists()}
-        for task in gone:
-            self._on_disk.pop(task, None)
-        for task in gone.intersection(done.deleted):
-            self._say(f"Task {task} is deleted here: other processes have it.")
-        for task, path in done.moved_away.items():
-            self._on_disk.pop(task, None)
-            self._say(f"Task {task} is moved to {path} for a week: other processes may have less of it.")
-        self._emit_changes("stays", {task: f"Task {task} stays here: {why}" for task, why in done.kept.items()})
-        self._emit_changes(
-            "left",
-            {task: f"Task {task} is moved away, but not deleted yet: {why}" for task, why in done.failed.items()},
-        )
-        self.publish()
+    def publish(self, sums: Mapping[str, int]) -> None:
+        """Publish this member's offset sums and confirm the last assignment returned by ``poll``.
 
-    @property
-    def _cleaning(self) -> CleanupSettings | None:
-        delay = self._request.cleanup_delay
-        return None if delay is None else CleanupSettings(delay)
+        Triggers a rebalance when all warm-ups have caught up, and when a copy has less than the assignment was based
+        on.
+        """
+        roles = {} if self._assigned is None else self._assigned.roles
+        self._sums, self._roles = dict(sums), roles
+        ask = False
+        if not self._asked:
+            less = self._has_less_than_assumed()
+            warm = _tasks_in_role(roles, Role.WARMUP)
+            ends, near = self.ends, self.assignment_settings.recovery_lag
+            ready = bool(warm) and all(ends.get(task, 0) - sums.get(task, 0) <= near for task in warm)
+            self._asked = less or ready
+            ask = self._asked
+        self._encode(ask=ask)
+
+    def withdraw(self, task: str) -> bool:
+        """Stop advertising a task that is about to be deleted, from the next join on.
+
+        Call this right before deleting a task that the last assignment gave to others; ``publish`` the rest afterwards.
+
+        Returns:
+            Whether it may be deleted: neither the last assignment nor a next one relies on this member's copy.
+        """
+        assigned, taken = self._assigned, self._current
+        if assigned is None or taken is None or task in assigned.roles or not assigned.is_new:
+            return False
+        sums = {name: held for name, held in self._sums.items() if name != task}
+        data = self._subscription(sums, self._round)
+        with self._lock:
+            # After this long the group continues without a member that does not join, using its previous user data.
+            waited = (self._clock() - taken.at) * 1000 >= self.settings.max_poll_interval_ms / 2
+            if self._left_group or self._received or self._joins != taken.joins or waited:
+                return False
+            self._user_data = data
+        self._sums = sums
+        return True
+
+    def probe(self) -> None:
+        """Trigger a rebalance at the next ``poll``."""
+        self._encode(ask=True)
 
     def close(self) -> None:
-        """Leave the group, and close the tasks that were not taken from startup."""
-        try:
-            if self._group is not None:
-                self._group.close()
-        finally:
-            self._startup.close_rest()
+        """Leave the group; a static member stays until its session times out, so that it can be restarted."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close()
 
-    @property
-    def _joined(self) -> TaskGroup:
-        if self._group is None:
-            raise Invalid("The group member is not started.", code="fleet-not-started", action="Call start first.")
-        return self._group
+    def __enter__(self) -> Self:
+        return self
 
-    def _drop(self, name: str) -> None:
-        held = self._kept.drop(name)
-        self._on_disk[name] = {changelog: one.offset for changelog, one in held.items()}
-        for changelog, one in held.items():
-            if one.is_confirmed:
-                self._log_ends[changelog] = max(self._log_ends.get(changelog, 0), one.offset + 1)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
-    def _sums(self) -> dict[str, int]:
-        """Offset sum of each local task.
+    # On the I/O loop
 
-        An offset beyond the end of its changelog counts nothing: the topic was recreated or has lost records, and a
-        member with a smaller offset has the sound copy.
+    def user_data(self) -> bytes:
+        """Called by kafka-python: user data of a join request."""
+        with self._lock:
+            self._sent_round = self._round
+            self._joins += 1
+            return self._user_data
+
+    def left_group(self) -> None:
+        """Called by kafka-python: the group continues without this member, which may rejoin."""
+        with self._lock:
+            self._left_group = True
+
+    def lead(self, generation: int, leader: str, subscriptions: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        """Called by kafka-python on the leader: compute every member's assignment.
+
+        Errors are raised by the next ``poll``: raised here they would leave all other members waiting.
         """
-        ends = self._log_ends
-        on_disk = {
-            task: offset_sum(offset for changelog, offset in offsets.items() if offset < ends.get(changelog, INT64_MAX))
-            for task, offsets in self._on_disk.items()
-        }
-        return {**on_disk, **self._kept.sums(ends)}
-
-    def _caught_up_elsewhere(self) -> dict[str, int]:
-        """Best offset sums of tasks that others have completely; a smaller sum does not say which store lags."""
-        ends, near = self._joined.ends, self._request.recovery_lag
-        return {task: held for task, held in self._elsewhere.items() if task in ends and ends[task] - held <= near}
-
-    def _offsets(self, found: TaskSum) -> dict[TopicPartition, int]:
-        """Offsets of a task in the followed changelogs, the ones that other members count too."""
+        until = self._clock() + self.settings.session_timeout_ms / 3_000
+        with self._lock:
+            ends = self._ends
         try:
-            followed = {store.changelog for store in standby_stores(self._spec, found.task)}
-        except StatecoreError:
-            return {}
-        return {changelog: offset for changelog, offset in found.offsets.items() if changelog in followed}
+            decision = self._decide(
+                subscriptions,
+                leader,
+                ends,
+                self.assignment_settings,
+                is_late=lambda: self._clock() >= until,
+            )
+        except Exception as error:
+            if not isinstance(error, StatecoreError):
+                LOG.exception("The tasks of the group %s could not be assigned", self.settings.group_id)
+                error = Invalid(
+                    f"The tasks of the group {self.settings.group_id} could not be assigned: {error!r}.",
+                    code="assignment-failed",
+                    action="Report this as a defect, with the log.",
+                )
+            with self._lock:
+                self._received.append(error)
+            return dict.fromkeys(subscriptions, KEEP)
+        with self._lock:
+            self._led, self._led_tasks = (generation, decision.assignment), ends.keys()
+        return decision.data
 
-    def _ends(self) -> Mapping[str, int]:
-        """End sum of the followed changelogs of every task."""
-        found = find_eligible_tasks(self._spec, self._cluster)
-        refused = {name: f"Task {name} is followed by no process: {error}" for name, error in found.refused.items()}
-        self._emit_changes("refused", refused)
-        followed = found.stores
-        ends = self._ask_ends(self._cluster, self._spec, [store for stores in followed.values() for store in stores])
-        self._log_ends = {changelog: found.log.log_end for changelog, found in ends.items()}
-        shortened = {at for at, one in ends.items() if one.log.log_start > 0 and is_purely_compacted(one.topic)}
-        self._shortened = frozenset(
-            name for name, stores in followed.items() if any(store.changelog in shortened for store in stores)
+    def receive_assignment(self, generation: int, data: bytes, *, partitions: bool) -> None:
+        """Called by kafka-python: this member's assignment."""
+        with self._lock:
+            self._received.append(ReceivedAssignment(generation, data, partitions, self._joins, self._clock()))
+
+    # On the caller's thread
+
+    def _next(self) -> AssignmentResult | None:
+        while True:
+            with self._lock:
+                left_group, self._left_group = self._left_group, False
+                found = self._received.popleft() if self._received and not (left_group and self._assigned) else None
+                led = self._led[0]
+            if left_group and self._assigned is not None:
+                self._assigned, self._assumed_sums, self._probe_at = None, {}, None
+                self._generation, self._current = NOT_IN_THE_GROUP, None
+                return AssignmentResult(NOT_IN_THE_GROUP, "", lost=True)
+            if found is None:
+                return None
+            if isinstance(found, StatecoreError):
+                raise found
+            taken = self._apply(found, led == found.generation)
+            if taken is not None:
+                return taken
+
+    def _apply(self, handed: ReceivedAssignment, leads: bool) -> AssignmentResult | None:
+        if handed.partitions or not handed.data:
+            raise foreign_group(self.settings.group_id)
+        before, self._generation, self._current = self._generation, handed.generation, None
+        if self.settings.instance_id and before == NOT_IN_THE_GROUP and not is_readable(handed.data):
+            # The broker may have kept an assignment that an older release encoded for a static member. Rejoin once.
+            self._asked = True
+            self._encode(ask=True)
+            return None
+        given = decode_assignment(handed.data)
+        if given is None:
+            return None
+        if given.refusal:
+            raise Invalid(
+                f"The group {self.settings.group_id} refuses this member. {given.refusal}",
+                code="group-member-refused",
+                action=f"{given.action} Then start it again; the other members continue.",
+                group=self.settings.group_id,
+            )
+        given = only_known(given, self.ends)
+        self._assumed_sums, self._asked, self._probe_at = given.assumed_sums, False, None
+        is_of_earlier_process = given.process != self.settings.process
+        if self._has_less_than_assumed() or (is_of_earlier_process and self._has_nothing_of(given.roles)):
+            # A static member came back with less on its disk: the broker returned its previous assignment.
+            self._asked = True
+            self._encode(ask=True)
+            return None
+        if given.probing and leads:
+            self._probe_at = self._clock() + self.assignment_settings.probing_interval_ms / 1000
+        member_id = self._started().member_id
+        self._current = handed
+        self._assigned = AssignmentResult(
+            handed.generation,
+            member_id,
+            given.roles,
+            given.errors,
+            leader=leads,
+            probing=given.probing,
+            elsewhere=given.elsewhere,
+            is_new=before != NOT_IN_THE_GROUP and handed.generation > before,
         )
-        return {name: sum(ends[store.changelog].end for store in stores) for name, stores in followed.items() if stores}
+        return self._assigned
 
-    def _emit_changes(self, kind: str, words: Mapping[str, str]) -> None:
-        """Emit messages that changed since the last call; a change of numbers only (offsets) does not count."""
-        before = self._last_messages.get(kind, {})
-        self._last_messages[kind] = now = {name: _NUMBERS.sub("", text) for name, text in words.items()}
-        for name, text in words.items():
-            if before.get(name) != now[name]:
-                self._say(text)
+    def _has_nothing_of(self, tasks: Iterable[str]) -> bool:
+        """Whether one of these tasks has no local state though its changelogs have records."""
+        return any(not self._sums.get(task, 0) and self._ends.get(task, 0) for task in tasks)
+
+    def _has_less_than_assumed(self) -> bool:
+        return any(self._sums.get(task, 0) < assumed for task, assumed in self._assumed_sums.items())
+
+    def _encode(self, *, ask: bool = False) -> None:
+        following = self._round + ask
+        data = self._subscription(self._sums, following)
+        with self._lock:
+            self._user_data, self._round = data, following
+
+    def _subscription(self, sums: Mapping[str, int], number: int) -> bytes:
+        copies = {
+            task: Copy(sums.get(task, 0), self._roles.get(task, Role.ON_DISK))
+            for task in sums.keys() | self._roles.keys()
+        }
+        own = self.settings
+        return encode_subscription(Subscription(own.spec, own.host, own.capacity, number, own.process, copies))
+
+    def _refresh_ends(self) -> None:
+        if self._clock() - self._ends_read_at < self.settings.ends_age_ms / 1000:
+            return
+        self._ends_read_at = self._clock()
+        try:
+            ends = dict(self._read_ends())
+        except (Retryable, NotFound) as error:
+            if not self._ends_are_old:  # once per outage
+                LOG.warning("The ends of the changelogs could not be read, the previous ones are used: %s", error)
+            self._ends_are_old = True
+            return
+        if self._ends_are_old:
+            LOG.info("The ends of the changelogs can be read again")
+        self._ends_are_old = False
+        with self._lock:
+            new = self._led[1] is not None and ends.keys() != self._led_tasks
+            self._ends = ends
+        if new and self._assigned is not None and self._assigned.leader:
+            self.probe()
+
+    def _started(self) -> GroupConsumer:
+        if self._consumer is None:
+            raise Invalid(
+                f"The group {self.settings.group_id} is not joined.",
+                code="group-not-joined",
+                action="Call start first.",
+            )
+        return self._consumer
 
 
-def _describe_corrupt(corrupt: CorruptTask) -> str:
-    copy = "no snapshot is known to have a copy"
-    if corrupt.snapshot:
-        copy = f"snapshot {corrupt.snapshot} has a copy"
-    elif corrupt.why_snapshot_unknown:
-        copy = f"whether a snapshot has a copy is unknown ({corrupt.why_snapshot_unknown.rstrip('.')})"
-    reason = f": {corrupt.reason.rstrip('.')}" if corrupt.reason else ""
-    return f"Task {corrupt.task} was corrupt, and was moved to {corrupt.quarantined.path}; {copy}{reason}."
+def _tasks_in_role(roles: Mapping[str, Role], role: Role) -> list[str]:
+    return [task for task, given in roles.items() if given is role]

@@ -130,7 +130,7 @@ class GroupConsumer:
         return was_in
 
     def poll(self, milliseconds: int, *, rejoin: bool) -> None:
-        """Poll once; with ``rejoin`` rejoin the group. Raises like `TaskGroup.poll`."""
+        """Poll once; with ``rejoin`` rejoin the group. Raises like `GroupMember.poll`."""
         from kafka.errors import KafkaError
 
         coordinator: Any = self._consumer._coordinator

@@ -1,7 +1,7 @@
 """Standby service: tasks that follow their changelogs in rounds until the process is stopped.
 
 The application's lock is held from before the first database is opened until the last one is closed. The tasks are
-selected by the request, or assigned by a consumer group (`group_member.py`). `task_manager.py` handles failed tasks.
+selected by the request, or assigned by a consumer group (`assigned_tasks.py`). `task_manager.py` handles failed tasks.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from statecore.jobs.context import ignore, spec_of
 from statecore.metrics import NO_METRICS, STANDBY_FAILED, Metrics
 from statecore.objectstore.base import RetryPolicy
 from statecore.spec.model import ApplicationSpec
+from statecore.standby.assigned_tasks import AssignedTasks
 from statecore.standby.assignment.model import Role
 from statecore.standby.bootstrap import Bases, sweep_bases
-from statecore.standby.group_member import GroupMember
-from statecore.standby.messages import RoundReports
+from statecore.standby.message_limits import RoundReports
 from statecore.standby.report import StandbyReport, StandbyTaskReport
 from statecore.standby.request import StandbyRequest
 from statecore.standby.task_manager import TaskManager
@@ -99,7 +99,9 @@ def run_standby(
             job = _Standby(request, spec, directory, kept, on_report, metrics)
             if selection is not None:
                 return job.run_static(selection, stop)
-            return job.run_group(GroupMember(request, spec, cluster, directory, kept, tasks, say, faults=faults), stop)
+            return job.run_group(
+                AssignedTasks(request, spec, cluster, directory, kept, tasks, say, faults=faults), stop
+            )
 
 
 class _Standby:
@@ -143,24 +145,24 @@ class _Standby:
             tasks = self.kept.close()
         return self._report(tasks)
 
-    def run_group(self, member: GroupMember, stop: Event) -> StandbyReport:
+    def run_group(self, assigned: AssignedTasks, stop: Event) -> StandbyReport:
         """Follow the tasks that the group assigns."""
         try:
-            member.start()
+            assigned.start()
             while not stop.is_set():
-                member.apply_assignment()
-                self._round(lambda: stop.is_set() or member.poll(0))
-                if member.has_pending_assignment:
+                assigned.apply_assignment()
+                self._round(lambda: stop.is_set() or assigned.poll(0))
+                if assigned.has_pending_assignment:
                     continue
-                member.publish()
-                member.probe_for_cleanup()
+                assigned.publish()
+                assigned.probe_for_cleanup()
                 until = time.monotonic() + (0 if self.kept.is_behind else self._request.interval / 1000)
                 while not stop.is_set() and (left := until - time.monotonic()) > 0:
-                    if member.poll(min(_SLICE, left)):
+                    if assigned.poll(min(_SLICE, left)):
                         break
         finally:
             try:
-                member.close()
+                assigned.close()
             finally:
                 tasks = self.kept.close()
         return self._report(tasks)

@@ -25,7 +25,7 @@ from statecore.progress import Clock
 from statecore.spec.model import ApplicationSpec
 from statecore.standby.assignment.model import Role
 from statecore.standby.bootstrap import Bases
-from statecore.standby.messages import Messages
+from statecore.standby.message_limits import Messages
 from statecore.standby.report import StandbyMetrics, StandbyStoreReport, StandbyTaskReport
 from statecore.tasks.changelog_ends import ChangelogEnd, changelog_ends
 from statecore.tasks.offset_sums import offset_sum

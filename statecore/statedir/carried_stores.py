@@ -73,6 +73,7 @@ class CarriedStores:
                 None if sibling is None else sibling.changelog,
                 TaskId.parse(self.task).partition,
                 kind,
+                segmented=store.segmented,
                 logged=logged,
                 own_file=self._own_file(store) if has_file else {},
             )

@@ -1,7 +1,15 @@
-"""Offsets and positions of a store as the application would read them at a start.
+"""Offsets and positions of a store of a stopped application, as Kafka Streams 4.3 and later would use them at a start.
 
-Up to 4.2 they are in files beside the stores, and an entry of ``.checkpoint`` wins over the store's own. Of a segmented
-store Kafka Streams uses the newest segment's.
+An entry of ``.checkpoint``, where 4.2 and older keep all offsets, wins over the store's own. Of a segmented store Kafka
+Streams uses the newest segment's; of a grace buffer that in ``.checkpoint_<store>``.
+
+``jobs/diff/plan.py`` and ``standby/promote/store_check.py`` ask. Others deliberately do not:
+
+- Offset sums, backups and bases of restores use the smallest offset of all segments (``StoreOnDisk``): below it no
+  record is missing.
+- A migration keeps the offset in the store (``conversion/upward.py``), and so does this library when it opens a task
+  (``tasks/task_offsets.py``): the records after a lower one are in the store already.
+- The doctor reads both sides, and reports where they differ (``doctor/checks/offset_files.py``).
 """
 
 from __future__ import annotations
@@ -14,6 +22,7 @@ from pathlib import Path
 from statecore.errors import NotFound
 from statecore.filesystem import tree_bytes
 from statecore.formats.checkpoint import position_file
+from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.position import Position, merge_position, offsets_of_position, position_of_offsets
 from statecore.formats.releases import CHECKPOINT_FILE
@@ -44,7 +53,9 @@ class StoppedStoreOffsets:
     file_bytes: int = 0
 
 
-def read_stopped_store_offsets(place: StorePlace, changelogs: Iterable[str]) -> StoppedStoreOffsets:
+def read_stopped_store_offsets(
+    place: StorePlace, changelogs: Iterable[str], kind: StoreKind = StoreKind.UNKNOWN
+) -> StoppedStoreOffsets:
     """Read a store's offsets. Segments that expire meanwhile are skipped."""
     offsets: Mapping[TopicPartition, int] = {}
     position: Position = {}
@@ -60,7 +71,9 @@ def read_stopped_store_offsets(place: StorePlace, changelogs: Iterable[str]) -> 
             databases[segment.start] = segment.path
             size += tree_bytes(segment.path)
     directory = place.checkpoint_file.parent
-    if not are_known(offsets):
+    if not kind.manages_offsets:
+        offsets = read_offsets(place.checkpoint_file)
+    elif not are_known(offsets):
         offsets = {**offsets, **read_offsets(place.checkpoint_file)}
     topics = {*changelogs, *(part.topic for part in offsets)}
     entries = entries_of(read_offsets(directory / CHECKPOINT_FILE), offsets, topics, place.partition)

@@ -25,7 +25,7 @@ from statecore.errors import Corrupted, NotFound, StatecoreError
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.database_state import DatabaseState, read_database_state, smallest_offsets
 from statecore.statedir.manifest_check import ManifestCheck, check_manifest
-from statecore.statedir.task_layout import StoreDirectory
+from statecore.statedir.task_layout import StoreDirectory, stores_in
 from statecore.stores.rocksdb.directory_lock import writer_of
 from statecore.stores.rocksdb.errors import not_readable_here
 from statecore.stores.rocksdb.files import files_elsewhere
@@ -144,6 +144,15 @@ def read_database(
         if checked is not None and checked.lost_end:
             damage = _lost_end(path, checked.lost_end)
     return DatabaseOnDisk(path, state, guard.written_here_last, damage, opens, refused, checked)
+
+
+def untrusted_in(task_directory: Path) -> Path | None:
+    """The first database of a task that is not :attr:`~DatabaseOnDisk.trusted`; raises what ``checked`` raises."""
+    for store in stores_in(task_directory):
+        for database in store.databases:
+            if not read_database(database, manifests=True).checked().trusted:
+                return database
+    return None
 
 
 def _is_quiet(path: Path, before: frozenset[tuple[str, int]]) -> bool:

@@ -19,6 +19,7 @@ from statecore.spec.model import StoreSpec
 from statecore.statedir.database_state import create_database, read_database_state
 from statecore.statedir.quarantine import quarantine_store
 from statecore.statedir.state_directory import StateDirectory
+from statecore.statedir.store_on_disk import read_database
 from statecore.statedir.task_layout import StoreDirectory, databases_of
 from statecore.statedir.work_directory import STALE
 from statecore.stores.legacy_offsets import remove_offsets
@@ -26,7 +27,7 @@ from statecore.stores.rocksdb.directory import has_database
 from statecore.stores.rocksdb.directory_lock import fenced, writer_of
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
-from statecore.tasks.store_defects import is_unclean, segmentation_of, why_partially_deleted
+from statecore.tasks.partial_deletion import segmentation_of, why_partially_deleted
 
 
 def empty_versioned_store(
@@ -68,7 +69,7 @@ def close_unlogged(directory: StateDirectory, task: str, store: StoreSpec) -> No
     """
     for database in databases_of(directory.store_path(task, store.name, store.kind)):
         try:
-            if is_unclean(database):
+            if not read_database(database).opened().closed_cleanly:
                 with RocksDBStore(database, store.kind, exactly_once=True, settings=KEEP_FILES):
                     pass
         except Corrupted as error:

@@ -8,7 +8,8 @@ a task goes to the member that has the most of it. Offsets come from:
   writes the file last. An older file was left by a process that died, and its offsets are too low.
 - **Else the databases**, read-only and without touching them. Segments of a store count with the smallest offset of
   all, because rows beyond it may be missing in one of them. Stores that keep no offset inside, as those of Kafka
-  Streams 4.2 and grace buffers, have it in ``.checkpoint``, or in ``.checkpoint_<store>``, after all.
+  Streams 4.2 and grace buffers, have it in ``.checkpoint``, or in ``.checkpoint_<store>``, after all; the former wins,
+  as at a start of Kafka Streams.
 
 Damage is detected where a database has to be read, and when a task is opened. A store without a database counts
 nothing, whatever a file says of it. Global stores are in no sum: every member has all of them.
@@ -32,13 +33,14 @@ from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, StoreSpec, default_changelog
+from statecore.statedir.checkpoint_overlay import overlaid
 from statecore.statedir.open_stores import find_writer
 from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.store_on_disk import StoreOnDisk, read_store
 from statecore.statedir.store_places import changelog_owner
 from statecore.statedir.task_layout import StoreDirectory, stores_in, unreadable
 from statecore.stores.legacy_offsets import read_offsets
-from statecore.tasks.store_defects import segmentation_of, why_partially_deleted
+from statecore.tasks.partial_deletion import segmentation_of, why_partially_deleted
 
 
 class Task(Protocol):
@@ -344,9 +346,10 @@ class _TaskReader:
             return StoreSum(place.store, changelog, None, OffsetSource.NONE, reason=lost, is_damaged=True), None
         if not databases:
             return StoreSum(place.store, changelog, None, OffsetSource.NONE, reason="It has no database."), None
-        if not is_open and changelog in self.file and _newest_ns(databases) <= self.file_ns:
+        entry = self.file.get(changelog, OFFSET_UNKNOWN)
+        if not is_open and entry != OFFSET_UNKNOWN and _newest_ns(databases) <= self.file_ns:
             self.topics.add(changelog.topic)
-            return self._store_sum(place, changelog, self.file[changelog], OffsetSource.FILE), None
+            return self._store_sum(place, changelog, entry, OffsetSource.FILE), None
         on_disk = read_store(place, manifests=True)
         if on_disk.damage is not None:
             return StoreSum(
@@ -359,16 +362,16 @@ class _TaskReader:
         return self._from_files(place, changelog), on_disk
 
     def _from_files(self, place: StoreDirectory, changelog: TopicPartition) -> StoreSum:
-        """A store without an offset inside: from its own file, or that of its task."""
+        """A store without an offset inside: from that of its task, or its own file."""
         try:
             alone = read_offsets(place.checkpoint_file)
         except Corrupted as error:
             return StoreSum(place.store, changelog, None, OffsetSource.NONE, reason=error.what, is_unknown=True)
-        for offsets in (alone, self.file):
-            self.topics |= {at.topic for at in offsets} if offsets is alone else set()
-            if changelog in offsets:
-                self.topics.add(changelog.topic)
-                return self._store_sum(place, changelog, offsets[changelog], OffsetSource.FILE)
+        self.topics |= {at.topic for at in alone}
+        offsets = overlaid(alone, self.file)
+        if changelog in offsets:
+            self.topics.add(changelog.topic)
+            return self._store_sum(place, changelog, offsets[changelog], OffsetSource.FILE)
         return StoreSum(
             place.store, changelog, None, OffsetSource.NONE, reason="Its offset is not recorded.", is_unknown=True
         )

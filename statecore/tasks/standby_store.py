@@ -47,7 +47,7 @@ from statecore.stores.legacy_offsets import read_offsets, remove_offsets, write_
 from statecore.stores.rocksdb.directory import has_database, identity_of
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import StoreSettings
-from statecore.tasks.store_defects import half_expired, why_partially_deleted
+from statecore.tasks.partial_deletion import half_expired, why_partially_deleted
 
 
 @dataclass(frozen=True)

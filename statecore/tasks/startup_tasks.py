@@ -29,6 +29,7 @@ from statecore.statedir.open_stores import refuse_open_stores
 from statecore.statedir.placement import recover
 from statecore.statedir.quarantine import KEPT_MS, Quarantined, delete_expired, quarantine_task, quarantined
 from statecore.statedir.state_directory import StateDirectory
+from statecore.statedir.store_on_disk import untrusted_in
 from statecore.statedir.task_layout import stores_in
 from statecore.statedir.work_directory import CORRUPT
 from statecore.tasks.offset_sums import (
@@ -39,7 +40,7 @@ from statecore.tasks.offset_sums import (
     open_task_sum,
     read_task_sum,
 )
-from statecore.tasks.store_defects import rejected_in_task, why_partially_deleted
+from statecore.tasks.partial_deletion import why_partially_deleted
 
 _LOG = logging.getLogger(__name__)
 _SAME_SPEC = "Let all members use the same spec, that of the application as it is now."
@@ -235,7 +236,7 @@ class StartupTasks(Generic[OpenedTask]):
     def _check_closed(self, task: str) -> None:
         """Inspect a closed task for what would prevent its opening."""
         try:
-            unclean = rejected_in_task(self._directory.task_path(task))
+            unclean = untrusted_in(self._directory.task_path(task))
         except Corrupted as error:
             self._handle_corrupt(task, error)
         except StatecoreError as error:

@@ -47,8 +47,8 @@ from statecore.stores.legacy_offsets import remove_offsets, write_offsets
 from statecore.stores.settings import StoreSettings
 from statecore.system_errors import RUN_AS_APPLICATION, system_error
 from statecore.tasks.excluded_stores import close_unlogged, empty_versioned_store, refuse_half_deleted
+from statecore.tasks.partial_deletion import segmentation_of
 from statecore.tasks.standby_store import StandbyStore, StandbyStoreSpec, written_by_older_release
-from statecore.tasks.store_defects import segmentation_of
 from statecore.tasks.task_offsets import NextReader
 
 

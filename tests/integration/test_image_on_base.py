@@ -14,8 +14,8 @@ from statecore.filesystem import file_sha256
 from statecore.formats.kinds import StoreKind
 from statecore.formats.rocksdb_log import read_manifest
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.bases import ImageBase, ImageBases
 from statecore.images.image import build_image
+from statecore.images.linked_bases import ImageBase, ImageBases
 from statecore.images.model import BaseDatabases
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.spec.model import ProcessingGuarantee

@@ -72,7 +72,7 @@ FOLLOW_CHANGELOGS = {
     *(f"statecore.standby.assignment.{name}" for name in ("assignor", "balance", "leader")),
     *(
         f"statecore.standby.{name}"
-        for name in ("task_group", "group_member", "service", "task_manager", "task_selection")
+        for name in ("group_member", "assigned_tasks", "service", "task_manager", "task_selection")
     ),
 }
 """The modules of these packages that need the pipeline: by what they do, or by what they stand on."""

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.inspection import StoreView, TaskView
 from statecore.formats.offsets import OFFSET_UNKNOWN
-from statecore.formats.releases import CURRENT, Release
+from statecore.formats.releases import CURRENT, GLOBAL, Release
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 from statecore.statedir.checkpoint_overlay import entries_of
-from statecore.statedir.exactly_once_wipe import StoreAtStart, has_offset
+from statecore.statedir.exactly_once_wipe import StoreAtStart, has_offset, why_wiped
 from statecore.statedir.known_files import OffsetFileContent
-from statecore.statedir.store_places import changelog_at
+from statecore.statedir.store_places import changelog_at, changelog_owner
 
 
 @dataclass(frozen=True)
@@ -92,16 +92,39 @@ class CheckContext:
         file = task.stores.get(store.store)
         if file is not None and file.unreadable and not store.kind.manages_offsets:
             return True
-        return has_offset(
-            StoreAtStart(
-                [None if one.broken else one.state for one in store.databases],
-                None,
-                None,
-                store.kind,
-                own_file={} if file is None else file.offsets,
-                task_file=self.entries_of(store, task.checkpoint),
-            ),
-            release,
+        return has_offset(self._at_start(store, task, lambda _: True), release)
+
+    def is_wiped(self, store: StoreView, task: TaskView) -> bool:
+        """Whether an exactly-once start deletes the task of a store for it; ``False`` if the guarantee is another."""
+        if self.is_at_least_once or store.in_use or store.task == GLOBAL or len(store.readable) < len(store.databases):
+            return False  # with an unreadable store the start fails instead
+        at_start = self._at_start(store, task, lambda part: not self.is_foreign(store, part))
+        return why_wiped(at_start, self.release, transactional=self.transactional) is not None
+
+    def is_foreign(self, store: StoreView, part: TopicPartition) -> bool:
+        """Whether an offset is of a changelog partition that is not the store's; topic prefixes are configurable."""
+        if part.partition != TaskId.parse(store.task).partition:
+            return True
+        if store.has_decided_changelog:
+            return part.topic != self.changelog_of(store)
+        return changelog_owner(part.topic, self.application_id, (store.store,)) is not None
+
+    def _at_start(self, store: StoreView, task: TaskView, counts: Callable[[TopicPartition], bool]) -> StoreAtStart:
+        """What a start finds of a store, of the offsets that count."""
+
+        def counted(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+            return {part: offset for part, offset in offsets.items() if counts(part)}
+
+        file = task.stores.get(store.store)
+        return StoreAtStart(
+            [replace(one.state, offsets=counted(one.offsets)) for one in store.readable],
+            None,
+            None,
+            store.kind,
+            segmented=store.segmented,
+            logged=store.logged,
+            own_file={} if file is None else counted(file.offsets),
+            task_file=counted(self.entries_of(store, task.checkpoint)),
         )
 
     def adopts_checkpoint_offset(self, store: StoreView, file: OffsetFileContent) -> bool:

@@ -33,12 +33,14 @@ class _MissingStore:
         why: what is there instead, as the end of "the store s".
         entries: its entries in ``.checkpoint``.
         has_windows: whether it is of windows or sessions.
+        reads_own_file: whether its offset may be in ``.checkpoint_<store>``.
     """
 
     store: str
     why: str
     entries: Mapping[TopicPartition, int]
     has_windows: bool
+    reads_own_file: bool = True
 
 
 def find_missing(task: TaskView, stores: Sequence[StoreView], context: CheckContext) -> list[Finding]:
@@ -47,7 +49,7 @@ def find_missing(task: TaskView, stores: Sequence[StoreView], context: CheckCont
         return []
     found = []
     for one in (*_emptied(task, stores, context), *_absent(task, stores, context)):
-        of_file = {} if one.store not in task.stores else _known(task.stores[one.store].offsets)
+        of_file = _known(task.stores[one.store].offsets) if one.reads_own_file and one.store in task.stores else {}
         if entries := of_file or _known(one.entries):
             file = store_checkpoint_file(one.store) if of_file else CHECKPOINT_FILE
             found.append(_finding(task, one, file, entries, context))
@@ -70,7 +72,7 @@ def _emptied(task: TaskView, stores: Sequence[StoreView], context: CheckContext)
         others = [one for one in stores if one is not store and context.entries_of(one, task.checkpoint) == entries]
         windows = store.segmented and not _is_buffer(store.store, store.kind)
         why = "has no segment" if store.segmented else "is a directory without a database"
-        yield _MissingStore(store.store, why, own or ({} if others else entries), windows)
+        yield _MissingStore(store.store, why, own or ({} if others else entries), windows, _reads_own_file(store.kind))
 
 
 def _absent(task: TaskView, stores: Sequence[StoreView], context: CheckContext) -> Iterator[_MissingStore]:
@@ -89,7 +91,7 @@ def _absent(task: TaskView, stores: Sequence[StoreView], context: CheckContext) 
                 if part.topic == topic and partition in (None, part.partition)
             }
             windows = store.kind.is_segmented and not _is_buffer(name, store.kind)
-            yield _MissingStore(name, "has no directory", entries, windows)
+            yield _MissingStore(name, "has no directory", entries, windows, _reads_own_file(store.kind))
     for name in task.stores if context.spec is None else ():
         if name not in present and _is_buffer(name):  # a custom store may be anywhere
             yield _MissingStore(name, "has no directory", {}, has_windows=False)
@@ -98,6 +100,10 @@ def _absent(task: TaskView, stores: Sequence[StoreView], context: CheckContext) 
 def _declared(task: str, context: CheckContext) -> list[StoreSpec]:
     declared = () if context.spec is None else context.spec.stores_of(task)
     return [store for store in declared if store.is_restorable]  # a custom store may be anywhere
+
+
+def _reads_own_file(kind: StoreKind) -> bool:
+    return kind is StoreKind.UNKNOWN or not kind.manages_offsets
 
 
 def _is_buffer(store: str, kind: StoreKind = StoreKind.UNKNOWN) -> bool:

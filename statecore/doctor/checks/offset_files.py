@@ -37,7 +37,9 @@ def check_store_files(store: StoreView, task: TaskView) -> list[Finding]:
             )
         )
     elif file is not None and not store.kind.manages_offsets and not store.in_use:
-        found += _conflicting_offsets(store, file.offsets, task, store_checkpoint_file(store.store))
+        overruled = {part for part, offset in task.checkpoint.offsets.items() if offset != OFFSET_UNKNOWN}
+        counted = {part: offset for part, offset in file.offsets.items() if part not in overruled}
+        found += _conflicting_offsets(store, counted, task, store_checkpoint_file(store.store))
     if store.store in task.positions and store.keeps_offsets_inside:
         name, read = position_file(store.store), task.positions[store.store]
         if read.unreadable:
@@ -80,7 +82,7 @@ def check_task_files(task: TaskView, stores: Sequence[StoreView], context: Check
     reported |= {entry for one in missing for entry in one.evidence["entries"]}
     found += [*missing, *_unowned(task, stores, context, reported)]
     for store in stores:
-        if store.keeps_offsets_inside and store.kind.manages_offsets:
+        if store.keeps_offsets_inside:
             found += _conflicting_offsets(store, context.entries_of(store, file), task, CHECKPOINT_FILE)
     return [*found, *_rows_after_checkpoint(task, stores, context)]
 
@@ -138,6 +140,7 @@ def _conflicting_offsets(
         ):
             continue
         ahead = in_store is None or in_file > in_store
+        is_own_left = name == CHECKPOINT_FILE and (store.kind.manages_offsets or partition in store.outside)
         its = "none, and no row" if in_store is None else f"{in_store:,}"
         what = (
             f"{task.task}/{name} overrules the offsets in that directory's stores at the next start: it says "
@@ -155,7 +158,7 @@ def _conflicting_offsets(
                 Severity.LOSS if ahead else Severity.WARNING,
                 what,
                 partition=partition,
-                repair=Repair.MOVE_ASIDE if name == CHECKPOINT_FILE else Repair.REBUILD if ahead else None,
+                repair=Repair.MOVE_ASIDE if is_own_left else Repair.REBUILD if ahead else None,
                 file=name,
                 file_says=in_file,
                 store_says=in_store,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from statecore.doctor.checks.context import CheckContext, foreign_offsets, store_finding
 from statecore.doctor.finding_catalog import Repair, Severity
@@ -10,12 +10,7 @@ from statecore.doctor.findings import Finding
 from statecore.doctor.inspection import StoreView, TaskView
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import GLOBAL
-from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
-from statecore.statedir.store_places import changelog_owner
-
-_NO_OFFSET = frozenset({"offset-missing", "offset-foreign", "segment-missing", "store-absent", "older-release"})
-"""Findings for which exactly-once wipes a task, unless its stores are transactional."""
 
 
 def check_offsets(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
@@ -55,22 +50,16 @@ def _missing(store: StoreView, task: TaskView, context: CheckContext) -> list[Fi
 
 def _foreign(store: StoreView, context: CheckContext) -> list[Finding]:
     """Offsets of a changelog partition that is not this store's, if it has none of its own."""
-    partition = TaskId.parse(store.task).partition
-    if partition is None:
+    if store.task == GLOBAL:
         return _of_another_topic(store, context)
     if not store.logged:
         return []
-    topic = context.changelog_of(store) if store.has_decided_changelog else None  # topic prefixes are configurable
-    strange = [one for one in store.offsets if one.partition != partition or one.topic != (topic or one.topic)]
-    if topic is None:
-        strange += [one for one in store.offsets if changelog_owner(one.topic, context.application_id, (store.store,))]
+    strange = [one for one in store.offsets if context.is_foreign(store, one)]
     if not strange:
         return []
-    return (
-        [foreign_offsets(store, strange, context)]
-        if len(set(strange)) == len(store.offsets)
-        else _segments(store, strange)
-    )
+    if len(strange) == len(store.offsets):
+        return [foreign_offsets(store, strange, context)]
+    return _segments(store, strange)
 
 
 def _of_another_topic(store: StoreView, context: CheckContext) -> list[Finding]:
@@ -161,12 +150,15 @@ def _not_closed(store: StoreView, context: CheckContext) -> Finding:
     return store_finding(store, "store-not-closed", severity, what, repair=repair, databases=opened)
 
 
-def check_unlogged(stores: Iterable[StoreView], found: Iterable[Finding], context: CheckContext) -> list[Finding]:
-    """Stores without changelog, and which of them the next start deletes with their task."""
-    wiped = set()
-    if not context.is_at_least_once:
-        codes = {"store-not-closed"} if context.transactional else {"store-not-closed", *_NO_OFFSET}
-        wiped = {one.task for one in found if one.code in codes and one.severity.rank >= Severity.ERROR.rank}
+def check_unlogged(
+    stores: Iterable[StoreView], tasks: Mapping[str, TaskView], beyond: Iterable[Finding], context: CheckContext
+) -> list[Finding]:
+    """Stores without changelog, and which of them the next start deletes with their task.
+
+    Of a declared store without a directory there is only a finding, among those beyond single stores.
+    """
+    wiped = {one.task for one in beyond if one.code == "store-absent" and one.severity is Severity.ERROR}
+    wiped |= {store.task for store in stores if context.is_wiped(store, tasks[store.task])}
     result = []
     for store in stores:
         if store.logged or not store.databases:

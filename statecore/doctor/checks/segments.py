@@ -7,23 +7,23 @@ from collections.abc import Sequence
 from statecore.doctor.checks.context import CheckContext, store_finding
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
-from statecore.doctor.inspection import DatabaseView, StoreView
+from statecore.doctor.inspection import DatabaseView, StoreView, TaskView
 from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED
 from statecore.formats.task_id import TaskId
 
 
-def check_segments(store: StoreView, context: CheckContext) -> list[Finding]:
+def check_segments(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
     """Check the segments of one store of one task, unless it is in use."""
     if not store.segmented or store.in_use:
         return []
     if not store.databases:
-        return _without_segments(store, context)
+        return _without_segments(store, task, context)
     # A grace buffer has one segment, and its offset in a file.
     return _disagreeing(store, context) if store.kind.manages_offsets else []
 
 
-def _without_segments(store: StoreView, context: CheckContext) -> list[Finding]:
-    if store.foreign or store.outside:  # not a RocksDB store, or its offset is kept in a file
+def _without_segments(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
+    if store.foreign or context.finds_offset(store, task):  # not a RocksDB store, or its offset is kept in a file
         return []
     if not store.logged or not context.release.offsets_inside:  # 4.2 and older keep the offset in a file
         return []

@@ -49,7 +49,7 @@ from statecore.stores.rocksdb.directory import current_manifest
 from statecore.stores.rocksdb.directory_lock import writer_of
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
-from statecore.tasks.store_defects import segmentation_of, why_partially_deleted
+from statecore.tasks.partial_deletion import segmentation_of, why_partially_deleted
 
 _ROUNDS = 5
 _WRITTEN = replace(KEEP_FILES, guards_manifest=False)

@@ -15,7 +15,7 @@ from statecore.errors import Capacity, Corrupted, Reason, Retryable, StatecoreEr
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.bases import ImageBase, ImageBases, checked_bases
+from statecore.images.linked_bases import ImageBase, ImageBases, checked_bases
 from statecore.jobs.bases.base import DIRECTORY, Base, Key, Refused
 from statecore.spec.model import ApplicationSpec, StoreSpec, segment_interval_of
 from statecore.statedir.state_directory import StateDirectory, store_directory

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Iterable
 
 WITHOUT_THREADS = (
-    "statecore.changelog.kernel",
+    "statecore.changelog.batch_scan",
     "statecore.images.kernels.kernel",
     "kafka.net.manager",
     "kafka.protocol.consumer",

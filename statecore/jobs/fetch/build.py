@@ -20,7 +20,7 @@ from statecore.repository.download import DownloadResult
 _SMALL = 64 << 20
 """Bytes below which this process builds the stores itself, because worker processes take longer to start."""
 
-_LINKING = ("statecore.jobs.pipeline.image_tasks", "statecore.images.image", "statecore.images.bases")
+_LINKING = ("statecore.jobs.pipeline.image_tasks", "statecore.images.image", "statecore.images.linked_bases")
 _PRELOADED = (*_LINKING, "statecore.images.kernels.kernel")
 
 

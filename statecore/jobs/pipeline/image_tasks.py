@@ -34,7 +34,7 @@ from statecore.statedir.database_state import read_database_state
 from statecore.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
-    from statecore.images.bases import ImageBases
+    from statecore.images.linked_bases import ImageBases
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def _build_into(attempt: Path, task: ImageTask, blobs: Blobs) -> Image:
 
 def _bases(scratch: Path, built: StoreToBuild, blobs: Blobs) -> ImageBases | None:
     """The databases below the runs: existing directories, or links to downloaded files."""
-    from statecore.images.bases import ImageBase, ImageBases
+    from statecore.images.linked_bases import ImageBase, ImageBases
 
     databases: dict[int | None, ImageBase] = {}
     starts: dict[TopicPartition, int] = {}

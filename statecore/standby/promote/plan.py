@@ -225,7 +225,7 @@ class PromotionPlanner:
         notes: tuple[str, ...] = ()
         with suppress(StatecoreError, OSError):
             if self.exactly_once and places and (why := self._would_be_wiped(task, places)):
-                notes = (f"{why}: {self._consequence}",)
+                notes = (f"{why}: {self._consequence(why)}",)
         why = Reason(f"{reason.what} {reason.action}".strip(), reason.code, **reason.context)
         return _because(PromotedTask(task, Verdict.REFUSED, why, notes=notes), why)
 
@@ -245,7 +245,7 @@ class PromotionPlanner:
         if not self.directory.task_path(task).is_dir() or not places:
             return PromotedTask(task, Verdict.PROMOTED, "there is no task yet", has, names, size, code="nothing-there")
         if self.exactly_once and (why := self._would_be_wiped(task, places)):
-            reason = f"{why}, and {self._consequence}"
+            reason = f"{why}, and {self._consequence(why)}"
             return _because(PromotedTask(task, Verdict.PROMOTED, reason, has, names, size), why)
         ahead = 0
         damaged = [
@@ -271,14 +271,17 @@ class PromotionPlanner:
         best = damaged[0] if damaged else Reason("the standby copy is ahead", "standby-ahead")
         return _because(PromotedTask(task, Verdict.PROMOTED, best, ahead, names, size), best)
 
-    @property
-    def _consequence(self) -> str:
+    def _consequence(self, why: Reason) -> str:
+        if why.code == "store-damaged":
+            return "Kafka Streams would not start"
+        if why.code == "database-missing":
+            return "Kafka Streams would wipe the task, or answer without its rows"
         if self.application.transactional_state_stores:
             return "Kafka Streams would wipe the task, or restore the store over its rows"
         return "Kafka Streams would wipe the task"
 
     def _would_be_wiped(self, task: str, places: Mapping[str, StorePlace]) -> Reason | None:
-        """Why Kafka Streams would wipe the task under exactly-once; ``None`` if it would not.
+        """Why Kafka Streams would wipe the task, or not answer with its rows, under exactly-once; else ``None``.
 
         Transactional stores (KIP-892) are not wiped for a missing offset, but restored from the start over their rows:
         deleted keys reappear, and every row of a grace buffer gets a wrong key. So the standby copy is better there

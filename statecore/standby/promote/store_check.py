@@ -1,7 +1,7 @@
 """Offsets of a store in a promotion: of the standby copy, and of the stopped application.
 
-Under exactly-once Kafka Streams deletes a whole task if one of its stores was not closed, cannot be read, or has no
-offset. The offset of a grace buffer counts only in ``.checkpoint_<store>``.
+Under exactly-once Kafka Streams deletes a whole task if one of its stores was not closed, or has no offset
+(:mod:`statecore.statedir.exactly_once_wipe`).
 
 A database whose MANIFEST lost its end still opens, with the newest offset but without some of its rows, and Kafka
 Streams does not notice. So the MANIFESTs of both sides are checked.
@@ -18,14 +18,13 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import StoreSpec
-from statecore.statedir.checkpoint_overlay import overlaid
 from statecore.statedir.database_state import DatabaseState
-from statecore.statedir.exactly_once_wipe import StoreAtStart, states_at_start, why_wiped
+from statecore.statedir.exactly_once_wipe import NO_DATABASE, StoreAtStart, why_wiped
 from statecore.statedir.stopped_store_offsets import read_stopped_store_offsets
 from statecore.statedir.store_on_disk import read_store
 from statecore.statedir.store_places import StorePlace
 from statecore.stores.legacy_offsets import read_offsets
-from statecore.tasks.store_defects import segmentation_of, why_partially_deleted
+from statecore.tasks.partial_deletion import segmentation_of, why_partially_deleted
 
 
 def closed_at(task: str, place: StorePlace, store: StoreSpec, changelog: TopicPartition) -> int:
@@ -102,32 +101,37 @@ def live_offset(place: StorePlace, store: StoreSpec, changelog: TopicPartition) 
     if not place.databases or damage(place, store):  # a file may still have its offset
         return OFFSET_UNKNOWN
     try:
-        if not store.kind.manages_offsets:
-            task_file = read_offsets(place.checkpoint_file.parent / CHECKPOINT_FILE)
-            return overlaid(read_offsets(place.checkpoint_file), task_file).get(changelog, OFFSET_UNKNOWN)
-        return read_stopped_store_offsets(place, (changelog.topic,)).offsets.get(changelog, OFFSET_UNKNOWN)
+        found = read_stopped_store_offsets(place, (changelog.topic,), store.kind)
+        return found.offsets.get(changelog, OFFSET_UNKNOWN)
     except Corrupted:
         return OFFSET_UNKNOWN
 
 
 def why_wiped_there(place: StorePlace, kind: StoreKind, changelog: TopicPartition | None) -> Reason | None:
-    """Reason if Kafka Streams would wipe the task of a store; ``None`` otherwise.
+    """Reason if Kafka Streams would wipe the task of a store, or not answer with its rows; ``None`` otherwise.
 
     Transactional stores count too, see :mod:`statecore.statedir.exactly_once_wipe`.
 
     Args:
         changelog: its changelog; ``None`` if it is not logged.
     """
+    found = read_store(place).databases
     store = StoreAtStart(
-        states_at_start(read_store(place)),
+        [database.state for database in found],
         changelog,
         place.partition,
         kind,
+        segmented=place.segmented,
         logged=changelog is not None,
         own_file=_readable_offsets(place.checkpoint_file),
         task_file=_readable_offsets(place.checkpoint_file.parent / CHECKPOINT_FILE),
     )
-    why = why_wiped(store)
+    if not all(database.opens for database in found):
+        why: Reason | None = Reason("cannot be read", "store-damaged")
+    elif not found and store.logged:
+        why = NO_DATABASE
+    else:
+        why = why_wiped(store)
     return None if why is None else Reason(f"{place.store} there {why}", why.code, store=place.store)
 
 

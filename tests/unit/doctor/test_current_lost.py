@@ -17,7 +17,7 @@ from statecore.statedir.task_layout import StoreDirectory
 from statecore.stores.rocksdb.directory import data_files_in
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.tasks.offset_sums import TaskDirectoryState, read_task_sum
-from statecore.tasks.store_defects import why_partially_deleted
+from statecore.tasks.partial_deletion import why_partially_deleted
 
 
 @pytest.fixture(params=["rocksdb/s", "s/s.0"])

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.bases import ImageBase, ImageBases
 from statecore.images.image import build_image
+from statecore.images.linked_bases import ImageBase, ImageBases
 from statecore.images.model import MergedDatabase, RunFile
 from statecore.images.read_amplification import MOST_UNMERGED, rewrites, slices_to_merge
 from statecore.images.runs_digest import merged_digest

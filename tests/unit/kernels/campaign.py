@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from statecore.changelog import batch_scan
 from statecore.changelog import decoder as decoder_module
-from statecore.changelog import kernel as changelog_kernel
 from statecore.changelog.decoder import RangeDecoder
 from statecore.changelog.model import OffsetRange
 from statecore.errors import Corrupted, Invalid
@@ -50,7 +50,7 @@ from tests.unit.images.sst_files import contents_of, entry, files_of, forged, se
 from tests.unit.kernels.guard import arrow_column, between_guards, guarded_copy
 
 MODULES = (
-    *(addresses, changelog_kernel, decoder_module, digest, kernel, key_table, merge, merged_kernel, merging),
+    *(addresses, batch_scan, decoder_module, digest, kernel, key_table, merge, merged_kernel, merging),
     *(packed_records, reconcile, reconcile_kernel, runs_digest, slices, spill, sst, tables),
     *(versions_kernel, replay_module, rows_module, table_module),
 )

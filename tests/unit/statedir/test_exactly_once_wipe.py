@@ -31,7 +31,6 @@ def database(offsets: Mapping[TopicPartition, int] = {}, status: int | None = 0)
         ([database(AT), database()], True, False, None),
         ([database(AT), database(AT, 1)], True, False, "store-not-closed"),
         ([database(AT, 1)], True, True, "store-not-closed"),
-        ([database(AT), None], True, False, "store-damaged"),
         ([database()], True, False, "offset-missing"),
         ([database()], True, True, None),
         ([database({OTHER: 7})], True, False, "offset-missing"),
@@ -40,11 +39,10 @@ def database(offsets: Mapping[TopicPartition, int] = {}, status: int | None = 0)
         ([], False, False, None),
         ([database()], False, False, None),
         ([database(status=1)], False, False, "store-not-closed"),
-        ([None], False, False, "store-damaged"),
     ],
 )
 def test_a_start_wipes_the_task_of_a_store(
-    databases: list[DatabaseState | None], logged: bool, transactional: bool, code: str | None
+    databases: list[DatabaseState], logged: bool, transactional: bool, code: str | None
 ) -> None:
     why = why_wiped(StoreAtStart(databases, OWN, 0, PLAIN, logged=logged), transactional=transactional)
     assert (None if why is None else why.code) == code
@@ -82,3 +80,19 @@ def test_each_release_finds_an_offset_in_its_own_places(
 def test_any_changelog_of_its_partition_may_be_that_of_a_store_without_a_known_one() -> None:
     assert has_offset(StoreAtStart([database({OTHER: 7})], None, 0))
     assert not has_offset(StoreAtStart([database({ELSEWHERE: 7})], None, 0))
+
+
+@pytest.mark.parametrize(
+    ("kind", "segmented", "own_file", "code"),
+    [
+        (PLAIN, False, {}, None),
+        (StoreKind.WINDOW, True, {}, "database-missing"),
+        (StoreKind.WINDOW, True, AT, "database-missing"),
+        (BUFFER, True, {}, None),
+    ],
+)
+def test_an_offset_of_the_task_file_has_no_place_without_a_segment(
+    kind: StoreKind, segmented: bool, own_file: Mapping[TopicPartition, int], code: str | None
+) -> None:
+    why = why_wiped(StoreAtStart([], OWN, 0, kind, segmented=segmented, own_file=own_file, task_file=AT))
+    assert (None if why is None else why.code) == code

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from statecore.formats.checkpoint import encode_checkpoint
+from statecore.formats.kinds import StoreKind
 from statecore.formats.position import encode_position
 from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.state_directory import StateDirectory
@@ -62,6 +63,17 @@ def test_a_store_that_keeps_no_offset_itself_has_a_file_of_its_own(task: Path) -
     write_database(task / "s" / "s.0", {"default": [], "offsets": []})
     (task / ".checkpoint_s").write_bytes(encode_checkpoint({PART: 6}))
     assert read_stopped_store_offsets(place(task), [LOG]).offsets == {PART: 6}
+
+
+@pytest.mark.parametrize(("entry", "counts"), [(None, 6), (-4, 6), (3, 3)])
+def test_the_offset_in_the_database_of_a_grace_buffer_does_not_count(
+    task: Path, entry: int | None, counts: int
+) -> None:
+    write_database(task / "s" / "s.0", {"default": [], "offsets": offsets(LOG, 0, 9)})
+    (task / ".checkpoint_s").write_bytes(encode_checkpoint({PART: 6}))
+    if entry is not None:
+        (task / ".checkpoint").write_bytes(encode_checkpoint({PART: entry}))
+    assert read_stopped_store_offsets(place(task), [LOG], StoreKind.GRACE_BUFFER).offsets == {PART: counts}
 
 
 def test_where_nothing_says_an_offset_none_is_known(task: Path) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,17 +19,18 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.database_state import create_database
 from statecore.statedir.readonly_database import Database
 from statecore.statedir.state_directory import StateDirectory
-from statecore.statedir.store_on_disk import read_database, read_store
+from statecore.statedir.store_on_disk import read_database, read_store, untrusted_in
 from statecore.statedir.store_places import store_places
 from statecore.statedir.task_layout import StoreDirectory
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from tests.golden.directories import golden_directories, unpacked
 from tests.golden.directories import names as golden_names
-from tests.harness.damage import AT_LEAST_ONCE, DAMAGES, STAMPED
+from tests.harness.damage import AT_LEAST_ONCE, DAMAGES, EXACTLY_ONCE, STAMPED
 from tests.harness.damaging import change_offsets, cut, cut_manifest, database_of, manifest_of
 from tests.harness.raising import raises
 from tests.harness.tiers import three_of
+from tests.unit.tasks.startup_tasks_world import KV, World
 
 CHANGELOG = TopicPartition("app-s-changelog", 0)
 BY_READING_ALL_ROWS = "block-corrupt"
@@ -148,3 +152,37 @@ def test_files_that_lie_elsewhere_are_no_damage_of_the_database(tmp_path: Path) 
     assert isinstance(found.damage, Invalid)
     with raises(Invalid, "not-readable-here"):
         found.checked()
+
+
+def test_one_that_kafka_streams_left_open_is_not_trusted(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.put_task("0_0", 4)
+    assert untrusted_in(world.path("0_0")) is None
+    world.leave_open("0_0")
+    assert untrusted_in(world.path("0_0")) == world.path("0_0") / "rocksdb" / KV
+
+
+def test_one_that_this_library_was_killed_in_is_trusted_and_nothing_is_changed(tmp_path: Path) -> None:
+    path = tmp_path / "0_0" / "rocksdb" / "one"
+    path.parent.mkdir(parents=True)
+    script = (
+        "import os, signal, sys; from pathlib import Path; from statecore.formats.kinds import StoreKind;"
+        "from statecore.stores.rocksdb.store import RocksDBStore;"
+        "store = RocksDBStore(Path(sys.argv[1]), StoreKind.KEY_VALUE, create=True); store.open();"
+        "store.put(b'key', b'row'); store.commit({}); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    killed = subprocess.run([sys.executable, "-c", script, str(path)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    before = {file.name: (file.stat().st_size, file.stat().st_mtime_ns) for file in path.iterdir()}
+    assert not read_database(path).opened().closed_cleanly
+    assert untrusted_in(tmp_path / "0_0") is None
+    assert {file.name: (file.stat().st_size, file.stat().st_mtime_ns) for file in path.iterdir()} == before
+
+
+def test_no_task_is_trusted_with_a_database_whose_manifest_lost_its_end(tmp_path: Path) -> None:
+    database = database_of(unpacked(EXACTLY_ONCE, tmp_path), STAMPED)
+    task = database.parent.parent
+    assert untrusted_in(task) is None
+    cut_manifest(database, between=True)
+    with raises(Corrupted, "database-damaged", store_path=str(database)):
+        untrusted_in(task)

@@ -12,8 +12,8 @@ import pytest
 from statecore.doctor.database_inspection import InspectionDepth, inspect_database
 from statecore.errors import NOT_READABLE_HERE, Corrupted, Invalid
 from statecore.formats.rocksdb_log import Manifest
-from statecore.images.bases import ImageBase, ImageBases, checked_bases
 from statecore.images.image import build_image
+from statecore.images.linked_bases import ImageBase, ImageBases, checked_bases
 from statecore.jobs.diff.store_diff import have_same_files
 from statecore.statedir.database_state import read_database_state
 from statecore.statedir.readonly_database import Database

@@ -138,6 +138,23 @@ def test_a_grace_buffer_has_its_offset_in_its_own_file(world: World) -> None:
     assert by_store(read(world))[WINDOW] == (12, OffsetSource.FILE)
 
 
+@pytest.mark.parametrize(("entry", "counts"), [(7, 7), (20, 20), (-4, 12)])
+def test_an_entry_of_the_task_wins_over_the_own_file_unless_it_is_unknown(
+    world: World, entry: int, counts: int
+) -> None:
+    world.put_segment("0_0", 0, None)
+    (world.path("0_0") / f".checkpoint_{WINDOW}").write_text(f"0\n1\n{changelog(WINDOW).topic} 0 12\n")
+    world.write_checkpoint("0_0", {changelog(WINDOW): entry})
+    os.utime(world.path("0_0") / ".checkpoint", (1, 1))
+    assert by_store(read(world))[WINDOW] == (counts, OffsetSource.FILE)
+
+
+def test_an_unknown_offset_in_a_younger_checkpoint_does_not_hide_that_in_the_database(world: World) -> None:
+    world.put_plain("0_0", 4)
+    world.write_checkpoint("0_0", {changelog(KV): -4})
+    assert by_store(read(world))[KV] == (4, OffsetSource.DATABASES)
+
+
 def test_an_open_task_is_asked(world: World) -> None:
     world.put_task("0_0", 4)
     world.put_task("0_1", 5)

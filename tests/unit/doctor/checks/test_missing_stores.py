@@ -100,6 +100,15 @@ def test_a_buffer_that_is_gone_while_its_own_file_is_left_is_a_loss(tmp_path, na
         assert (rebuilt.stores, rebuilt.tasks) == ((BUFFER,), (BUFFER_TASK,))
 
 
+@pytest.mark.parametrize("name", one_of(NEWEST))
+def test_a_file_that_no_start_reads_for_a_store_is_no_reason_to_trust_it(tmp_path, name):
+    application = unpacked(name, tmp_path)
+    database = application / "0_0/rocksdb" / PLAIN
+    write_checkpoint(application / f"0_0/.checkpoint_{PLAIN}", offsets_of(database))
+    removed(database)
+    assert losses(examined(application, name, declared=True)) == set()
+
+
 @pytest.mark.parametrize("name", NEWEST)
 def test_beside_stores_with_offsets_of_their_own_the_file_goes_and_the_store_is_rebuilt(tmp_path, name):
     application = unpacked(name, tmp_path)

@@ -6,12 +6,15 @@ import errno
 
 import pytest
 
+from statecore.doctor.finding_catalog import Repair
 from statecore.doctor.repair_plan import plan_repairs
-from statecore.formats.releases import RELEASES
+from statecore.formats.offsets import OFFSET_UNKNOWN
+from statecore.formats.releases import CHECKPOINT_FILE, RELEASES
+from statecore.stores.legacy_offsets import read_offsets
 from tests.golden.directories import golden_directories, unpacked
 from tests.golden.directories import names as golden_names
 from tests.harness.damage import BUFFER, BUFFER_TASK
-from tests.harness.damaging import PLAIN
+from tests.harness.damaging import PLAIN, write_checkpoint
 from tests.harness.filesystems import refusing
 from tests.harness.fleet import NEWEST as NEWEST_RELEASE
 from tests.unit.doctor.golden import examined, worse
@@ -62,3 +65,27 @@ def test_one_entry_of_its_own_is_enough_for_a_file_to_be_of_its_task(tmp_path, n
     codes = {code for code, *_ in worse(examined(application, name))}
     assert "checkpoint-stray" in codes
     assert "offset-foreign" not in codes
+
+
+@pytest.mark.parametrize(
+    ("own", "entry", "file", "code"),
+    [
+        (0, 5, CHECKPOINT_FILE, "checkpoint-ahead"),
+        (0, -1, CHECKPOINT_FILE, "checkpoint-behind"),
+        (-1, 0, "", ""),
+        (5, None, f".checkpoint_{BUFFER}", "checkpoint-ahead"),
+        (0, None, "", ""),
+    ],
+)
+def test_the_file_that_a_start_reads_is_compared_with_a_grace_buffer(tmp_path, own, entry, file, code):
+    """``.checkpoint`` wins over ``.checkpoint_<store>``, except -4. Numbers are distances from the right offset."""
+    application = unpacked(NEWEST[0], tmp_path)
+    own_file = application / BUFFER_TASK / f".checkpoint_{BUFFER}"
+    ((changelog, last),) = read_offsets(own_file).items()
+    write_checkpoint(own_file, {str(changelog): last + own})
+    task_says = OFFSET_UNKNOWN if entry is None else last + entry
+    write_checkpoint(application / BUFFER_TASK / CHECKPOINT_FILE, {str(changelog): task_says})
+    found = [one for one in examined(application, NEWEST[0]).findings if one.code.startswith("checkpoint-")]
+    assert [(one.code, one.evidence["file"]) for one in found] == ([(code, file)] if code else [])
+    repairs = {CHECKPOINT_FILE: Repair.MOVE_ASIDE, f".checkpoint_{BUFFER}": Repair.REBUILD}
+    assert [one.repair for one in found] == ([repairs[file]] if code else [])

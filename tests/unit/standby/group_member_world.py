@@ -13,8 +13,8 @@ from typing import Any
 from statecore.changelog.cluster import Cluster
 from statecore.standby.assignment.leader import assign, decide
 from statecore.standby.assignment.model import Assignment, AssignmentSettings
+from statecore.standby.group_member import GroupMember, GroupSettings
 from statecore.standby.kafka_group import NOT_IN_THE_GROUP
-from statecore.standby.task_group import GroupSettings, TaskGroup
 
 
 class Coordinator:
@@ -28,9 +28,9 @@ class Coordinator:
         self.is_joining = False
         self.given: dict[str, bytes] = {}
 
-    def start(self, name: str, sums: Mapping[str, int]) -> TaskGroup:
+    def start(self, name: str, sums: Mapping[str, int]) -> GroupMember:
         """A new process, which joins when it is polled first."""
-        made = TaskGroup(
+        made = GroupMember(
             Cluster("127.0.0.1:1"),
             GroupSettings("g", ("t",), "spec", instance_id=name, host=name),
             ends=lambda: self.ends,
@@ -42,7 +42,7 @@ class Coordinator:
         made.start(sums)
         return made
 
-    def _consumer(self, _cluster: Any, settings: GroupSettings, group: TaskGroup) -> Consumer:
+    def _consumer(self, _cluster: Any, settings: GroupSettings, group: GroupMember) -> Consumer:
         name = settings.instance_id or ""
         made = Consumer(self, name, group)
         if name in self.members and not self.is_joining:
@@ -90,7 +90,7 @@ class Consumer:
 
     left_group = False
 
-    def __init__(self, coordinator: Coordinator, name: str, group: TaskGroup) -> None:
+    def __init__(self, coordinator: Coordinator, name: str, group: GroupMember) -> None:
         self._coordinator, self.name, self.group = coordinator, name, group
         self.member_id, self.generation = name, NOT_IN_THE_GROUP
 

@@ -16,8 +16,8 @@ from rocksdict import Rdict
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.bases import ImageBase, ImageBases, checked_bases, link_base
 from statecore.images.image import SegmentedRuns, build_image
+from statecore.images.linked_bases import ImageBase, ImageBases, checked_bases, link_base
 from statecore.images.model import BaseDatabases, Image, RunFile, RunFormat, RunOrigin
 from statecore.images.runs import Overflow, RunBuilder
 from statecore.stores.rocksdb.options import data_options, offsets_options

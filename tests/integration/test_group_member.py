@@ -19,7 +19,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.errors import Fenced, Invalid, Retryable, StatecoreError
 from statecore.standby.assignment.model import AssignmentSettings
 from statecore.standby.assignment.protocol import VERSION
-from statecore.standby.task_group import AssignmentResult, GroupSettings, TaskGroup
+from statecore.standby.group_member import AssignmentResult, GroupMember, GroupSettings
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.raising import raises
@@ -49,7 +49,7 @@ class Process:
             "version": VERSION,
             **changes,
         }
-        command = [sys.executable, "-m", "tests.integration.task_group_member", json.dumps(asked)]
+        command = [sys.executable, "-m", "tests.integration.group_member_process", json.dumps(asked)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -140,7 +140,7 @@ class Member:
     def __init__(
         self, servers: str, settings: GroupSettings, assignment: AssignmentSettings, sums: dict[str, int], ends: Any
     ) -> None:
-        self.group = TaskGroup(Cluster(servers), settings, ends=lambda: ends, assignment=assignment)
+        self.group = GroupMember(Cluster(servers), settings, ends=lambda: ends, assignment=assignment)
         self.sums, self.ends = dict(sums), ends
         self.timeout, self.busy, self.polls = 0.2, 0.0, 0
         self.seen: list[AssignmentResult] = []
@@ -327,7 +327,7 @@ def test_more_than_the_broker_can_keep_of_a_group_is_said_as_that(fleet: Fleet) 
     ends = {f"0_{n}": numbers.randrange(2**60, 2**62) for n in range(70_000)}
     cluster = Cluster(fleet.servers)
     settings = GroupSettings(f"{fleet.group}-large", (fleet.topic,), "spec", session_timeout_ms=30_000)
-    with TaskGroup(cluster, settings, ends=lambda: ends) as group:
+    with GroupMember(cluster, settings, ends=lambda: ends) as group:
         group.start(ends)
         with raises(Retryable, "group-metadata-too-large") as refused:
             group.poll(30.0)

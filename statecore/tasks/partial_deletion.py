@@ -1,15 +1,13 @@
-"""Detects stores that were deleted in part or not closed cleanly, so that the next start loses rows or a task."""
+"""Detects stores that were deleted, or copied, in part: data files that no database reads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from statecore.formats.segments import first_live_segment
 from statecore.images.model import Segmentation
 from statecore.spec.model import StoreSpec, retention_of, segment_interval_of
-from statecore.statedir.store_on_disk import read_database
-from statecore.statedir.task_layout import StoreDirectory, rows_without_current, segment_start, stores_in
+from statecore.statedir.task_layout import StoreDirectory, rows_without_current, segment_start
 
 
 def segmentation_of(store: StoreSpec) -> Segmentation | None:
@@ -47,25 +45,3 @@ def half_expired(place: StoreDirectory, segmentation: Segmentation | None) -> li
     first = first_live_segment(newest, segmentation.retention_ms, segmentation.interval_ms) * segmentation.interval_ms
     starts = [(path, segment_start(path.name, place.store)) for path in half]
     return [path for path, start in starts if start is not None and start < first]
-
-
-def is_unclean(database: Path) -> bool:
-    """Whether Kafka Streams would not accept a database under exactly-once; raises as :func:`read_database`."""
-    return not read_database(database).opened().closed_cleanly
-
-
-def is_rejected(database: Path) -> bool:
-    """Whether neither Kafka Streams nor this library accepts a database under exactly-once; raises as
-    :func:`read_database`.
-    """
-    return not read_database(database, manifests=True).checked().trusted
-
-
-def first_rejected(databases: Iterable[Path]) -> Path | None:
-    """The first of some databases that :func:`is_rejected`; ``None`` where there is none."""
-    return next((database for database in databases if is_rejected(database)), None)
-
-
-def rejected_in_task(path: Path) -> Path | None:
-    """The first database in a task directory that :func:`is_rejected`, of any store."""
-    return first_rejected(database for store in stores_in(path) for database in store.databases)

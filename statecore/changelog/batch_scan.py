@@ -1,4 +1,4 @@
-"""Python interface of the reader's two kernels (`statecore.changelog.batch_scan_source`) and the records they share.
+"""Scans and decodes record batches: the interface of two kernels (`statecore.changelog.batch_scan_source`).
 
 :mod:`statecore.kernels.library` describes how kernels are called.
 """

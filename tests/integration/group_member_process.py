@@ -16,7 +16,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.errors import StatecoreError
 from statecore.standby.assignment import leader, protocol
 from statecore.standby.assignment.model import AssignmentSettings
-from statecore.standby.task_group import GroupSettings, TaskGroup
+from statecore.standby.group_member import GroupMember, GroupSettings
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
     ends: dict[str, int] = asked["ends"]
     sums: dict[str, int] = asked["sums"]
     assignment = AssignmentSettings(replicas=asked["replicas"], recovery_lag=10, max_warmups=2)
-    group = TaskGroup(
+    group = GroupMember(
         Cluster(asked["servers"]),
         GroupSettings(
             asked["group"],

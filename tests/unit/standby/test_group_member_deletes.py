@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from statecore.standby.assignment.leader import assign
 from statecore.standby.assignment.model import Assignment, Member, Placement, Role
 from statecore.standby.assignment.protocol import decode_subscription
-from statecore.standby.task_group import AssignmentResult, TaskGroup
-from tests.unit.standby.task_group_world import Coordinator
+from statecore.standby.group_member import AssignmentResult, GroupMember
+from tests.unit.standby.group_member_world import Coordinator
 
 ENDS = {f"0_{number}": 100 for number in range(4)}
 NAMES = ("a", "b", "c")
@@ -28,7 +28,7 @@ class Process:
 
     def __init__(self, coordinator: Coordinator, name: str, disk: dict[str, int]) -> None:
         self.name, self.disk = name, disk
-        self.group: TaskGroup = coordinator.start(name, disk)
+        self.group: GroupMember = coordinator.start(name, disk)
         self.assigned: AssignmentResult | None = None
 
     def poll(self) -> AssignmentResult | None:
