@@ -138,7 +138,7 @@ def test_with_the_rights_that_the_guide_names_a_member_of_a_fleet_follows_and_ha
     assert {store.store: store.offset for store in task.stores} == {"counts": 19, "customers": 19}
     grant(guarded, [one for one in rights() if one[2] is not AclOperation.READ])
     live = str(tmp_path / "live")
-    over = PromoteRequest(spec=spec_of(guarded), warm_dir=str(tmp_path / "warm"), state_dir=live, timeout=10)
+    over = PromoteRequest(spec=spec_of(guarded), standby_dir=str(tmp_path / "warm"), state_dir=live, timeout=10)
     report = run_promote(over)
     assert report.exit_code == 0, report
 

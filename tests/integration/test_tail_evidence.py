@@ -291,7 +291,7 @@ def test_a_topic_that_was_created_again_is_refused_though_its_log_is_as_long(
     emptied = why_hopeless(cluster, BaseEnd(parent.topic_partition, "", 20, 0, None))
     assert emptied is not None
     of_it = {"topic": topic_name, "partition": 0}
-    assert (emptied.code, emptied.context) == ("log-ends-before-parent", {**of_it, "log_end": 0, "end": 20})
+    assert (emptied.code, emptied.context) == ("log-ends-before-base", {**of_it, "log_end": 0, "end": 20})
     topics.produce(servers, topic_name, records * 2)
     said = why_hopeless(cluster, parent)
     assert said is not None
@@ -327,7 +327,7 @@ def test_a_log_that_lost_its_end_and_has_grown_again_is_refused_and_its_other_pa
             shorter = why_hopeless(cluster, lost)
             assert shorter is not None
             values = {"topic": topic, "partition": 0, "log_end": 100, "end": 150}
-            assert (shorter.code, shorter.context) == ("log-ends-before-parent", values)
+            assert (shorter.code, shorter.context) == ("log-ends-before-base", values)
             log = log_of(cluster, topic)
             assert log.leader_epoch == cluster.leader(tp, refresh=True).epoch, "though nothing was written in it"
             assert cluster.epoch_ends({tp: log.leader_epoch}) == {tp: 100}

@@ -15,7 +15,7 @@ from statecore.jobs.task_names import only_tasks
 class PromoteRequest(OfSpec):
     """A request to put standby tasks into the state directory of a stopped application."""
 
-    warm_dir: str = field(
+    standby_dir: str = field(
         metadata=declare(
             FilePath(where="on the machine where the application runs"),
             title="Standby copy",

@@ -74,7 +74,7 @@ def test_a_log_that_begins_after_the_end_is_refused() -> None:
 def test_a_log_that_ends_before_the_parent_does_is_refused() -> None:
     assert said(log=LogOffsets(0, 100, 100, 5), epoch_end=100) is None
     found = said(log=LogOffsets(0, 99, 99, 5), epoch_end=99)
-    assert reason(found) == ("log-ends-before-parent", {"log_end": 99, "end": 100})
+    assert reason(found) == ("log-ends-before-base", {"log_end": 99, "end": 100})
 
 
 def test_an_open_transaction_below_the_end_of_the_parent_is_no_reason() -> None:
@@ -134,7 +134,7 @@ def test_where_deletes_are_kept_for_less_than_clocks_differ_a_tail_must_be_whole
 
 def test_a_parent_of_unknown_age_is_refused_where_its_tail_was_compacted_and_the_reason_says_so() -> None:
     found = missed(seen(3), after=0, end=replace(END, read_at_ms=None))
-    assert reason(found) == ("parent-age-unknown", {"end": 100, "removed": 3})
+    assert reason(found) == ("base-age-unknown", {"end": 100, "removed": 3})
 
 
 def test_clocks_that_contradict_each_other_prove_no_age() -> None:
@@ -203,4 +203,4 @@ def test_a_parent_is_refused_exactly_where_what_it_read_is_not_in_the_log_any_mo
     found = refusal(parent, topic(), now, [*later, len(log)][0])
     assert (found is None) == (log[: parent.end] == read)
     if found is not None:
-        assert reason(found)[0] in ("log-truncated", "log-ends-before-parent")
+        assert reason(found)[0] in ("log-truncated", "log-ends-before-base")

@@ -128,7 +128,7 @@ def test_to_clean_even_the_best_copy_is_refused_where_nothing_is_cleaned() -> No
 
 @pytest.mark.parametrize("request_type", [StandbyRequest, PromoteRequest])
 def test_global_stores_are_not_kept_warm_and_the_help_does_not_offer_them(request_type: type[Any]) -> None:
-    more = {"warm_dir": "/w"} if request_type is PromoteRequest else {}
+    more = {"standby_dir": "/w"} if request_type is PromoteRequest else {}
     with raises(Invalid, "global-task-unsupported"):
         request_type(spec_path="s", state_dir="d", tasks=("0_0", "global"), **more)
     assert "global" not in declared_fields(request_type)["tasks"].declaration.help

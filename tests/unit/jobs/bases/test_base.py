@@ -76,7 +76,7 @@ def test_a_candidate_that_is_refused_is_named_with_the_reason_and_the_next_is_tr
     assert [one.base for one in found.refused] == ["damaged", "newest"]
     first, second = (one.to_json() for one in found.refused)
     assert (first["code"], first["blob"], first["base"]) == ("blob-damaged", "b", "damaged")
-    assert (second["code"], second["log_end"], second["end"]) == ("log-ends-before-parent", 1000, 2000)
+    assert (second["code"], second["log_end"], second["end"]) == ("log-ends-before-base", 1000, 2000)
     assert (second["task"], second["store"], second["topic"]) == (*KEY, CHANGELOG.topic)
 
 
@@ -133,8 +133,8 @@ def test_a_store_of_a_snapshot_is_a_parent_with_what_it_says(tmp_path) -> None:
     shop.publish([40, 90])
     app_repository = shop.app_repository
     newest = app_repository.head().snapshots[0]
-    parts = app_repository.task_manifests(app_repository.manifest(newest).value.task_manifests)
-    (store,) = (one for one in parts["0_0"].manifest.stores if one.store == "clicks")
+    task_manifests = app_repository.task_manifests(app_repository.manifest(newest).value.task_manifests)
+    (store,) = (one for one in task_manifests["0_0"].manifest.stores if one.store == "clicks")
     found = Base.of_snapshot("newest", store, 17)
     (end,) = found.ends.values()
     assert (end.end, end.read_at_ms, end.topic_id) == (90, 17, store.changelogs[0].topic_id)

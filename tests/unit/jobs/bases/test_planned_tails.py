@@ -168,8 +168,8 @@ def test_the_ends_of_the_newest_snapshot_say_nothing_where_it_was_refused_itself
 
 
 def test_a_frozen_plan_keeps_codes_and_values_of_what_was_refused() -> None:
-    refused = Refused("0_0", "plain", "newest", Reason("it ends at 3", "log-ends-before-parent", log_end=3))
+    refused = Refused("0_0", "plain", "newest", Reason("it ends at 3", "log-ends-before-base", log_end=3))
     kept = FROZEN_PLAN.decode(FROZEN_PLAN.encode(replace(frozen(planned()), refused=(refused,)))).refused
     assert kept == (refused,)
     assert kept[0].to_json() == refused.to_json()
-    assert (kept[0].reason.code, kept[0].reason.context) == ("log-ends-before-parent", {"log_end": 3})
+    assert (kept[0].reason.code, kept[0].reason.context) == ("log-ends-before-base", {"log_end": 3})

@@ -114,7 +114,7 @@ def test_the_topic_says_how_long_deletes_are_kept(configs: dict[str, str], fits:
 
 def test_of_what_nobody_knows_the_age_that_is_said() -> None:
     (doubt,) = check(FakeCluster(GROWN), store(cut=None))
-    assert (doubt.code, doubt.context["grown"]) == ("parent-age-unknown", 100)
+    assert (doubt.code, doubt.context["grown"]) == ("base-age-unknown", 100)
 
 
 def test_a_topic_that_was_made_anew_is_another() -> None:
@@ -129,7 +129,7 @@ def test_a_log_that_begins_after_the_store_ends_leaves_a_gap() -> None:
 
 
 def test_a_log_that_ends_before_the_store_has_lost_records() -> None:
-    refused("log-ends-before-parent", FakeCluster(LogOffsets(0, 299, 299)), store(), log_end=299, end=300)
+    refused("log-ends-before-base", FakeCluster(LogOffsets(0, 299, 299)), store(), log_end=299, end=300)
 
 
 def test_a_log_that_was_truncated_below_the_store_and_has_grown_again_is_refused() -> None:

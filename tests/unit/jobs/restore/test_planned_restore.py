@@ -65,8 +65,8 @@ def planned(
 
 
 def test_stores_that_cannot_be_advanced_refuse_a_plan_as_they_refuse_the_job(directory: StateDirectory) -> None:
-    why = Refused(*KEY, DIRECTORY, Reason("topic-0 ends at 3 now", "log-ends-before-parent", log_end=3, end=6))
-    problem = {"code": "log-ends-before-parent", "task": "0_0", "store": "store", "log_end": 3, "end": 6}
+    why = Refused(*KEY, DIRECTORY, Reason("topic-0 ends at 3 now", "log-ends-before-base", log_end=3, end=6))
+    problem = {"code": "log-ends-before-base", "task": "0_0", "store": "store", "log_end": 3, "end": 6}
     with raises(RefusedPlan, "advance-refused", problems=[{**problem, "what": str(why), "base": DIRECTORY}]) as caught:
         check_plan(planned(why), asked(), directory)
     assert caught.value.exit_code == Invalid.exit_code == 13

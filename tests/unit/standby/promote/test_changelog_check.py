@@ -85,7 +85,7 @@ def test_a_topic_that_was_created_again_is_no_tail_of_the_copy(tmp_path: Path) -
 def test_a_log_that_begins_behind_the_copy_or_ends_before_it_is_no_tail(tmp_path: Path) -> None:
     file = known(tmp_path)
     assert why(file, now(25, start=12)) == "records-deleted"
-    assert why(file, now(9)) == "log-ends-before-parent"
+    assert why(file, now(9)) == "log-ends-before-base"
 
 
 def test_a_log_that_was_truncated_below_the_copy_and_has_grown_since_is_no_tail(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_tail_that_may_lack_deletes_is_left_to_the_standby(tmp_path: Path) -> 
 
 
 def test_a_tail_of_a_copy_of_which_nobody_knows_its_age_is_left_to_the_standby(tmp_path: Path) -> None:
-    assert why(known(tmp_path, read_at=None), now(25)) == "parent-age-unknown"
+    assert why(known(tmp_path, read_at=None), now(25)) == "base-age-unknown"
     assert why(known(tmp_path, read_at=None), now(10)) == ""
 
 
@@ -224,5 +224,5 @@ def test_every_error_of_a_copy_names_its_store(tmp_path: Path) -> None:
         "partition": TOTALS.partition,
         "log_end": 9,
         "end": 10,
-        "reason": "log-ends-before-parent",
+        "reason": "log-ends-before-base",
     }

@@ -55,13 +55,13 @@ def test_a_copy_inside_the_directory_of_the_application_is_refused(world: World)
     inside.mkdir()
     world.warm.path.rename(inside / world.warm.path.name)
     with raises(Invalid, "directories-nested"):
-        world.promote(warm_dir=str(inside))
+        world.promote(standby_dir=str(inside))
 
 
 def test_a_copy_beside_the_application_below_the_same_state_dir_is_fine(world: World) -> None:
     inside = world.live.state_dir / "warm"
     world.warm.state_dir.rename(inside)
-    assert set(verdicts(world.promote(warm_dir=str(inside))).values()) == {Verdict.PROMOTED}
+    assert set(verdicts(world.promote(standby_dir=str(inside))).values()) == {Verdict.PROMOTED}
 
 
 @pytest.mark.parametrize("what", one_of(["0_0", "0_0/rocksdb", "0_0/rocksdb/totals"]))
@@ -124,9 +124,9 @@ def test_a_copy_that_is_not_there_is_called_by_its_option(world: World, tmp_path
         tmp_path / "empty": (NotFound, "application-not-found"),
         world.warm.path: (Invalid, "application-directory-given"),
     }
-    for warm_dir, (kind, code) in wrong.items():
-        with raises(kind, code, state_dir=str(warm_dir)) as refused:
-            world.promote(warm_dir=str(warm_dir))
+    for standby_dir, (kind, code) in wrong.items():
+        with raises(kind, code, state_dir=str(standby_dir)) as refused:
+            world.promote(standby_dir=str(standby_dir))
         assert "--standby-dir" in refused.value.action
 
 
@@ -181,7 +181,7 @@ def test_directories_that_were_given_the_wrong_way_round_are_told(world: World, 
     world.store(world.live, "totals", 5)
     before = fingerprint(world.warm.path)
     with raises(Invalid, "directories-swapped"):
-        world.promote(apply=apply, warm_dir=str(world.live.state_dir), state_dir=str(world.warm.state_dir))
+        world.promote(apply=apply, standby_dir=str(world.live.state_dir), state_dir=str(world.warm.state_dir))
     assert fingerprint(world.warm.path) == before
 
 

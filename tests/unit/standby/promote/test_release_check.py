@@ -62,7 +62,7 @@ class Older:
         return run_promote(
             PromoteRequest(
                 spec_path=str(self.spec),
-                warm_dir=str(self.warm.state_dir),
+                standby_dir=str(self.warm.state_dir),
                 state_dir=str(self.live.state_dir),
                 apply=True,
                 offline=True,

@@ -90,7 +90,7 @@ class World:
         return PromoteRequest(
             **{
                 "spec_path": str(self.spec),
-                "warm_dir": str(self.warm.state_dir),
+                "standby_dir": str(self.warm.state_dir),
                 "state_dir": str(self.live.state_dir),
                 "apply": True,
                 "offline": True,
@@ -329,7 +329,7 @@ def test_a_copy_or_a_task_that_is_not_there_is_named(world: World, tmp_path: Pat
     with raises(NotFound, "task-not-found", tasks=["0_5"]):
         world.promote(tasks=("0_5",))
     with raises(NotFound, "state-dir-not-found"):
-        world.promote(warm_dir=str(tmp_path / "nowhere"))
+        world.promote(standby_dir=str(tmp_path / "nowhere"))
 
 
 def test_files_that_cannot_be_linked_are_copied(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -482,7 +482,7 @@ def test_a_copy_that_the_brokers_speak_against_is_refused_and_the_others_are_han
     assert (task.code, task.context["store"], task.context["reason"]) == (
         "standby-store-stale",
         "totals",
-        "log-ends-before-parent",
+        "log-ends-before-base",
     )
     assert (world.row("totals"), world.row("totals", task="0_1")) == ("live at 5", "warm at 9")
 

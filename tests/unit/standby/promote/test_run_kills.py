@@ -58,7 +58,7 @@ def test_after_a_kill_another_copy_that_is_further_is_handed_over(world: World, 
     done = subprocess.run([*command(world), "--apply"], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
 
-    report = world.promote(warm_dir=str(other.state_dir))
+    report = world.promote(standby_dir=str(other.state_dir))
 
     assert verdicts(report) == dict.fromkeys(TASKS, Verdict.PROMOTED)
     assert [world.row("totals", task=task) for task in TASKS] == ["other at 12"] * 2

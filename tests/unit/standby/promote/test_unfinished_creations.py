@@ -220,7 +220,7 @@ def test_a_copy_that_is_further_is_handed_over(world: World, families: tuple[str
     report = run_promote(
         PromoteRequest(
             spec_path=str(world.file),
-            warm_dir=str(world.warm.state_dir),
+            standby_dir=str(world.warm.state_dir),
             state_dir=str(world.live.state_dir),
             apply=True,
             offline=True,
