@@ -280,8 +280,8 @@ class Campaign(RandomApplication):
         app_repository = ApplicationRepository.open(self.url, self.application_id)
         entry = app_repository.head().entry(snapshot)
         assert entry is not None
-        parts = app_repository.task_manifests(app_repository.manifest(entry).value.task_manifests)
-        return {(task, store.store): store for task, read in parts.items() for store in read.manifest.stores}
+        task_manifests = app_repository.task_manifests(app_repository.manifest(entry).value.task_manifests)
+        return {(task, store.store): store for task, read in task_manifests.items() for store in read.manifest.stores}
 
     def _compare_manifest(self, snapshot: str) -> None:
         expected, found = self.expected[snapshot], self.stores_of(snapshot)

@@ -198,8 +198,8 @@ def _is_another(campaign: Campaign, task: str, new: str, old: str) -> bool:
     identities = []
     for snapshot in (new, old):
         entry = app_repository.head().entry(snapshot) if snapshot else None
-        part = None if entry is None else app_repository.manifest(entry).value.reference(task)
-        identities.append(None if part is None else part.identity)
+        task_manifest = None if entry is None else app_repository.manifest(entry).value.reference(task)
+        identities.append(None if task_manifest is None else task_manifest.identity)
     return identities[0] != identities[1]
 
 

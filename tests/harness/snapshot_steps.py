@@ -105,7 +105,7 @@ def _refused(campaign: Campaign, state_dir: Path, snapshot: str | None) -> None:
 
 
 def _needed(app_repository: ApplicationRepository, snapshot: str) -> set[Extent]:
-    """All that is read of a snapshot: its manifest, its parts, and one place of each of its files."""
+    """All that is read of a snapshot: its manifest, its task manifests, and one place of each of its files."""
     entry = app_repository.head().entry(snapshot)
     assert entry is not None
     name = app_repository.names.manifest(snapshot)

@@ -197,7 +197,7 @@ def test_the_manifest_has_what_the_brokers_say_and_is_whole(shop: Shop) -> None:
     entry = shop.app_repository.head().newest
     assert entry is not None
     manifest = shop.app_repository.manifest(entry).value
-    assert (manifest.origin, [part.task for part in manifest.task_manifests]) == ("backup", ["0_0", "0_1"])
+    assert (manifest.origin, [reference.task for reference in manifest.task_manifests]) == ("backup", ["0_0", "0_1"])
     for read in shop.app_repository.task_manifests(manifest.task_manifests).values():
         for store in read.manifest.stores:
             (end,) = store.changelogs

@@ -204,7 +204,7 @@ def test_a_repository_that_is_none_is_said_and_not_made(shop: Shop, capsys: pyte
 
 
 def test_a_snapshot_of_a_newer_version_is_left_alone(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of the head, of the manifest, and of the parts; each is sealed and hashed as its writer would have done it."""
+    """Of the head, the manifest and the task manifests; each has the checksums that its writer would have written."""
     shop.write(10)
     place, names = place_of(shop), shop.app_repository.names
     head = place / names.head

@@ -62,7 +62,9 @@ def changed_tasks(
     """Which tasks changed; a log that went on without a new record counts as a change."""
     manifest = publication.newest
     published: dict[Key, StoreSnapshot] = {
-        (task, store.store): store for task, part in publication.task_manifests().items() for store in part.stores
+        (task, store.store): store
+        for task, task_manifest in publication.task_manifests().items()
+        for store in task_manifest.stores
     }
     new, quiet, lagging = set[str](), set[str](), set[str]()
     for key, of_store in planned.plan.stores.items():

@@ -217,9 +217,12 @@ class _Checkpoint(Job):
         """Compact databases that have many runs."""
         if not self.request.compact or self.rebuilds_damaged:
             return CompactedAfter()
-        parts = {**publication.task_manifests(), **{part.task: part for part in self.made}}
+        task_manifests = {
+            **publication.task_manifests(),
+            **{task_manifest.task: task_manifest for task_manifest in self.made},
+        }
         with self.phase("compact"):
-            return compact_after(self.context, parts.values())
+            return compact_after(self.context, task_manifests.values())
 
     def _rebuild_damaged(self, report: RestoreReport, damaged: Collection[Key]) -> RestoreReport:
         """A second checkpoint that refuses all snapshots as bases of damaged stores.

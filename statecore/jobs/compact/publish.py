@@ -24,7 +24,7 @@ MergedRuns = Mapping[str, Sequence[Compaction]]
 def publish_compaction(
     repository: ApplicationRepository,
     publication: Publication,
-    parts: Mapping[str, TaskManifest],
+    task_manifests: Mapping[str, TaskManifest],
     merged_runs: MergedRuns,
     *,
     asks_contents: bool,
@@ -32,14 +32,14 @@ def publish_compaction(
     """Publish the compacted tasks; ``None`` if nothing is left of them after rebasing."""
 
     def made(_: TaskManifest | None, theirs: TaskManifest) -> TaskManifest | None:
-        part = rebase_compaction(merged_runs[theirs.task], theirs)
-        return part and replace(part, stores=tuple(map(_with_digest, part.stores)))
+        task_manifest = rebase_compaction(merged_runs[theirs.task], theirs)
+        return task_manifest and replace(task_manifest, stores=tuple(map(_with_digest, task_manifest.stores)))
 
-    mine = [part for task in merged_runs if (part := made(None, parts[task])) is not None]
+    mine = [task_manifest for task in merged_runs if (task_manifest := made(None, task_manifests[task])) is not None]
     if not mine:
         return None
     if asks_contents:
-        _carry_over(repository, parts, mine)
+        _carry_over(repository, task_manifests, mine)
     return publication.publish(mine, whole=False, rebase=made, hourly=True)
 
 
@@ -47,11 +47,15 @@ def _carry_over(
     repository: ApplicationRepository, before: Mapping[str, TaskManifest], made: Sequence[TaskManifest]
 ) -> None:
     """Save known digests of stores under their new identities, if possible."""
-    earlier = {(part.task, store.store): store.identity for part in before.values() for store in part.stores}
+    earlier = {
+        (task_manifest.task, store.store): store.identity
+        for task_manifest in before.values()
+        for store in task_manifest.stores
+    }
     new = {
-        earlier[part.task, store.store]: store.identity
-        for part in made
-        for store in part.stores
+        earlier[task_manifest.task, store.store]: store.identity
+        for task_manifest in made
+        for store in task_manifest.stores
         if store.content is None
     }
     with suppress(StatecoreError):

@@ -83,8 +83,8 @@ def compact(
         faults=context.faults,
     )
     newest = publication.newest or repository.manifest(repository.head().snapshots[0]).value
-    parts = publication.task_manifests()
-    merges = planned_merges(parts.values(), context.spec, settings)
+    task_manifests = publication.task_manifests()
+    merges = planned_merges(task_manifests.values(), context.spec, settings)
     report = CompactionReport(repository.url, repository.application_id, CompactionOutcome.NOT_DUE, newest.snapshot)
     if not merges or plan_only:
         outcome = CompactionOutcome.PLANNED if merges else CompactionOutcome.NOT_DUE
@@ -99,7 +99,7 @@ def compact(
         context.say(finding)
     context.faults.reach("compact.after-files")
     published = publish_compaction(
-        repository, publication, parts, _by_task(merges, merged), asks_contents=asks_contents
+        repository, publication, task_manifests, _by_task(merges, merged), asks_contents=asks_contents
     )
     for warning in () if published is None else published.warnings:
         context.say(warning)
@@ -133,9 +133,9 @@ class CompactedAfter:
     damaged: frozenset[tuple[str, str]] = frozenset()
 
 
-def compact_after(context: JobContext[Any], parts: Iterable[TaskManifest]) -> CompactedAfter:
+def compact_after(context: JobContext[Any], task_manifests: Iterable[TaskManifest]) -> CompactedAfter:
     """Compact databases that have many runs, if due; a failure does not fail the checkpoint."""
-    if not planned_merges(parts, context.spec):
+    if not planned_merges(task_manifests, context.spec):
         return CompactedAfter()
     try:
         report = compact(context, asks_contents=False)

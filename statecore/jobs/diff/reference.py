@@ -107,7 +107,10 @@ class References:
             )
         manifest = repository.manifest(entry).value
         spec = self._spec or recorded_spec(manifest)
-        in_snapshot, in_directory = {part.task for part in manifest.task_manifests}, {task for task, _ in standings}
+        in_snapshot, in_directory = (
+            {reference.task for reference in manifest.task_manifests},
+            {task for task, _ in standings},
+        )
         asked = set(request.tasks) or in_directory
         notes = []
         if lacking := sorted(in_snapshot - in_directory - set(request.tasks)):

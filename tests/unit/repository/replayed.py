@@ -197,10 +197,10 @@ class History:
             self.met[f"above {self.shape}: {of}{' stays' if segment in now else ' goes'}"] += 1
         self.met["above a base"] += any(one.base for one in theirs.databases)
 
-    def _take(self, part: TaskManifest, before: StoreSnapshot | None) -> None:
+    def _take(self, task_manifest: TaskManifest, before: StoreSnapshot | None) -> None:
         """Look at what was published."""
-        (store,) = part.stores
-        assert contradictions_in(part) == []
+        (store,) = task_manifest.stores
+        assert contradictions_in(task_manifest) == []
         self._check(store)
         assert before is None or not is_ahead(ends_of(before), ends_of(store)), "it goes back"
         self.newest = store

@@ -13,11 +13,10 @@ before is still at work. Somebody makes the head anew in between, and some only 
 
 After every step:
 
-- every snapshot that any head has ever named is whole: manifest, parts and files are there, and are what their hashes
-  say;
+- every snapshot that any head has ever named is whole: manifest, task manifests and files exist and match their hashes;
 - no head has lost a snapshot of the one before, and none has two of one request;
-- every database has each offset up to the end of its store once, and in order; but for the first ones, where a fold
-  that counts has left nothing of them;
+- every database has each offset up to the end of its store once, and in order; except the first ones, where a published
+  compaction has kept no rows of them;
 - of no task the newest snapshot goes back, unless it was refused; no store that a job did not touch has changed, and
   none that was folded holds anything else;
 - who was told that it published finds its snapshot, and all tries of a request the same one; who was told that it was
@@ -206,7 +205,7 @@ class Simulation:
         """Damage a blob of the newest snapshot; whoever publishes the same again has everything at hand."""
         self._network.settle()  # what was published before the damage names what was whole then
         newest = self._judge.heads[-1].snapshots[0]
-        spans = spans_in(self._judge.parts[newest.snapshot])
+        spans = spans_in(self._judge.task_manifests[newest.snapshot])
         as_directory, believing = self.seed % 2 == 0, self.seed % 4 < 2
         kinds = ["missing", "truncated", "flipped"]
         if believing and not as_directory:
@@ -218,7 +217,7 @@ class Simulation:
         self.met[f"damaged {blob.split('/')[2]}"] += 1
         whole, stores = self._chance.random() < 0.5, tuple(spans)
         # A repair may leave out the newest snapshot; the one before may have been refused, and have more.
-        ends = ends_in(self._judge.parts[newest.snapshot])
+        ends = ends_in(self._judge.task_manifests[newest.snapshot])
         request = Request(name, "rebuild", stores, whole, spans=spans, ends=ends, refused=frozenset(stores))
         self._judge.asked[name] = request
         blobs = (
@@ -269,7 +268,7 @@ class Simulation:
         """
         if self._now < NOW + (20 if self._races else 8) * self._requests.index(request):
             return False
-        newest = self._judge.parts[self._judge.heads[-1].snapshots[0].snapshot] if self._judge.heads else {}
+        newest = self._judge.task_manifests[self._judge.heads[-1].snapshots[0].snapshot] if self._judge.heads else {}
         if request.kind == "checkpoint":
             ends = ends_in(newest)
             return any(ends.get(key, 0) < self._log[key] for key in request.stores) or self._chance.random() < 0.1
@@ -320,7 +319,7 @@ class Simulation:
             self.met[f"nothing left of a {request.kind}"] += 1
             seen = app_repository.pointers.seen  # type: ignore[attr-defined]
             if request.kind != "fold" and seen is not None:
-                there = ends_in(self._judge.parts[HEAD.decode(seen).snapshots[0].snapshot])
+                there = ends_in(self._judge.task_manifests[HEAD.decode(seen).snapshots[0].snapshot])
                 if any(there.get(key, 0) < end for key, end in request.least.items()):
                     raise Broken(f"{request.name} was told that nothing was left to publish, and there is {there}")
             return
@@ -402,9 +401,9 @@ class Simulation:
             spans.setdefault(task, {})[store] = request.spans[task, store] if request.spans is not None else of
         before = [one.manifest for one in self._there(app_repository).values()] if believing else []
         runs = uploaded_runs(app_repository, self.directory, spans, before=before)
-        parts = [_part(task, stores, plan) for task, stores in runs.items()]
+        task_manifests = [_task_manifest(task, stores, plan) for task, stores in runs.items()]
         return begun.publish(
-            parts,
+            task_manifests,
             whole=request.whole,
             rebase=self._advancing(plan) if request.rebases else None,
             refused=request.refused,
@@ -423,7 +422,11 @@ class Simulation:
     def _checkpoint(
         self, request: Request, plan: Plan, app_repository: ApplicationRepository, begun: Publication
     ) -> Published | None:
-        below = {(task, store.store): runs_of(store) for task, part in plan.parents.items() for store in part.stores}
+        below = {
+            (task, store.store): runs_of(store)
+            for task, task_manifest in plan.parents.items()
+            for store in task_manifest.stores
+        }
         begun_at, newest = ends_in(plan.parents), ends_in(begun.task_manifests())
         spans: dict[str, dict[str, list[tuple[int, int]]]] = {}
         for (task, store), end in plan.ends.items():
@@ -435,8 +438,10 @@ class Simulation:
         tails = uploaded_runs(app_repository, self.directory, spans)
         upon = {(task, store) for task, stores in spans.items() for store, of in stores.items() if of}
         self.met["checkpoint above a fold that has left nothing"] += any(below.get(key) == () for key in upon)
-        parts = [
-            _part(task, {store: [*below.get((task, store), ()), *runs] for store, runs in stores.items()}, plan)
+        task_manifests = [
+            _task_manifest(
+                task, {store: [*below.get((task, store), ()), *runs] for store, runs in stores.items()}, plan
+            )
             for task, stores in tails.items()
         ]
         tasks = {task for task, _ in self._log}
@@ -444,7 +449,7 @@ class Simulation:
         quiet = [task for task in tasks if task not in spans and now.get(task) == plan.parents.get(task)]
         quiet = [task for task in quiet if all((task, one) in request.stores for one in STORES)]
         return begun.publish(
-            parts,
+            task_manifests,
             whole=False,
             tasks=tasks if self.seed % 2 else None,
             rebase=self._advancing(plan),
@@ -496,7 +501,12 @@ class Simulation:
             return done
 
         made = [rebase_compaction(of, newest[task]) for task, of in folds.items() if task in newest]
-        return begun.publish([part for part in made if part is not None], whole=False, rebase=rebase, hourly=True)
+        return begun.publish(
+            [task_manifest for task_manifest in made if task_manifest is not None],
+            whole=False,
+            rebase=rebase,
+            hourly=True,
+        )
 
     def _swapped(self, _: str, content: bytes) -> None:
         self._judge.swapped(content)
@@ -526,7 +536,7 @@ class Simulation:
             self.met["read"] += 1
 
 
-def _part(task: str, stores: Mapping[str, Sequence[StoredRun]], plan: Plan) -> TaskManifest:
+def _task_manifest(task: str, stores: Mapping[str, Sequence[StoredRun]], plan: Plan) -> TaskManifest:
     made = [store_of(task, name, stores[name], end=plan.ends[task, name]) for name in stores]
     made = [store if runs_of(store) else replace(store, databases=()) for store in made]
     return TaskManifest(task, tuple(replace(store, read_at_ms=plan.read_at_ms) for store in made))

@@ -130,21 +130,21 @@ def uploaded(
 ) -> list[TaskManifest]:
     """Parts whose files are in the repository: a run for each so many offsets.
 
-    Those that parts before have are believed to be there, after a look.
+    Runs of earlier task manifests are expected to exist, after a check.
     """
     spans = {
         task: {store: list(pairwise([*range(0, end, every), end])) for store, end in stores.items()}
         for task, stores in ends.items()
     }
-    parts = []
+    task_manifests = []
     for task, runs in uploaded_runs(app_repository, directory, spans, bytes_=bytes_, before=before).items():
         of = ends[task]
-        parts.append(
+        task_manifests.append(
             TaskManifest(
                 task, tuple(store_of(task, name, runs[name], end=of[name], topic_id=topic_id) for name in sorted(of))
             )
         )
-    return parts
+    return task_manifests
 
 
 def uploaded_runs(
@@ -157,7 +157,7 @@ def uploaded_runs(
 ) -> dict[str, dict[str, list[StoredRun]]]:
     """Runs of these offsets, whose files are in the repository, by task and store.
 
-    Those that parts before have are believed to be there, after a look.
+    Runs of earlier task manifests are expected to exist, after a check.
     """
     known = extents_of(before)
     made = {}
@@ -206,23 +206,23 @@ def ends_of(app_repository: ApplicationRepository) -> dict[str, dict[str, int]]:
 
 
 def fetched(app_repository: ApplicationRepository) -> dict[str, dict[str, ReadTaskManifest]]:
-    """The parts of every snapshot that counts, after all of its files were read and compared with their hashes."""
+    """The task manifests of every snapshot that counts; all their files were read and match their hashes."""
     found = {}
     for entry in app_repository.head().snapshots:
         manifest = app_repository.manifest(entry).value
-        parts = app_repository.task_manifests(manifest.task_manifests)
-        assert sorted(parts) == [part.task for part in manifest.task_manifests]
+        task_manifests = app_repository.task_manifests(manifest.task_manifests)
+        assert sorted(task_manifests) == [reference.task for reference in manifest.task_manifests]
         assert (manifest.identity, manifest.file_bytes) == (entry.identity, entry.file_bytes)
         for reference in manifest.task_manifests:
-            part = parts[reference.task].manifest
-            assert (part.identity, part.file_bytes) == (reference.identity, reference.file_bytes)
-            for store in part.stores:
+            task_manifest = task_manifests[reference.task].manifest
+            assert (task_manifest.identity, task_manifest.file_bytes) == (reference.identity, reference.file_bytes)
+            for store in task_manifest.stores:
                 for digest, extent in store.extents:
                     assert sha256(app_repository.read(extent, "A file")).hexdigest() == digest
-        found[entry.snapshot] = parts
+        found[entry.snapshot] = task_manifests
     return found
 
 
 def reference_of(task: str, digest: str = "a" * 64, blob: str = "b") -> TaskManifestReference:
-    """Where a part may lie."""
+    """Where a task manifest may be."""
     return TaskManifestReference(task, "c" * 64, digest, Extent(blob, 0, 10), 100, 5)

@@ -36,8 +36,8 @@ def change(storage: Storage, name: str, content: bytes | None) -> None:
 
 
 def test_what_was_published_is_read(app_repository: ApplicationRepository, entry: SnapshotEntry) -> None:
-    (parts,) = fetched(app_repository).values()
-    assert {task: [store.store for store in read.manifest.stores] for task, read in parts.items()} == {
+    (task_manifests,) = fetched(app_repository).values()
+    assert {task: [store.store for store in read.manifest.stores] for task, read in task_manifests.items()} == {
         "0_0": ["left", "right"],
         "0_1": ["left"],
     }

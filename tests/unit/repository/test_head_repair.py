@@ -166,8 +166,8 @@ def test_what_a_head_names_and_nobody_can_read_is_left_out(lost: Lost) -> None:
 
 def test_a_head_of_which_a_part_is_damaged_lets_nobody_publish_before_it_is_mended(lost: Lost) -> None:
     second, first = lost.publish(10, 20)
-    part = lost.app_repository.manifest(lost.app_repository.head().snapshots[0]).value.task_manifests[1]
-    flip(lost.root / part.extent.blob, part.extent.start + 5)
+    task_manifest = lost.app_repository.manifest(lost.app_repository.head().snapshots[0]).value.task_manifests[1]
+    flip(lost.root / task_manifest.extent.blob, task_manifest.extent.start + 5)
     with pytest.raises(Corrupted):
         lost.publish(30)
     plan = lost.repaired()
@@ -215,9 +215,9 @@ def test_every_flipped_bit_of_a_manifest_is_found_without_a_head(two: Lost) -> N
 def test_a_snapshot_whose_part_or_file_is_gone_is_left_out_and_the_chain_goes_on_below_it(lost: Lost) -> None:
     fourth, third, second, first = lost.publish(10, 20, 30, 40)
     entries = {entry.snapshot: entry for entry in lost.app_repository.head().snapshots}
-    parts = {name: lost.app_repository.manifest(entry).value.task_manifests for name, entry in entries.items()}
-    (lost.root / parts[third][0].extent.blob).unlink()
-    ((_, file),) = lost.app_repository.task_manifests(parts[second])["0_1"].manifest.stores[0].extents
+    task_manifests = {name: lost.app_repository.manifest(entry).value.task_manifests for name, entry in entries.items()}
+    (lost.root / task_manifests[third][0].extent.blob).unlink()
+    ((_, file),) = lost.app_repository.task_manifests(task_manifests[second])["0_1"].manifest.stores[0].extents
     (lost.root / file.blob).write_bytes(b"short")
     lost.head_file.unlink()
     plan = lost.repaired()
@@ -239,7 +239,7 @@ def eight(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lost, list[str]]:
 
 
 @settings(deadline=None, max_examples=40)
-@given(fates=st.lists(st.sampled_from(["kept", "lost", "flipped", "part", "file"]), min_size=8, max_size=8))
+@given(fates=st.lists(st.sampled_from(["kept", "lost", "flipped", "task manifest", "file"]), min_size=8, max_size=8))
 def test_without_a_head_every_snapshot_that_is_whole_is_found_and_no_other(
     eight: tuple[Lost, list[str]], fates: list[str]
 ) -> None:
@@ -251,9 +251,11 @@ def test_without_a_head_every_snapshot_that_is_whole_is_found_and_no_other(
     try:
         for entry, fate in zip(head.snapshots, fates, strict=True):
             manifest = lost.app_repository.manifest(entry).value
-            part = manifest.task_manifests[0]
-            ((_, extent),) = lost.app_repository.task_manifests([part])[part.task].manifest.stores[0].extents
-            blob = {"part": part.extent.blob, "file": extent.blob}.get(
+            task_manifest = manifest.task_manifests[0]
+            ((_, extent),) = (
+                lost.app_repository.task_manifests([task_manifest])[task_manifest.task].manifest.stores[0].extents
+            )
+            blob = {"task manifest": task_manifest.extent.blob, "file": extent.blob}.get(
                 fate, lost.app_repository.names.manifest(entry.snapshot)
             )
             if fate != "kept":
@@ -266,7 +268,7 @@ def test_without_a_head_every_snapshot_that_is_whole_is_found_and_no_other(
             file.write_bytes(content)
     kept = [name for name, fate in zip(snapshots, fates, strict=True) if fate == "kept"]
     assert names(plan.head) == kept
-    gone = {name for name, fate in zip(snapshots, fates, strict=True) if fate in ("flipped", "part", "file")}
+    gone = {name for name, fate in zip(snapshots, fates, strict=True) if fate in ("flipped", "task manifest", "file")}
     assert reasons(plan).keys() == gone
     before = {entry.snapshot: replace(entry, new_bytes=0) for entry in head.snapshots}
     assert all(replace(entry, new_bytes=0) == before[entry.snapshot] for entry in plan.head.snapshots)
@@ -332,7 +334,7 @@ def test_a_head_that_is_lost_while_a_job_is_at_work_is_not_made_by_it(lost: Lost
     job = lost.publishing.begin()
     lost.head_file.unlink()
     with raises(Corrupted, "head-missing"):
-        job.publish([lost.publishing.part(7, 30)], whole=False)
+        job.publish([lost.publishing.task_manifest(7, 30)], whole=False)
     assert not lost.head_file.exists()
 
 
@@ -349,10 +351,10 @@ def test_who_began_before_is_fenced(lost: Lost) -> None:
     lost.head_file.unlink()
     lost.repaired()
     with pytest.raises(Fenced):
-        job.publish([lost.publishing.part(0, 30), lost.publishing.part(1, 30)], whole=True)
+        job.publish([lost.publishing.task_manifest(0, 30), lost.publishing.task_manifest(1, 30)], whole=True)
     assert names(lost.app_repository.head()) == snapshots
     with pytest.raises(Fenced):  # and again: the epoch does not come back
-        job.publish([lost.publishing.part(0, 30)], whole=False)
+        job.publish([lost.publishing.task_manifest(0, 30)], whole=False)
 
 
 def test_a_swap_by_somebody_else_meanwhile_stays(lost: Lost) -> None:
@@ -431,7 +433,7 @@ def test_on_a_real_server_a_lost_head_is_made_anew(tmp_path: Path, monkeypatch: 
         assert names(app_repository.head()) == [snapshots[0], snapshots[2]]
         assert app_repository.head().epoch == before.epoch + 1
         with pytest.raises(Fenced):
-            job.publish([publishing.part(0, 40)], whole=False)
+            job.publish([publishing.task_manifest(0, 40)], whole=False)
         last = publishing.publish(40).snapshot
         client = server.client()
         head = client.get_object(Bucket="states", Key=f"production/{app_repository.names.head}")["Body"].read()

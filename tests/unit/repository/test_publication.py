@@ -59,11 +59,11 @@ def blobs_of(storage: Storage, kind: str) -> list[str]:
 def test_the_first_snapshot_makes_the_head(
     app_repository: ApplicationRepository, storage: Storage, directory: Path
 ) -> None:
-    parts = uploaded(app_repository, directory, BOTH)
+    task_manifests = uploaded(app_repository, directory, BOTH)
     begun = publication(app_repository, "first", name=lambda: "5f3a9c21")
     assert begun.earlier() is None
-    done = begun.publish(parts, whole=True)
-    files = sum(part.file_bytes for part in parts)
+    done = begun.publish(task_manifests, whole=True)
+    files = sum(task_manifest.file_bytes for task_manifest in task_manifests)
     assert done.snapshot == "20261123T000000Z-5f3a9c21"
     assert done.created_at == "2026-11-23T00:00:00.000Z"
     assert (done.tasks, done.file_bytes, done.new_bytes, done.earlier, done.concurrent) == (2, files, files, False, 0)
@@ -83,8 +83,8 @@ def test_a_snapshot_names_the_one_before_and_what_is_new(
     app_repository: ApplicationRepository, first: None, directory: Path
 ) -> None:
     before = app_repository.head()
-    parts = uploaded(app_repository, directory, {"0_0": {"left": 100, "right": 50}})
-    done = publication(app_repository, "second").publish(parts, whole=False)
+    task_manifests = uploaded(app_repository, directory, {"0_0": {"left": 100, "right": 50}})
+    done = publication(app_repository, "second").publish(task_manifests, whole=False)
     head = app_repository.head()
     assert head.snapshots[1:] == before.snapshots
     assert head.generation == 2
@@ -97,14 +97,16 @@ def test_stores_and_tasks_that_a_job_did_not_touch_stay_and_are_not_written_agai
     app_repository: ApplicationRepository, first: None, storage: Storage, directory: Path
 ) -> None:
     before = {
-        part.task: part for part in app_repository.manifest(app_repository.head().snapshots[0]).value.task_manifests
+        task_manifest.task: task_manifest
+        for task_manifest in app_repository.manifest(app_repository.head().snapshots[0]).value.task_manifests
     }
     publication(app_repository, "second").publish(
         uploaded(app_repository, directory, {"0_0": {"left": 100}}), whole=False
     )
     assert ends_of(app_repository) == {"0_0": {"left": 100, "right": 50}, "0_1": {"left": 50, "right": 50}}
     after = {
-        part.task: part for part in app_repository.manifest(app_repository.head().snapshots[0]).value.task_manifests
+        task_manifest.task: task_manifest
+        for task_manifest in app_repository.manifest(app_repository.head().snapshots[0]).value.task_manifests
     }
     assert after["0_1"] == before["0_1"]
     assert after["0_0"].sha256 != before["0_0"].sha256
@@ -114,8 +116,8 @@ def test_stores_and_tasks_that_a_job_did_not_touch_stay_and_are_not_written_agai
 def test_stores_that_are_no_longer_declared_or_of_another_kind_go_with_the_task_that_is_made(
     app_repository: ApplicationRepository, first: None, directory: Path
 ) -> None:
-    parts = uploaded(app_repository, directory, {"0_0": {"left": 100}})
-    publication(app_repository, "second", stores=["left"]).publish(parts, whole=False)
+    task_manifests = uploaded(app_repository, directory, {"0_0": {"left": 100}})
+    publication(app_repository, "second", stores=["left"]).publish(task_manifests, whole=False)
     assert ends_of(app_repository) == {"0_0": {"left": 100}, "0_1": {"left": 50, "right": 50}}
     other = replace(spec(), stores=(spec().stores[0], replace(spec().stores[1], kind=StoreKind.TIMESTAMPED_KEY_VALUE)))
     again = Publication(app_repository, other, request="third", origin="tests", clock=lambda: NOW)
@@ -130,8 +132,10 @@ def test_a_store_that_the_application_would_not_look_for_there_goes_with_the_tas
     app_repository: ApplicationRepository, first: None, directory: Path, changes: dict[str, Any]
 ) -> None:
     other = replace(spec(), stores=(spec().stores[0], replace(spec().stores[1], **changes)))
-    parts = uploaded(app_repository, directory, {"0_0": {"left": 100}})
-    Publication(app_repository, other, request="second", origin="tests", clock=lambda: NOW).publish(parts, whole=False)
+    task_manifests = uploaded(app_repository, directory, {"0_0": {"left": 100}})
+    Publication(app_repository, other, request="second", origin="tests", clock=lambda: NOW).publish(
+        task_manifests, whole=False
+    )
     assert ends_of(app_repository)["0_0"] == {"left": 100}
 
 
@@ -149,9 +153,9 @@ def test_jobs_that_touch_other_tasks_are_put_beside_each_other(
     app_repository: ApplicationRepository, first: None, directory: Path
 ) -> None:
     one, other = publication(app_repository, "one"), publication(app_repository, "other")
-    parts = uploaded(app_repository, directory, {"0_0": {"left": 100, "right": 100}})
+    task_manifests = uploaded(app_repository, directory, {"0_0": {"left": 100, "right": 100}})
     beside = uploaded(app_repository, directory, {"0_1": {"left": 150}, "0_2": {"left": 10}})
-    assert one.publish(parts, whole=False).concurrent == 0
+    assert one.publish(task_manifests, whole=False).concurrent == 0
     done = other.publish(beside, whole=False)
     assert done.concurrent == 1
     assert ends_of(app_repository) == {
@@ -208,10 +212,10 @@ def test_who_began_before_the_head_was_made_anew_is_fenced(
     found = HEAD.read(raw)
     anew = replace(found.value, epoch=found.value.epoch + 1, generation=found.value.generation + 1)
     storage.swap(app_repository.names.head, encoded_head(anew, found.raw), version_of(raw))
-    parts = uploaded(app_repository, directory, {"0_0": {"left": 100}})
+    task_manifests = uploaded(app_repository, directory, {"0_0": {"left": 100}})
     with raises(Fenced, "publication-conflict", reason="head-recreated"):
-        late.publish(parts, whole=False)
-    publication(app_repository, "late").publish(parts, whole=False)
+        late.publish(task_manifests, whole=False)
+    publication(app_repository, "late").publish(task_manifests, whole=False)
     assert app_repository.head().epoch == 1
 
 
@@ -229,8 +233,8 @@ def test_nobody_goes_back_behind_what_counts(
 def test_a_topic_that_was_made_anew_begins_anew(
     app_repository: ApplicationRepository, first: None, directory: Path
 ) -> None:
-    parts = uploaded(app_repository, directory, {"0_0": {"left": 10}}, topic_id="1" * 32)
-    publication(app_repository, "anew").publish(parts, whole=False)
+    task_manifests = uploaded(app_repository, directory, {"0_0": {"left": 10}}, topic_id="1" * 32)
+    publication(app_repository, "anew").publish(task_manifests, whole=False)
     assert ends_of(app_repository)["0_0"] == {"left": 10, "right": 50}
 
 
@@ -279,9 +283,9 @@ def test_of_two_tries_of_a_request_at_the_same_time_one_publishes_and_the_other_
 ) -> None:
     """One of them was taken for dead. Where nothing is new, no task differs by which it could be seen."""
     one, other = publication(app_repository, "second"), publication(app_repository, "second")
-    parts = uploaded(app_repository, directory, ends)
-    done = one.publish(parts, whole=False)
-    found = other.publish(parts, whole=False)
+    task_manifests = uploaded(app_repository, directory, ends)
+    done = one.publish(task_manifests, whole=False)
+    found = other.publish(task_manifests, whole=False)
     assert found == replace(done, earlier=True, made_tasks=(), kept_tasks=())
     assert [entry.request_id for entry in app_repository.head().snapshots] == ["second", "first"]
     assert len(blobs_of(storage, "manifests")) == 2
@@ -294,18 +298,18 @@ def test_who_publishes_into_a_place_that_became_another_repository_is_fenced_and
     if not first_one:
         publication(app_repository, "first").publish(uploaded(app_repository, directory, BOTH), whole=True)
     job = publication(app_repository, "late")
-    parts = uploaded(app_repository, directory, {"0_0": {"left": 300, "right": 300}})
+    task_manifests = uploaded(app_repository, directory, {"0_0": {"left": 300, "right": 300}})
     before = dict(storage.pointers), blobs_of(storage, "manifests")
     del storage.blobs[DESCRIPTOR_NAME]
     with raises(Corrupted, "repository-descriptor-missing") as missing:
-        job.publish(parts, whole=False)
+        job.publish(task_manifests, whole=False)
     assert "statecore repo init" in missing.value.action
     assert storage.pointers == before[0]
     for name in set(blobs_of(storage, "manifests")) - set(before[1]):
         del storage.blobs[name]
     storage.put(DESCRIPTOR_NAME, DESCRIPTOR.encode(replace(app_repository.repository.descriptor, id="another")))
     with raises(Fenced, "repository-replaced", repository_id="r1", found_repository_id="another"):
-        job.publish(parts, whole=False)
+        job.publish(task_manifests, whole=False)
     assert (storage.pointers, blobs_of(storage, "manifests")) == before
 
 
@@ -313,12 +317,12 @@ def test_a_mark_that_nobody_could_look_at_is_worth_another_try(
     app_repository: ApplicationRepository, first: None, network: Network, storage: Storage, directory: Path
 ) -> None:
     job = publication(app_repository, "next")
-    parts = uploaded(app_repository, directory, {"0_0": {"left": 300, "right": 300}})
+    task_manifests = uploaded(app_repository, directory, {"0_0": {"left": 300, "right": 300}})
     before = dict(storage.pointers)
     with patch.object(network, "read", side_effect=unread(network.read)), pytest.raises(Retryable):
-        job.publish(parts, whole=False)
+        job.publish(task_manifests, whole=False)
     assert storage.pointers == before
-    assert not publication(app_repository, "next").publish(parts, whole=False).earlier
+    assert not publication(app_repository, "next").publish(task_manifests, whole=False).earlier
 
 
 def unread(read: Callable[..., str]) -> Callable[..., str]:
@@ -337,19 +341,19 @@ def unread(read: Callable[..., str]) -> Callable[..., str]:
 def test_a_swap_without_a_reply_is_found_by_the_retry(
     app_repository: ApplicationRepository, first: None, network: Network, directory: Path, fault: str, settled: bool
 ) -> None:
-    parts = uploaded(app_repository, directory, {"0_0": {"left": 100}})
+    task_manifests = uploaded(app_repository, directory, {"0_0": {"left": 100}})
     lost = publication(app_repository, "second")
     network.chance.random = lambda: 0.9  # type: ignore[method-assign]
     network.fault = lambda request, possible: fault if request == "swap" else ""  # type: ignore[method-assign]
     with pytest.raises(Retryable):
-        lost.publish(parts, whole=False)
+        lost.publish(task_manifests, whole=False)
     del network.fault  # type: ignore[method-assign]
     if settled and fault == "late":
         network._under_way.pop()()
     again = publication(app_repository, "second")
     if fault == "late" and not settled:  # it comes while the retry is at work
         network._under_way.pop()()
-    done = again.earlier() or again.publish(parts, whole=False)
+    done = again.earlier() or again.publish(task_manifests, whole=False)
     assert done.earlier
     assert [entry.request_id for entry in app_repository.head().snapshots] == ["second", "first"]
 
@@ -357,13 +361,13 @@ def test_a_swap_without_a_reply_is_found_by_the_retry(
 def test_an_answer_that_comes_after_another_has_published_changes_nothing(
     app_repository: ApplicationRepository, first: None, network: Network, directory: Path
 ) -> None:
-    parts = uploaded(app_repository, directory, {"0_0": {"left": 100}})
+    task_manifests = uploaded(app_repository, directory, {"0_0": {"left": 100}})
     network.chance.random = lambda: 0.9  # type: ignore[method-assign]
     network.fault = lambda request, possible: "late" if request == "swap" else ""  # type: ignore[method-assign]
     with pytest.raises(Retryable):
-        publication(app_repository, "late").publish(parts, whole=False)
+        publication(app_repository, "late").publish(task_manifests, whole=False)
     del network.fault  # type: ignore[method-assign]
-    publication(app_repository, "other").publish(parts, whole=False)
+    publication(app_repository, "other").publish(task_manifests, whole=False)
     network._under_way.pop()()
     assert [entry.request_id for entry in app_repository.head().snapshots] == ["other", "first"]
 
@@ -391,7 +395,7 @@ def test_who_is_always_overtaken_gives_up_and_may_try_again(
     app_repository: ApplicationRepository, first: None, network: Network, storage: Storage, directory: Path
 ) -> None:
     begun = publication(app_repository, "slow")
-    parts = uploaded(app_repository, directory, {"0_0": {"left": 100}})
+    task_manifests = uploaded(app_repository, directory, {"0_0": {"left": 100}})
 
     def overtaken(request: str, possible: tuple[str, ...]) -> str:
         if request == "swap":
@@ -403,10 +407,10 @@ def test_who_is_always_overtaken_gives_up_and_may_try_again(
 
     network.fault = overtaken  # type: ignore[method-assign]
     with raises(Retryable, "head-contended"):
-        begun.publish(parts, whole=False)
+        begun.publish(task_manifests, whole=False)
     del network.fault  # type: ignore[method-assign]
     assert len(blobs_of(storage, "manifests")) == 1
-    assert publication(app_repository, "slow").publish(parts, whole=False).tasks == 2
+    assert publication(app_repository, "slow").publish(task_manifests, whole=False).tasks == 2
 
 
 def test_an_id_that_another_snapshot_has_is_not_taken(app_repository: ApplicationRepository, directory: Path) -> None:
@@ -425,15 +429,15 @@ def test_an_id_that_another_snapshot_has_is_not_taken(app_repository: Applicatio
 def test_whoever_dies_has_published_all_or_nothing_and_a_retry_ends_well(
     app_repository: ApplicationRepository, first: None, directory: Path, point: str
 ) -> None:
-    parts = uploaded(app_repository, directory, {"0_0": {"left": 100}})
+    task_manifests = uploaded(app_repository, directory, {"0_0": {"left": 100}})
     with pytest.raises(FaultInjected):
-        publication(app_repository, "second", faults=InjectedFault(point)).publish(parts, whole=False)
+        publication(app_repository, "second", faults=InjectedFault(point)).publish(task_manifests, whole=False)
     published = point == "publish.after-head"
     assert [entry.request_id for entry in app_repository.head().snapshots] == ["second", "first"][not published :]
     fetched(app_repository)
     again = publication(app_repository, "second")
     assert (again.earlier() is not None) == published
-    assert again.publish(parts, whole=False).earlier == published
+    assert again.publish(task_manifests, whole=False).earlier == published
     assert ends_of(app_repository)["0_0"] == {"left": 100, "right": 50}
     assert [entry.request_id for entry in app_repository.head().snapshots] == ["second", "first"]
     assert len(fetched(app_repository)) == 2
@@ -460,20 +464,20 @@ def test_what_nobody_here_knows_stays_where_nothing_has_changed(
     """A newer release has written the snapshot; this one advances one store of one task of it."""
     (entry,) = app_repository.head().snapshots
     manifest = app_repository.manifest(entry)
-    (blob,) = {part.extent.blob for part in manifest.value.task_manifests}
-    parts, content = [], b""
-    for part in manifest.raw["task_manifests"]:
-        at = part["extent"]
+    (blob,) = {reference.extent.blob for reference in manifest.value.task_manifests}
+    task_manifests, content = [], b""
+    for task_manifest in manifest.raw["task_manifests"]:
+        at = task_manifest["extent"]
         document = json.loads(zlib.decompress(storage.blobs[blob][0][at["start"] :][: at["bytes"]]))
         document = zlib.compress(
             encode_json(with_more({**document, "stores": [with_more(one) for one in document["stores"]]}))
         )
         digest = sha256(document).hexdigest()
         extent = {"blob": app_repository.names.task_manifests("new"), "start": len(content), "bytes": len(document)}
-        parts.append(with_more({**part, "sha256": digest, "extent": extent}))
+        task_manifests.append(with_more({**task_manifest, "sha256": digest, "extent": extent}))
         content += document
     storage.put(app_repository.names.task_manifests("new"), content)
-    newer = with_more({**manifest.raw, "task_manifests": parts})
+    newer = with_more({**manifest.raw, "task_manifests": task_manifests})
     written = encode_json(MANIFEST.sealed(newer) if MANIFEST.is_sealed else newer)
     storage.blobs[app_repository.names.manifest(entry.snapshot)] = (written, 0.0)
     head = HEAD.to_json(app_repository.head())
@@ -508,8 +512,8 @@ def test_a_task_that_is_taken_over_and_cannot_be_fetched_is_named_and_the_others
     app_repository: ApplicationRepository, first: None, storage: Storage, directory: Path, kind: str
 ) -> None:
     (entry,) = app_repository.head().snapshots
-    parts = app_repository.task_manifests(app_repository.manifest(entry).value.task_manifests)
-    ((_, extent),) = parts["0_1"].manifest.stores[0].extents
+    task_manifests = app_repository.task_manifests(app_repository.manifest(entry).value.task_manifests)
+    ((_, extent),) = task_manifests["0_1"].manifest.stores[0].extents
     damaged(storage, extent.blob, kind)
     done = publication(app_repository, "second").publish(
         uploaded(app_repository, directory, {"0_0": {"left": 100}}), whole=False
@@ -526,10 +530,10 @@ def test_a_store_that_is_taken_over_and_cannot_be_fetched_is_named_by_its_task(
 ) -> None:
     for name in ("left", "right"):
         publication(app_repository, name).publish(uploaded(app_repository, directory, {"0_0": {name: 50}}), whole=False)
-    parts = app_repository.task_manifests(
+    task_manifests = app_repository.task_manifests(
         app_repository.manifest(app_repository.head().snapshots[0]).value.task_manifests
     )
-    ((_, extent),) = parts["0_0"].manifest.stores[1].extents
+    ((_, extent),) = task_manifests["0_0"].manifest.stores[1].extents
     damaged(storage, extent.blob, "missing")
     done = publication(app_repository, "second").publish(
         uploaded(app_repository, directory, {"0_0": {"left": 100}}), whole=False
@@ -568,7 +572,8 @@ def test_a_part_that_is_taken_over_and_cannot_be_read_is_named(
             uploaded(app_repository, directory, {task: {"left": 50, "right": 50}}), whole=False
         )
     references = {
-        part.task: part for part in app_repository.manifest(app_repository.head().snapshots[0]).value.task_manifests
+        task_manifest.task: task_manifest
+        for task_manifest in app_repository.manifest(app_repository.head().snapshots[0]).value.task_manifests
     }
     damaged(storage, references["0_1"].extent.blob, "shorter")
     damaged(storage, references["0_2"].extent.blob, "missing")
@@ -582,22 +587,22 @@ def test_a_part_that_is_taken_over_and_cannot_be_read_is_named(
 def test_who_takes_nothing_over_looks_at_nothing(
     app_repository: ApplicationRepository, first: None, storage: Storage, network: Network, directory: Path
 ) -> None:
-    parts = uploaded(app_repository, directory, {task: {"left": 100, "right": 100} for task in BOTH})
+    task_manifests = uploaded(app_repository, directory, {task: {"left": 100, "right": 100} for task in BOTH})
     for name in blobs_of(storage, "packs")[:1]:
         storage.blobs.pop(name)
     asked: list[str] = []
     network.fault = lambda request, _: asked.append(request) or ""  # type: ignore[method-assign,func-returns-value]
-    assert publication(app_repository, "second").publish(parts, whole=True).warnings == ()
+    assert publication(app_repository, "second").publish(task_manifests, whole=True).warnings == ()
     assert sorted(asked) == ["get", "get", "get", "put", "put", "read", "swap"]
 
 
 def test_what_is_taken_over_costs_a_look_at_each_blob(
     app_repository: ApplicationRepository, first: None, network: Network, directory: Path
 ) -> None:
-    parts = uploaded(app_repository, directory, {"0_0": {"left": 100, "right": 100}})
+    task_manifests = uploaded(app_repository, directory, {"0_0": {"left": 100, "right": 100}})
     asked: list[str] = []
     network.fault = lambda request, _: asked.append(request) or ""  # type: ignore[method-assign,func-returns-value]
-    assert publication(app_repository, "second").publish(parts, whole=False).warnings == ()
+    assert publication(app_repository, "second").publish(task_manifests, whole=False).warnings == ()
     assert sorted(asked) == ["get", "get", "get", "get", "head", "put", "put", "read", "swap"]
 
 
@@ -605,7 +610,7 @@ def test_what_is_taken_over_costs_a_look_at_each_blob(
 def test_a_look_that_fails_fails_nothing_and_is_said(
     app_repository: ApplicationRepository, first: None, network: Network, directory: Path, request_: str
 ) -> None:
-    parts = uploaded(app_repository, directory, {"0_0": {"left": 100}})
+    task_manifests = uploaded(app_repository, directory, {"0_0": {"left": 100}})
     swapped: list[str] = []
 
     def fault(request: str, _: tuple[str, ...]) -> str:
@@ -613,7 +618,7 @@ def test_a_look_that_fails_fails_nothing_and_is_said(
         return "refused" if swapped and request == request_ else ""
 
     network.fault = fault  # type: ignore[method-assign]
-    (warning,) = publication(app_repository, "second").publish(parts, whole=False).warnings
+    (warning,) = publication(app_repository, "second").publish(task_manifests, whole=False).warnings
     assert "could not be checked" in warning
     del network.fault  # type: ignore[method-assign]
     assert ends_of(app_repository)["0_0"] == {"left": 100, "right": 50}
@@ -634,13 +639,13 @@ def test_who_cannot_read_what_counts_is_told_how_to_go_on(
         app_repository.names.manifest(newest.snapshot) if which == "manifests" else reference.extent.blob,
         "missing",
     )
-    parts = uploaded(app_repository, directory, {"0_0": {"left": 150, "right": 50}})
+    task_manifests = uploaded(app_repository, directory, {"0_0": {"left": 150, "right": 50}})
     with raises(Corrupted, "blob-missing") as caught:
-        publication(app_repository, "third").publish(parts, whole=False)
+        publication(app_repository, "third").publish(task_manifests, whole=False)
     assert f"{app_repository.repair_command} --apply" in caught.value.action
     assert caught.value.context["goes_on"] is True
     apply_repair(app_repository, plan_repair(app_repository))
-    publication(app_repository, "third").publish(parts, whole=False)
+    publication(app_repository, "third").publish(task_manifests, whole=False)
     assert ends_of(app_repository)["0_0"] == {"left": 150, "right": 50}
     assert len(fetched(app_repository)) == 2
 
@@ -655,6 +660,6 @@ def test_what_is_damaged_is_whole_once_the_same_is_published_again(
         newest = app_repository.task_manifests(
             app_repository.manifest(app_repository.head().snapshots[0]).value.task_manifests
         )
-        parts = uploaded(app_repository, directory, BOTH, before=[read.manifest for read in newest.values()])
-        publication(app_repository, f"again-{number}").publish(parts, whole=whole)
+        task_manifests = uploaded(app_repository, directory, BOTH, before=[read.manifest for read in newest.values()])
+        publication(app_repository, f"again-{number}").publish(task_manifests, whole=whole)
     assert len(fetched(app_repository)) == number + 2

@@ -88,8 +88,8 @@ def checkpoint(
     )
 
 
-def end_of(part: TaskManifest, name: str = "left") -> int:
-    return next(store.changelogs[0].end for store in part.stores if store.store == name)
+def end_of(task_manifest: TaskManifest, name: str = "left") -> int:
+    return next(store.changelogs[0].end for store in task_manifest.stores if store.store == name)
 
 
 def test_it_says_which_tasks_are_made_kept_and_dropped(
@@ -110,9 +110,9 @@ def test_it_says_which_tasks_are_made_kept_and_dropped(
 def test_tasks_that_the_application_has_no_more_go_and_that_is_said(
     app_repository: ApplicationRepository, first: Published, directory: Path
 ) -> None:
-    before = {part.task: part for part in newest(app_repository).task_manifests}
-    parts = uploaded(app_repository, directory, {"0_0": {"left": 60}})
-    done = publication(app_repository, "fewer").publish(parts, whole=False, tasks={"0_0", "0_1"})
+    before = {reference.task: reference for reference in newest(app_repository).task_manifests}
+    task_manifests = uploaded(app_repository, directory, {"0_0": {"left": 60}})
+    done = publication(app_repository, "fewer").publish(task_manifests, whole=False, tasks={"0_0", "0_1"})
     assert done is not None
     assert (done.made_tasks, done.kept_tasks, done.dropped_tasks) == (("0_0",), ("0_1",), ("0_2",))
     assert newest(app_repository).reference("0_1") == before["0_1"], "what nothing has changed of is not written again"
@@ -125,8 +125,8 @@ def test_tasks_that_the_application_has_no_more_go_and_that_is_said(
 def test_stores_that_are_not_declared_any_more_go_from_tasks_without_news_too(
     app_repository: ApplicationRepository, first: Published, directory: Path
 ) -> None:
-    parts = uploaded(app_repository, directory, {"0_0": {"left": 60}})
-    done = publication(app_repository, "left", stores=["left"]).publish(parts, whole=False, tasks=ALL)
+    task_manifests = uploaded(app_repository, directory, {"0_0": {"left": 60}})
+    done = publication(app_repository, "left", stores=["left"]).publish(task_manifests, whole=False, tasks=ALL)
     assert done is not None
     assert (done.made_tasks, done.kept_tasks) == (("0_0", "0_1", "0_2"), ())
     assert ends_of(app_repository) == {"0_0": {"left": 60}, "0_1": {"left": 50}, "0_2": {"left": 50}}
@@ -153,7 +153,7 @@ def test_where_there_is_nothing_to_publish_nothing_is(
     assert not asked.keys() & {"put", "swap"}
 
 
-def test_a_moment_at_which_nothing_lay_behind_is_published_without_a_part(
+def test_a_read_position_at_log_end_is_published_without_a_task_manifest(
     app_repository: ApplicationRepository, first: Published, storage: Storage, directory: Path
 ) -> None:
     before, blobs = newest(app_repository), set(storage.blobs)
@@ -165,7 +165,7 @@ def test_a_moment_at_which_nothing_lay_behind_is_published_without_a_part(
     assert (done.made_tasks, done.kept_tasks, done.new_bytes) == ((), tuple(ALL), 0)
     assert {name.split("/")[2] for name in set(storage.blobs) - blobs} == {"manifests"}
     after = newest(app_repository)
-    assert after.task_manifests == tuple(replace(part, read_at_ms=later) for part in before.task_manifests)
+    assert after.task_manifests == tuple(replace(reference, read_at_ms=later) for reference in before.task_manifests)
     assert after.identity == before.identity
     assert app_repository.head().snapshots[0].read_at_ms == later
     read = app_repository.task_manifests(after.task_manifests)
@@ -194,7 +194,7 @@ def test_a_moment_counts_for_the_ends_that_the_job_has_seen(
     later = int(NOW * 1000) + 9
     done = late.publish([], whole=False, read_positions=dict.fromkeys(ALL, ReadPosition(later, None)))
     assert done is not None
-    cuts = {part.task: part.read_at_ms for part in newest(app_repository).task_manifests}
+    cuts = {reference.task: reference.read_at_ms for reference in newest(app_repository).task_manifests}
     assert cuts["0_0"] == int(NOW * 1000), "others have published it meanwhile"
     assert cuts["0_1"] == later
     assert (
@@ -206,8 +206,8 @@ def test_a_moment_counts_for_the_ends_that_the_job_has_seen(
 def test_a_tail_is_published_above_a_compaction_that_was_first(
     app_repository: ApplicationRepository, directory: Path
 ) -> None:
-    parts = uploaded(app_repository, directory, {"0_0": {"left": 100, "right": 50}})
-    publication(app_repository, "first").publish(parts, whole=True)
+    task_manifests = uploaded(app_repository, directory, {"0_0": {"left": 100, "right": 50}})
+    publication(app_repository, "first").publish(task_manifests, whole=True)
     job, other = publication(app_repository, "checkpoint"), publication(app_repository, "fold")
     parents = job.task_manifests()
     mine = tail(app_repository, directory, "0_0", parents["0_0"], 130)
@@ -250,12 +250,12 @@ def test_a_whole_application_keeps_what_others_have_brought_as_far(
 ) -> None:
     late = publication(app_repository, "late")
     parents = late.task_manifests()
-    parts = [
+    task_manifests = [
         replace(there, stores=(*tail(app_repository, directory, task, there, 60).stores, there.stores[1]))
         for task, there in parents.items()
     ]
     checkpoint(app_repository, directory, "other", ["0_0"])
-    done = late.publish(parts, whole=True, rebase=above(parents))
+    done = late.publish(task_manifests, whole=True, rebase=above(parents))
     assert done is not None
     assert (done.made_tasks, done.kept_tasks, done.dropped_tasks) == (("0_1", "0_2"), ("0_0",), ())
     assert set(ends_of(app_repository)) == set(ALL)
@@ -338,23 +338,28 @@ def test_a_swap_that_was_lost_puts_equal_parts_no_second_time(
 def test_a_checkpoint_costs_four_writes_and_four_reads(
     app_repository: ApplicationRepository, first: Published, asked: Asked, directory: Path
 ) -> None:
-    """The writes are the pack of its runs, the parts, the manifest and the head; the reads are the head, the manifest,
-    the parts and the mark."""
+    """The writes are the pack of its runs, the task manifests, the manifest and the head; the reads are the head,
+    the manifest, the task manifests and the repository descriptor."""
     for number in range(3):
         asked.clear()
         job = publication(app_repository, f"checkpoint-{number}")
         parents = job.task_manifests()
         assert job.task_manifests() == parents
         assert dict(asked) == {"read": 1, "get": 2}
-        ends = {task: end_of(part) for task, part in parents.items()}
+        ends = {task: end_of(task_manifest) for task, task_manifest in parents.items()}
         spans = {task: {"left": [(end, end + 10)]} for task, end in ends.items()}
         runs = _in_one_pack(app_repository, directory, spans)
         assert dict(asked) == {"read": 1, "get": 2, "put": 1}
         made = [
             TaskManifest(
-                task, (store_of(task, "left", [*part.stores[0].databases[0].runs, runs[task]], end=ends[task] + 10),)
+                task,
+                (
+                    store_of(
+                        task, "left", [*task_manifest.stores[0].databases[0].runs, runs[task]], end=ends[task] + 10
+                    ),
+                ),
             )
-            for task, part in parents.items()
+            for task, task_manifest in parents.items()
         ]
         done = job.publish(made, whole=False, tasks=parents.keys(), rebase=above(parents), hourly=True)
         assert done is not None
@@ -386,19 +391,19 @@ def test_parts_never_lie_in_more_than_a_few_blobs_and_are_copied_as_they_are(
     app_repository: ApplicationRepository, asked: Asked, storage: Storage, directory: Path
 ) -> None:
     """Each checkpoint finds news in one other task."""
-    parts = uploaded(app_repository, directory, {task: {"left": 50, "right": 50} for task in TASKS})
-    publication(app_repository, "first").publish(parts, whole=True)
+    task_manifests = uploaded(app_repository, directory, {task: {"left": 50, "right": 50} for task in TASKS})
+    publication(app_repository, "first").publish(task_manifests, whole=True)
     copies = 0
     for number, task in enumerate(TASKS):
-        before = {part.task: part for part in newest(app_repository).task_manifests}
+        before = {reference.task: reference for reference in newest(app_repository).task_manifests}
         asked.clear()
         done = checkpoint(app_repository, directory, f"checkpoint-{number}", [task])
         assert done is not None
         assert (done.made_tasks, len(done.kept_tasks)) == ((task,), len(TASKS) - 1)
         assert asked["put"] + asked["swap"] == 4
         assert asked["read"] + asked["get"] <= MOST_BLOBS + 3
-        after = {part.task: part for part in newest(app_repository).task_manifests}
-        assert len({part.extent.blob for part in after.values()}) <= MOST_BLOBS
+        after = {reference.task: reference for reference in newest(app_repository).task_manifests}
+        assert len({task_manifest.extent.blob for task_manifest in after.values()}) <= MOST_BLOBS
         others = [one for one in TASKS if one != task]
         assert all(after[one].sha256 == before[one].sha256 for one in others), "who works on them is not in the way"
         assert all(after[one].read_at_ms == int(NOW * 1000) + 5 for one in others)
@@ -412,13 +417,13 @@ def test_parts_that_nobody_has_read_are_not_copied(
     app_repository: ApplicationRepository, asked: Asked, directory: Path
 ) -> None:
     for number, task in enumerate(TASKS):
-        parts = uploaded(app_repository, directory, {task: {"left": 50, "right": 50}})
+        task_manifests = uploaded(app_repository, directory, {task: {"left": 50, "right": 50}})
         asked.clear()
-        publication(app_repository, f"restore-{number}").publish(parts, whole=False, hourly=True)
+        publication(app_repository, f"restore-{number}").publish(task_manifests, whole=False, hourly=True)
         assert asked["get"] <= 2, "the manifest and the mark"
-    assert len({part.extent.blob for part in newest(app_repository).task_manifests}) == len(TASKS)
+    assert len({reference.extent.blob for reference in newest(app_repository).task_manifests}) == len(TASKS)
     assert checkpoint(app_repository, directory, "checkpoint", ["0_0"]) is not None
-    assert len({part.extent.blob for part in newest(app_repository).task_manifests}) == 1
+    assert len({reference.extent.blob for reference in newest(app_repository).task_manifests}) == 1
 
 
 def test_what_is_taken_over_is_looked_at_once_an_hour(
@@ -441,7 +446,7 @@ def test_what_is_taken_over_is_looked_at_once_an_hour(
         heads[done.created_at[11:13]] += bool(asked["head"])
         assert (len(done.warnings) == 1) == bool(asked["head"])
     assert heads == {"00": 0, "01": 1, "02": 1}
-    assert asked["get"] == 3 or not asked["head"], "parts that were read are not read again for it"
+    assert asked["get"] == 3 or not asked["head"], "task manifests that were read are not read again for it"
 
 
 def test_the_newest_snapshot_is_read_once(

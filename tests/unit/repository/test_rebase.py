@@ -1,4 +1,4 @@
-"""What becomes of a part where others were first: nothing is lost, nothing doubled, and nothing goes back."""
+"""A task manifest is rebased on a newer snapshot: no record is lost or applied twice, no offset decreases."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def identified(of: StoreSnapshot) -> StoreSnapshot:
     return replace(of, identity=store_identity(of.kind, of.databases, of.offsets))
 
 
-def part(*stores: StoreSnapshot) -> TaskManifest:
+def task_manifest(*stores: StoreSnapshot) -> TaskManifest:
     return TaskManifest(TASK, stores)
 
 
@@ -100,11 +100,11 @@ FOLDED = store([(0, 100)], 100)
 
 
 def test_where_nobody_else_has_published_the_part_is_what_the_job_made() -> None:
-    assert rebase_advance(part(MINE), part(PARENT), part(PARENT)) == part(MINE)
+    assert rebase_advance(task_manifest(MINE), task_manifest(PARENT), task_manifest(PARENT)) == task_manifest(MINE)
 
 
 def test_a_tail_is_put_above_what_others_have_compacted() -> None:
-    done = rebase_advance(part(MINE), part(FOLDED), part(PARENT))
+    done = rebase_advance(task_manifest(MINE), task_manifest(FOLDED), task_manifest(PARENT))
     assert spans_of(done) == [(0, 100), (100, 130)]
     assert done is not None
     assert done.stores[0].changelogs == MINE.changelogs
@@ -116,7 +116,7 @@ def test_a_tail_is_put_above_what_others_have_compacted() -> None:
 def test_a_tail_is_put_above_runs_that_lie_elsewhere_now() -> None:
     """Somebody has published the same again, because a blob was damaged."""
     anew = store([(0, 50), (50, 100)], 100, blob="anew")
-    done = rebase_advance(part(MINE), part(anew), part(PARENT))
+    done = rebase_advance(task_manifest(MINE), task_manifest(anew), task_manifest(PARENT))
     assert spans_of(done) == [(0, 50), (50, 100), (100, 130)]
     assert done is not None
     assert [one.extent.blob for one in done.stores[0].databases[0].runs] == ["anew", "anew", "b"]
@@ -124,40 +124,46 @@ def test_a_tail_is_put_above_runs_that_lie_elsewhere_now() -> None:
 
 @pytest.mark.parametrize("theirs", [[(0, 130)], [(0, 50), (50, 100), (100, 130)], [(0, 200)]])
 def test_where_others_have_come_as_far_or_further_nothing_is_left(theirs: list[Span]) -> None:
-    assert rebase_advance(part(MINE), part(store(theirs, theirs[-1][1])), part(PARENT)) is None
+    assert (
+        rebase_advance(task_manifest(MINE), task_manifest(store(theirs, theirs[-1][1])), task_manifest(PARENT)) is None
+    )
 
 
 def test_of_stores_that_others_have_brought_further_theirs_is_published_beside_what_is_left() -> None:
     right = [replace(one, store="right") for one in (PARENT, MINE)]
     further = store([(0, 200)], 200)
-    done = rebase_advance(part(MINE, right[1]), part(further, right[0]), part(PARENT, right[0]))
-    assert done == part(further, right[1])
+    done = rebase_advance(
+        task_manifest(MINE, right[1]), task_manifest(further, right[0]), task_manifest(PARENT, right[0])
+    )
+    assert done == task_manifest(further, right[1])
 
 
 @pytest.mark.parametrize("theirs", [[(0, 50), (50, 100), (100, 120)], [(0, 90)]])
 def test_who_ends_between_others_and_did_not_begin_with_them_is_fenced(theirs: list[Span]) -> None:
     with raises(Fenced, "publication-conflict", task="0_0", store="left"):
-        rebase_advance(part(MINE), part(store(theirs, theirs[-1][1])), part(PARENT))
+        rebase_advance(task_manifest(MINE), task_manifest(store(theirs, theirs[-1][1])), task_manifest(PARENT))
 
 
 def test_a_store_that_was_made_from_nothing_takes_the_place_of_one_that_has_less() -> None:
     made = store([(0, 70), (70, 130)], 130)
-    assert rebase_advance(part(made), part(store([(0, 50), (50, 100), (100, 120)], 120)), part(PARENT)) == part(made)
-    assert rebase_advance(part(made), part(store([(0, 50)], 50)), None) == part(made)
-    assert rebase_advance(part(made), part(store([(0, 150)], 150)), None) is None
+    assert rebase_advance(
+        task_manifest(made), task_manifest(store([(0, 50), (50, 100), (100, 120)], 120)), task_manifest(PARENT)
+    ) == task_manifest(made)
+    assert rebase_advance(task_manifest(made), task_manifest(store([(0, 50)], 50)), None) == task_manifest(made)
+    assert rebase_advance(task_manifest(made), task_manifest(store([(0, 150)], 150)), None) is None
 
 
 def test_a_store_that_was_refused_is_replaced_as_long_as_nobody_else_has_published_it() -> None:
     """Its log was truncated: what the job made has less."""
     made = store([(0, 70)], 70)
-    assert rebase_advance(part(made), part(PARENT), part(PARENT)) == part(made)
-    assert rebase_advance(part(made), part(FOLDED), part(PARENT)) is None
+    assert rebase_advance(task_manifest(made), task_manifest(PARENT), task_manifest(PARENT)) == task_manifest(made)
+    assert rebase_advance(task_manifest(made), task_manifest(FOLDED), task_manifest(PARENT)) is None
 
 
 def test_a_store_that_others_have_dropped_is_not_published_again() -> None:
     with raises(Fenced, "publication-conflict", reason="store-removed"):
-        rebase_advance(part(MINE), part(), part(PARENT))
-    assert rebase_advance(part(MINE), part(), None) == part(MINE), "a new one is"
+        rebase_advance(task_manifest(MINE), task_manifest(), task_manifest(PARENT))
+    assert rebase_advance(task_manifest(MINE), task_manifest(), None) == task_manifest(MINE), "a new one is"
 
 
 @pytest.mark.parametrize(
@@ -167,22 +173,25 @@ def test_a_store_that_others_have_dropped_is_not_published_again() -> None:
 def test_what_others_have_published_by_another_spec_is_no_parent(changes: dict[str, object]) -> None:
     theirs = identified(replace(FOLDED, **changes))  # type: ignore[arg-type]
     with raises(Fenced, "publication-conflict", reason="store-changed"):
-        rebase_advance(part(MINE), part(theirs), part(PARENT))
+        rebase_advance(task_manifest(MINE), task_manifest(theirs), task_manifest(PARENT))
 
 
 def test_a_topic_that_was_made_anew_is_no_parent_and_one_that_nobody_asked_for_is_the_same() -> None:
     other = store([(0, 100)], 100, topic_id="1" * 32)
     with raises(Fenced, "publication-conflict", reason="store-changed"):
-        rebase_advance(part(MINE), part(other), part(PARENT))
+        rebase_advance(task_manifest(MINE), task_manifest(other), task_manifest(PARENT))
     unknown = store([(0, 100)], 100, topic_id="")
-    assert spans_of(rebase_advance(part(MINE), part(unknown), part(PARENT))) == [(0, 100), (100, 130)]
+    assert spans_of(rebase_advance(task_manifest(MINE), task_manifest(unknown), task_manifest(PARENT))) == [
+        (0, 100),
+        (100, 130),
+    ]
 
 
 def test_the_base_below_stays() -> None:
     base = [BaseFile("000009.sst", "a" * 64, Extent("base", 0, 10))]
     parent, mine = store([(50, 100)], 100, base=base), store([(50, 100), (100, 130)], 130, base=base)
     theirs = store([(50, 70), (70, 100)], 100, base=base)
-    done = rebase_advance(part(mine), part(theirs), part(parent))
+    done = rebase_advance(task_manifest(mine), task_manifest(theirs), task_manifest(parent))
     assert spans_of(done) == [(50, 70), (70, 100), (100, 130)]
     assert done is not None
     assert done.stores[0].databases[0].base == tuple(base)
@@ -194,7 +203,7 @@ def test_segments_that_one_of_both_has_found_expired_are_gone() -> None:
     tail = {2: [(0, 50), (50, 100), (100, 130)], 3: [(0, 100), (100, 130)], 4: [(100, 130)]}
     mine = store(tail, 130, **kept)
     theirs = store({3: [(0, 100)]}, 100, stream_time=50, **kept)
-    done = rebase_advance(part(mine), part(theirs), part(parent))
+    done = rebase_advance(task_manifest(mine), task_manifest(theirs), task_manifest(parent))
     assert done is not None
     (one,) = done.stores
     assert [database.segment for database in one.databases] == [3, 4]
@@ -210,7 +219,7 @@ def test_segments_that_others_have_yet_stay_gone_where_the_job_has_found_them_ex
     parent = store({2: [(0, 100)], 3: [(0, 100)]}, 100, stream_time=30, **kept)
     mine = store({3: [(0, 100), (100, 130)], 5: [(100, 130)]}, 130, stream_time=50, **kept)
     theirs = store({1: [(0, 50), (50, 90)], 2: [(0, 100)], 3: [(0, 90), (90, 100)]}, 100, stream_time=30, **kept)
-    done = rebase_advance(part(mine), part(theirs), part(parent))
+    done = rebase_advance(task_manifest(mine), task_manifest(theirs), task_manifest(parent))
     assert done is not None
     assert [database.segment for database in done.stores[0].databases] == [3, 5]
 
@@ -220,7 +229,11 @@ def test_the_newest_segment_of_a_directory_tells_what_has_expired_in_it() -> Non
     parent = store({2: [(0, 100)], 5: [(0, 100)]}, 100, stream_time=40, **kept)
     mine = store({2: [(0, 100), (100, 130)], 5: [(0, 100), (100, 130)]}, 130, stream_time=40, **kept)
     base = [BaseFile("000009.sst", "a" * 64, Extent("base", 0, 10))]
-    done = rebase_advance(part(mine), part(store({5: []}, 100, base=base, stream_time=None, **kept)), part(parent))
+    done = rebase_advance(
+        task_manifest(mine),
+        task_manifest(store({5: []}, 100, base=base, stream_time=None, **kept)),
+        task_manifest(parent),
+    )
     assert done is not None
     (one,) = done.stores
     assert [database.segment for database in one.databases] == [5]
@@ -233,7 +246,7 @@ def test_nobody_knows_what_a_segment_holds_of_which_others_have_nothing() -> Non
     parent = store({0: [(0, 100)]}, 100, stream_time=5, **kept)
     mine = store({0: [(0, 100), (100, 130)]}, 130, stream_time=5, **kept)
     theirs = replace(store({}, 100, stream_time=None, **kept), kind=StoreKind.WINDOW)
-    done = rebase_advance(part(mine), part(theirs), part(parent))
+    done = rebase_advance(task_manifest(mine), task_manifest(theirs), task_manifest(parent))
     assert spans_of(done, 0) == [(100, 130)]
     assert done is not None
     assert done.stores[0].content is None
@@ -241,12 +254,14 @@ def test_nobody_knows_what_a_segment_holds_of_which_others_have_nothing() -> Non
 
 def test_a_tail_stays_where_a_compaction_has_left_nothing_of_what_lay_below() -> None:
     parent, mine = store([(0, 50), (50, 100)], 100), store([(0, 50), (50, 100), (100, 130)], 130)
-    assert spans_of(rebase_advance(part(mine), part(store({}, 100)), part(parent))) == [(100, 130)]
+    assert spans_of(rebase_advance(task_manifest(mine), task_manifest(store({}, 100)), task_manifest(parent))) == [
+        (100, 130)
+    ]
     kept: dict[str, Any] = {"retention_ms": 20, "segment_interval_ms": 10, "stream_time": 40}
     parent = store({2: [(0, 50), (50, 100)], 3: [(0, 100)]}, 100, **kept)
     mine = store({2: [(0, 50), (50, 100), (100, 130)], 3: [(0, 100)]}, 130, **kept)
     theirs = store({3: [(0, 100)]}, 100, **kept)
-    done = rebase_advance(part(mine), part(theirs), part(parent))
+    done = rebase_advance(task_manifest(mine), task_manifest(theirs), task_manifest(parent))
     assert done is not None
     assert [database.segment for database in done.stores[0].databases] == [2, 3]
     assert spans_of(done, 2) == [(100, 130)]
@@ -263,14 +278,18 @@ def test_a_global_store_is_advanced_partition_by_partition() -> None:
     parent = of([first, second, beside], (100, 40))
     mine = of([first, second, tail, beside, beside_tail], (130, 60))
     done = rebase_advance(
-        TaskManifest("global", (mine,)), TaskManifest("global", (of([whole, beside], (100, 40)),)), part(parent)
+        TaskManifest("global", (mine,)),
+        TaskManifest("global", (of([whole, beside], (100, 40)),)),
+        task_manifest(parent),
     )
     assert done is not None
     assert contradictions_in(done) == []
     assert done.stores[0].databases[0].runs == (whole, tail, beside, beside_tail)
     with pytest.raises(Fenced):  # further in one partition, and not in the other
         rebase_advance(
-            TaskManifest("global", (mine,)), TaskManifest("global", (of([whole, beside], (140, 40)),)), part(parent)
+            TaskManifest("global", (mine,)),
+            TaskManifest("global", (of([whole, beside], (140, 40)),)),
+            task_manifest(parent),
         )
 
 
@@ -278,8 +297,10 @@ def test_versioned_stores_are_made_anew_and_never_advanced() -> None:
     def of(end: int) -> StoreSnapshot:
         return identified(replace(store([(0, 0)], end), kind=StoreKind.VERSIONED_KEY_VALUE))
 
-    assert rebase_advance(part(of(130)), part(of(110)), part(of(100))) == part(of(130))
-    assert rebase_advance(part(of(130)), part(of(140)), part(of(100))) is None
+    assert rebase_advance(task_manifest(of(130)), task_manifest(of(110)), task_manifest(of(100))) == task_manifest(
+        of(130)
+    )
+    assert rebase_advance(task_manifest(of(130)), task_manifest(of(140)), task_manifest(of(100))) is None
 
 
 def fold(spans: Sequence[Span], *, is_lowest: bool = False, segment: int | None = None) -> Compaction:
@@ -292,7 +313,7 @@ def fold(spans: Sequence[Span], *, is_lowest: bool = False, segment: int | None 
 def test_a_compaction_takes_the_place_of_what_was_merged_whatever_came_above_and_below() -> None:
     of = fold([(50, 100), (100, 130)])
     theirs = store([(0, 20), (20, 50), (50, 100), (100, 130), (130, 150)], 150)
-    done = rebase_compaction([of], part(theirs))
+    done = rebase_compaction([of], task_manifest(theirs))
     assert spans_of(done) == [(0, 20), (20, 50), (50, 130), (130, 150)]
     assert done is not None
     assert (done.stores[0].content, done.stores[0].changelogs) == (theirs.content, theirs.changelogs)
@@ -300,21 +321,23 @@ def test_a_compaction_takes_the_place_of_what_was_merged_whatever_came_above_and
 
 @pytest.mark.parametrize("theirs", [[(0, 50), (50, 130)], [(0, 100), (100, 130)], [(50, 100)], [(100, 130)]])
 def test_a_compaction_whose_runs_do_not_stand_side_by_side_any_more_is_left(theirs: list[Span]) -> None:
-    assert rebase_compaction([fold([(50, 100), (100, 130)])], part(store(theirs, 130))) is None
+    assert rebase_compaction([fold([(50, 100), (100, 130)])], task_manifest(store(theirs, 130))) is None
 
 
 def test_deletes_that_were_left_out_must_have_nothing_below() -> None:
     of = fold([(50, 100), (100, 130)], is_lowest=True)
     base = [BaseFile("000009.sst", "a" * 64, Extent("base", 0, 10))]
-    assert rebase_compaction([of], part(store([(0, 50), (50, 100), (100, 130)], 130))) is None
-    assert rebase_compaction([of], part(store([(50, 100), (100, 130)], 130, base=base))) is None
-    assert spans_of(rebase_compaction([of], part(store([(50, 100), (100, 130)], 130)))) == [(50, 130)]
+    assert rebase_compaction([of], task_manifest(store([(0, 50), (50, 100), (100, 130)], 130))) is None
+    assert rebase_compaction([of], task_manifest(store([(50, 100), (100, 130)], 130, base=base))) is None
+    assert spans_of(rebase_compaction([of], task_manifest(store([(50, 100), (100, 130)], 130)))) == [(50, 130)]
 
 
 def test_a_compaction_of_which_nothing_was_left_leaves_nothing() -> None:
     of = fold([(0, 50), (50, 100)], is_lowest=True)._replace(output=None)
-    assert spans_of(rebase_compaction([of], part(store([(0, 50), (50, 100), (100, 130)], 130)))) == [(100, 130)]
-    done = rebase_compaction([of], part(store([(0, 50), (50, 100)], 100)))
+    assert spans_of(rebase_compaction([of], task_manifest(store([(0, 50), (50, 100), (100, 130)], 130)))) == [
+        (100, 130)
+    ]
+    done = rebase_compaction([of], task_manifest(store([(0, 50), (50, 100)], 100)))
     assert done is not None
     assert done.stores[0].databases == ()
 
@@ -323,7 +346,7 @@ def test_compactions_of_one_part_are_taken_database_by_database() -> None:
     there = store({1: [(0, 50), (50, 100)], 2: [(0, 100)]}, 100)
     other = replace(store([(0, 50), (50, 100)], 100), store="right")
     folds = [fold([(0, 50), (50, 100)], segment=1), fold([(0, 50), (50, 100)], segment=2)]
-    done = rebase_compaction(folds, part(there, other))
+    done = rebase_compaction(folds, task_manifest(there, other))
     assert done is not None
     (one,) = done.stores
     assert one.store == "left", "only what was folded"
@@ -349,7 +372,7 @@ def test_whatever_others_have_done_each_offset_is_there_once_and_nothing_goes_ba
     theirs_cuts = data.draw(st.one_of(st.just(cuts), CUTS, CUTS.map(lambda found: sorted({*found, end}))))
     theirs = store(spans(theirs_cuts), theirs_cuts[-1])
     try:
-        done = rebase_advance(part(mine), part(theirs), part(parent))
+        done = rebase_advance(task_manifest(mine), task_manifest(theirs), task_manifest(parent))
     except Fenced:
         assert theirs_cuts[-1] not in (end,)
         assert theirs_cuts[-1] < end + more
@@ -373,7 +396,7 @@ def test_a_compaction_changes_no_offset_of_what_others_have(
     first = data.draw(st.integers(0, len(of) - 1))
     inputs = of[first : data.draw(st.integers(first + 1, len(of)))]
     theirs = store(there, theirs_cuts[-1])
-    done = rebase_compaction([fold(inputs)], part(theirs))
+    done = rebase_compaction([fold(inputs)], task_manifest(theirs))
     stands = any(there[at : at + len(inputs)] == inputs for at in range(len(there)))
     assert (done is not None) == stands
     if done is not None:

@@ -87,7 +87,7 @@ def _not_refusing(*_: object) -> None:
 
 
 def _as_it_was_made(self: Conflicts, seen: Any, asked: PublicationRequest) -> list[TaskManifest]:
-    """Whatever the newest snapshot has, the job's own part is published."""
+    """A rebase that ignores the newest snapshot and publishes the job's own task manifest."""
     return list(asked.task_manifests)
 
 
@@ -106,9 +106,9 @@ def _never_ahead(one: StoreSnapshot, other: StoreSnapshot) -> bool:
     return False
 
 
-def _of_their_own(part: TaskManifest, read_at_ms: int | None) -> TaskManifest:
-    """What a manifest knows of the ends of a part is forgotten when the part is written anew."""
-    return part
+def _of_their_own(task_manifest: TaskManifest, read_at_ms: int | None) -> TaskManifest:
+    """The read positions of a manifest are lost when the task manifest is rewritten."""
+    return task_manifest
 
 
 def _only_what_was_there_first(self: Publication, seen: Any) -> Published | None:

@@ -109,10 +109,10 @@ def news(
         of_task[task].append(store)
     for task, store in more.items():
         of_task[task].append(store)
-    parts = {task: TaskManifest(task, tuple(stores)) for task, stores in of_task.items()}
+    task_manifests = {task: TaskManifest(task, tuple(stores)) for task, stores in of_task.items()}
     publication = SimpleNamespace(
         newest=None if is_first else manifest(cuts or dict.fromkeys(of_task, NOW - HOUR), delete_retention_ms),
-        task_manifests=lambda: {} if is_first else parts,
+        task_manifests=lambda: {} if is_first else task_manifests,
     )
     frozen = FrozenPlan(
         RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, plan), (), NOW / 1000, "one", newest_snapshot=NEWEST

@@ -66,8 +66,10 @@ class World:
     @property
     def stores(self) -> dict[tuple[str, str], StoreSnapshot]:
         (entry, *_) = self.shop.app_repository.head().snapshots
-        parts = self.shop.app_repository.task_manifests(self.shop.app_repository.manifest(entry).value.task_manifests)
-        return {(task, store.store): store for task, read in parts.items() for store in read.manifest.stores}
+        task_manifests = self.shop.app_repository.task_manifests(
+            self.shop.app_repository.manifest(entry).value.task_manifests
+        )
+        return {(task, store.store): store for task, read in task_manifests.items() for store in read.manifest.stores}
 
     @property
     def snapshot(self) -> str:
@@ -160,12 +162,12 @@ class World:
         return found
 
     def published(self, key: tuple[str, str], made: Reconciliation) -> TaskManifest:
-        """The part with a store that was made right."""
+        """The task manifest with a reconciled store."""
         planned = self.planned(key)
-        (part,) = task_manifests(
+        (task_manifest,) = task_manifests(
             planned.frozen.plan, ReadResult({key: made.stores[key].results}, {}), {}, bases=planned.bases
         )
-        return part
+        return task_manifest
 
     def content(self, store: StoreSnapshot) -> tuple[int, str]:
         """Rows and digest of a store."""

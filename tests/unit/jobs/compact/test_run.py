@@ -334,10 +334,10 @@ def test_after_a_kill_the_next_compaction_comes_to_the_same(tmp_path: Path, poin
     undisturbed = stages("", tmp_path, "undisturbed")
     undisturbed.fold()
     farm = stages("", tmp_path, "killed")
-    before = farm.parts()
+    before = farm.task_manifests()
     kill(farm, point)
     if point != "publish.after-head":
-        assert farm.parts() == before
+        assert farm.task_manifests() == before
         farm.check()
         assert farm.fold().outcome is CompactionOutcome.PUBLISHED
     assert farm.fold().outcome is CompactionOutcome.NOT_DUE

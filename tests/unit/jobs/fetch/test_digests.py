@@ -19,8 +19,12 @@ ONE, OTHER = StoreDigest(3, 40, "c" * 32), StoreDigest(4, 50, "d" * 32)
 def stores_of(shop: Shop) -> list[StoreToFetch]:
     newest = shop.app_repository.head().newest
     assert newest is not None
-    parts = shop.app_repository.task_manifests(shop.app_repository.manifest(newest).value.task_manifests).values()
-    return [StoreToFetch(read.manifest.task, store, left=False) for read in parts for store in read.manifest.stores]
+    task_manifests = shop.app_repository.task_manifests(
+        shop.app_repository.manifest(newest).value.task_manifests
+    ).values()
+    return [
+        StoreToFetch(read.manifest.task, store, left=False) for read in task_manifests for store in read.manifest.stores
+    ]
 
 
 def test_what_the_snapshot_does_not_say_is_asked_for_and_what_is_found_out_is_kept(tmp_path: Path) -> None:

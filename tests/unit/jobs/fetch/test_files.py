@@ -125,10 +125,10 @@ def based(tmp_path: Path) -> Shop:
 
 def file_of(shop: Shop, of: str) -> str:
     """The hash of a file that a store of the newest snapshot has: of its base, or a run."""
-    parts = shop.app_repository.task_manifests(
+    task_manifests = shop.app_repository.task_manifests(
         shop.app_repository.manifest(shop.app_repository.head().snapshots[0]).value.task_manifests
     )
-    database = parts["0_0"].manifest.stores[1].databases[0]
+    database = task_manifests["0_0"].manifest.stores[1].databases[0]
     if of == "base":
         return next(file.sha256 for file in database.base if file.name.endswith(".sst"))
     return database.runs[0].run.sha256
