@@ -132,9 +132,7 @@ def test_a_tail_that_was_compacted_is_enough_as_long_as_its_deletes_are_kept(bro
     assert [rows for rows, _ in shop.fetched().values()] == [2], "stays, and the filler"
 
 
-def test_of_a_source_topic_nobody_knows_the_age_of_what_the_group_had_not_consumed(
-    broker: Broker, tmp_path: Path
-) -> None:
+def test_the_age_of_unconsumed_records_of_a_source_topic_is_unknown(broker: Broker, tmp_path: Path) -> None:
     """The delete lay in the topic when the parent was made, and is older than it."""
     source = f"source-{time.time_ns()}"
     shop = Shop.small(
@@ -199,7 +197,7 @@ def test_a_topic_that_was_created_again_is_read_whole(broker: Broker, tmp_path: 
     assert [rows for rows, _ in shop.fetched().values()] == [1]
 
 
-def test_a_plan_of_a_topic_that_was_created_again_before_the_retry_is_made_anew(broker: Broker, tmp_path: Path) -> None:
+def test_a_retry_replaces_the_plan_of_a_recreated_topic(broker: Broker, tmp_path: Path) -> None:
     shop = Shop.small(broker.bootstrap_servers, tmp_path)
     shop.put({"a": "1"})
     shop.checkpoint()
@@ -218,7 +216,7 @@ def test_a_plan_of_a_topic_that_was_created_again_before_the_retry_is_made_anew(
 
 
 @pytest.mark.parametrize("when", one_of(["between plan and read", "before"]))
-def test_what_delete_records_took_behind_the_parents_end_refuses_it(broker: Broker, tmp_path: Path, when: str) -> None:
+def test_a_base_is_refused_if_records_after_its_end_were_deleted(broker: Broker, tmp_path: Path, when: str) -> None:
     """Up to the parent's end it may take what it likes."""
     shop = Shop.small(broker.bootstrap_servers, tmp_path, configs=DELETABLE)
     shop.put({"a": "1", "b": "1"})
@@ -247,7 +245,7 @@ def test_what_delete_records_took_behind_the_parents_end_refuses_it(broker: Brok
     assert shop.fetched() == shop.restored()
 
 
-def test_retention_that_removes_segments_of_the_tail_while_it_is_read_refuses_the_parent(
+def test_a_base_is_refused_if_retention_removes_segments_of_its_tail_during_the_read(
     broker: Broker, tmp_path: Path
 ) -> None:
     configs = {**DELETABLE, "cleanup.policy": "delete", "segment.ms": "100"}

@@ -274,7 +274,7 @@ def test_a_retry_after_a_kill_ends_as_if_there_had_been_none(shop: Compacted, po
     assert shop.fetched() == shop.restored()
 
 
-def test_a_parent_that_is_damaged_is_found_and_its_store_rebuilt(shop: Compacted) -> None:
+def test_a_damaged_base_is_found_and_its_store_rebuilt(shop: Compacted) -> None:
     shop.write(200)
     first = shop.checkpoint(stores=("plain",)).published
     assert first is not None
@@ -309,7 +309,7 @@ class Apart:
 
 @pytest.mark.full
 @pytest.mark.parametrize("engine", one_of([Apart(), ProcessEngine(2)]))
-def test_long_logs_are_compared_on_this_machine_whoever_has_read_the_tails(shop: Compacted, engine: Engine) -> None:
+def test_long_logs_are_compared_on_this_machine_with_any_engine(shop: Compacted, engine: Engine) -> None:
     shop.write(200)
     shop.checkpoint()
     before = shop.stores_there()
@@ -322,7 +322,7 @@ def test_long_logs_are_compared_on_this_machine_whoever_has_read_the_tails(shop:
 
 
 @pytest.mark.parametrize("other", one_of(["a fold", "a rebuild that ends later", "a rebuild to the same ends"]))
-def test_what_others_publish_while_logs_are_compared_is_right_in_the_end(shop: Compacted, other: str) -> None:
+def test_snapshots_published_during_a_reconciliation_stay_correct(shop: Compacted, other: str) -> None:
     for _ in range(4):
         shop.write(50, only=["plain"])
         shop.checkpoint(stores=("plain",), compact=False)

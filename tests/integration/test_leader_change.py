@@ -72,7 +72,7 @@ def started_reading(batches: Iterator[list[Row]], count: int = 3) -> list[Row]:
 
 
 @pytest.mark.parametrize("trouble", one_of(["killed", "stopped", "hung", "moved"]))
-def test_a_read_goes_on_when_its_leader_is(brokers: BrokerCluster, topic_name: str, trouble: str) -> None:
+def test_a_read_resumes_when_its_leader_is_back(brokers: BrokerCluster, topic_name: str, trouble: str) -> None:
     brokers.create(topic_name, [1, 2, 3], DURABLE)
     fill(brokers, topic_name)
     wanted = plain(brokers.bootstrap_servers, topic_name)
@@ -153,7 +153,7 @@ class KillOnceItReads(NullProgress):
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_restore_goes_on_with_the_other_replica_when_one_of_two_dies_in_the_middle_of_the_read(
+def test_a_restore_reads_on_from_the_other_replica_when_a_leader_dies(
     brokers: BrokerCluster, application_id: str, tmp_path: Path
 ) -> None:
     changelog = f"{application_id}-store-changelog"
@@ -218,9 +218,7 @@ def test_a_log_that_an_unclean_election_truncated_is_an_error_never_a_mix(
 
 
 @pytest.mark.full
-def test_an_election_that_loses_nothing_speaks_against_no_parent_and_one_that_truncates_against_those_beyond(
-    brokers: BrokerCluster, topic_name: str
-) -> None:
+def test_an_election_refuses_only_bases_beyond_a_truncation(brokers: BrokerCluster, topic_name: str) -> None:
     unclean = {**topics.UNCLEANED, "unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
     brokers.create(topic_name, [1, 2], unclean)
     servers, tp = brokers.bootstrap_servers, TopicPartition(topic_name, 0)

@@ -129,7 +129,7 @@ def test_files_that_the_application_may_not_use_end_its_start_until_they_are_giv
 
 
 @pytest.mark.parametrize(("harm", "of_plan"), one_of([(_of_root_alone, 13), (_of_root, 0)]))
-def test_who_may_not_give_them_is_told_so_before_anything_is_changed(
+def test_missing_permission_to_change_owners_is_refused_before_any_change(
     closed: tuple[AnotherUser, World, Answers], harm: Callable[[Path], None], of_plan: int
 ) -> None:
     user, world, _ = closed
@@ -147,7 +147,7 @@ def test_who_may_not_give_them_is_told_so_before_anything_is_changed(
         assert not (application / ".statecore" / "journal.json").exists()
 
 
-def test_who_may_read_them_gives_them_without_being_root(closed: tuple[AnotherUser, World, Answers]) -> None:
+def test_a_member_of_the_group_can_change_groups_without_being_root(closed: tuple[AnotherUser, World, Answers]) -> None:
     user, world, right = closed
     with copy_of(user, world, "harmed") as harmed:
         _one_lock(harmed.state_dir / world.application_id / TASK)

@@ -129,9 +129,7 @@ def kept(broker: Broker, warm: Path) -> StandbyReport:
         deadline.cancel()
 
 
-def test_with_the_rights_that_the_guide_names_a_member_of_a_fleet_follows_and_hands_over(
-    guarded: Broker, tmp_path: Path
-) -> None:
+def test_the_documented_acls_suffice_for_a_group_member_and_a_promotion(guarded: Broker, tmp_path: Path) -> None:
     grant(guarded, rights())
     (task,) = kept(guarded, tmp_path / "warm").tasks
     assert (task.lag, task.exit_code) == (0, 0)

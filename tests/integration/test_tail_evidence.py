@@ -122,7 +122,7 @@ def history(broker: Broker, cluster: Cluster, topic: str) -> tuple[Rows, BaseEnd
     return rows, parent
 
 
-def test_a_tail_whose_deletes_were_compacted_away_is_refused_whatever_the_parents_age(
+def test_a_tail_whose_deletes_were_compacted_away_is_refused_for_any_age_of_the_base(
     broker: Broker, cluster: Cluster, topic_name: str
 ) -> None:
     topics.create(broker.bootstrap_servers, topic_name, 1, {**topics.COMPACTED, "delete.retention.ms": "100"})
@@ -141,7 +141,7 @@ def test_a_tail_whose_deletes_were_compacted_away_is_refused_whatever_the_parent
     assert "it is not known since when" in str(why_unsound(cluster, unknown, [seen]))
 
 
-def test_a_tail_that_was_compacted_with_its_deletes_kept_is_sound_if_the_parents_age_is_known(
+def test_a_compacted_tail_that_kept_its_deletes_is_sound_for_a_base_of_known_age(
     broker: Broker, cluster: Cluster, topic_name: str
 ) -> None:
     topics.create(broker.bootstrap_servers, topic_name, 1, topics.COMPACTED)
@@ -196,7 +196,7 @@ def test_what_is_there_of_transactions_and_of_compaction_is_what_the_broker_has_
             assert seen.removed == len(set(range(start, stop)) - there)
 
 
-def test_a_transaction_that_is_open_at_the_end_of_a_tail_is_left_to_the_next_and_both_are_whole(
+def test_an_open_transaction_at_the_end_of_a_tail_is_read_by_the_next_checkpoint(
     broker: Broker, cluster: Cluster, topic_name: str
 ) -> None:
     servers = broker.bootstrap_servers
@@ -263,7 +263,7 @@ def test_a_tail_of_which_something_is_deleted_while_it_is_read_is_refused(
     assert (hopeless.code, hopeless.context) == ("records-deleted", values)
 
 
-def test_a_parent_that_has_come_to_the_end_of_a_log_of_which_all_was_deleted_since_is_not_hopeless(
+def test_a_base_at_the_end_of_a_log_that_was_emptied_can_be_used(
     broker: Broker, cluster: Cluster, topic_name: str
 ) -> None:
     servers = broker.bootstrap_servers
@@ -299,7 +299,7 @@ def test_a_topic_that_was_created_again_is_refused_though_its_log_is_as_long(
 
 
 @pytest.mark.full
-def test_a_log_that_lost_its_end_and_has_grown_again_is_refused_and_its_other_parents_are_not(tmp_path: Path) -> None:
+def test_a_truncated_log_that_grew_again_refuses_only_the_bases_beyond_the_truncation(tmp_path: Path) -> None:
     topic, tp = "changelog", TopicPartition("changelog", 0)
     with Broker(tmp_path / "broker") as broker:
         servers = broker.bootstrap_servers

@@ -27,7 +27,7 @@ def test_a_size_is_of_what_is_left_of_ten_records_a_key_in_whole_batches(size: f
     assert SHAPE.keys(records) * 10 == pytest.approx(records)
 
 
-def test_files_of_a_snapshot_are_its_own_and_those_in_packs_are_cut_out(tmp_path: Path) -> None:
+def test_files_of_a_snapshot_are_copied_and_those_in_packs_extracted(tmp_path: Path) -> None:
     publishing = Publishing((tmp_path / "repository").as_uri(), tmp_path)
     app_repository, contents = publishing.app_repository, [b"one", b"another" * 1000, b"alone" * 2000]
     task_manifests = [publishing.task_manifest(number, 10, content=content) for number, content in enumerate(contents)]

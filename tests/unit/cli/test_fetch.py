@@ -69,7 +69,7 @@ def test_programs_get_one_document_with_a_version(
     assert document["downloaded_bytes"] > 0
 
 
-def test_none_there_and_could_not_look_have_codes_of_their_own(
+def test_not_found_and_unreachable_have_their_own_exit_codes(
     shop: Shop, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert fetch(shop, tmp_path, "--json", application="others") == 14

@@ -105,7 +105,7 @@ def test_a_wrong_command_line_exits_with_2_and_says_how(words):
     assert (document["code"], document["exit_code"]) == ("arguments-invalid", 2)
 
 
-def test_an_error_is_told_on_stderr_with_what_to_do_and_has_its_exit_code(tmp_path):
+def test_an_error_is_printed_to_stderr_with_its_action_and_exit_code(tmp_path):
     process = run("restore", "--spec", str(tmp_path / "absent.yaml"), "--state-dir", str(tmp_path))
     assert process.returncode == 14
     assert process.stdout == ""
@@ -218,7 +218,7 @@ def test_what_fails_after_a_signal_is_of_the_signal(monkeypatch, capfd, default_
     ("error", "code"),
     [(Capacity("It happened.", code="test-error", action="Do this."), Capacity.exit_code), (KeyboardInterrupt(), 130)],
 )
-def test_an_error_keeps_its_exit_code_where_nobody_reads_the_document(monkeypatch, capfd, error, code):
+def test_an_error_keeps_its_exit_code_if_stdout_is_closed(monkeypatch, capfd, error, code):
     def gone(output):
         reader, writer = os.pipe()
         os.close(reader)
@@ -289,7 +289,7 @@ def test_the_offsets_of_a_global_store_are_shown_partition_by_partition_and_an_u
     assert "unknown" in lines["empty"]
 
 
-def test_what_was_published_and_not_placed_is_shown_without_rows_that_nobody_counted(capsys):
+def test_a_published_restore_is_shown_without_uncounted_rows(capsys):
     common = {
         "kind": "key-value", "changelog": "t", "start": 0, "end": 30, "tombstones": 0, "null_keys": 0, "aborted": 0,
         "file_bytes": 9, "digest": "", "seconds": 1.0, "tail_left": 0, "runs": 2, "max_timestamp": 5, "records": 30,
@@ -305,7 +305,7 @@ def test_what_was_published_and_not_placed_is_shown_without_rows_that_nobody_cou
     assert published.snapshot in shown.splitlines()[-1]
 
 
-def test_a_store_that_is_left_to_kafka_streams_is_shown_as_such_and_not_counted_as_restored(capsys):
+def test_a_store_restored_by_kafka_streams_is_marked_and_not_counted(capsys):
     common = {
         "kind": "versioned-key-value", "changelog": "t", "start": 0, "end": 30, "tombstones": 0, "null_keys": 0,
         "aborted": 0, "bytes": 0, "file_bytes": 9, "digest": "0", "seconds": 1.0, "tail_left": 0,
@@ -370,7 +370,7 @@ def test_a_base_that_no_restore_can_have_is_refused():
         Invalid("No.", code="test-error", action="Do."),
     ],
 )
-def test_what_can_be_gone_on_with_says_its_request_id_and_what_cannot_does_not(monkeypatch, capfd, error):
+def test_only_resumable_errors_print_the_request_id(monkeypatch, capfd, error):
     def action(output):
         output.set_request_id("4711")
         raise error
@@ -397,7 +397,7 @@ def test_before_a_plan_is_frozen_there_is_nothing_to_go_on_with(monkeypatch, cap
     assert ("request_id" in json.loads(out)) is goes_on
 
 
-def test_a_damaged_snapshot_that_stops_a_publication_says_the_request_id_that_goes_on(monkeypatch, capfd):
+def test_a_publication_stopped_by_a_damaged_snapshot_prints_its_request_id(monkeypatch, capfd):
     def action(output):
         output.set_request_id("4711")
         raise Corrupted(

@@ -35,7 +35,7 @@ def test_the_plan_says_of_each_task_what_becomes_of_it_and_why(
     assert "--apply" in said
 
 
-def test_a_plan_with_nothing_to_do_asks_nobody_to_do_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_without_changes_does_not_ask_for_apply(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     world = World(tmp_path)
     world.store(world.live, "totals", 9)
     world.store(world.warm, "totals", 9)
@@ -44,7 +44,7 @@ def test_a_plan_with_nothing_to_do_asks_nobody_to_do_it(tmp_path: Path, capfd: p
     assert "--apply" not in said
 
 
-def test_a_refused_task_has_its_exit_code_and_the_others_are_handed_over(
+def test_a_refused_task_sets_the_exit_code_and_the_others_are_promoted(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     world = World(tmp_path)

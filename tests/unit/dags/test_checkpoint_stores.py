@@ -107,7 +107,7 @@ def test_the_dag_explains_itself_and_runs_by_itself_only_where_the_site_says_so(
     assert {"stores", "partitions", "state_dir"}.isdisjoint(dag.params)
 
 
-def test_the_site_says_how_often_it_looks_and_nothing_is_caught_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_site_sets_the_schedule_and_catchup_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.serialization.serialized_objects import DagSerialization
 
     monkeypatch.setenv("STATECORE_CHECKPOINT_TICK", "1m")
@@ -187,7 +187,7 @@ def failing() -> set[str]:
     return {one.attempt.application_id for one in lasts if one.outcome is Outcome.FAILED}
 
 
-def test_what_is_said_of_an_application_goes_when_it_can_be_looked_at_again(spark: StubSpark, tmp_path: Path) -> None:
+def test_the_failure_of_an_application_is_cleared_when_it_can_be_checked(spark: StubSpark, tmp_path: Path) -> None:
     world = World(tmp_path / "app")
     world.write({b"a": b"1"}, 9)
     world.snapshot()

@@ -124,9 +124,7 @@ def test_one_that_is_refused_fails_the_run_and_does_not_keep_the_others_from_bei
     assert "orders in /srv/state: not planned: Fenced (in-use)" in capsys.readouterr().out
 
 
-def test_parameters_that_are_refused_fail_the_run_at_once_and_its_outcome_says_where_to_look(
-    spark: StubSpark, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_refused_parameters_fail_the_run_at_once(spark: StubSpark, capsys: pytest.CaptureFixture[str]) -> None:
     run = load().test(run_conf=conf("orders", aprove="none"))
     assert str(run.state) == "failed"
     (task,) = [one for one in run.get_task_instances() if one.task_id == "outcome"]
@@ -137,7 +135,7 @@ def test_parameters_that_are_refused_fail_the_run_at_once_and_its_outcome_says_w
 
 
 @pytest.mark.full
-def test_what_cannot_be_applied_is_not_looked_at_again_and_fails_the_run(spark: StubSpark) -> None:
+def test_a_failed_application_is_not_verified_and_fails_the_run(spark: StubSpark) -> None:
     said = {"error": "Invalid", "exit_code": 13, "what": "It has changed.", "action": "Look.", "context": {}}
     spark.behaves({"orders": {"apply": said, "plan": {}}})
     run = load().test(run_conf=conf("orders", "billing"))
@@ -161,7 +159,7 @@ def test_where_nothing_is_to_be_done_the_run_is_green_and_nothing_is_applied(
 
 
 @pytest.mark.full
-def test_parameters_that_make_no_sense_fail_the_run_before_anything_is_looked_at(spark: StubSpark) -> None:
+def test_invalid_parameters_fail_the_run_before_any_inspection(spark: StubSpark) -> None:
     run = load().test(run_conf=conf("orders", "orders"))
     assert str(run.state) == "failed"
     assert states(run)["read_directories", -1] == "failed"

@@ -110,7 +110,7 @@ def unpacked(tmp_path, version):
 
 
 @pytest.mark.parametrize("guarantee", [ALOS, EOS])
-def test_a_changelog_that_nobody_has_decided_accuses_no_offset(tmp_path, guarantee):
+def test_an_undecided_changelog_makes_no_offset_a_finding(tmp_path, guarantee):
     """``discover`` writes ``changelog: '?'`` where it does not find out."""
     spec = read_spec(SPEC.format(guarantee=guarantee, stores="s: {kind: key-value, changelog: '?'}"))
     path = plain(tmp_path)
@@ -122,14 +122,14 @@ def test_a_changelog_that_nobody_has_decided_accuses_no_offset(tmp_path, guarant
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_of_what_kafka_streams_closed_nothing_is_said(tmp_path, case):
+def test_a_directory_closed_by_kafka_streams_has_no_findings(tmp_path, case):
     write_golden(tmp_path / owner(case), case)
     found = diagnose(tmp_path, owner(case), scan=True)
     assert (found.findings, found.exit_code) == ((), 0)
 
 
 @pytest.mark.parametrize("version", ["3.9.1", "4.2.0"])
-def test_older_directories_that_were_closed_are_taken_over_and_that_is_a_note(tmp_path, version):
+def test_a_closed_directory_of_an_older_release_is_a_note(tmp_path, version):
     application = unpacked(tmp_path, version)
     found = diagnose(tmp_path, application, guarantee=EOS, scan=True)
     assert {one.code for one in found.findings} == {"older-release"}
@@ -363,7 +363,7 @@ def test_entries_of_no_store_are_stray(tmp_path):
     assert one.evidence["entries"] == ["app-gone-changelog-0", "app-s-changelog-1"]
 
 
-def test_a_task_without_stores_is_looked_at_too(tmp_path):
+def test_a_task_without_stores_is_checked(tmp_path):
     plain(tmp_path)
     (tmp_path / "app/0_1").mkdir()
     assert codes(tmp_path) == {}
@@ -487,7 +487,7 @@ def test_column_families(tmp_path):
     assert diagnose(tmp_path).findings[0].repair is Repair.REBUILD
 
 
-def test_one_database_with_a_family_too_many_accuses_no_other(tmp_path):
+def test_one_database_with_an_unknown_family_is_the_only_finding(tmp_path):
     plain(tmp_path, "0_0")
     plain(tmp_path, "0_1", more={"foo": []})
     assert [(one.code, one.task) for one in diagnose(tmp_path).findings] == [("column-family-unknown", "0_1")]
@@ -611,7 +611,7 @@ def test_every_length_of_a_manifest_is_found_or_refused(tmp_path):
     assert silent == []
 
 
-def test_a_database_that_could_not_be_looked_at_is_neither_well_nor_damaged(tmp_path, monkeypatch):
+def test_an_unreadable_database_is_neither_healthy_nor_damaged(tmp_path, monkeypatch):
     plain(tmp_path)
     plain(tmp_path, task="0_1", status=1)
     symlink = os.symlink
@@ -666,7 +666,7 @@ def test_the_spec_is_held_against_the_directory(tmp_path):
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
-def test_of_a_store_of_the_application_s_own_class_nothing_is_said_but_that_it_has_no_offset(tmp_path, guarantee):
+def test_a_custom_store_is_reported_only_without_an_offset(tmp_path, guarantee):
     task = plain(tmp_path).parent.parent
     for name in ("mine/rows", "mine/mine.60000/rows", "mine.db", "elsewhere/rows", "other"):
         (task / name).parent.mkdir(parents=True, exist_ok=True)
@@ -691,7 +691,7 @@ def test_a_store_of_tasks_that_are_not_here_is_nothing_to_rebuild_here(tmp_path)
     assert (one.code, one.store, one.severity, one.repair) == ("store-absent", "elsewhere", WARNING, None)
 
 
-def test_an_undecided_kind_is_no_evidence_of_a_missing_directory_and_is_said_once(tmp_path):
+def test_an_undecided_kind_is_reported_once_and_never_as_missing(tmp_path):
     plain(tmp_path)
     many = ", ".join(f"m{number}: {{kind: '?'}}" for number in range(7))
     stores = f"s: {{kind: key-value}}, t: {{kind: key-value}}, {many}, n: {{kind: in-memory}}"
@@ -783,7 +783,7 @@ def running(tmp_path):
         process.stdin.close()
 
 
-def test_what_is_normal_while_it_runs_is_not_said(tmp_path):
+def test_the_normal_state_of_a_running_application_is_no_finding(tmp_path):
     plain(tmp_path, status=1)
     plain(tmp_path, status=1, store="new", offset=None)
     window(tmp_path, {600_000: (100, 1, 2), 900_000: (150, 1, 2)})
@@ -797,7 +797,7 @@ def test_what_is_normal_while_it_runs_is_not_said(tmp_path):
 # The diagnosis as a whole
 
 
-def test_it_says_what_was_looked_at(tmp_path):
+def test_a_diagnosis_reports_its_coverage(tmp_path):
     plain(tmp_path)
     plain(tmp_path, task="0_1")
     window(tmp_path, {600_000: (7, 0, 2), 900_000: (7, 0, 2)})
@@ -818,7 +818,7 @@ def test_only_what_is_named_is_examined(tmp_path):
         diagnose(tmp_path, tasks=["0_7"])
 
 
-def test_whether_a_store_is_logged_is_told_by_all_its_tasks_whatever_is_examined(tmp_path):
+def test_all_tasks_decide_whether_a_store_is_logged(tmp_path):
     plain(tmp_path, offset=None)
     plain(tmp_path, task="0_1")
     plain(tmp_path, offset=None, store="u")

@@ -27,7 +27,7 @@ def _constants(file: Path) -> set[str]:
     }
 
 
-def test_each_finding_that_a_repair_mends_is_shown_with_real_kafka_streams() -> None:
+def test_each_repairable_finding_has_a_test_with_kafka_streams() -> None:
     named = set().union(*map(_constants, INTEGRATION.glob("test_repair*.py"))) & set(CATALOG)
     named |= {code for code, file in SHOWN_ELSEWHERE.items() if {code, "repair"} <= _constants(INTEGRATION / file)}
     repaired = {kind.code for kind in CATALOG.values() if kind.repairs}

@@ -144,7 +144,7 @@ def test_segments_that_disagree_are_trouble_with_their_offsets(tmp_path):
         ),
     ],
 )
-def test_what_will_surprise_at_the_next_start_is_said(tmp_path, make, said):
+def test_changes_by_the_next_start_are_reported(tmp_path, make, said):
     make(tmp_path / "app/0_0")
     assert any(said in one for one in trouble_of(tmp_path))
 
@@ -186,7 +186,7 @@ def test_a_global_store_has_its_offsets_by_partition_and_may_not_be_at_minus_4(t
     assert "fails every start" in store.damage[0]
 
 
-def test_a_broken_database_is_said_and_the_others_are_shown(tmp_path):
+def test_a_broken_database_is_reported_and_the_others_are_shown(tmp_path):
     plain(tmp_path)
     plain(tmp_path, task="0_1")
     for file in (tmp_path / "app/0_0/rocksdb/s").glob("MANIFEST*"):
@@ -196,7 +196,7 @@ def test_a_broken_database_is_said_and_the_others_are_shown(tmp_path):
     assert (whole.rows, whole.problems) == (3, ())
 
 
-def test_only_what_a_restore_has_to_mend_is_damage(tmp_path):
+def test_only_what_needs_a_restore_is_damage(tmp_path):
     plain(tmp_path, status=1)
     write_database(tmp_path / "app/0_1/rocksdb/s", {"default": [], "offsets": []})
     found = look(tmp_path)
@@ -247,7 +247,7 @@ def test_offsets_that_cannot_be_read_are_damage_wherever_they_lie(tmp_path):
     assert found.exit_code == 12
 
 
-def test_what_could_not_be_looked_at_is_neither_well_nor_damage(tmp_path):
+def test_an_unreadable_store_is_neither_healthy_nor_damaged(tmp_path):
     plain(tmp_path)
     found = look(tmp_path)
     (store,) = found.stores

@@ -80,7 +80,7 @@ def parents_and_logs(draw: Callable[..., Any]) -> tuple[list[Rows], list[Rows]]:
     read=st.sampled_from([1, 2, 7, 1 << 20]),
     room=st.sampled_from([8, 16, 100, 256]),
 )
-def test_above_the_parent_lies_what_is_different_and_nothing_else(
+def test_the_run_above_the_base_has_only_the_differences(
     tmp_path_factory: pytest.TempPathFactory,
     runs: tuple[list[Rows], list[Rows]],
     rows: int,
@@ -115,7 +115,7 @@ def test_a_value_that_only_got_another_length_or_became_empty_is_different(tmp_p
 
 
 @pytest.mark.parametrize("log", [[], [{b"a": None}], [{b"a": b"1", b"b": b"2"}, {b"a": None, b"b": None}]])
-def test_all_that_a_parent_shows_is_deleted_where_the_log_shows_nothing(tmp_path: Path, log: list[Rows]) -> None:
+def test_an_empty_log_deletes_all_rows_of_the_base(tmp_path: Path, log: list[Rows]) -> None:
     parent: list[Rows] = [{b"a": b"1", b"b": b"2", b"x": b"3"}, {b"b": None, b"c": b""}]
     made = reconciled(tmp_path, parent, log)
     assert made is not None
@@ -123,7 +123,7 @@ def test_all_that_a_parent_shows_is_deleted_where_the_log_shows_nothing(tmp_path
 
 
 @pytest.mark.parametrize("parent", [[], [{b"a": None}], [{b"a": b"1"}, {b"a": None}]])
-def test_a_parent_that_shows_nothing_gets_all_rows_of_the_log(tmp_path: Path, parent: list[Rows]) -> None:
+def test_an_empty_base_gets_all_rows_of_the_log(tmp_path: Path, parent: list[Rows]) -> None:
     log: list[Rows] = [{b"a": b"1", b"b": b"2"}, {b"b": None, b"c": b""}]
     made = reconciled(tmp_path, parent, log)
     assert made is not None
@@ -259,7 +259,7 @@ def runs_read(
 
 
 @pytest.mark.parametrize("kind", [*KEY_VALUE, *segments.KINDS])
-def test_a_parent_that_missed_deletes_becomes_what_the_compacted_log_says(tmp_path: Path, kind: StoreKind) -> None:
+def test_a_base_that_missed_deletes_becomes_equal_to_the_compacted_log(tmp_path: Path, kind: StoreKind) -> None:
     source = random.Random(kind.value)
     history = [(offset, source.randrange(150), offset, source.random() < 0.6) for offset in range(END)]
     last = {key: offset for offset, key, _, _ in history}
@@ -330,9 +330,7 @@ def test_a_damaged_block_late_in_a_file_leaves_nothing_of_what_was_written(tmp_p
 
 
 @pytest.mark.parametrize("of_parent", [True, False])
-def test_a_run_that_was_cut_or_has_not_as_many_entries_as_it_should_is_corrupted(
-    tmp_path: Path, of_parent: bool
-) -> None:
+def test_a_truncated_run_or_one_with_a_wrong_entry_count_is_corrupted(tmp_path: Path, of_parent: bool) -> None:
     parent, log = both(tmp_path, [{b"a": b"1"}], [{b"a": b"1"}])
     more = ([replace(parent[0], rows=2)], log) if of_parent else (parent, [replace(log[0], rows=2)])
     with pytest.raises(Corrupted, match="1 entries instead of 2"):
@@ -372,9 +370,7 @@ def test_what_is_not_one_database_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("start", "end"), [(199, 2000), (200, 200), (2000, 200), (1000, 99)])
-def test_offsets_that_do_not_lead_from_the_parent_to_the_end_of_the_log_are_refused(
-    tmp_path: Path, start: int, end: int
-) -> None:
+def test_offsets_not_between_the_base_and_the_log_end_are_refused(tmp_path: Path, start: int, end: int) -> None:
     parent, log = both(tmp_path, [{b"a": b"1"}, {b"b": b"2"}], [{b"c": b"3"}])
     with pytest.raises(Invalid, match="offsets"):
         reconciled_run(tmp_path / "made", parent, log, start=start, end=end)
@@ -389,7 +385,7 @@ def test_versioned_stores_are_refused(tmp_path: Path) -> None:
         reconciled_run(tmp_path / "made", of[:1], of[1:], start=START, end=END)
 
 
-def test_who_was_written_apart_stays_apart(tmp_path: Path) -> None:
+def test_a_run_without_an_origin_is_not_mixed_with_runs_of_a_database(tmp_path: Path) -> None:
     """A run that says nothing of its origin is not taken for one of a database."""
     run = written(tmp_path / "run", {b"a": b"1"})
     other = RunOrigin("s", StoreKind.KEY_VALUE, CHANGELOG).of(run)

@@ -90,7 +90,7 @@ def test_a_healthy_head_is_left_alone(lost: Lost) -> None:
     assert lost.head_file.read_bytes() == before
 
 
-def test_a_lost_head_is_made_anew_as_it_was(lost: Lost) -> None:
+def test_a_lost_head_is_recreated_as_it_was(lost: Lost) -> None:
     lost.publish(10, 20)
     lost.publishing.publish(30, [1], whole=False)
     before = lost.app_repository.head()
@@ -106,7 +106,7 @@ def test_a_lost_head_is_made_anew_as_it_was(lost: Lost) -> None:
     assert lost.app_repository.manifest(lost.app_repository.head().snapshots[0]).value.epoch == 1
 
 
-def test_a_head_that_is_made_anew_names_as_few_checkpoints_as_the_one_that_was_lost(lost: Lost) -> None:
+def test_a_recreated_head_keeps_as_few_checkpoints_as_the_lost_one(lost: Lost) -> None:
     (first,) = lost.publish(1)
     lost.publishing.origin = "checkpoint"
     checkpoints = lost.publish(*range(2, 20))
@@ -120,7 +120,7 @@ def test_a_head_that_is_made_anew_names_as_few_checkpoints_as_the_one_that_was_l
 
 @settings(deadline=None, max_examples=25)
 @given(at=st.integers(0, 1 << 20), bit=st.integers(0, 7))
-def test_a_head_with_a_flipped_bit_is_made_anew(two: Lost, at: int, bit: int) -> None:
+def test_a_head_with_a_flipped_bit_is_recreated(two: Lost, at: int, bit: int) -> None:
     good = two.head_file.read_bytes()
     before = two.app_repository.head()
     try:
@@ -136,7 +136,7 @@ def test_a_head_with_a_flipped_bit_is_made_anew(two: Lost, at: int, bit: int) ->
         two.head_file.write_bytes(good)
 
 
-def test_a_head_of_another_repository_is_made_anew(lost: Lost, tmp_path: Path) -> None:
+def test_a_head_of_another_repository_is_recreated(lost: Lost, tmp_path: Path) -> None:
     snapshots = lost.publish(10)
     other = Lost(tmp_path / "other")
     other.publish(10, 20, 30)
@@ -147,7 +147,7 @@ def test_a_head_of_another_repository_is_made_anew(lost: Lost, tmp_path: Path) -
     assert plan.head.generation == 4, "above what the copied head said"
 
 
-def test_what_a_head_names_and_nobody_can_read_is_left_out(lost: Lost) -> None:
+def test_unreadable_snapshots_of_a_head_are_left_out(lost: Lost) -> None:
     fourth, third, second, first = lost.publish(10, 20, 30, 40)
     document = parse_json(lost.head_file.read_bytes())
     lost.head_file.write_bytes(encode_json(HEAD.sealed({**document, "more": 7})))
@@ -164,7 +164,7 @@ def test_what_a_head_names_and_nobody_can_read_is_left_out(lost: Lost) -> None:
     lost.publish(50)
 
 
-def test_a_head_of_which_a_part_is_damaged_lets_nobody_publish_before_it_is_mended(lost: Lost) -> None:
+def test_a_head_with_a_damaged_task_manifest_refuses_publications_until_repaired(lost: Lost) -> None:
     second, first = lost.publish(10, 20)
     task_manifest = lost.app_repository.manifest(lost.app_repository.head().snapshots[0]).value.task_manifests[1]
     flip(lost.root / task_manifest.extent.blob, task_manifest.extent.start + 5)
@@ -212,7 +212,7 @@ def test_every_flipped_bit_of_a_manifest_is_found_without_a_head(two: Lost) -> N
                 MANIFEST.decode(bytes(flipped))
 
 
-def test_a_snapshot_whose_part_or_file_is_gone_is_left_out_and_the_chain_goes_on_below_it(lost: Lost) -> None:
+def test_a_snapshot_without_a_task_manifest_or_file_is_left_out_of_the_chain(lost: Lost) -> None:
     fourth, third, second, first = lost.publish(10, 20, 30, 40)
     entries = {entry.snapshot: entry for entry in lost.app_repository.head().snapshots}
     task_manifests = {name: lost.app_repository.manifest(entry).value.task_manifests for name, entry in entries.items()}
@@ -320,7 +320,7 @@ def test_a_manifest_of_another_place_or_name_is_left_out(lost: Lost, tmp_path: P
     assert "not JSON" in reasons(plan)["notes.txt"]
 
 
-def test_nobody_publishes_over_a_head_that_is_lost(lost: Lost) -> None:
+def test_a_lost_head_refuses_publications(lost: Lost) -> None:
     lost.publish(10, 20)
     lost.head_file.unlink()
     with raises(Corrupted, "head-missing") as refused:
@@ -345,7 +345,7 @@ def test_a_first_publication_that_was_killed_is_no_lost_head(lost: Lost) -> None
     assert first not in names(lost.app_repository.head())
 
 
-def test_who_began_before_is_fenced(lost: Lost) -> None:
+def test_a_job_begun_before_the_repair_is_fenced(lost: Lost) -> None:
     snapshots = lost.publish(10, 20)
     job = lost.publishing.begin()
     lost.head_file.unlink()
@@ -357,7 +357,7 @@ def test_who_began_before_is_fenced(lost: Lost) -> None:
         job.publish([lost.publishing.task_manifest(0, 30)], whole=False)
 
 
-def test_a_swap_by_somebody_else_meanwhile_stays(lost: Lost) -> None:
+def test_a_concurrent_swap_of_the_head_is_kept(lost: Lost) -> None:
     lost.publish(10)
     lost.head_file.unlink()
     plan = plan_repair(lost.app_repository)
@@ -370,7 +370,7 @@ def test_a_swap_by_somebody_else_meanwhile_stays(lost: Lost) -> None:
     assert lost.head_file.read_bytes() == before
 
 
-def test_a_damaged_head_without_a_usable_manifest_is_made_empty_so_that_publishing_goes_on(lost: Lost) -> None:
+def test_a_damaged_head_without_a_usable_manifest_becomes_empty(lost: Lost) -> None:
     (only,) = lost.publish(10)
     lost.manifest_file(only).unlink()
     with pytest.raises(Corrupted):
@@ -415,7 +415,7 @@ def test_what_a_newer_release_wrote_is_not_taken_for_damage(lost: Lost, what: st
         plan_repair(lost.app_repository)
 
 
-def test_on_a_real_server_a_lost_head_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_head_is_recreated_on_a_real_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     with s3_server.serving() as server:
@@ -449,7 +449,7 @@ def test_on_a_real_server_a_lost_head_is_made_anew(tmp_path: Path, monkeypatch: 
         assert app_repository.head().epoch == before.epoch + 2
 
 
-def test_a_place_that_became_another_repository_while_it_was_looked_at_gets_no_head_of_this_one(lost: Lost) -> None:
+def test_a_place_that_became_another_repository_gets_no_repaired_head(lost: Lost) -> None:
     lost.publish(10)
     lost.head_file.unlink()
     plan = plan_repair(lost.app_repository)

@@ -141,7 +141,7 @@ def test_an_identity_is_of_what_there_is_and_not_of_its_order(pairs: list[tuple[
     assert task_manifest(pairs[1:]).identity != task_manifest(pairs).identity
 
 
-def test_the_identity_of_a_snapshot_is_that_of_its_parts_and_not_of_where_they_lie() -> None:
+def test_the_identity_of_a_snapshot_depends_on_task_manifests_and_not_on_extents() -> None:
     one = replace(manifest_of(), task_manifests=(reference_of("0_0"), reference_of("0_1")))
     moved = replace(
         one, snapshot="s2", task_manifests=(reference_of("0_1", "b" * 64, "x"), reference_of("0_0", blob="y"))
@@ -154,11 +154,11 @@ def test_the_identity_of_a_snapshot_is_that_of_its_parts_and_not_of_where_they_l
 
 
 @pytest.mark.parametrize(("cuts", "first"), [([], None), ([3, 1, 2], 1), ([1, None], None), ([0], 0)])
-def test_the_first_cut_is_known_where_all_are(cuts: list[int | None], first: int | None) -> None:
+def test_the_earliest_read_position_is_known_if_all_are(cuts: list[int | None], first: int | None) -> None:
     assert min_known(cuts) == first
 
 
-def test_a_store_that_is_left_to_restore_says_nothing_of_when_a_task_was_cut() -> None:
+def test_a_store_restored_by_kafka_streams_gives_a_task_no_read_position() -> None:
     left = replace(store_of("0_0", "a", (), end=0, restored_by_kafka_streams=True), read_at_ms=None)
     read = replace(store_of("0_0", "b", (), end=5), read_at_ms=7)
     assert TaskManifest("0_0", (left, read)).read_at_ms == 7

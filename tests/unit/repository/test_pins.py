@@ -100,7 +100,7 @@ def test_the_newest_is_the_one_that_was_it_at_first(
     assert len(app_repository.head().snapshots) == 3
 
 
-def test_who_is_second_reads_the_head_again(
+def test_a_pin_that_lost_the_swap_reads_the_head_again(
     app_repository: ApplicationRepository, two: tuple[str, str], network: Network, tmp_path: Path
 ) -> None:
     older, newer = two
@@ -184,7 +184,7 @@ def test_a_note_that_is_no_note_is_refused(app_repository: ApplicationRepository
     assert pinned(app_repository)[two[0]].startswith("caf\udce9x")
 
 
-def test_where_others_are_always_first_nothing_is_changed_and_that_is_said(
+def test_a_pin_that_always_loses_the_swap_is_reported_and_changes_nothing(
     app_repository: ApplicationRepository, two: tuple[str, str], network: Network, storage: Storage
 ) -> None:
     def swapped() -> None:

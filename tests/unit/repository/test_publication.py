@@ -128,7 +128,7 @@ def test_stores_that_are_no_longer_declared_or_of_another_kind_go_with_the_task_
 
 
 @pytest.mark.parametrize("changes", [{"changelog": "rights"}, {"subtopology": 1}, {"changelog": "none"}])
-def test_a_store_that_the_application_would_not_look_for_there_goes_with_the_task_that_is_made(
+def test_a_rebuilt_task_drops_stores_declared_elsewhere(
     app_repository: ApplicationRepository, first: None, directory: Path, changes: dict[str, Any]
 ) -> None:
     other = replace(spec(), stores=(spec().stores[0], replace(spec().stores[1], **changes)))
@@ -179,7 +179,7 @@ def test_two_jobs_that_make_the_head_at_the_same_time_both_count(
 
 @pytest.mark.parametrize("newer", [{"0_0": {"left": 150}}, {"0_0": {"right": 50}}])
 @pytest.mark.parametrize("whole", [False, True])
-def test_who_finds_that_another_has_published_the_same_task_is_fenced(
+def test_a_job_is_fenced_if_another_has_published_the_same_task(
     app_repository: ApplicationRepository, first: None, storage: Storage, directory: Path, newer: Stores, whole: bool
 ) -> None:
     late = publication(app_repository, "late")
@@ -204,7 +204,7 @@ def test_a_whole_application_is_fenced_by_any_task_that_others_have_published(
         late.publish(uploaded(app_repository, directory, {"0_0": {"left": 100}, "0_1": {"left": 100}}), whole=True)
 
 
-def test_who_began_before_the_head_was_made_anew_is_fenced(
+def test_a_job_begun_before_the_head_was_recreated_is_fenced(
     app_repository: ApplicationRepository, first: None, storage: Storage, directory: Path
 ) -> None:
     late = publication(app_repository, "late")
@@ -219,7 +219,7 @@ def test_who_began_before_the_head_was_made_anew_is_fenced(
     assert app_repository.head().epoch == 1
 
 
-def test_nobody_goes_back_behind_what_counts(
+def test_a_publication_never_lowers_an_offset(
     app_repository: ApplicationRepository, first: None, storage: Storage, directory: Path
 ) -> None:
     before = dict(storage.pointers)
@@ -230,7 +230,7 @@ def test_nobody_goes_back_behind_what_counts(
     publication(app_repository, "same").publish(uploaded(app_repository, directory, {"0_0": {"left": 50}}), whole=False)
 
 
-def test_a_topic_that_was_made_anew_begins_anew(
+def test_a_recreated_topic_may_have_lower_offsets(
     app_repository: ApplicationRepository, first: None, directory: Path
 ) -> None:
     task_manifests = uploaded(app_repository, directory, {"0_0": {"left": 10}}, topic_id="1" * 32)
@@ -246,7 +246,7 @@ def test_a_store_that_is_empty_for_want_of_an_offset_is_behind_what_counts(
         publication(app_repository, "left").publish([left], whole=False)
 
 
-def test_a_versioned_store_that_is_left_to_restore_is_behind_nothing_and_before_nothing(
+def test_offsets_of_a_versioned_store_restored_by_kafka_streams_conflict_with_none(
     app_repository: ApplicationRepository, first: None, directory: Path
 ) -> None:
     left = store_of("0_0", "left", (), end=0, restored_by_kafka_streams=True)
@@ -292,7 +292,7 @@ def test_of_two_tries_of_a_request_at_the_same_time_one_publishes_and_the_other_
 
 
 @pytest.mark.parametrize("first_one", [False, True])
-def test_who_publishes_into_a_place_that_became_another_repository_is_fenced_and_leaves_no_id(
+def test_a_publication_into_a_replaced_repository_is_fenced(
     app_repository: ApplicationRepository, storage: Storage, directory: Path, first_one: bool
 ) -> None:
     if not first_one:
@@ -313,7 +313,7 @@ def test_who_publishes_into_a_place_that_became_another_repository_is_fenced_and
     assert (storage.pointers, blobs_of(storage, "manifests")) == before
 
 
-def test_a_mark_that_nobody_could_look_at_is_worth_another_try(
+def test_an_unreachable_repository_descriptor_can_be_retried(
     app_repository: ApplicationRepository, first: None, network: Network, storage: Storage, directory: Path
 ) -> None:
     job = publication(app_repository, "next")
@@ -391,7 +391,7 @@ def test_a_swap_that_was_sent_again_knows_its_own(
     assert len(fetched(app_repository)) == 2
 
 
-def test_who_is_always_overtaken_gives_up_and_may_try_again(
+def test_a_job_that_always_loses_the_swap_ends_with_a_retryable_error(
     app_repository: ApplicationRepository, first: None, network: Network, storage: Storage, directory: Path
 ) -> None:
     begun = publication(app_repository, "slow")
@@ -426,7 +426,7 @@ def test_an_id_that_another_snapshot_has_is_not_taken(app_repository: Applicatio
 
 
 @pytest.mark.parametrize("point", PUBLISH_POINTS)
-def test_whoever_dies_has_published_all_or_nothing_and_a_retry_ends_well(
+def test_a_publication_that_failed_at_any_point_is_all_or_nothing_and_can_be_retried(
     app_repository: ApplicationRepository, first: None, directory: Path, point: str
 ) -> None:
     task_manifests = uploaded(app_repository, directory, {"0_0": {"left": 100}})
@@ -458,7 +458,7 @@ def with_more(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, "more": "of another release"}
 
 
-def test_what_nobody_here_knows_stays_where_nothing_has_changed(
+def test_unknown_fields_are_kept_where_nothing_has_changed(
     app_repository: ApplicationRepository, first: None, storage: Storage, directory: Path
 ) -> None:
     """A newer release has written the snapshot; this one advances one store of one task of it."""
@@ -508,7 +508,7 @@ def damaged(storage: Storage, name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["missing", "shorter"])
-def test_a_task_that_is_taken_over_and_cannot_be_fetched_is_named_and_the_others_are_published(
+def test_an_inherited_task_that_cannot_be_fetched_is_named_and_the_others_are_published(
     app_repository: ApplicationRepository, first: None, storage: Storage, directory: Path, kind: str
 ) -> None:
     (entry,) = app_repository.head().snapshots
@@ -525,7 +525,7 @@ def test_a_task_that_is_taken_over_and_cannot_be_fetched_is_named_and_the_others
     assert re.findall(r"statecore \w+", warning) == ["statecore backup", "statecore restore"]
 
 
-def test_a_store_that_is_taken_over_and_cannot_be_fetched_is_named_by_its_task(
+def test_an_inherited_store_that_cannot_be_fetched_is_named_with_its_task(
     app_repository: ApplicationRepository, storage: Storage, directory: Path
 ) -> None:
     for name in ("left", "right"):
@@ -547,7 +547,7 @@ def test_a_store_that_is_taken_over_and_cannot_be_fetched_is_named_by_its_task(
     assert again.warnings == ()
 
 
-def test_a_store_that_stands_upon_runs_that_cannot_be_fetched_is_named_by_its_task(
+def test_a_store_whose_base_runs_cannot_be_fetched_is_named_with_its_task(
     app_repository: ApplicationRepository, storage: Storage, directory: Path
 ) -> None:
     publication(app_repository, "first").publish(
@@ -564,7 +564,7 @@ def test_a_store_that_stands_upon_runs_that_cannot_be_fetched_is_named_by_its_ta
     assert "statecore restore --from none" in warning
 
 
-def test_a_part_that_is_taken_over_and_cannot_be_read_is_named(
+def test_an_inherited_task_manifest_that_cannot_be_read_is_named(
     app_repository: ApplicationRepository, storage: Storage, directory: Path
 ) -> None:
     for task in ("0_0", "0_1", "0_2"):
@@ -584,7 +584,7 @@ def test_a_part_that_is_taken_over_and_cannot_be_read_is_named(
     assert "Tasks 0_1, 0_2 were inherited" in warning
 
 
-def test_who_takes_nothing_over_looks_at_nothing(
+def test_a_publication_that_inherits_nothing_checks_nothing(
     app_repository: ApplicationRepository, first: None, storage: Storage, network: Network, directory: Path
 ) -> None:
     task_manifests = uploaded(app_repository, directory, {task: {"left": 100, "right": 100} for task in BOTH})
@@ -596,7 +596,7 @@ def test_who_takes_nothing_over_looks_at_nothing(
     assert sorted(asked) == ["get", "get", "get", "put", "put", "read", "swap"]
 
 
-def test_what_is_taken_over_costs_a_look_at_each_blob(
+def test_inherited_runs_cost_one_check_for_each_blob(
     app_repository: ApplicationRepository, first: None, network: Network, directory: Path
 ) -> None:
     task_manifests = uploaded(app_repository, directory, {"0_0": {"left": 100, "right": 100}})
@@ -607,7 +607,7 @@ def test_what_is_taken_over_costs_a_look_at_each_blob(
 
 
 @pytest.mark.parametrize("request_", ["head", "get"])
-def test_a_look_that_fails_fails_nothing_and_is_said(
+def test_a_failed_check_of_inherited_runs_is_a_warning(
     app_repository: ApplicationRepository, first: None, network: Network, directory: Path, request_: str
 ) -> None:
     task_manifests = uploaded(app_repository, directory, {"0_0": {"left": 100}})
@@ -625,7 +625,7 @@ def test_a_look_that_fails_fails_nothing_and_is_said(
 
 
 @pytest.mark.parametrize("which", ["manifests", "task-manifests"])
-def test_who_cannot_read_what_counts_is_told_how_to_go_on(
+def test_an_unreadable_newest_snapshot_is_an_error_with_the_repair_command(
     app_repository: ApplicationRepository, first: None, storage: Storage, directory: Path, which: str
 ) -> None:
     publication(app_repository, "second").publish(

@@ -107,7 +107,7 @@ def test_it_says_which_tasks_are_made_kept_and_dropped(
     assert (done.made_tasks, done.kept_tasks, done.dropped_tasks) == (("0_0", "0_1"), (), ("0_2",))
 
 
-def test_tasks_that_the_application_has_no_more_go_and_that_is_said(
+def test_removed_tasks_leave_the_snapshot_with_a_warning(
     app_repository: ApplicationRepository, first: Published, directory: Path
 ) -> None:
     before = {reference.task: reference for reference in newest(app_repository).task_manifests}
@@ -172,7 +172,7 @@ def test_a_read_position_at_log_end_is_published_without_a_task_manifest(
     assert {store.read_at_ms for one in read.values() for store in one.manifest.stores} == {later}, "who reads knows it"
 
 
-def test_what_a_manifest_knows_of_a_task_stays_known_when_its_part_is_written_anew(
+def test_fields_of_a_reference_are_kept_when_its_task_manifest_is_rewritten(
     app_repository: ApplicationRepository, first: Published, directory: Path
 ) -> None:
     later = int(NOW * 1000) + 5
@@ -228,7 +228,7 @@ def test_a_tail_is_published_above_a_compaction_that_was_first(
     assert late.publish([made], whole=False, rebase=lambda _, theirs: rebase_compaction([fold], theirs)) is None
 
 
-def test_what_others_have_published_already_is_not_published_again(
+def test_offsets_already_published_by_others_are_not_published_again(
     app_repository: ApplicationRepository, first: Published, storage: Storage, directory: Path
 ) -> None:
     late = publication(app_repository, "late")
@@ -245,7 +245,7 @@ def test_what_others_have_published_already_is_not_published_again(
     assert storage.pointers == before
 
 
-def test_a_whole_application_keeps_what_others_have_brought_as_far(
+def test_a_whole_application_keeps_concurrent_tasks_at_the_same_offsets(
     app_repository: ApplicationRepository, first: Published, directory: Path
 ) -> None:
     late = publication(app_repository, "late")
@@ -261,7 +261,7 @@ def test_a_whole_application_keeps_what_others_have_brought_as_far(
     assert set(ends_of(app_repository)) == set(ALL)
 
 
-def test_where_what_others_have_published_does_not_fit_the_job_is_fenced(
+def test_a_job_is_fenced_if_concurrent_snapshots_do_not_fit(
     app_repository: ApplicationRepository, first: Published, storage: Storage, directory: Path
 ) -> None:
     late = publication(app_repository, "late")
@@ -309,7 +309,7 @@ def test_a_store_that_was_refused_goes_back_unless_others_have_published_it(
         late.publish(lower, whole=False, refused=refused, rebase=lambda mine, _: mine)
 
 
-def test_a_swap_that_was_lost_puts_equal_parts_no_second_time(
+def test_a_lost_swap_does_not_put_equal_task_manifests_again(
     app_repository: ApplicationRepository, first: Published, storage: Storage, directory: Path
 ) -> None:
     job = publication(app_repository, "job")
@@ -387,7 +387,7 @@ def _in_one_pack(
     }
 
 
-def test_parts_never_lie_in_more_than_a_few_blobs_and_are_copied_as_they_are(
+def test_task_manifests_are_in_few_blobs_and_copied_unchanged(
     app_repository: ApplicationRepository, asked: Asked, storage: Storage, directory: Path
 ) -> None:
     """Each checkpoint finds news in one other task."""
@@ -413,7 +413,7 @@ def test_parts_never_lie_in_more_than_a_few_blobs_and_are_copied_as_they_are(
     assert {end["left"] for end in ends_of(app_repository).values()} == {60}
 
 
-def test_parts_that_nobody_has_read_are_not_copied(
+def test_unread_task_manifests_are_not_copied(
     app_repository: ApplicationRepository, asked: Asked, directory: Path
 ) -> None:
     for number, task in enumerate(TASKS):
@@ -426,7 +426,7 @@ def test_parts_that_nobody_has_read_are_not_copied(
     assert len({reference.extent.blob for reference in newest(app_repository).task_manifests}) == 1
 
 
-def test_what_is_taken_over_is_looked_at_once_an_hour(
+def test_inherited_runs_are_checked_once_an_hour(
     app_repository: ApplicationRepository, first: Published, asked: Asked, storage: Storage, directory: Path
 ) -> None:
     """That of the stores that were advanced, too: who puts a tail above runs has not their files."""

@@ -99,11 +99,11 @@ MINE = store([(0, 50), (50, 100), (100, 130)], 130)
 FOLDED = store([(0, 100)], 100)
 
 
-def test_where_nobody_else_has_published_the_part_is_what_the_job_made() -> None:
+def test_without_concurrent_snapshots_the_task_manifest_is_unchanged() -> None:
     assert rebase_advance(task_manifest(MINE), task_manifest(PARENT), task_manifest(PARENT)) == task_manifest(MINE)
 
 
-def test_a_tail_is_put_above_what_others_have_compacted() -> None:
+def test_a_tail_is_appended_to_concurrently_compacted_runs() -> None:
     done = rebase_advance(task_manifest(MINE), task_manifest(FOLDED), task_manifest(PARENT))
     assert spans_of(done) == [(0, 100), (100, 130)]
     assert done is not None
@@ -139,7 +139,7 @@ def test_of_stores_that_others_have_brought_further_theirs_is_published_beside_w
 
 
 @pytest.mark.parametrize("theirs", [[(0, 50), (50, 100), (100, 120)], [(0, 90)]])
-def test_who_ends_between_others_and_did_not_begin_with_them_is_fenced(theirs: list[Span]) -> None:
+def test_a_tail_that_ends_between_concurrent_runs_is_fenced(theirs: list[Span]) -> None:
     with raises(Fenced, "publication-conflict", task="0_0", store="left"):
         rebase_advance(task_manifest(MINE), task_manifest(store(theirs, theirs[-1][1])), task_manifest(PARENT))
 
@@ -153,7 +153,7 @@ def test_a_store_that_was_made_from_nothing_takes_the_place_of_one_that_has_less
     assert rebase_advance(task_manifest(made), task_manifest(store([(0, 150)], 150)), None) is None
 
 
-def test_a_store_that_was_refused_is_replaced_as_long_as_nobody_else_has_published_it() -> None:
+def test_a_refused_store_is_replaced_unless_others_have_published_it() -> None:
     """Its log was truncated: what the job made has less."""
     made = store([(0, 70)], 70)
     assert rebase_advance(task_manifest(made), task_manifest(PARENT), task_manifest(PARENT)) == task_manifest(made)
@@ -170,13 +170,13 @@ def test_a_store_that_others_have_dropped_is_not_published_again() -> None:
     "changes",
     [{"kind": StoreKind.TIMESTAMPED_KEY_VALUE}, {"isolation": "read_uncommitted"}, {"retention_ms": 5}],
 )
-def test_what_others_have_published_by_another_spec_is_no_parent(changes: dict[str, object]) -> None:
+def test_a_concurrent_snapshot_of_another_spec_is_no_base(changes: dict[str, object]) -> None:
     theirs = identified(replace(FOLDED, **changes))  # type: ignore[arg-type]
     with raises(Fenced, "publication-conflict", reason="store-changed"):
         rebase_advance(task_manifest(MINE), task_manifest(theirs), task_manifest(PARENT))
 
 
-def test_a_topic_that_was_made_anew_is_no_parent_and_one_that_nobody_asked_for_is_the_same() -> None:
+def test_a_recreated_topic_is_no_base_and_one_of_unknown_id_is() -> None:
     other = store([(0, 100)], 100, topic_id="1" * 32)
     with raises(Fenced, "publication-conflict", reason="store-changed"):
         rebase_advance(task_manifest(MINE), task_manifest(other), task_manifest(PARENT))
@@ -224,7 +224,7 @@ def test_segments_that_others_have_yet_stay_gone_where_the_job_has_found_them_ex
     assert [database.segment for database in done.stores[0].databases] == [3, 5]
 
 
-def test_the_newest_segment_of_a_directory_tells_what_has_expired_in_it() -> None:
+def test_the_newest_segment_decides_which_have_expired() -> None:
     kept: dict[str, Any] = {"retention_ms": 20, "segment_interval_ms": 10}
     parent = store({2: [(0, 100)], 5: [(0, 100)]}, 100, stream_time=40, **kept)
     mine = store({2: [(0, 100), (100, 130)], 5: [(0, 100), (100, 130)]}, 130, stream_time=40, **kept)
@@ -240,7 +240,7 @@ def test_the_newest_segment_of_a_directory_tells_what_has_expired_in_it() -> Non
     assert one.stream_time is None, "nobody knows how late a time the directory has seen"
 
 
-def test_nobody_knows_what_a_segment_holds_of_which_others_have_nothing() -> None:
+def test_a_tail_of_a_segment_missing_in_the_newest_snapshot_has_an_unknown_digest() -> None:
     """It may have expired there, or a fold has left nothing of it."""
     kept: dict[str, Any] = {"retention_ms": 20, "segment_interval_ms": 10}
     parent = store({0: [(0, 100)]}, 100, stream_time=5, **kept)
@@ -252,7 +252,7 @@ def test_nobody_knows_what_a_segment_holds_of_which_others_have_nothing() -> Non
     assert done.stores[0].content is None
 
 
-def test_a_tail_stays_where_a_compaction_has_left_nothing_of_what_lay_below() -> None:
+def test_a_tail_is_kept_above_runs_compacted_to_nothing() -> None:
     parent, mine = store([(0, 50), (50, 100)], 100), store([(0, 50), (50, 100), (100, 130)], 130)
     assert spans_of(rebase_advance(task_manifest(mine), task_manifest(store({}, 100)), task_manifest(parent))) == [
         (100, 130)
@@ -293,7 +293,7 @@ def test_a_global_store_is_advanced_partition_by_partition() -> None:
         )
 
 
-def test_versioned_stores_are_made_anew_and_never_advanced() -> None:
+def test_versioned_stores_are_rebuilt_and_never_advanced() -> None:
     def of(end: int) -> StoreSnapshot:
         return identified(replace(store([(0, 0)], end), kind=StoreKind.VERSIONED_KEY_VALUE))
 
@@ -342,7 +342,7 @@ def test_a_compaction_of_which_nothing_was_left_leaves_nothing() -> None:
     assert done.stores[0].databases == ()
 
 
-def test_compactions_of_one_part_are_taken_database_by_database() -> None:
+def test_compactions_of_one_task_are_rebased_by_database() -> None:
     there = store({1: [(0, 50), (50, 100)], 2: [(0, 100)]}, 100)
     other = replace(store([(0, 50), (50, 100)], 100), store="right")
     folds = [fold([(0, 50), (50, 100)], segment=1), fold([(0, 50), (50, 100)], segment=2)]
@@ -388,7 +388,7 @@ def test_whatever_others_have_done_each_offset_is_there_once_and_nothing_goes_ba
 
 @settings(deadline=None, max_examples=300)
 @given(CUTS, CUTS, st.data())
-def test_a_compaction_changes_no_offset_of_what_others_have(
+def test_a_compaction_keeps_the_offsets_of_concurrent_snapshots(
     cuts: list[int], theirs_cuts: list[int], data: st.DataObject
 ) -> None:
     there = spans(theirs_cuts)

@@ -51,7 +51,7 @@ def run(seeds: range) -> Counter[str]:
 
 @settings(deadline=None, max_examples=100)
 @given(st.randoms(use_true_random=False))
-def test_a_store_has_what_a_replay_has_whoever_has_published_above_whom(chance: Random) -> None:
+def test_a_store_equals_a_replay_for_any_order_of_publications(chance: Random) -> None:
     History(chance).run(STEPS)
 
 

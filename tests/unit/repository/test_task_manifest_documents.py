@@ -32,7 +32,7 @@ from tests.unit.repository.snapshots import run_of, store_of
         max_size=4,
     )
 )
-def test_every_part_is_found_where_its_reference_says(task_manifests: list[TaskManifest]) -> None:
+def test_every_task_manifest_is_found_by_its_reference(task_manifests: list[TaskManifest]) -> None:
     content, references = encode_task_manifests([(task_manifest, None) for task_manifest in task_manifests])
     assert len(content) == sum(reference.extent.bytes for reference in references)
     for task_manifest, reference in zip(task_manifests, references, strict=True):
@@ -48,7 +48,7 @@ def test_every_part_is_found_where_its_reference_says(task_manifests: list[TaskM
         )
 
 
-def test_a_part_that_is_written_anew_keeps_what_nobody_here_knows_of_stores_that_have_not_changed() -> None:
+def test_a_rewritten_task_manifest_keeps_unknown_fields_of_unchanged_stores() -> None:
     left, right = store_of("0_0", "left", (), end=5), store_of("0_0", "right", (), end=5)
     before = TASK_MANIFEST.to_json(TaskManifest("0_0", (left, right)))
     for store in before["stores"]:
@@ -77,7 +77,7 @@ def task_manifest_of(runs: int) -> TaskManifest:
 
 
 @pytest.mark.parametrize(("runs", "share"), [(6, 3), (156, 5)])
-def test_a_part_takes_a_fraction_of_what_it_would_as_text(runs: int, share: int) -> None:
+def test_a_task_manifest_is_compressed_to_a_fraction(runs: int, share: int) -> None:
     task_manifest = task_manifest_of(runs)
     content = encode_task_manifests([(task_manifest, None)])[0]
     assert len(content) * share < len(TASK_MANIFEST.encode(task_manifest))
@@ -93,7 +93,7 @@ def test_text_that_is_no_utf_8_comes_back_as_it_was() -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(st.binary(max_size=2000))
-def test_what_was_compressed_is_opened_and_what_broke_off_or_goes_on_is_refused(content: bytes) -> None:
+def test_compressed_documents_are_read_and_truncated_or_longer_ones_refused(content: bytes) -> None:
     document = zlib.compress(content)
     assert decompress(document, "It", "Look.") == content
     for size in {*range(0, len(document), 7), len(document) - 1}:

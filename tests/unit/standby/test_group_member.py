@@ -162,7 +162,7 @@ def test_a_task_that_others_keep_and_that_cannot_be_closed_does_not_end_the_proc
     assert "could not be closed" in " ".join(fleet.said)
 
 
-def test_who_fell_out_of_the_group_deletes_nothing_by_what_it_heard_before(fleet: Fleet) -> None:
+def test_a_member_out_of_the_group_deletes_nothing_by_old_reports(fleet: Fleet) -> None:
     fleet.given(AssignmentResult(1, "m", {}, elsewhere={"0_1": 1_000}))
     assert fleet.fleet._caught_up_elsewhere() == {"0_1": 1_000}
     fleet.given(AssignmentResult(-1, "", lost=True))
@@ -189,7 +189,7 @@ def test_a_changelog_that_is_gone_takes_only_its_tasks_out_of_the_group(tmp_path
 NEW = AssignmentResult(2, "m", {}, elsewhere={"0_1": 1_000}, is_new=True)
 
 
-def test_a_task_that_others_keep_is_asked_for_first_and_goes_by_what_they_say_then(fleet: Fleet) -> None:
+def test_a_task_of_others_is_requested_before_its_deletion(fleet: Fleet) -> None:
     path = fleet.put("0_1", 99)
     with fleet.directory.lock():
         fleet.given(AssignmentResult(1, "m", {}, elsewhere={"0_1": 1_000}))
@@ -202,7 +202,7 @@ def test_a_task_that_others_keep_is_asked_for_first_and_goes_by_what_they_say_th
     assert "0_1" not in fleet.published
 
 
-def test_it_is_asked_for_also_where_nobody_had_said_that_the_others_have_it(fleet: Fleet) -> None:
+def test_it_is_requested_also_without_earlier_reports_of_others(fleet: Fleet) -> None:
     """As when all members begin together: what they have is known with the next assignment only."""
     fleet.put("0_1", 99)
     fleet.given(AssignmentResult(1, "m", {}))
@@ -219,7 +219,7 @@ def test_it_is_asked_for_no_more_often_than_copies_are_probed(fleet: Fleet) -> N
         assert fleet.asked == asked
 
 
-def test_nothing_is_asked_for_a_task_that_nobody_keeps_or_that_is_this_process_s(fleet: Fleet) -> None:
+def test_an_unassigned_or_own_task_is_not_requested(fleet: Fleet) -> None:
     fleet.put("0_0", 99)
     fleet.put("0_1", 99)
     fleet.kept.names = ("0_1",)
@@ -246,7 +246,7 @@ def test_a_task_stays_where_not_all_that_matters_is_known(fleet: Fleet, given: A
     assert path.is_dir()
 
 
-def test_the_best_copy_goes_aside_where_that_was_told(tmp_path: Path) -> None:
+def test_the_best_copy_is_quarantined_if_configured(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, even_best=True)
     path = fleet.put("0_1", 99)
     with fleet.directory.lock():
@@ -262,7 +262,7 @@ def test_the_best_copy_goes_aside_where_that_was_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("log_start", "policy", "lasts"), [(0, "compact", False), (3, "compact", True), (3, "compact,delete", False)]
 )
-def test_a_copy_lies_aside_for_a_week_where_the_others_may_have_been_made_of_what_a_log_has_left(
+def test_a_copy_is_quarantined_for_a_week_if_others_may_lack_records(
     fleet: Fleet, log_start: int, policy: str, lasts: bool
 ) -> None:
     path = fleet.put("0_1", 99)
@@ -295,7 +295,7 @@ def test_a_copy_that_was_followed_beyond_what_was_read_of_the_end_counts_when_it
     assert fleet.published == {"0_0": 31, "0_1": 0}
 
 
-def test_a_second_reason_is_said_and_other_numbers_are_none(fleet: Fleet) -> None:
+def test_a_new_reason_is_logged_and_a_changed_number_is_not(fleet: Fleet) -> None:
     reasons = ["It is at 900.", "It is at 1,900.", "It is held.", "It is held."]
     for why in reasons:
         fleet.given(AssignmentResult(1, "m", {}, errors={"0_1": why}))
@@ -305,7 +305,7 @@ def test_a_second_reason_is_said_and_other_numbers_are_none(fleet: Fleet) -> Non
     assert fleet.said[2:] == ["Task 0_1: It is held."], "it was well meanwhile"
 
 
-def test_the_disk_is_looked_at_no_more_often_than_copies_are_probed_also_where_nothing_may_go(
+def test_the_disk_is_scanned_once_a_probing_interval(
     fleet: Fleet,
 ) -> None:
     looked: list[float] = []
@@ -339,7 +339,7 @@ class Group:
         ),
     ],
 )
-def test_of_a_corrupt_task_it_is_said_whether_there_is_a_copy_or_why_nobody_knows(
+def test_a_corrupt_task_is_reported_with_the_copies_of_others(
     fleet: Fleet, copy: str | None, unknown: str, said: str
 ) -> None:
     aside = Quarantined("0_1", Path("aside"), 1)
@@ -359,7 +359,7 @@ def test_a_static_member_is_waited_for_by_the_group_as_long_as_its_session_lasts
     assert (group.settings.session_timeout_ms, group.settings.max_poll_interval_ms) == (session, polled)
 
 
-def test_a_task_whose_changelog_is_gone_is_not_said_to_be_kept_by_others(tmp_path: Path) -> None:
+def test_a_task_without_a_changelog_is_not_reported_as_kept_by_others(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
     fleet.kept.names = ("0_0", "0_1")
     fleet.dropped.update({"0_0": {}, "0_1": {}})

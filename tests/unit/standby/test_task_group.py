@@ -23,7 +23,7 @@ from statecore.standby.assignment.protocol import KEEP, MemberAssignment, encode
 from statecore.standby.task_group import GroupSettings, TaskGroup
 
 
-def test_the_private_parts_of_kafka_python_are_those_of_the_pinned_release() -> None:
+def test_the_used_internals_of_kafka_python_are_those_of_the_pinned_release() -> None:
     assert f"kafka-python=={kafka.__version__}" in (requires("statecore") or [f"kafka-python=={kafka.__version__}"])
     assert "self.rejoin_needed = True" in inspect.getsource(BaseCoordinator.request_rejoin)
     assert "self._heartbeat_enabled = False" in inspect.getsource(BaseCoordinator._disable_heartbeat)
@@ -64,9 +64,7 @@ def test_a_leader_decides_for_a_third_of_its_session_at_most() -> None:
     [(6, 0, 10, False), (6, 3, 10, True), (6, 0, 0, True), (7, 0, 10, True)],
     ids=["an emptied disk", "something is there", "there is nothing to have", "decided by what it said"],
 )
-def test_a_member_that_comes_back_with_nothing_asks_again_also_where_it_was_believed_to_have_nothing(
-    process: int, held: int, end: int, *, goes_on: bool
-) -> None:
+def test_a_member_that_returns_empty_asks_again(process: int, held: int, end: int, *, goes_on: bool) -> None:
     """It had read all of it since the assignment was made, of which the broker knows nothing."""
     settings = GroupSettings("g", ("t",), "spec", instance_id="a", process=7)
     group = TaskGroup(Cluster("127.0.0.1:1"), settings, ends=lambda: {"0_0": end})
@@ -97,7 +95,7 @@ def test_a_static_member_asks_once_for_another_assignment_where_it_is_handed_non
     assert group._round == said + 1
 
 
-def test_ends_that_cannot_be_read_are_said_once_an_outage(caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_log_ends_are_reported_once_an_outage(caplog: pytest.LogCaptureFixture) -> None:
     now, is_away = [100.0], [True]
 
     def ends() -> dict[str, int]:

@@ -63,7 +63,7 @@ def work_content(directory) -> set[str]:
     return {entry.name for entry in directory.work_path.iterdir()}
 
 
-def test_a_task_that_was_not_there_appears_complete(directory):
+def test_a_missing_task_is_placed_complete(directory):
     report = place(directory, make_image(directory, "0_0", "s"), make_image(directory, "0_0", "t", 11))
     assert [(task.task, [[*store.offsets.values()] for store in task.stores]) for task in report.tasks] == [
         ("0_0", [[9], [11]])
@@ -74,7 +74,7 @@ def test_a_task_that_was_not_there_appears_complete(directory):
     assert sorted(path.name for path in directory.task_path("0_0").iterdir()) == ["rocksdb"]
 
 
-def test_what_is_put_in_place_is_on_the_disk_before_the_journal_says_so(directory, monkeypatch):
+def test_placed_files_are_synced_before_the_journal_is_written(directory, monkeypatch):
     make_live(directory, "0_0", "kept")
     image = make_image(directory, "0_0", "s")
     synced = synced_paths(monkeypatch)
@@ -86,7 +86,7 @@ def test_what_is_put_in_place_is_on_the_disk_before_the_journal_says_so(director
     assert {path for path in made if path.name != "LOCK"} <= set(synced[:journal])
 
 
-def test_what_was_there_is_replaced_and_gone(directory, swapping):
+def test_a_replaced_store_is_deleted(directory, swapping):
     make_live(directory, "0_0", "s")
     (directory.task_path("0_0") / ".checkpoint").write_text("0\n1\napp-s-changelog 0 3000\n")
     (directory.task_path("0_0") / "s.position").write_text("0\n0\n")
@@ -104,7 +104,7 @@ def test_what_was_there_is_replaced_and_gone(directory, swapping):
         ("num_levels=7", "num_levels=3"),
     ],
 )
-def test_what_the_application_would_not_open_with_its_own_options_is_refused(directory, usual, of_the_application):
+def test_a_store_unreadable_with_the_options_of_the_application_is_refused(directory, usual, of_the_application):
     make_live(directory, "0_0", "s")
     options = max(directory.store_path("0_0", "s", KIND).glob("OPTIONS-*"))
     assert usual in options.read_text()
@@ -120,7 +120,7 @@ def test_what_the_application_would_not_open_with_its_own_options_is_refused(dir
     plan_placement(directory, [image], guarantee=EOS)
 
 
-def test_what_was_there_is_kept_for_a_week_if_that_is_asked_for(directory, swapping):
+def test_replaced_tasks_are_kept_for_a_week_on_request(directory, swapping):
     for task in ("0_0", "0_1"):
         make_live(directory, task, "s")
     was = fingerprint(directory.task_path("0_0"))
@@ -134,7 +134,7 @@ def test_what_was_there_is_kept_for_a_week_if_that_is_asked_for(directory, swapp
         assert replaced_in(directory) == there
 
 
-def test_what_is_kept_and_may_not_be_deleted_by_this_user_stops_no_job(directory, monkeypatch):
+def test_replaced_tasks_that_cannot_be_deleted_stop_no_job(directory, monkeypatch):
     make_live(directory, "0_0", "s")
     plan = plan_placement(directory, [make_image(directory, "0_0", "s")], guarantee=EOS, replace=True)
     apply_placement(plan, keeps=True)
@@ -149,7 +149,7 @@ def test_what_is_kept_and_may_not_be_deleted_by_this_user_stops_no_job(directory
 
 
 @pytest.mark.parametrize("point", ["after-journal", "before-swap", "after-swap", "after-mark", "after-keeping"])
-def test_what_an_interrupted_placement_was_to_keep_is_kept_once_by_whoever_settles_it(directory, point):
+def test_recovery_keeps_the_replaced_tasks_of_an_interrupted_placement_once(directory, point):
     make_live(directory, "0_0", "s")
     was = fingerprint(directory.task_path("0_0"))
     plan = plan_placement(directory, [make_image(directory, "0_0", "s")], guarantee=EOS, replace=True)
@@ -209,7 +209,7 @@ def test_an_empty_store_directory_is_no_target(directory):
     assert offset_of(directory, "0_0", "s") == 9
 
 
-def test_siblings_are_kept_as_they_are_declared_or_not(directory, swapping):
+def test_declared_and_undeclared_siblings_are_carried_unchanged(directory, swapping):
     make_live(directory, "0_0", "s")
     kept = make_live(directory, "0_0", "declared", 21)
     make_live(directory, "0_0", "undeclared", 22)
@@ -229,7 +229,7 @@ def test_siblings_are_kept_as_they_are_declared_or_not(directory, swapping):
     assert (directory.task_path("0_0") / "declared.position").exists()
 
 
-def test_a_kept_store_is_not_shared_with_the_directory_that_is_thrown_away(directory):
+def test_a_carried_store_shares_no_file_with_the_deleted_directory(directory):
     make_live(directory, "0_0", "s")
     kept = make_live(directory, "0_0", "k", 21)
     place(directory, make_image(directory, "0_0", "s"), siblings=[sibling("0_0", "k")], replace=True)
@@ -321,7 +321,7 @@ def test_a_store_that_is_not_logged_needs_no_offset_but_has_to_be_closed(directo
     assert file_sizes(directory.store_path("0_0", "k", KIND)) == files
 
 
-def test_one_that_was_not_closed_is_refused_and_nobody_is_told_to_restore_it(directory):
+def test_an_unlogged_store_that_was_not_closed_is_refused_without_advice_to_restore(directory):
     path = make_database(directory.store_path("0_0", "k", KIND), None, closed=False)
     (problem,) = problems(directory, make_image(directory, "0_0", "s"), siblings=[unlogged("0_0", "k")])
     assert (problem["task"], problem["code"], problem["store"]) == ("0_0", "not-closed-cleanly", "k")
@@ -330,20 +330,20 @@ def test_one_that_was_not_closed_is_refused_and_nobody_is_told_to_restore_it(dir
 
 
 @pytest.mark.parametrize("kind", [KIND, StoreKind.TIMESTAMPED_WINDOW, StoreKind.UNKNOWN])
-def test_a_store_that_is_not_logged_is_not_made_where_it_is_missing(directory, kind):
+def test_a_missing_unlogged_store_is_not_created(directory, kind):
     place(directory, make_image(directory, "0_0", "s"), siblings=[unlogged("0_0", "k", kind)], guarantee=EOS)
     assert [path.name for path in directory.task_path("0_0").iterdir()] == ["rocksdb"]
     assert [path.name for path in (directory.task_path("0_0") / "rocksdb").iterdir()] == ["s"]
 
 
-def test_windows_without_a_segment_are_kept_so_where_they_are_not_logged(directory):
+def test_an_unlogged_window_store_without_segments_is_carried_unchanged(directory):
     (directory.task_path("0_0") / "k").mkdir(parents=True)
     siblings = [unlogged("0_0", "k", StoreKind.TIMESTAMPED_WINDOW)]
     place(directory, make_image(directory, "0_0", "s"), siblings=siblings, guarantee=EOS)
     assert list((directory.task_path("0_0") / "k").iterdir()) == []
 
 
-def test_a_missing_store_whose_changelog_nobody_decided_is_refused_under_exactly_once(directory):
+def test_a_missing_store_of_an_undecided_changelog_is_refused_under_exactly_once(directory):
     image = make_image(directory, "0_0", "s")
     siblings = [SiblingStore("0_0", "gap", KIND, None)]
     assert refusal(directory, image, siblings=siblings) == [("0_0", "changelog-undecided", "gap")]
@@ -363,7 +363,7 @@ def test_a_kept_store_that_cannot_be_opened_is_refused_under_exactly_once(direct
 
 
 @pytest.mark.parametrize("guarantee", [ALOS, EOS])
-def test_a_checkpoint_file_that_speaks_of_a_kept_store_is_refused(directory, guarantee):
+def test_a_checkpoint_file_with_the_offset_of_a_carried_store_is_refused(directory, guarantee):
     make_live(directory, "0_0", "k")
     image = make_image(directory, "0_0", "s")
     file = directory.task_path("0_0") / ".checkpoint"
@@ -384,7 +384,7 @@ def test_a_task_directory_that_is_a_link_is_refused(directory, tmp_path):
     assert refusal(directory, make_image(directory, "0_0", "s")) == [("0_0", "task-directory-linked", "")]
 
 
-def test_the_plan_can_be_made_before_anything_is_built_and_says_what_will_happen(directory):
+def test_a_placement_is_planned_before_its_images_are_built(directory):
     make_live(directory, "0_0", "s")
     make_live(directory, "0_0", "k")
     wanted = make_image(directory, "0_0", "s")
@@ -407,7 +407,7 @@ def test_the_plan_can_be_made_before_anything_is_built_and_says_what_will_happen
         (None, True, {"offsets": {}}),
     ],
 )
-def test_an_image_that_is_not_what_it_must_be_replaces_nothing(directory, offset, closed, expected):
+def test_an_image_with_wrong_offsets_or_status_replaces_nothing(directory, offset, closed, expected):
     make_live(directory, "0_0", "s")
     path = directory.work_path / "image"
     make_database(path, changelog("0_0", "s") if offset else None, offset or 0, closed=closed)
@@ -421,7 +421,7 @@ def test_an_image_that_is_not_what_it_must_be_replaces_nothing(directory, offset
     assert not (directory.work_path / "journal.json").exists()
 
 
-def test_an_image_that_changes_on_its_way_is_put_back(directory, swapping):
+def test_a_staged_task_that_changed_is_put_back(directory, swapping):
     make_live(directory, "0_0", "s")
     make_live(directory, "0_1", "s")
 
@@ -441,7 +441,7 @@ def test_an_image_that_changes_on_its_way_is_put_back(directory, swapping):
     assert not (directory.work_path / "journal.json").exists()
 
 
-def test_without_the_lock_nothing_is_planned_or_placed(tmp_path):
+def test_planning_and_placing_need_the_lock(tmp_path):
     directory = StateDirectory(tmp_path, "app")
     with pytest.raises(Fenced):
         plan_placement(directory, [], guarantee=EOS)
@@ -468,7 +468,7 @@ class LoseTheLock(FaultPoints):
 
 @pytest.mark.parametrize("point", ["placement.before-swap", "placement.after-journal"])
 @pytest.mark.parametrize("live", [True, False])
-def test_a_lock_that_is_lost_just_before_the_swap_leaves_the_old_directory(directory, swapping, point, live):
+def test_a_lock_lost_before_the_swap_leaves_the_old_directory(directory, swapping, point, live):
     if live:
         make_live(directory, "0_0", "s")
     plan = plan_placement(directory, [make_image(directory, "0_0", "s")], guarantee=EOS, replace=True)
@@ -479,7 +479,7 @@ def test_a_lock_that_is_lost_just_before_the_swap_leaves_the_old_directory(direc
     assert before is None or fingerprint(directory.task_path("0_0")) == before
 
 
-def test_a_lock_that_is_lost_between_two_tasks_stops_before_the_second(directory, swapping):
+def test_a_lock_lost_between_two_tasks_stops_before_the_second(directory, swapping):
     images = []
     for task in ("0_0", "0_1"):
         make_live(directory, task, "s")
@@ -490,7 +490,7 @@ def test_a_lock_that_is_lost_between_two_tasks_stops_before_the_second(directory
     assert (offset_of(directory, "0_0", "s"), offset_of(directory, "0_1", "s")) == (9, 5)
 
 
-def test_a_retry_of_the_same_request_finds_its_work_done_and_another_request_does_not(directory):
+def test_only_a_retry_of_the_same_request_counts_as_placed(directory):
     place(directory, make_image(directory, "0_0", "s"), request_id="one")
     again = plan_placement(directory, [make_image(directory, "0_0", "s")], guarantee=EOS, request_id="one")
     assert [task["already_placed"] for task in again.to_json()] == [True]
@@ -500,7 +500,7 @@ def test_a_retry_of_the_same_request_finds_its_work_done_and_another_request_doe
     assert refusal(directory, make_image(directory, "0_0", "s")) == there
 
 
-def test_a_request_that_was_finished_in_two_parts_is_remembered_whole(directory):
+def test_a_request_placed_in_two_steps_is_recorded_whole(directory):
     place(directory, make_image(directory, "0_0", "s"), request_id="one")
     place(directory, make_image(directory, "0_0", "s"), make_image(directory, "0_1", "s"), request_id="one")
     images = [make_image(directory, f"0_{n}", "s") for n in range(2)]
@@ -508,7 +508,7 @@ def test_a_request_that_was_finished_in_two_parts_is_remembered_whole(directory)
     assert [(task["task"], task["already_placed"]) for task in again.to_json()] == [("0_0", True), ("0_1", True)]
 
 
-def test_a_request_that_asks_for_more_than_it_had_placed_is_not_taken_for_done(directory):
+def test_a_request_for_more_than_it_has_placed_does_not_count_as_placed(directory):
     """The same request under a spec that was corrected since, as a cleared task of Airflow sends it."""
     place(directory, make_image(directory, "0_0", "s"), request_id="one")
     both = [make_image(directory, "0_0", "s"), make_image(directory, "0_0", "t")]
@@ -517,7 +517,7 @@ def test_a_request_that_asks_for_more_than_it_had_placed_is_not_taken_for_done(d
     assert [offset_of(directory, "0_0", store) for store in ("s", "t")] == [9, 9]
 
 
-def test_what_another_plan_of_the_same_request_had_placed_is_not_taken_for_done(directory):
+def test_another_plan_of_the_same_request_does_not_count_as_placed(directory):
     place(directory, make_image(directory, "0_0", "s"), request_id="one")
     again = {"request_id": "one", "resumes": False}
     assert refusal(directory, make_image(directory, "0_0", "s", 12), **again) == [("0_0", "store-exists", "s")]
@@ -525,7 +525,7 @@ def test_what_another_plan_of_the_same_request_had_placed_is_not_taken_for_done(
     assert offset_of(directory, "0_0", "s") == 12
 
 
-def test_a_task_that_was_made_anew_since_is_not_taken_for_placed(directory):
+def test_a_recreated_task_does_not_count_as_placed(directory):
     place(directory, make_image(directory, "0_0", "s"), request_id="one")
     (directory.store_path("0_0", "s", KIND) / "IDENTITY").write_text("another database")
     found = refusal(directory, make_image(directory, "0_0", "s"), request_id="one")
@@ -538,7 +538,7 @@ def interrupted(directory, point, *images, nth=1, **options):
         apply_placement(plan, InjectedFault(point, "raise", nth))
 
 
-def test_recovery_leaves_a_directory_that_the_application_used_meanwhile(directory, swapping):
+def test_recovery_does_not_change_a_task_that_the_application_has_used(directory, swapping):
     for task in ("0_0", "0_1", "0_2"):
         make_live(directory, task, "s")
     interrupted(directory, "placement.after-swap", *(make_image(directory, f"0_{n}", "s") for n in range(3)))
@@ -551,7 +551,7 @@ def test_recovery_leaves_a_directory_that_the_application_used_meanwhile(directo
     assert [offset_of(directory, f"0_{n}", "s") for n in range(3)] == [30, 31, 9]
 
 
-def test_recovery_keeps_the_old_directory_aside_when_the_application_made_another(directory, monkeypatch):
+def test_recovery_quarantines_the_old_task_if_the_application_created_another(directory, monkeypatch):
     without_exchange(monkeypatch)
     make_live(directory, "0_0", "s")
     interrupted(directory, "placement.between-renames", make_image(directory, "0_0", "s"))
@@ -563,7 +563,7 @@ def test_recovery_keeps_the_old_directory_aside_when_the_application_made_anothe
     assert len(aside) == 1
 
 
-def test_recovery_puts_the_old_directory_back_when_the_new_one_is_not_complete(directory, swapping):
+def test_recovery_puts_the_old_task_back_if_the_new_one_is_incomplete(directory, swapping):
     make_live(directory, "0_0", "s")
     make_live(directory, "0_1", "s")
     images = [make_image(directory, f"0_{n}", "s") for n in range(2)]
@@ -576,7 +576,7 @@ def test_recovery_puts_the_old_directory_back_when_the_new_one_is_not_complete(d
 
 
 @pytest.mark.parametrize("live", [True, False])
-def test_recovery_looks_into_the_databases_that_were_swapped_before_the_crash(directory, swapping, live):
+def test_recovery_checks_databases_swapped_before_the_crash(directory, swapping, live):
     if live:
         make_live(directory, "0_0", "s")
     interrupted(directory, "placement.after-swap", make_image(directory, "0_0", "s"))
@@ -589,7 +589,7 @@ def test_recovery_looks_into_the_databases_that_were_swapped_before_the_crash(di
     assert directory.task_path("0_0").exists() is live
 
 
-def test_recovery_sweeps_what_is_dead_and_keeps_what_may_be_wanted(directory):
+def test_recovery_deletes_dead_work_directories_and_keeps_others(directory):
     for name in ("placement-dead", "plans", "young", "old", "set-aside"):
         (directory.work_path / name).mkdir()
         (directory.work_path / name / "file").touch()
@@ -652,7 +652,7 @@ def test_a_task_that_another_process_has_open_is_not_replaced(directory):
     assert offset_of(directory, "0_0", "s") == 9
 
 
-def test_of_a_store_that_is_advanced_nothing_is_dropped_and_nobody_says_so(directory):
+def test_an_advanced_store_is_not_reported_as_replaced_or_dropped(directory):
     for store in ("s", "t", "other"):
         make_live(directory, "0_0", store)
     advanced, restored = replace(make_image(directory, "0_0", "s"), advances=True), make_image(directory, "0_0", "t")
@@ -668,7 +668,7 @@ def test_of_a_store_that_is_advanced_nothing_is_dropped_and_nobody_says_so(direc
     assert (task["kept"], task["dropped"]) == (["rocksdb/other"], ["rocksdb/t"])
 
 
-def test_what_a_placement_would_refuse_is_told_of_each_task_without_the_lock_and_nothing_is_changed(tmp_path):
+def test_refusals_are_listed_for_each_task_without_the_lock(tmp_path):
     directory = StateDirectory(tmp_path, "app")
     images = [StoreImage(task, "s", KIND, changelog(task, "s")) for task in ("0_0", "0_1")]
     for task in ("0_0", "0_1"):
@@ -682,7 +682,7 @@ def test_what_a_placement_would_refuse_is_told_of_each_task_without_the_lock_and
     assert fingerprint(directory.path) == before
 
 
-def test_what_is_in_the_way_is_seen_without_the_lock_and_nothing_is_made(tmp_path):
+def test_existing_stores_are_found_without_the_lock(tmp_path):
     directory = StateDirectory(tmp_path / "state", "app")
     image = StoreImage("0_0", "s", KIND, changelog("0_0", "s"))
     assert existing_stores_error(directory, [image]) is None

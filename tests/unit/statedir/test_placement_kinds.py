@@ -88,7 +88,7 @@ def test_a_segmented_store_is_placed_whole_and_no_old_segment_stays(directory):
     ],
 )
 @pytest.mark.parametrize("start", [0, 60_000])
-def test_every_segment_is_looked_at(directory, start, offset, closed, expected):
+def test_every_segment_is_checked(directory, start, offset, closed, expected):
     make_segments(directory.task_path("0_0") / "w", changelog("0_0", "w"), 5, (0,))
     path = directory.work_path / "image" / "w"
     partition = changelog("0_0", "w")

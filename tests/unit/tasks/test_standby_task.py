@@ -60,7 +60,7 @@ def stop_after(pieces: int) -> Any:
     return lambda: next(asked, None) == pieces
 
 
-def test_an_initial_copy_that_was_stopped_on_a_log_with_gaps_goes_on_where_it_was(world: World) -> None:
+def test_an_initial_copy_stopped_on_a_log_with_gaps_resumes(world: World) -> None:
     for number in range(30):
         world.log.put(f"k{number % 7}", f"v{number}")
     world.compact(12, 13, 14, 21)
@@ -79,7 +79,7 @@ def test_an_initial_copy_that_was_stopped_on_a_log_with_gaps_goes_on_where_it_wa
     again.close()
 
 
-def test_an_initial_copy_that_took_longer_than_deletes_are_kept_is_made_anew(world: World) -> None:
+def test_an_initial_copy_longer_than_delete_retention_is_rebuilt(world: World) -> None:
     world.log.put("gone", "here")
     for number in range(9):
         world.log.put(f"k{number}", "v")
@@ -105,7 +105,7 @@ def test_an_initial_copy_that_took_longer_than_deletes_are_kept_is_made_anew(wor
     task.close()
 
 
-def test_a_first_read_whose_log_loses_records_meanwhile_is_made_anew(world: World) -> None:
+def test_an_initial_copy_whose_log_lost_records_is_rebuilt(world: World) -> None:
     for number in range(20):
         world.log.put(f"k{number}", "v")
 
@@ -187,7 +187,7 @@ def test_what_a_store_had_is_kept_aside_when_its_log_has_lost_records(world: Wor
 
 
 @pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, Capacity), (errno.EIO, Retryable)])
-def test_what_the_system_refuses_is_said_of_the_store_and_the_next_round_goes_on(
+def test_a_system_error_names_the_store_and_the_next_round_resumes(
     world: World, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[StatecoreError]
 ) -> None:
     for at in range(5):
@@ -228,7 +228,7 @@ def test_a_directory_that_cannot_be_made_for_a_read_is_one_of_our_errors(
     task.close()
 
 
-def test_a_task_that_was_closed_is_opened_again_and_goes_on(world: World) -> None:
+def test_a_closed_task_is_reopened_and_resumes(world: World) -> None:
     world.log.put("a", "1")
     task = world.task()
     assert not task.is_open
@@ -263,9 +263,7 @@ def with_another_leader(world: World, epoch: int, ended_at: int | None) -> dict[
 
 
 @pytest.mark.parametrize("point", ["standby.before-reset", "standby.after-reset"])
-def test_rows_of_a_lost_branch_are_not_followed_on_wherever_the_store_was_to_be_made_anew(
-    tmp_path: Path, point: str
-) -> None:
+def test_a_rebuild_does_not_continue_rows_of_a_diverged_log(tmp_path: Path, point: str) -> None:
     world = World(tmp_path / "state", faults=InjectedFault(point))
     for number in range(20):
         world.log.put(f"old{number}", "1")
@@ -295,7 +293,7 @@ def test_rows_of_a_lost_branch_are_not_followed_on_wherever_the_store_was_to_be_
         task.close()
 
 
-def test_rows_of_another_changelog_are_left_to_a_person(world: World) -> None:
+def test_rows_of_another_changelog_are_an_error(world: World) -> None:
     world.log.put("a", "1")
     database = world.directory.task_path(TASK) / "rocksdb" / STORE
     database.parent.mkdir(parents=True)
@@ -410,7 +408,7 @@ def fail_for(store: str, span: OffsetRange) -> None:
         raise Retryable("No broker answered.", code="test-error", action="Wait.")
 
 
-def test_rows_whose_record_is_damaged_are_kept_aside_and_read_anew_also_by_the_next_process(world: World) -> None:
+def test_rows_with_a_damaged_record_are_quarantined_and_rebuilt(world: World) -> None:
     world.log.put("a", "1")
     task = world.task()
     task.open()
@@ -457,7 +455,7 @@ def test_a_record_that_the_system_does_not_let_be_read_stops_the_task_and_stays(
 
 @pytest.mark.parametrize("piece", [1, 2, 3])
 @pytest.mark.parametrize("point", ["standby.before-ingest", "standby.after-ingest", "standby.before-expiry"])
-def test_a_first_read_that_was_killed_in_any_piece_goes_on_and_ends_with_the_same_rows(
+def test_an_initial_copy_killed_at_any_piece_resumes_with_the_same_rows(
     forks: Forks, tmp_path: Path, point: str, piece: int
 ) -> None:
     killed = forks.run("tests.unit.tasks.standby_world", str(tmp_path / "state"), point, str(piece))
@@ -483,7 +481,7 @@ def test_a_first_read_that_was_killed_in_any_piece_goes_on_and_ends_with_the_sam
         task.close()
 
 
-def test_a_round_that_was_stopped_half_way_is_no_moment_at_which_nothing_lay_behind_the_store(world: World) -> None:
+def test_a_stopped_round_is_no_read_position_at_the_log_end(world: World) -> None:
     world.log.put("gone", "here")
     for number in range(9):
         world.log.put(f"k{number}", "v")
@@ -503,7 +501,7 @@ def test_a_round_that_was_stopped_half_way_is_no_moment_at_which_nothing_lay_beh
     task.close()
 
 
-def test_a_copy_that_is_put_back_is_not_judged_by_the_record_of_one_that_was_begun_meanwhile(world: World) -> None:
+def test_a_restored_copy_is_not_checked_with_the_record_of_another(world: World) -> None:
     """Else a delete that was compacted away while it lay aside would be missed."""
     world.log.configs = {"cleanup.policy": "compact", "delete.retention.ms": str(DAY_MS)}
     world.log.put("dead", "alive")
@@ -549,7 +547,7 @@ def deleted_behind(world: World) -> StandbyTask:
 
 
 @pytest.mark.parametrize("now", [{"delete.retention.ms": str(9 * DAY_MS)}, {"cleanup.policy": "delete"}])
-def test_a_copy_is_judged_by_what_was_in_force_in_its_last_round(world: World, now: dict[str, str]) -> None:
+def test_a_copy_is_checked_with_the_settings_of_its_last_round(world: World, now: dict[str, str]) -> None:
     world.log.configs = {"cleanup.policy": "compact", "delete.retention.ms": "1000"}
     task = deleted_behind(world)
     world.log.configs = {**world.log.configs, **now}
@@ -570,7 +568,7 @@ def test_a_copy_is_not_older_than_deletes_are_kept_whatever_clock_this_machine_h
     task.close()
 
 
-def test_where_the_cluster_tells_no_time_the_age_of_this_process_alone_is_known(
+def test_without_a_cluster_time_only_the_age_of_this_process_is_known(
     world: World,
 ) -> None:
     """A first read of several pieces ends, and a copy is moved on by the process that has followed it."""

@@ -25,9 +25,7 @@ SEGMENTATION = Segmentation(retention_ms=7_200_000, interval_ms=3_600_000)
 
 
 @pytest.mark.parametrize(("start", "is_expired"), [(3, False), (2, True)])
-def test_a_segment_that_was_deleted_in_part_is_no_loss_only_where_it_has_expired(
-    tmp_path: Path, start: int, is_expired: bool
-) -> None:
+def test_a_partly_deleted_segment_is_no_loss_only_if_expired(tmp_path: Path, start: int, is_expired: bool) -> None:
     """Of two hours those of the newest segment, the fifth, and of the two before it are live."""
     create_database(tmp_path / "0_0" / "clicks" / "clicks.18000000", StoreKind.WINDOW, {})
     half = tmp_path / "0_0" / "clicks" / f"clicks.{start * 3_600_000}"

@@ -61,7 +61,7 @@ def test_a_compaction_says_what_it_has_published_and_the_next_one_that_there_is_
     farm.check()
 
 
-def test_damage_is_said_and_is_the_exit_code(farm: Farm, fold: Run) -> None:
+def test_damage_is_printed_and_sets_the_exit_code(farm: Farm, fold: Run) -> None:
     (farm.root / "repository" / farm.runs(PLAIN)[3].extent.blob).unlink()
     code, _, err = fold()
     assert code == 12
@@ -70,7 +70,7 @@ def test_damage_is_said_and_is_the_exit_code(farm: Farm, fold: Run) -> None:
     assert (document["outcome"], len(document["findings"])) == (CompactionOutcome.NOTHING_LEFT, 1)
 
 
-def test_an_application_without_a_snapshot_is_told_so(tmp_path: Path, fold: Run, farm: Farm) -> None:
+def test_an_application_without_a_snapshot_is_reported(tmp_path: Path, fold: Run, farm: Farm) -> None:
     spec = farm.root / "stores.yaml"
     spec.write_text(spec.read_text().replace("orders", "others"))
     code, _, err = fold()

@@ -46,7 +46,7 @@ def repair(capfd: pytest.CaptureFixture[str], orders: Publishing) -> Run:
     return run_command
 
 
-def test_a_healthy_head_is_said_to_be_well(orders: Publishing, head: Path, repair: Run) -> None:
+def test_a_healthy_head_is_reported_healthy(orders: Publishing, head: Path, repair: Run) -> None:
     orders.publish(10)
     before = head.read_bytes()
     for words in ([], ["--apply"]):

@@ -105,7 +105,7 @@ def test_each_application_has_a_line(run: Run, repository: Repository) -> None:
     assert (second["application_id"], second["trouble"]) == ("payments", None)
 
 
-def test_a_newest_manifest_that_nobody_can_publish_upon_is_trouble_also_among_all_applications(
+def test_a_damaged_newest_manifest_is_an_error_also_in_the_list_of_applications(
     run: Run, repository: Repository
 ) -> None:
     manifest = repository.manifest(repository.snapshots[-1])
@@ -237,7 +237,7 @@ def test_listing_all_applications_reads_no_task_manifest(
         assert sorted(read) == ["manifests", "manifests", "orders", "payments", "repository.json"]
 
 
-def test_a_store_that_is_left_to_restore_says_so(run: Run, repository: Repository) -> None:
+def test_a_store_restored_by_kafka_streams_is_marked(run: Run, repository: Repository) -> None:
     of_another_topic = (ChangelogEnd(TOPIC, 1, "b" * 32, -4, 0, 0, 45, 3),)
     repository.orders.publish(
         40, [1], whole=False, restored_by_kafka_streams=True, databases=(), rows=None, changelogs=of_another_topic
@@ -270,9 +270,7 @@ def test_a_damaged_manifest_hides_no_other_snapshot(run: Run, repository: Reposi
     assert run("repo", "show", "newest", *of)[0] == 0, "of what was not looked at nothing is said"
 
 
-def test_a_damaged_part_hides_no_other_task_and_is_said_of_every_snapshot_that_has_it(
-    run: Run, repository: Repository
-) -> None:
+def test_a_damaged_task_manifest_is_reported_for_every_snapshot_with_it(run: Run, repository: Repository) -> None:
     first, second, third = repository.snapshots
     repository.damage_task_manifest(second, "0_0")
     of = ("--repository", repository.url, "--application-id", "orders")
@@ -333,7 +331,7 @@ def test_none_there_says_what_there_is_instead(run: Run, repository: Repository,
     assert (code, code_said(err), " orders " in err) == (14, "snapshots-not-found", True)
 
 
-def test_that_nobody_could_look_is_not_that_there_is_none(
+def test_an_unreachable_repository_differs_from_a_missing_one(
     run: Run, repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.open

@@ -31,7 +31,7 @@ def test_an_older_database_that_lost_its_flush_is_a_loss(tmp_path, name, release
     assert said[1] - said[0] == {("manifest-truncated", "loss", "0_0", PLAIN)}
 
 
-def test_an_older_database_with_rows_and_a_file_too_many_is_not_said_to_be_right(tmp_path):
+def test_an_older_database_with_an_extra_file_is_not_reported_sound(tmp_path):
     name = golden_names(moment="clean", release="4.2")[0]
     application = unpacked(name, tmp_path)
     database = application / "0_0/rocksdb" / PLAIN

@@ -33,9 +33,7 @@ def test_a_file_that_this_user_may_not_read_is_not_repaired(tmp_path, monkeypatc
 @pytest.mark.parametrize("name", OLDER)
 @pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.parametrize("release", ["own", NEWEST_RELEASE])
-def test_task_directories_that_were_exchanged_are_told_by_the_partitions_of_their_files(
-    tmp_path, name, declared, release
-):
+def test_exchanged_task_directories_are_detected_by_partitions_of_their_files(tmp_path, name, declared, release):
     application = unpacked(name, tmp_path)
     (application / "0_0").rename(tmp_path / "other")
     (application / "0_1").rename(application / "0_0")

@@ -48,7 +48,7 @@ PLAIN, BUFFER, OWN = StoreKind.KEY_VALUE, StoreKind.GRACE_BUFFER, TopicPartition
         (PLAIN, {OWN: 7}, {}, True),
     ],
 )
-def test_an_offset_is_missing_if_it_is_not_where_a_start_looks_for_it(kind, own_file, task_file, is_missing):
+def test_an_offset_counts_only_in_the_file_that_a_start_reads(kind, own_file, task_file, is_missing):
     database = DatabaseView("s", None, None, {}, 0, 3, 100, ("default", "offsets"))
     store = StoreView("0_0", "s", kind, "", kind is BUFFER, (database,), own_file)
     files = {"s": OffsetFileContent(own_file)} if own_file else {}

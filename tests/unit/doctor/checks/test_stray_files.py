@@ -14,7 +14,7 @@ from tests.unit.doctor.golden import examined, worse
 
 @pytest.mark.parametrize("name", golden_names(moment="clean", release=NEWEST_RELEASE))
 @pytest.mark.parametrize("place", ["index", "rocksdb/index"])
-def test_a_directory_of_another_engine_is_said_to_be_one_and_nothing_is_made_in_it(tmp_path, name, place):
+def test_a_directory_of_another_engine_is_reported_and_not_changed(tmp_path, name, place):
     application = unpacked(name, tmp_path)
     (application / "0_0" / place).mkdir()
     (application / "0_0" / place / "segments_1").write_bytes(b"of another engine")

@@ -125,7 +125,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def test_what_is_missing_is_brought_and_the_copy_stays_as_it_is(world: World) -> None:
+def test_missing_tasks_are_promoted_and_the_copy_is_not_changed(world: World) -> None:
     for task in ("0_0", "0_1"):
         world.store(world.warm, "totals", 9, task=task)
         world.store(world.warm, "clicks", 7, task=task)
@@ -144,7 +144,7 @@ def test_what_is_missing_is_brought_and_the_copy_stays_as_it_is(world: World) ->
     assert {task: fingerprint(world.warm.task_path(task)) for task in before} == before
 
 
-def test_without_apply_the_plan_is_said_and_nothing_is_changed(world: World) -> None:
+def test_without_apply_the_plan_is_reported_and_nothing_is_changed(world: World) -> None:
     world.store(world.warm, "totals", 9)
     report = world.promote(apply=False)
     assert (report.outcome, verdicts(report)) == (Outcome.PLANNED, {"0_0": Verdict.PROMOTED})
@@ -164,7 +164,7 @@ def where(partition: TopicPartition) -> dict[str, Any]:
     return {"topic": partition.topic, "partition": partition.partition}
 
 
-def test_each_task_is_taken_only_where_the_copy_is_further(world: World) -> None:
+def test_a_task_is_promoted_only_if_its_copy_has_higher_offsets(world: World) -> None:
     for task, live, warm in (("0_0", 5, 9), ("0_1", 9, 9), ("0_2", 11, 9)):
         world.store(world.live, "totals", live, task=task)
         world.store(world.warm, "totals", warm, task=task)
@@ -180,7 +180,7 @@ def test_each_task_is_taken_only_where_the_copy_is_further(world: World) -> None
     assert kept.name == "0_0"
 
 
-def test_a_task_whose_store_is_further_is_left_whole(world: World) -> None:
+def test_a_task_with_a_store_at_a_higher_offset_is_kept_whole(world: World) -> None:
     world.store(world.live, "totals", 5)
     world.store(world.live, "clicks", 8)
     world.store(world.warm, "totals", 9)
@@ -190,7 +190,7 @@ def test_a_task_whose_store_is_further_is_left_whole(world: World) -> None:
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
-def test_what_was_killed_is_replaced_only_where_the_application_would_wipe_it(tmp_path: Path, guarantee: str) -> None:
+def test_a_killed_store_is_replaced_only_if_the_application_would_wipe_it(tmp_path: Path, guarantee: str) -> None:
     world = World(tmp_path, guarantee)
     world.store(world.warm, "totals", 9)
     path = world.store(world.live, "totals", 11)
@@ -209,7 +209,7 @@ def killed(path: Path, kind: str = "KEY_VALUE") -> None:
     assert read_database_state(path).status == 1
 
 
-def test_a_copy_that_was_killed_is_refused_and_the_others_are_handed_over(world: World) -> None:
+def test_a_copy_that_was_killed_is_refused_and_the_others_are_promoted(world: World) -> None:
     killed(world.store(world.warm, "totals", 9))
     world.store(world.warm, "totals", 9, task="0_1")
     report = world.promote()
@@ -228,7 +228,7 @@ def test_segments_that_do_not_agree_are_refused(world: World) -> None:
     assert (task.context["topic"], task.context["partition"]) == world.changelog("clicks")
 
 
-def test_what_is_no_segment_among_those_of_a_copy_refuses_that_task_alone(world: World) -> None:
+def test_a_stray_directory_among_segments_refuses_that_task_alone(world: World) -> None:
     world.store(world.warm, "clicks", 7)
     (world.warm.task_path("0_0") / "clicks" / "notes").mkdir()
     world.store(world.warm, "clicks", 7, task="0_1")
@@ -237,7 +237,7 @@ def test_what_is_no_segment_among_those_of_a_copy_refuses_that_task_alone(world:
     assert (report.tasks[0].code, "notes" in report.tasks[0].why) == ("stray-segment", True)
 
 
-def test_a_copy_that_has_followed_another_changelog_refuses_that_task_alone(world: World) -> None:
+def test_a_copy_of_another_changelog_refuses_that_task_alone(world: World) -> None:
     path = world.store(world.warm, "totals", 9)
     with RocksDBStore(path, StoreKind.KEY_VALUE) as store:
         store.commit({world.changelog("totals"): 9, TopicPartition("elsewhere", 0): 4})
@@ -256,21 +256,21 @@ def test_a_store_that_is_a_link_is_refused(world: World, tmp_path: Path) -> None
     assert report.tasks[0].code == "symlink-in-store"
 
 
-def test_a_damaged_copy_is_refused_and_the_others_are_handed_over(world: World) -> None:
+def test_a_damaged_copy_is_refused_and_the_others_are_promoted(world: World) -> None:
     path = world.store(world.warm, "totals", 9)
     (path / "CURRENT").write_text("MANIFEST-999999\n")
     world.store(world.warm, "totals", 9, task="0_1")
     assert verdicts(world.promote()) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
 
 
-def test_stores_that_the_copy_does_not_follow_get_the_unknown_offset_so_that_nothing_is_wiped(world: World) -> None:
+def test_stores_missing_in_the_copy_get_the_unknown_offset(world: World) -> None:
     world.store(world.warm, "totals", 9)
     world.promote()
     state = read_database_state(world.live.task_path("0_0") / "clicks" / "clicks.0")
     assert state.offsets == {world.changelog("clicks"): OFFSET_UNKNOWN}
 
 
-def test_a_store_that_nobody_logs_is_kept(world: World) -> None:
+def test_a_store_without_a_changelog_is_kept(world: World) -> None:
     world.store(world.live, "totals", 5)
     with RocksDBStore(world.live.task_path("0_0") / "rocksdb" / "notes", StoreKind.KEY_VALUE, create=True) as notes:
         notes.put(b"key", b"nowhere else")
@@ -282,7 +282,7 @@ def test_a_store_that_nobody_logs_is_kept(world: World) -> None:
     assert world.row("totals") == "warm at 9"
 
 
-def test_only_the_tasks_that_are_named_are_handed_over(world: World) -> None:
+def test_only_named_tasks_are_promoted(world: World) -> None:
     for task in ("0_0", "0_1"):
         world.store(world.warm, "totals", 9, task=task)
     assert verdicts(world.promote(tasks=("0_1",))) == {"0_1": Verdict.PROMOTED}
@@ -298,7 +298,7 @@ def test_a_task_of_an_undeclared_subtopology_is_refused(world: World) -> None:
 
 @pytest.mark.parametrize("apply", [False, True])
 @pytest.mark.parametrize("whose", ["live", "warm"])
-def test_nothing_is_done_while_somebody_works_in_either_directory(world: World, whose: str, apply: bool) -> None:
+def test_nothing_is_promoted_while_another_process_has_either_directory(world: World, whose: str, apply: bool) -> None:
     world.store(world.warm, "totals", 9)
     directory = getattr(world, whose)
     locks = "import sys; from pathlib import Path; from statecore.statedir.state_directory import StateDirectory\n"
@@ -315,14 +315,14 @@ def test_nothing_is_done_while_somebody_works_in_either_directory(world: World, 
     assert not world.live.task_path("0_0").exists()
 
 
-def test_a_directory_is_not_handed_over_to_itself_also_by_another_path(world: World, tmp_path: Path) -> None:
+def test_a_directory_is_not_promoted_into_itself_by_another_path(world: World, tmp_path: Path) -> None:
     world.store(world.warm, "totals", 9)
     (tmp_path / "link").symlink_to(world.warm.state_dir)
     with raises(Invalid, "directories-identical"):
         world.promote(state_dir=str(tmp_path / "link"))
 
 
-def test_a_copy_or_a_task_that_is_not_there_is_named(world: World, tmp_path: Path) -> None:
+def test_a_missing_copy_or_task_is_named(world: World, tmp_path: Path) -> None:
     with raises(NotFound, "task-not-found", tasks=[]):
         world.promote()
     world.store(world.warm, "totals", 9)
@@ -347,7 +347,7 @@ REACHED = [*CHANGE_POINTS, *PROMOTION_POINTS, *PLACEMENT_POINTS]
 
 
 @pytest.mark.parametrize("point", three_of(REACHED))
-def test_whoever_is_killed_leaves_each_task_old_or_new_and_goes_on(world: World, point: str) -> None:
+def test_a_promotion_that_failed_leaves_each_task_old_or_new_and_resumes(world: World, point: str) -> None:
     for task in ("0_0", "0_1"):
         world.store(world.live, "totals", 5, task=task)
         world.store(world.warm, "totals", 9, task=task)
@@ -399,7 +399,7 @@ def price_rows(world: World) -> list[tuple[bytes, bytes]]:
         return list(store.all())
 
 
-def test_a_versioned_store_that_is_sound_is_kept_beside_the_warm_ones(tmp_path: Path) -> None:
+def test_a_sound_versioned_store_is_kept_beside_promoted_stores(tmp_path: Path) -> None:
     world = with_prices(tmp_path)
     world.store(world.live, "totals", 5)
     path = prices(world, 7)
@@ -411,7 +411,7 @@ def test_a_versioned_store_that_is_sound_is_kept_beside_the_warm_ones(tmp_path: 
     assert read_database_state(path).offsets == {PRICES: 7}
 
 
-def test_a_versioned_store_of_the_copy_is_passed_over_because_nobody_knows_its_changelog(tmp_path: Path) -> None:
+def test_a_versioned_store_of_the_copy_is_skipped(tmp_path: Path) -> None:
     world = with_prices(tmp_path)
     path = world.warm.task_path("0_0") / "rocksdb" / "prices"
     with RocksDBStore(path, StoreKind.VERSIONED_KEY_VALUE) as store:
@@ -425,9 +425,7 @@ def test_a_versioned_store_of_the_copy_is_passed_over_because_nobody_knows_its_c
 
 
 @pytest.mark.parametrize("how", one_of(["killed", "without an offset"]))
-def test_a_versioned_store_for_which_the_task_would_be_wiped_is_made_empty_and_the_plan_says_so(
-    tmp_path: Path, how: str
-) -> None:
+def test_a_versioned_store_that_would_wipe_its_task_is_created_empty(tmp_path: Path, how: str) -> None:
     world = with_prices(tmp_path)
     world.store(world.live, "totals", 5)
     path = prices(world, 7 if how == "killed" else None)
@@ -453,7 +451,7 @@ def test_at_least_once_keeps_a_versioned_store_that_was_killed(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("apply", one_of([False, True]))
-def test_a_task_that_cannot_be_placed_is_refused_and_the_others_are_handed_over(world: World, apply: bool) -> None:
+def test_a_task_that_cannot_be_placed_is_refused_and_the_others_are_promoted(world: World, apply: bool) -> None:
     for task in ("0_0", "0_1"):
         world.store(world.live, "totals", 5, task=task)
         world.store(world.warm, "totals", 9, task=task)
@@ -470,7 +468,7 @@ def test_a_task_that_cannot_be_placed_is_refused_and_the_others_are_handed_over(
     assert world.row("totals", task="0_1") == ("warm at 9" if apply else "live at 5")
 
 
-def test_a_copy_that_the_brokers_speak_against_is_refused_and_the_others_are_handed_over(world: World) -> None:
+def test_a_copy_contradicted_by_its_changelog_is_refused_and_the_others_are_promoted(world: World) -> None:
     for task in ("0_0", "0_1"):
         world.store(world.live, "totals", 5, task=task)
         world.store(world.warm, "totals", 9, task=task)
@@ -487,7 +485,7 @@ def test_a_copy_that_the_brokers_speak_against_is_refused_and_the_others_are_han
     assert (world.row("totals"), world.row("totals", task="0_1")) == ("live at 5", "warm at 9")
 
 
-def test_a_store_beyond_the_end_of_its_changelog_is_of_no_changelog_that_there_is(world: World) -> None:
+def test_a_store_beyond_the_end_of_its_changelog_is_replaced(world: World) -> None:
     world.store(world.live, "totals", 120)
     world.store(world.warm, "totals", 99)
     (task,) = world.promote(ends({world.changelog("totals"): 100}), offline=False).tasks
@@ -518,14 +516,14 @@ def test_a_store_beyond_the_end_is_not_replaced_by_a_copy_that_cannot_be_continu
     assert world.row("totals") == "live at 120"
 
 
-def test_nobody_calls_a_store_stale_whose_changelog_was_not_asked_for(world: World) -> None:
+def test_a_store_is_not_called_stale_without_its_changelog(world: World) -> None:
     world.store(world.live, "totals", 120)
     world.store(world.warm, "totals", 99)
     (task,) = world.promote().tasks
     assert (task.verdict, task.behind) == (Verdict.KEPT, None)
 
 
-def test_what_kafka_streams_has_yet_to_restore_is_counted(world: World) -> None:
+def test_the_tail_that_kafka_streams_restores_is_counted(world: World) -> None:
     world.store(world.warm, "totals", 99)
     world.store(world.warm, "clicks", 49)
     logs = {world.changelog("totals"): 100, world.changelog("clicks"): 50}
@@ -533,7 +531,7 @@ def test_what_kafka_streams_has_yet_to_restore_is_counted(world: World) -> None:
     assert world.promote(apply=False).tasks[0].behind is None
 
 
-def test_a_task_that_is_refused_says_that_kafka_streams_would_wipe_its_own(world: World) -> None:
+def test_a_refused_task_notes_that_kafka_streams_would_wipe_it(world: World) -> None:
     killed(world.store(world.live, "totals", 5))
     killed(world.store(world.warm, "totals", 9))
     (task,) = world.promote().tasks
@@ -543,13 +541,13 @@ def test_a_task_that_is_refused_says_that_kafka_streams_would_wipe_its_own(world
     assert "wipe" in note
 
 
-def test_without_the_brokers_the_plan_says_what_nobody_has_asked_of_a_grace_buffer(world: World) -> None:
+def test_an_offline_plan_notes_the_missing_check_of_a_grace_buffer(world: World) -> None:
     world.store(world.warm, "late", 3)
     (task,) = world.promote(apply=False).tasks
     assert any("late" in note and "grace-buffer-miskeyed" in note for note in task.notes)
 
 
-def test_of_a_grace_buffer_the_file_beside_it_counts_and_no_offset_in_its_database(world: World) -> None:
+def test_the_offset_of_a_grace_buffer_is_that_in_its_file(world: World) -> None:
     world.store(world.live, "late", 3)
     world.store(world.warm, "late", 9)
     file = world.live.task_path("0_0") / ".checkpoint_late"
@@ -594,9 +592,7 @@ def with_own_class(tmp_path: Path, guarantee: str) -> World:
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
-def test_a_store_of_the_application_s_own_class_without_an_offset_has_its_task_wiped_under_exactly_once(
-    tmp_path: Path, guarantee: str
-) -> None:
+def test_a_custom_store_without_an_offset_wipes_its_task_under_exactly_once(tmp_path: Path, guarantee: str) -> None:
     world = with_own_class(tmp_path, guarantee)
     wiped = guarantee == "exactly_once_v2"
     (task,) = world.promote().tasks
@@ -610,7 +606,7 @@ def test_a_store_of_the_application_s_own_class_without_an_offset_has_its_task_w
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
-def test_a_store_of_the_application_s_own_class_is_kept_with_its_offset(tmp_path: Path, guarantee: str) -> None:
+def test_a_custom_store_is_kept_with_its_offset(tmp_path: Path, guarantee: str) -> None:
     world = with_own_class(tmp_path, guarantee)
     world.store(world.warm, "totals", 12)
     file = world.live.task_path("0_0") / ".checkpoint_mine"
@@ -621,7 +617,7 @@ def test_a_store_of_the_application_s_own_class_is_kept_with_its_offset(tmp_path
     assert (world.live.task_path("0_0") / "mine" / "rows").read_text() == "rows"
 
 
-def test_a_database_of_the_application_s_own_class_is_of_no_older_release(tmp_path: Path) -> None:
+def test_a_database_of_a_custom_store_is_of_no_older_release(tmp_path: Path) -> None:
     world = with_own_class(tmp_path, "at_least_once")
     world.store(world.warm, "totals", 12)
     shutil.rmtree(world.live.task_path("0_0") / "mine")

@@ -49,7 +49,7 @@ def command(world: World) -> list[str]:
 
 
 @pytest.mark.parametrize("fault", one_of(POINTS))
-def test_after_a_kill_another_copy_that_is_further_is_handed_over(world: World, tmp_path: Path, fault: str) -> None:
+def test_after_a_kill_another_copy_at_a_higher_offset_is_promoted(world: World, tmp_path: Path, fault: str) -> None:
     other = StateDirectory(tmp_path / "other", APPLICATION)
     for task in TASKS:
         world.store(other, "totals", 12, task=task)

@@ -66,7 +66,7 @@ class Told(NullProgress):
         self._amounts.append(amount)
 
 
-def test_how_far_the_copying_is_is_told_by_the_bytes_of_each_file(tmp_path: Path) -> None:
+def test_progress_of_copying_counts_the_bytes_of_each_file(tmp_path: Path) -> None:
     world, told = World(tmp_path), Told()
     stores = [big(world, task) for task in ("0_0", "0_1")]
     size, files = sum(map(tree_bytes, stores)), sum(len([*store.iterdir()]) for store in stores)
