@@ -9,7 +9,7 @@ import pytest
 
 from statecore.cli.main import main
 from statecore.errors import Invalid, Retryable
-from tests.unit.standby.promote.test_run import World
+from tests.unit.standby.promote.promoting import World
 
 
 def words(world: World, *more: str) -> list[str]:

@@ -31,7 +31,7 @@ from statecore.repository.publication import Publication
 from statecore.repository.repository import DESCRIPTOR, DESCRIPTOR_NAME, HASH, Place, Repository, RepositoryDescriptor
 from statecore.repository.upload import LocalFile, put_files
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
-from tests.harness.simulated_store import SimulatedBlobs
+from tests.harness.simulated_store import SimulatedBlobs, Storage
 
 APPLICATION = "orders"
 KIND = StoreKind.KEY_VALUE
@@ -226,3 +226,19 @@ def fetched(app_repository: ApplicationRepository) -> dict[str, dict[str, ReadTa
 def reference_of(task: str, digest: str = "a" * 64, blob: str = "b") -> TaskManifestReference:
     """Where a task manifest may be."""
     return TaskManifestReference(task, "c" * 64, digest, Extent(blob, 0, 10), 100, 5)
+
+
+Stores = dict[str, dict[str, int]]
+
+
+BOTH: Stores = {"0_0": {"left": 50, "right": 50}, "0_1": {"left": 50, "right": 50}}
+
+
+def blobs_of(storage: Storage, kind: str) -> list[str]:
+    return sorted(name for name in storage.blobs if name.split("/")[2:3] == [kind])
+
+
+def damaged(storage: Storage, name: str, kind: str) -> None:
+    content = storage.blobs.pop(name)[0]
+    if kind == "shorter":
+        storage.blobs[name] = (content[:-1], 0.0)

@@ -1,4 +1,4 @@
-"""Publishing: one swap of the head, whoever else is at work; nothing goes back, and nothing is published twice."""
+"""Publication: a new snapshot by one swap of the head, retries, and lost replies."""
 
 from __future__ import annotations
 
@@ -20,40 +20,23 @@ from statecore.faults import PUBLISH_POINTS, FaultInjected, InjectedFault
 from statecore.formats.kinds import StoreKind
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import HEAD, encoded_head
-from statecore.repository.head_repair import apply_repair, plan_repair
-from statecore.repository.manifest import MANIFEST, TaskManifest
+from statecore.repository.manifest import MANIFEST
 from statecore.repository.publication import Publication
 from statecore.repository.repository import DESCRIPTOR, DESCRIPTOR_NAME
 from tests.harness.raising import raises
 from tests.harness.simulated_store import Network, Storage, version_of
 from tests.unit.repository.snapshots import (
     APPLICATION,
+    BOTH,
     NOW,
+    Stores,
+    blobs_of,
     ends_of,
     fetched,
     publication,
     spec,
-    store_of,
     uploaded,
 )
-
-Stores = dict[str, dict[str, int]]
-BOTH: Stores = {"0_0": {"left": 50, "right": 50}, "0_1": {"left": 50, "right": 50}}
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    return tmp_path / "runs"
-
-
-@pytest.fixture
-def first(app_repository: ApplicationRepository, directory: Path) -> None:
-    """A snapshot of all tasks."""
-    publication(app_repository, "first").publish(uploaded(app_repository, directory, BOTH), whole=True)
-
-
-def blobs_of(storage: Storage, kind: str) -> list[str]:
-    return sorted(name for name in storage.blobs if name.split("/")[2:3] == [kind])
 
 
 def test_the_first_snapshot_makes_the_head(
@@ -147,116 +130,6 @@ def test_a_whole_application_is_all_that_there_is(
     )
     assert ends_of(app_repository) == {"0_0": {"left": 100}}
     assert len(fetched(app_repository)) == 2
-
-
-def test_jobs_that_touch_other_tasks_are_put_beside_each_other(
-    app_repository: ApplicationRepository, first: None, directory: Path
-) -> None:
-    one, other = publication(app_repository, "one"), publication(app_repository, "other")
-    task_manifests = uploaded(app_repository, directory, {"0_0": {"left": 100, "right": 100}})
-    beside = uploaded(app_repository, directory, {"0_1": {"left": 150}, "0_2": {"left": 10}})
-    assert one.publish(task_manifests, whole=False).concurrent == 0
-    done = other.publish(beside, whole=False)
-    assert done.concurrent == 1
-    assert ends_of(app_repository) == {
-        "0_0": {"left": 100, "right": 100},
-        "0_1": {"left": 150, "right": 50},
-        "0_2": {"left": 10},
-    }
-    requests = [entry.request_id for entry in app_repository.head().snapshots]
-    assert requests == ["other", "one", "first"]
-    assert len(fetched(app_repository)) == 3
-
-
-def test_two_jobs_that_make_the_head_at_the_same_time_both_count(
-    app_repository: ApplicationRepository, directory: Path
-) -> None:
-    one, other = publication(app_repository, "one"), publication(app_repository, "other")
-    one.publish(uploaded(app_repository, directory, {"0_0": {"left": 50}}), whole=False)
-    other.publish(uploaded(app_repository, directory, {"0_1": {"left": 50}}), whole=False)
-    assert ends_of(app_repository) == {"0_0": {"left": 50}, "0_1": {"left": 50}}
-
-
-@pytest.mark.parametrize("newer", [{"0_0": {"left": 150}}, {"0_0": {"right": 50}}])
-@pytest.mark.parametrize("whole", [False, True])
-def test_a_job_is_fenced_if_another_has_published_the_same_task(
-    app_repository: ApplicationRepository, first: None, storage: Storage, directory: Path, newer: Stores, whole: bool
-) -> None:
-    late = publication(app_repository, "late")
-    publication(app_repository, "other").publish(
-        uploaded(app_repository, directory, {"0_0": {"left": 100}}), whole=False
-    )
-    before = storage.pointers[app_repository.names.head]
-    with raises(Fenced, "publication-conflict", application_id="orders", reason="tasks-published", tasks=["0_0"]):
-        late.publish(uploaded(app_repository, directory, newer), whole=whole)
-    assert storage.pointers[app_repository.names.head] == before
-    assert len(blobs_of(storage, "manifests")) == 2, "what nobody will name is not left behind"
-
-
-def test_a_whole_application_is_fenced_by_any_task_that_others_have_published(
-    app_repository: ApplicationRepository, first: None, directory: Path
-) -> None:
-    late = publication(app_repository, "late")
-    publication(app_repository, "other").publish(
-        uploaded(app_repository, directory, {"0_7": {"left": 10}}), whole=False
-    )
-    with raises(Fenced, "publication-conflict", reason="tasks-published", tasks=["0_7"]):
-        late.publish(uploaded(app_repository, directory, {"0_0": {"left": 100}, "0_1": {"left": 100}}), whole=True)
-
-
-def test_a_job_begun_before_the_head_was_recreated_is_fenced(
-    app_repository: ApplicationRepository, first: None, storage: Storage, directory: Path
-) -> None:
-    late = publication(app_repository, "late")
-    raw = storage.pointers[app_repository.names.head]
-    found = HEAD.read(raw)
-    anew = replace(found.value, epoch=found.value.epoch + 1, generation=found.value.generation + 1)
-    storage.swap(app_repository.names.head, encoded_head(anew, found.raw), version_of(raw))
-    task_manifests = uploaded(app_repository, directory, {"0_0": {"left": 100}})
-    with raises(Fenced, "publication-conflict", reason="head-recreated"):
-        late.publish(task_manifests, whole=False)
-    publication(app_repository, "late").publish(task_manifests, whole=False)
-    assert app_repository.head().epoch == 1
-
-
-def test_a_publication_never_lowers_an_offset(
-    app_repository: ApplicationRepository, first: None, storage: Storage, directory: Path
-) -> None:
-    before = dict(storage.pointers)
-    for ends in ({"0_0": {"left": 49}}, {"0_1": {"left": 90, "right": 10}}):
-        with raises(Fenced, "publication-conflict", reason="snapshot-newer", found=50):
-            publication(app_repository, "late").publish(uploaded(app_repository, directory, ends), whole=False)
-    assert storage.pointers == before
-    publication(app_repository, "same").publish(uploaded(app_repository, directory, {"0_0": {"left": 50}}), whole=False)
-
-
-def test_a_recreated_topic_may_have_lower_offsets(
-    app_repository: ApplicationRepository, first: None, directory: Path
-) -> None:
-    task_manifests = uploaded(app_repository, directory, {"0_0": {"left": 10}}, topic_id="1" * 32)
-    publication(app_repository, "anew").publish(task_manifests, whole=False)
-    assert ends_of(app_repository)["0_0"] == {"left": 10, "right": 50}
-
-
-def test_a_store_that_is_empty_for_want_of_an_offset_is_behind_what_counts(
-    app_repository: ApplicationRepository, first: None, directory: Path
-) -> None:
-    left = TaskManifest("0_0", (store_of("0_0", "left", (), end=0, restored_by_kafka_streams=True),))
-    with raises(Fenced, "publication-conflict", reason="snapshot-newer", offset=0, found=50):
-        publication(app_repository, "left").publish([left], whole=False)
-
-
-def test_offsets_of_a_versioned_store_restored_by_kafka_streams_conflict_with_none(
-    app_repository: ApplicationRepository, first: None, directory: Path
-) -> None:
-    left = store_of("0_0", "left", (), end=0, restored_by_kafka_streams=True)
-    left = replace(left, kind=StoreKind.VERSIONED_KEY_VALUE)
-    publication(app_repository, "left").publish([TaskManifest("0_0", (left,))], whole=False)
-    assert ends_of(app_repository)["0_0"] == {"left": 0, "right": 50}
-    publication(app_repository, "again").publish(
-        uploaded(app_repository, directory, {"0_0": {"left": 10}}), whole=False
-    )
-    assert ends_of(app_repository)["0_0"] == {"left": 10, "right": 50}
 
 
 def test_a_retry_of_a_request_finds_what_was_published_also_below_what_came_later(
@@ -499,167 +372,3 @@ def test_unknown_fields_are_kept_where_nothing_has_changed(
     assert read["0_0"].raw["more"] == "of another release"
     assert [one.get("more") for one in read["0_0"].raw["stores"]] == [None, "of another release"]
     assert len(fetched(app_repository)) == 2
-
-
-def damaged(storage: Storage, name: str, kind: str) -> None:
-    content = storage.blobs.pop(name)[0]
-    if kind == "shorter":
-        storage.blobs[name] = (content[:-1], 0.0)
-
-
-@pytest.mark.parametrize("kind", ["missing", "shorter"])
-def test_an_inherited_task_that_cannot_be_fetched_is_named_and_the_others_are_published(
-    app_repository: ApplicationRepository, first: None, storage: Storage, directory: Path, kind: str
-) -> None:
-    (entry,) = app_repository.head().snapshots
-    task_manifests = app_repository.task_manifests(app_repository.manifest(entry).value.task_manifests)
-    ((_, extent),) = task_manifests["0_1"].manifest.stores[0].extents
-    damaged(storage, extent.blob, kind)
-    done = publication(app_repository, "second").publish(
-        uploaded(app_repository, directory, {"0_0": {"left": 100}}), whole=False
-    )
-    assert ends_of(app_repository) == {"0_0": {"left": 100, "right": 50}, "0_1": {"left": 50, "right": 50}}
-    (warning,) = done.warnings
-    assert re.findall(r"\b\d_\d\b", warning)[0] == "0_1"
-    assert extent.blob in warning
-    assert re.findall(r"statecore \w+", warning) == ["statecore backup", "statecore restore"]
-
-
-def test_an_inherited_store_that_cannot_be_fetched_is_named_with_its_task(
-    app_repository: ApplicationRepository, storage: Storage, directory: Path
-) -> None:
-    for name in ("left", "right"):
-        publication(app_repository, name).publish(uploaded(app_repository, directory, {"0_0": {name: 50}}), whole=False)
-    task_manifests = app_repository.task_manifests(
-        app_repository.manifest(app_repository.head().snapshots[0]).value.task_manifests
-    )
-    ((_, extent),) = task_manifests["0_0"].manifest.stores[1].extents
-    damaged(storage, extent.blob, "missing")
-    done = publication(app_repository, "second").publish(
-        uploaded(app_repository, directory, {"0_0": {"left": 100}}), whole=False
-    )
-    (warning,) = done.warnings
-    assert "store right of task 0_0" in warning
-    assert extent.blob in warning
-    again = publication(app_repository, "third").publish(
-        uploaded(app_repository, directory, {"0_0": {"right": 50}}), whole=False
-    )
-    assert again.warnings == ()
-
-
-def test_a_store_whose_base_runs_cannot_be_fetched_is_named_with_its_task(
-    app_repository: ApplicationRepository, storage: Storage, directory: Path
-) -> None:
-    publication(app_repository, "first").publish(
-        uploaded(app_repository, directory, {"0_0": {"left": 50}}), whole=False
-    )
-    (entry,) = app_repository.head().snapshots
-    below = app_repository.task_manifests(app_repository.manifest(entry).value.task_manifests)["0_0"].manifest
-    ((_, extent),) = below.stores[0].extents
-    damaged(storage, extent.blob, "missing")
-    made = replace(below, stores=(replace(below.stores[0], base_snapshot=entry.snapshot),))
-    (warning,) = publication(app_repository, "restore").publish([made], whole=False).warnings
-    assert "store left of task 0_0" in warning
-    assert extent.blob in warning
-    assert "statecore restore --from none" in warning
-
-
-def test_an_inherited_task_manifest_that_cannot_be_read_is_named(
-    app_repository: ApplicationRepository, storage: Storage, directory: Path
-) -> None:
-    for task in ("0_0", "0_1", "0_2"):
-        publication(app_repository, task).publish(
-            uploaded(app_repository, directory, {task: {"left": 50, "right": 50}}), whole=False
-        )
-    references = {
-        task_manifest.task: task_manifest
-        for task_manifest in app_repository.manifest(app_repository.head().snapshots[0]).value.task_manifests
-    }
-    damaged(storage, references["0_1"].extent.blob, "shorter")
-    damaged(storage, references["0_2"].extent.blob, "missing")
-    done = publication(app_repository, "again").publish(
-        uploaded(app_repository, directory, {"0_0": {"left": 50}}), whole=False
-    )
-    (warning,) = done.warnings
-    assert "Tasks 0_1, 0_2 were inherited" in warning
-
-
-def test_a_publication_that_inherits_nothing_checks_nothing(
-    app_repository: ApplicationRepository, first: None, storage: Storage, network: Network, directory: Path
-) -> None:
-    task_manifests = uploaded(app_repository, directory, {task: {"left": 100, "right": 100} for task in BOTH})
-    for name in blobs_of(storage, "packs")[:1]:
-        storage.blobs.pop(name)
-    asked: list[str] = []
-    network.fault = lambda request, _: asked.append(request) or ""  # type: ignore[method-assign,func-returns-value]
-    assert publication(app_repository, "second").publish(task_manifests, whole=True).warnings == ()
-    assert sorted(asked) == ["get", "get", "get", "put", "put", "read", "swap"]
-
-
-def test_inherited_runs_cost_one_check_for_each_blob(
-    app_repository: ApplicationRepository, first: None, network: Network, directory: Path
-) -> None:
-    task_manifests = uploaded(app_repository, directory, {"0_0": {"left": 100, "right": 100}})
-    asked: list[str] = []
-    network.fault = lambda request, _: asked.append(request) or ""  # type: ignore[method-assign,func-returns-value]
-    assert publication(app_repository, "second").publish(task_manifests, whole=False).warnings == ()
-    assert sorted(asked) == ["get", "get", "get", "get", "head", "put", "put", "read", "swap"]
-
-
-@pytest.mark.parametrize("request_", ["head", "get"])
-def test_a_failed_check_of_inherited_runs_is_a_warning(
-    app_repository: ApplicationRepository, first: None, network: Network, directory: Path, request_: str
-) -> None:
-    task_manifests = uploaded(app_repository, directory, {"0_0": {"left": 100}})
-    swapped: list[str] = []
-
-    def fault(request: str, _: tuple[str, ...]) -> str:
-        swapped.extend([request] * (request == "swap"))
-        return "refused" if swapped and request == request_ else ""
-
-    network.fault = fault  # type: ignore[method-assign]
-    (warning,) = publication(app_repository, "second").publish(task_manifests, whole=False).warnings
-    assert "could not be checked" in warning
-    del network.fault  # type: ignore[method-assign]
-    assert ends_of(app_repository)["0_0"] == {"left": 100, "right": 50}
-
-
-@pytest.mark.parametrize("which", ["manifests", "task-manifests"])
-def test_an_unreadable_newest_snapshot_is_an_error_with_the_repair_command(
-    app_repository: ApplicationRepository, first: None, storage: Storage, directory: Path, which: str
-) -> None:
-    publication(app_repository, "second").publish(
-        uploaded(app_repository, directory, {"0_0": {"left": 100}}), whole=False
-    )
-    newest = app_repository.head().snapshots[0]
-    reference = app_repository.manifest(newest).value.reference("0_0")
-    assert reference is not None
-    damaged(
-        storage,
-        app_repository.names.manifest(newest.snapshot) if which == "manifests" else reference.extent.blob,
-        "missing",
-    )
-    task_manifests = uploaded(app_repository, directory, {"0_0": {"left": 150, "right": 50}})
-    with raises(Corrupted, "blob-missing") as caught:
-        publication(app_repository, "third").publish(task_manifests, whole=False)
-    assert f"{app_repository.repair_command} --apply" in caught.value.action
-    assert caught.value.context["goes_on"] is True
-    apply_repair(app_repository, plan_repair(app_repository))
-    publication(app_repository, "third").publish(task_manifests, whole=False)
-    assert ends_of(app_repository)["0_0"] == {"left": 150, "right": 50}
-    assert len(fetched(app_repository)) == 2
-
-
-@pytest.mark.parametrize("whole", [False, True])
-def test_what_is_damaged_is_whole_once_the_same_is_published_again(
-    app_repository: ApplicationRepository, first: None, storage: Storage, directory: Path, whole: bool
-) -> None:
-    for number, name in enumerate([*blobs_of(storage, "packs"), *blobs_of(storage, "files")]):
-        content = storage.blobs[name][0]
-        storage.blobs[name] = (bytes([content[0] ^ 1]) + content[1:], 0.0)
-        newest = app_repository.task_manifests(
-            app_repository.manifest(app_repository.head().snapshots[0]).value.task_manifests
-        )
-        task_manifests = uploaded(app_repository, directory, BOTH, before=[read.manifest for read in newest.values()])
-        publication(app_repository, f"again-{number}").publish(task_manifests, whole=whole)
-    assert len(fetched(app_repository)) == number + 2

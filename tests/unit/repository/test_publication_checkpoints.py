@@ -37,11 +37,6 @@ Asked = Counter[str]
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    return tmp_path / "runs"
-
-
-@pytest.fixture
 def first(app_repository: ApplicationRepository, directory: Path) -> Published:
     """A snapshot of all tasks."""
     done = publication(app_repository, "first").publish(uploaded(app_repository, directory, ALL), whole=True)

@@ -32,13 +32,6 @@ BOTH = pytest.mark.parametrize("guarantee", [EOS, ALOS])
 ODD = ["c", "C-1_x.y", "x.tmp", "x.lock", "x.position", "s.c", "checkpoint"]
 
 
-@pytest.fixture
-def directory(tmp_path: Path):
-    directory = StateDirectory(tmp_path / "state", "app")
-    with directory.lock():
-        yield directory
-
-
 def custom(store: str = "c", task: str = "0_0") -> SiblingStore:
     return sibling(task, store, CUSTOM)
 

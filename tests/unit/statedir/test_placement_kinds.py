@@ -18,7 +18,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.database_state import read_database_state
 from statecore.statedir.placement import apply_placement, plan_placement, recover
 from statecore.statedir.placement_stores import SiblingStore
-from statecore.statedir.state_directory import StateDirectory, store_directory
+from statecore.statedir.state_directory import store_directory
 from tests.harness.filesystems import without_exchange
 from tests.harness.raising import raises
 from tests.unit.statedir.support import (
@@ -44,13 +44,6 @@ from tests.unit.statedir.support import (
 )
 
 ENDS = {TopicPartition("products", 0): 12, TopicPartition("products", 1): 0, TopicPartition("products", 2): 7}
-
-
-@pytest.fixture
-def directory(tmp_path: Path):
-    directory = StateDirectory(tmp_path / "state", "app")
-    with directory.lock():
-        yield directory
 
 
 def content(directory, task="0_0"):

@@ -14,7 +14,7 @@ from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.mounts import bound_at
 from tests.harness.raising import raises
 from tests.harness.tiers import one_of
-from tests.unit.standby.promote.test_run import KINDS, World, verdicts
+from tests.unit.standby.promote.promoting import KINDS, World, verdicts
 
 
 @pytest.fixture

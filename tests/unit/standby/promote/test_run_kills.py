@@ -20,7 +20,7 @@ from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.tiers import one_of
-from tests.unit.standby.promote.test_run import APPLICATION, World, verdicts
+from tests.unit.standby.promote.promoting import APPLICATION, World, verdicts
 
 TASKS = ("0_0", "0_1")
 

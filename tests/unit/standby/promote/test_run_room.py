@@ -15,7 +15,7 @@ from statecore.standby.promote.run import run_promote
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.mounts import disk
-from tests.unit.standby.promote.test_run import APPLICATION, KINDS, World, verdicts
+from tests.unit.standby.promote.promoting import APPLICATION, KINDS, World, verdicts
 
 ROWS = 4 << 20
 

@@ -22,7 +22,7 @@ from statecore.stores.rocksdb.store import RocksDBStore
 from tests.golden.directories import unpacked
 from tests.harness.damage import EXACTLY_ONCE, STAMPED
 from tests.harness.damaging import TASK, cut, cut_manifest, database_of, manifest_of
-from tests.unit.standby.promote.test_run import World, prices, verdicts, with_prices
+from tests.unit.standby.promote.promoting import World, prices, verdicts, with_prices
 
 GUARANTEES = ["exactly_once_v2", "at_least_once"]
 CUTS = [30, 60, 90, 120]
