@@ -12,9 +12,8 @@ from tests.harness.simulated_store import Network, SimulatedBlobs, SimulatedPoin
 from tests.unit.repository.snapshots import (
     APPLICATION,
     BOTH,
-    publication,
+    Snapshots,
     repository,
-    uploaded,
 )
 
 
@@ -34,11 +33,11 @@ def app_repository(network: Network) -> ApplicationRepository:
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    return tmp_path / "runs"
+def orders(app_repository: ApplicationRepository, storage: Storage, network: Network, tmp_path: Path) -> Snapshots:
+    return Snapshots(app_repository, storage, network, tmp_path / "runs")
 
 
 @pytest.fixture
-def first(app_repository: ApplicationRepository, directory: Path) -> None:
+def first(orders: Snapshots) -> None:
     """A snapshot of all tasks."""
-    publication(app_repository, "first").publish(uploaded(app_repository, directory, BOTH), whole=True)
+    orders.publish("first", BOTH, whole=True)

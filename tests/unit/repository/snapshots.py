@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.kinds import StoreKind
@@ -20,6 +22,7 @@ from statecore.repository.manifest import (
     BaseFile,
     ChangelogEnd,
     Extent,
+    Manifest,
     StoredDatabase,
     StoredRun,
     StoreSnapshot,
@@ -27,11 +30,11 @@ from statecore.repository.manifest import (
     TaskManifestReference,
     extents_of,
 )
-from statecore.repository.publication import Publication
+from statecore.repository.publication import Publication, Published
 from statecore.repository.repository import DESCRIPTOR, DESCRIPTOR_NAME, HASH, Place, Repository, RepositoryDescriptor
 from statecore.repository.upload import LocalFile, put_files
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
-from tests.harness.simulated_store import SimulatedBlobs, Storage
+from tests.harness.simulated_store import Network, SimulatedBlobs, Storage
 
 APPLICATION = "orders"
 KIND = StoreKind.KEY_VALUE
@@ -242,3 +245,48 @@ def damaged(storage: Storage, name: str, kind: str) -> None:
     content = storage.blobs.pop(name)[0]
     if kind == "shorter":
         storage.blobs[name] = (content[:-1], 0.0)
+
+
+@dataclass(frozen=True)
+class Snapshots:
+    """The snapshots of one application in a repository in memory."""
+
+    app_repository: ApplicationRepository
+    storage: Storage
+    network: Network
+    directory: Path
+
+    def upload(self, ends: Ends, **more: Any) -> list[TaskManifest]:
+        """Task manifests of stores that end there, with their runs put."""
+        return uploaded(self.app_repository, self.directory, ends, **more)
+
+    def upload_runs(self, runs: Any, **more: Any) -> Any:
+        """Runs of these offsets, put."""
+        return uploaded_runs(self.app_repository, self.directory, runs, **more)
+
+    def begin(self, request: str = "request", **more: Any) -> Publication:
+        """A publication that begins now."""
+        return publication(self.app_repository, request, **more)
+
+    def publish(self, request: str, ends: Ends, *, whole: bool = False, **more: Any) -> Published:
+        """Begin and publish stores that end there."""
+        return self.begin(request, **more).publish(self.upload(ends), whole=whole)
+
+    def fetched(self) -> dict[str, dict[str, ReadTaskManifest]]:
+        """See :func:`fetched`."""
+        return fetched(self.app_repository)
+
+    @property
+    def ends(self) -> dict[str, dict[str, int]]:
+        """The ends of the newest snapshot, by task and store."""
+        return ends_of(self.app_repository)
+
+    @property
+    def requests(self) -> list[str]:
+        """The request ids of the snapshots, the newest first."""
+        return [entry.request_id for entry in self.app_repository.head().snapshots]
+
+    @property
+    def newest(self) -> Manifest:
+        """The manifest of the newest snapshot."""
+        return self.app_repository.manifest(self.app_repository.head().snapshots[0]).value
