@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import threading
 import time
 from pathlib import Path
@@ -29,16 +28,6 @@ from tests.unit.airflow.stub import StubSpark, spec
 from tests.unit.airflow.test_operators import arguments_of, context, last_words, snapshot_event
 
 REPOSITORY = "file:///srv/states"
-
-
-@pytest.fixture
-def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubSpark:
-    stub = StubSpark(tmp_path / "spark")
-    monkeypatch.setattr(sys, "executable", str(stub.python))
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
-    monkeypatch.setenv("STATECORE_REPORTS", str(tmp_path / "reports"))
-    monkeypatch.setenv("STATECORE_SPARK_JOBS", str(stub.jobs))
-    return stub
 
 
 def operator(spark: StubSpark, **fields: Any) -> StatecoreCheckpointOperator:

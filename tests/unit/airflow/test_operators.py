@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import socket
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -42,16 +41,6 @@ class FakeStore(dict[str, Any]):
 
     def set(self, key: str, value: Any) -> None:
         self[key] = value
-
-
-@pytest.fixture
-def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubSpark:
-    stub = StubSpark(tmp_path / "spark")
-    # The operator puts the directory of its own Python first on the PATH of a local job.
-    monkeypatch.setattr(sys, "executable", str(stub.python))
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
-    monkeypatch.setenv("STATECORE_REPORTS", str(tmp_path / "reports"))
-    return stub
 
 
 def operator(spark: StubSpark, application: str = "orders", **fields: Any) -> StatecoreSparkOperator:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from statecore.jobs.history.report_head import Outcome
 from statecore.jobs.history.report_index import ReportIndex
 from statecore.repository.repository import create_repository
 from tests.harness.tiers import one_of
-from tests.unit.airflow.home import ROOT, migrate
+from tests.unit.airflow.home import ROOT
 from tests.unit.airflow.stub import StubSpark, spec
 from tests.unit.airflow.test_checkpoint_operator import here
 from tests.unit.dags.test_restore_stores import events, states
@@ -33,21 +32,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:airflow.*"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def database() -> None:
-    migrate()
-
-
-@pytest.fixture
-def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubSpark:
-    stub = StubSpark(tmp_path / "spark")
-    monkeypatch.setattr(sys, "executable", str(stub.python))
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
-    monkeypatch.setenv("STATECORE_REPORTS", str(tmp_path / "reports"))
-    monkeypatch.setenv("STATECORE_SPARK_JOBS", str(stub.jobs))
-    return stub
 
 
 @pytest.fixture
@@ -83,14 +67,6 @@ def requests(spark: StubSpark) -> list[dict[str, Any]]:
 def asked(spark: StubSpark) -> list[str]:
     """The applications that a process was started for."""
     return sorted(request["spec"]["application_id"] for request in requests(spark))
-
-
-def test_the_file_is_read_without_pyspark_or_what_jobs_work_with() -> None:
-    load()  # what it imports is loaded once in the parser, which forks for each file
-    before = set(sys.modules)
-    load()
-    new = {name.split(".")[0] for name in set(sys.modules) - before}
-    assert new.isdisjoint({"pyspark", "pyarrow", "boto3", "kafka"})
 
 
 def test_the_dag_explains_itself_and_runs_by_itself_only_where_the_site_says_so() -> None:

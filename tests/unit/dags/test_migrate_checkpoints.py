@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import ParamValidationError
 
 from tests.unit.airflow.directory_change.migration_stub import asked, stub
-from tests.unit.airflow.home import ROOT, migrate
+from tests.unit.airflow.home import ROOT
 from tests.unit.airflow.stub import StubSpark
 from tests.unit.dags.test_restore_stores import states, values
 
@@ -22,11 +21,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:airflow.*"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def database() -> None:
-    migrate()
 
 
 @pytest.fixture
@@ -53,13 +47,6 @@ def validated(params: Any, given: dict[str, Any]) -> Any:
 def outcome(run: Any) -> Any:
     (task,) = [one for one in run.get_task_instances() if one.task_id == "outcome"]
     return task.xcom_pull(task_ids="outcome")
-
-
-def test_the_file_is_read_without_pyspark_or_pyarrow() -> None:
-    load()  # what it imports is loaded once in the parser, which forks for each file
-    before = set(sys.modules)
-    load()
-    assert not [name for name in set(sys.modules) - before if name.split(".")[0] in ("pyspark", "pyarrow")]
 
 
 def test_the_dag_explains_itself_and_never_runs_by_itself() -> None:
