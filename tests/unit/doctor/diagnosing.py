@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tarfile
+from contextlib import contextmanager
 
 from statecore.doctor.diagnosis import diagnose_directory
 from statecore.doctor.finding_catalog import CATALOG, Severity
@@ -108,3 +111,20 @@ def flip(file, at):
 
 def largest_sst(path):
     return max(path.glob("*.sst"), key=lambda file: file.stat().st_size)
+
+
+@contextmanager
+def running(tmp_path):
+    """A process that holds the application's lock."""
+    lock = tmp_path / "app/.lock"
+    lock.touch()
+    code = (
+        "import fcntl, sys\n"
+        f"file = open({str(lock)!r}, 'r+')\n"
+        "fcntl.lockf(file, fcntl.LOCK_EX)\n"
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"held\n"
+        yield process
+        process.stdin.close()

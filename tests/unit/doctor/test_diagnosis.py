@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
-from contextlib import contextmanager
 
 import pytest
 
@@ -26,6 +23,7 @@ from tests.unit.doctor.diagnosing import (
     codes,
     diagnose,
     plain,
+    running,
     unpacked,
     window,
 )
@@ -67,23 +65,6 @@ def test_a_store_of_this_library_is_well_open_and_closed(tmp_path):
         store.commit({TopicPartition("app-s-changelog", 0): 7})
         assert codes(tmp_path) == {}
     assert codes(tmp_path, scan=True) == {}
-
-
-@contextmanager
-def running(tmp_path):
-    """A process that holds the application's lock."""
-    lock = tmp_path / "app/.lock"
-    lock.touch()
-    code = (
-        "import fcntl, sys\n"
-        f"file = open({str(lock)!r}, 'r+')\n"
-        "fcntl.lockf(file, fcntl.LOCK_EX)\n"
-        "print('held', flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout.readline() == b"held\n"
-        yield process
-        process.stdin.close()
 
 
 def test_the_normal_state_of_a_running_application_is_no_finding(tmp_path):

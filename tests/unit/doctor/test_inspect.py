@@ -20,6 +20,7 @@ from statecore.stores.lock_holder import lock_holder
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from tests.harness.raising import raises
+from tests.unit.doctor.diagnosing import running
 from tests.unit.doctor.stored import CASES, offsets, owner, write_database, write_golden
 
 SPEC = """\
@@ -75,21 +76,11 @@ def test_an_estimate_is_called_one(tmp_path):
 def test_a_store_that_was_not_closed_is_trouble_unless_the_application_runs(tmp_path):
     plain(tmp_path, status=1)
     assert "was not closed" in trouble_of(tmp_path)[0]
-    lock = tmp_path / "app/.lock"
-    lock.touch()
-    code = (
-        "import fcntl, sys\n"
-        f"file = open({str(lock)!r}, 'r+')\n"
-        "fcntl.lockf(file, fcntl.LOCK_EX)\n"
-        "print('held', flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout.readline() == b"held\n"
+    with running(tmp_path) as process:
         found = look(tmp_path)
         assert found.holder.process == process.pid
         assert found.holder.command.startswith("python")
         assert found.stores[0].problems == ()
-        process.stdin.close()
     assert look(tmp_path).holder is None
 
 

@@ -217,19 +217,6 @@ def test_a_snapshot_of_another_application_is_no_base(own_shop: Shop, state_dir:
     assert not warm.place.exists()
 
 
-def test_a_repository_that_is_away_is_asked_again(warm: Warm) -> None:
-    with warm.process() as bases:
-        warm.fetch = failing(AWAY)
-        for _ in range(2):
-            fetched(bases)
-            with pytest.raises(Retryable) as caught:
-                bases.is_pending(TASK)
-            assert caught.value is AWAY
-        warm.fetch = fitting
-        brought(bases)
-    assert warm.rows == of_task(300)
-
-
 def test_a_damaged_snapshot_is_passed_over_and_where_none_is_whole_the_task_is_read_from_the_start(
     own_shop: Shop, state_dir: Path
 ) -> None:
@@ -366,15 +353,19 @@ def test_a_base_partly_deleted_at_a_kill_is_fetched_again(warm: Warm) -> None:
     assert warm.rows == of_task(300)
 
 
-def test_a_temporarily_unreadable_repository_causes_no_read_from_the_start(warm: Warm) -> None:
+@pytest.mark.parametrize(("fails", "error"), [("opens", NO_RIGHTS), ("fetch", AWAY)])
+def test_a_temporarily_unreadable_repository_causes_no_read_from_the_start(
+    warm: Warm, fails: str, error: StatecoreError
+) -> None:
+    works = {"opens": ApplicationRepository.open, "fetch": fitting}[fails]
     with warm.process() as bases:
-        warm.opens = failing(NO_RIGHTS)
+        setattr(warm, fails, failing(error))
         for _ in range(2):
             fetched(bases)
-            with pytest.raises(Invalid) as caught:
+            with pytest.raises(type(error)) as caught:
                 bases.is_pending(TASK)
-            assert caught.value is NO_RIGHTS
-        warm.opens = ApplicationRepository.open
+            assert caught.value is error
+        setattr(warm, fails, works)
         brought(bases)
     assert warm.rows == of_task(300)
 

@@ -11,7 +11,6 @@ import pytest
 from statecore.errors import Corrupted
 from statecore.faults import FaultPoints
 from statecore.formats.kinds import StoreKind
-from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.statedir.file_trees import file_sizes, fingerprint
 from statecore.statedir.placement import apply_placement, plan_placement, recover
 from statecore.statedir.task_copies import replaced_in
@@ -151,42 +150,6 @@ def test_a_carried_store_shares_no_file_with_the_deleted_directory(directory):
         store.put(b"new", b"row")
         store.commit({changelog("0_0", "k"): 22})
     assert offset_of(directory, "0_0", "k") == 22
-
-
-@pytest.mark.parametrize(
-    ("kind", "where"),
-    [
-        (StoreKind.KEY_VALUE, "rocksdb/gap"),
-        (StoreKind.TIMESTAMPED_KEY_VALUE, "rocksdb/gap"),
-        (StoreKind.VERSIONED_KEY_VALUE, "rocksdb/gap"),
-        (StoreKind.LIST, "rocksdb/gap"),
-        (StoreKind.TIMESTAMPED_WINDOW, "gap/gap.0"),
-        (StoreKind.SESSION, "gap/gap.0"),
-    ],
-)
-@pytest.mark.parametrize("live", [False, True])
-def test_under_exactly_once_a_missing_sibling_is_created_with_an_unknown_offset(directory, kind, where, live):
-    if live:
-        directory.task_path("0_0").mkdir()
-    place(directory, make_image(directory, "0_0", "s"), siblings=[sibling("0_0", "gap", kind)])
-    database = directory.task_path("0_0") / where
-    assert (database / "CURRENT").is_file()
-    state = state_of(directory, "0_0", where)
-    assert state is not None
-    assert state.offsets == {changelog("0_0", "gap"): OFFSET_UNKNOWN}
-    assert state.status == 0
-    assert not list(database.glob("rocksdict*"))
-
-
-def test_a_declared_windowed_sibling_without_a_segment_gets_one_under_exactly_once(directory):
-    (directory.task_path("0_0") / "w").mkdir(parents=True)
-    window = sibling("0_0", "w", StoreKind.TIMESTAMPED_WINDOW)
-    plan = plan_placement(directory, [make_image(directory, "0_0", "s")], siblings=[window], guarantee=EOS)
-    assert [created.store for created in plan.tasks[0].created] == ["w"]
-    apply_placement(plan)
-    state = state_of(directory, "0_0", "w")
-    assert state is not None
-    assert state.offsets == {changelog("0_0", "w"): OFFSET_UNKNOWN}
 
 
 def test_under_at_least_once_and_for_stores_in_memory_nothing_is_created(directory):

@@ -137,7 +137,12 @@ def test_the_offset_of_a_grace_buffer_is_that_in_its_file(world: World) -> None:
     assert all(value in task.why for value in ("late", " 11 ", " 9"))
 
 
-def test_a_grace_buffer_that_has_lost_its_file_is_replaced_under_exactly_once(world: World) -> None:
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_grace_buffer_that_has_lost_its_file_is_replaced_under_exactly_once(
+    world: World, transactional: bool
+) -> None:
+    if transactional:
+        world.spec.write_text("transactional_state_stores: true\n" + world.spec.read_text())
     world.store(world.live, "totals", 11)
     world.store(world.live, "late", 3)
     (world.live.task_path("0_0") / ".checkpoint_late").unlink()
@@ -145,16 +150,4 @@ def test_a_grace_buffer_that_has_lost_its_file_is_replaced_under_exactly_once(wo
     world.store(world.warm, "late", 3)
     (task,) = world.promote().tasks
     assert (task.verdict, task.code, task.why.startswith("late ")) == (Verdict.PROMOTED, "offset-missing", True)
-    assert world.row("totals") == "warm at 9"
-
-
-def test_a_transactional_grace_buffer_that_has_lost_its_file_is_replaced_too(world: World) -> None:
-    world.spec.write_text("transactional_state_stores: true\n" + world.spec.read_text())
-    world.store(world.live, "totals", 11)
-    world.store(world.live, "late", 3)
-    (world.live.task_path("0_0") / ".checkpoint_late").unlink()
-    world.store(world.warm, "totals", 9)
-    world.store(world.warm, "late", 3)
-    (task,) = world.promote().tasks
-    assert task.verdict is Verdict.PROMOTED
     assert world.row("totals") == "warm at 9"
