@@ -78,36 +78,6 @@ def test_options_that_contradict_each_other_are_refused(
     assert (error["code"], error["context"]) == expected
 
 
-def test_a_repository_that_is_not_there_is_not_found(
-    spec: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    assert run("checkpoint", "--spec", spec, "--repository", (tmp_path / "none").as_uri()) == 14
-    err = capsys.readouterr().err
-    assert code_said(err) == "repository-not-found"
-    assert "statecore repo init" in err
-
-
-def test_a_directory_without_tasks_has_nothing_to_advance(
-    spec: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    assert run("advance", "--spec", spec, "--state-dir", tmp_path) == 14
-    assert code_said(capsys.readouterr().err) == "no-tasks"
-
-
-def test_versioned_stores_that_are_named_are_not_advanced(
-    spec: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    (tmp_path / "orders" / "0_0").mkdir(parents=True)
-    assert run("advance", "--spec", spec, "--state-dir", tmp_path, "--store", "past") == 13
-    assert code_said(capsys.readouterr().err) == "versioned-store-not-advanced"
-
-
-def test_a_restore_names_the_snapshot_that_it_published(capsys: pytest.CaptureFixture[str]) -> None:
-    made = Published("20261123T010203Z-5f3a9c21", "", "", 3, 5000, 1234)
-    show_report(RestoreReport("orders", "", "at_least_once", "", 1.25, {}, (), repository="file:///r", published=made))
-    assert capsys.readouterr().out.split() == ["snapshot", made.snapshot, "in", "file:///r"]
-
-
 def test_without_changes_nothing_else_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     report = RestoreReport("orders", "", "at_least_once", "/state", 1.25, {}, ())
     show_report(replace(report, notes=("Two are kept.",)))

@@ -17,11 +17,8 @@ import pytest
 from statecore.cli import main as cli
 from statecore.cli import restore
 from statecore.errors import KINDS, Capacity, Corrupted, Invalid, NotFound, Retryable
-from statecore.formats.kinds import StoreKind
-from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
 from statecore.jobs.restore.report import RestoreReport, StoreReport
 from statecore.repository.publication import Published
-from statecore.spec.model import ProcessingGuarantee
 from tests.harness.raising import code_said
 
 SPEC = """\
@@ -162,17 +159,6 @@ def test_each_kind_of_error_has_its_exit_code_and_document(monkeypatch, capfd, k
     assert (error.what in err, error.action in err) == (True, True)
 
 
-@pytest.mark.parametrize(("kind", "goes_on"), [(Retryable, True), (Capacity, True), (Invalid, False)])
-def test_a_program_learns_under_which_request_id_to_try_again(monkeypatch, capfd, kind, goes_on):
-    def action(output):
-        output.set_request_id("r-1")
-        raise kind("It happened.", code="test-error", action="Do this.")
-
-    _, out, err = run_here(monkeypatch, capfd, action, as_json=True)
-    assert json.loads(out).get("request_id") == ("r-1" if goes_on else None)
-    assert ("--request-id r-1" in err) is goes_on
-
-
 @pytest.mark.parametrize(
     ("error", "code", "named"), [(KeyboardInterrupt(), 130, "interrupted"), (ZeroDivisionError("x"), 1, "defect")]
 )
@@ -305,30 +291,6 @@ def test_a_published_restore_is_shown_without_uncounted_rows(capsys):
     assert published.snapshot in shown.splitlines()[-1]
 
 
-def test_a_store_restored_by_kafka_streams_is_marked_and_not_counted(capsys):
-    common = {
-        "kind": "versioned-key-value", "changelog": "t", "start": 0, "end": 30, "tombstones": 0, "null_keys": 0,
-        "aborted": 0, "bytes": 0, "file_bytes": 9, "digest": "0", "seconds": 1.0, "tail_left": 0,
-    }  # fmt: skip
-    left = StoreReport("0_0", "left", 0, committed_offset=-4, offsets={"l-0": -4}, records=0, rows=0, runs=0,
-                       max_timestamp=-1, restored_by_kafka_streams=True, **common)  # fmt: skip
-    read = StoreReport("0_0", "read", 0, committed_offset=29, offsets={"r-0": 29}, records=30, rows=4, runs=1,
-                       max_timestamp=5, **common)  # fmt: skip
-    restore.show_report(RestoreReport("app", "p", "at_least_once", "/state", 1.0, {}, (left, read)))
-    shown = capsys.readouterr().out
-    lines = {name: line for line in shown.splitlines() for name in ("left", "read") if f" {name} " in line}
-    assert "restored by Kafka Streams" in lines["left"]
-    assert [word for word in shown.splitlines()[-1].split() if word.isdecimal()] == ["1", "30", "4", "1"]
-    part = PartitionPlan(
-        "left", StoreKind.VERSIONED_KEY_VALUE, "0_0", "t", "id", 0, 0, 30, 30, (), restored_by_kafka_streams=True
-    )
-    restore.show_plan(RestorePlan("app", ProcessingGuarantee.AT_LEAST_ONCE, (part,)))
-    shown = capsys.readouterr().out
-    assert "restored by Kafka Streams" in shown
-    assert "at most 0 records" in shown
-    assert "unknown" not in shown
-
-
 def test_the_request_is_what_the_command_line_says(monkeypatch, tmp_path, capfd):
     seen = {}
 
@@ -363,22 +325,23 @@ def test_a_base_that_no_restore_can_have_is_refused():
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("error", "goes_on"),
     [
-        Retryable("It broke.", code="test-error", action="Wait."),
-        KeyboardInterrupt(),
-        Invalid("No.", code="test-error", action="Do."),
+        (Retryable("It broke.", code="test-error", action="Wait."), True),
+        (Capacity("It is full.", code="test-error", action="Make room."), True),
+        (KeyboardInterrupt(), True),
+        (Corrupted("It is damaged.", code="test-error", action="Repair the head.", goes_on=True), True),
+        (Invalid("No.", code="test-error", action="Do."), False),
     ],
 )
-def test_only_resumable_errors_print_the_request_id(monkeypatch, capfd, error):
+def test_only_resumable_errors_have_the_request_id(monkeypatch, capfd, error, goes_on):
     def action(output):
         output.set_request_id("4711")
         raise error
 
     _, out, err = run_here(monkeypatch, capfd, action, as_json=True)
-    assert ("--request-id 4711" in err) is not isinstance(error, Invalid)
-    if isinstance(error, KeyboardInterrupt):
-        assert json.loads(out)["request_id"] == "4711"
+    assert ("--request-id 4711" in err) is goes_on
+    assert json.loads(out).get("request_id") == ("4711" if goes_on else None)
 
 
 @pytest.mark.parametrize(("phases", "is_retry", "goes_on"), [
@@ -397,16 +360,6 @@ def test_before_a_plan_is_frozen_there_is_nothing_to_go_on_with(monkeypatch, cap
     assert ("request_id" in json.loads(out)) is goes_on
 
 
-def test_a_publication_stopped_by_a_damaged_snapshot_prints_its_request_id(monkeypatch, capfd):
-    def action(output):
-        output.set_request_id("4711")
-        raise Corrupted(
-            "The manifest is damaged.", code="test-error", action="Repair the head, and run this again.", goes_on=True
-        )
-
-    assert "--request-id 4711" in run_here(monkeypatch, capfd, action, as_json=False)[2]
-
-
 def test_a_failure_begins_on_a_line_of_its_own_and_its_lines_stay_lines(monkeypatch, capfd):
     """On a terminal the line of the progress is rewritten in place, and still open when something fails."""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
@@ -423,15 +376,6 @@ def test_a_failure_begins_on_a_line_of_its_own_and_its_lines_stay_lines(monkeypa
     at = lines.index("statecore: [it-is] Wrong:")
     assert lines[at + 1 : at + 4] == ["  0_0 holds s", "  0_1 holds s", "Do it."]
     assert "A word on the way." in lines
-
-
-def test_a_file_that_is_no_topology_is_named(tmp_path):
-    file = tmp_path / "describe.txt"
-    file.write_text("something else\n")
-    process = run("discover", "--bootstrap-servers", "localhost:1", "--application-id", "a", "--topology", str(file))
-    assert process.returncode == 13
-    assert code_said(process.stderr) == "topology-invalid"
-    assert str(file) in process.stderr
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)])
