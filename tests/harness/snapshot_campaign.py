@@ -10,7 +10,7 @@ offsets. At its end real Kafka Streams restores the same changelogs by itself, o
     go_on(campaign)                     # and what it leaves is published and fetched, too
 
 The seed decides everything but the clock, so a campaign that fails is run again by its seed. Whoever makes another step
-(a snapshot advanced, folded, expired) adds it to ``tests.harness.snapshot_steps.STEPS``; it says in
+(a snapshot advanced, compacted, expired) adds it to ``tests.harness.snapshot_steps.STEPS``; it says in
 ``Campaign.expected`` what its snapshot holds.
 """
 

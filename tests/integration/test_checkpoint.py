@@ -72,15 +72,15 @@ def test_nothing_is_published_where_nothing_is_new(shop: Shop) -> None:
 def test_runs_stay_few_and_hold_the_same(shop: Shop) -> None:
     shop.write(600)
     shop.checkpoint()
-    folds, most = 0, 0
+    compactions, most = 0, 0
     for _ in range(16):
         shop.write(30)
         report = shop.checkpoint()
-        folds += any("runs were compacted" in note for note in report.notes)
+        compactions += any("runs were compacted" in note for note in report.notes)
         for (task, _), store in shop.stores_there().items():
             partitions = shop.partitions if task == "global" else 1
             most = max(most, *(len(one.runs) // partitions for one in store.databases))
-    assert folds
+    assert compactions
     assert most <= 13
     assert shop.fetched() == shop.restored()
 

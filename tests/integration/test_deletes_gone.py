@@ -38,7 +38,7 @@ from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.shop import PLAIN, Found, Shop
 from tests.harness.tiers import one_of
-from tests.integration.test_checkpoint_parents import DAY, HELD_BACK, SHORT, compact, configure
+from tests.integration.test_checkpoint_bases import DAY, HELD_BACK, SHORT, compact, configure
 
 pytestmark = pytest.mark.integration
 
@@ -128,8 +128,8 @@ def test_what_was_in_force_when_the_base_was_made_counts(
     for name, value in change.items():
         configure(shop, name, value)
     if job == "restore":
-        made, parent = restored_upon_newest(shop)
-        assert (made, parent) == (shop.restored(), "")
+        made, base = restored_upon_newest(shop)
+        assert (made, base) == (shop.restored(), "")
         return
     with pytest.raises(Invalid):
         shop.checkpoint(when_refused=WhenRefused.REFUSE)

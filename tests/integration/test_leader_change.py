@@ -19,10 +19,10 @@ from statecore.jobs.restore.request import RestoreRequest
 from statecore.progress import NullProgress
 from statecore.spark.session import spark_context
 from tests.harness import directory, topics
+from tests.harness.bases import base_of, why_hopeless
 from tests.harness.broker import Broker
 from tests.harness.cluster import BrokerCluster
 from tests.harness.on_spark import run_restore
-from tests.harness.parents import parent_of, why_hopeless
 from tests.harness.raising import raises
 from tests.harness.reading import Row, columnar, joined, plain
 from tests.harness.tiers import one_of
@@ -226,26 +226,26 @@ def test_an_election_refuses_only_bases_beyond_a_truncation(brokers: BrokerClust
     def grow(key: bytes, count: int) -> BaseEnd:
         topics.produce(servers, topic_name, [Record(key, b"%d" % n) for n in range(count)], acks="all")
         with connect(brokers) as cluster:
-            return parent_of(cluster, topic_name)
+            return base_of(cluster, topic_name)
 
-    parents = [grow(b"first", 100)]
+    bases = [grow(b"first", 100)]
     brokers[1].stop()
     brokers.wait_until(lambda: brokers.leader(topic_name) == 2)
     with connect(brokers) as cluster:
-        parents.append(parent_of(cluster, topic_name))  # of an epoch in which nothing was written yet
-    parents.append(grow(b"second", 50))
+        bases.append(base_of(cluster, topic_name))  # of an epoch in which nothing was written yet
+    bases.append(grow(b"second", 50))
     brokers[1].start()
     brokers.wait_until(lambda: brokers.in_sync(topic_name) == {1, 2})
     brokers.elect_preferred(topic_name)
     brokers.wait_until(lambda: brokers.leader(topic_name) == 1)
-    parents.append(grow(b"third", 50))
-    epochs = [parent.leader_epoch for parent in parents]
-    assert [parent.end for parent in parents] == [100, 100, 150, 200]
+    bases.append(grow(b"third", 50))
+    epochs = [base.leader_epoch for base in bases]
+    assert [base.end for base in bases] == [100, 100, 150, 200]
     assert epochs[0] < epochs[1] == epochs[2] < epochs[3]
     with connect(brokers) as cluster:
-        for parent, end in zip(parents, [100, 150, 150, 200], strict=True):
-            assert cluster.epoch_ends({tp: parent.leader_epoch}) == {tp: end}
-            assert why_hopeless(cluster, parent) is None
+        for base, end in zip(bases, [100, 150, 150, 200], strict=True):
+            assert cluster.epoch_ends({tp: base.leader_epoch}) == {tp: end}
+            assert why_hopeless(cluster, base) is None
         brokers[2].kill()
         brokers.wait_until(lambda: brokers.in_sync(topic_name) == {1})
         lost = grow(b"lost", 80)
@@ -259,8 +259,8 @@ def test_an_election_refuses_only_bases_beyond_a_truncation(brokers: BrokerClust
         said = why_hopeless(cluster, lost)
         assert said is not None
         assert (said.code, said.context["truncated_at"], said.context["end"]) == ("log-truncated", 200, 280)
-        for parent in parents:
-            assert why_hopeless(cluster, parent) is None
+        for base in bases:
+            assert why_hopeless(cluster, base) is None
 
 
 @pytest.mark.full

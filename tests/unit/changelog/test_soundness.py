@@ -1,4 +1,4 @@
-"""A tail may be put above a parent only if it is of the same log and nothing that would delete a row is missing."""
+"""A tail may be put above a base only if it is of the same log and nothing that would delete a row is missing."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_log_that_ends_before_the_base_is_refused() -> None:
 
 
 def test_an_open_transaction_below_the_end_of_the_base_refuses_nothing() -> None:
-    assert said(log=LogOffsets(0, 90, 150, 5)) is None  # read uncommitted, the parent may end behind it
+    assert said(log=LogOffsets(0, 90, 150, 5)) is None  # read uncommitted, the base may end behind it
 
 
 def test_a_log_that_was_truncated_below_the_end_is_refused() -> None:
@@ -191,16 +191,16 @@ def test_a_base_is_refused_exactly_if_its_records_are_not_in_the_log(
     """Epoch by epoch a leader appends; the next one begins where it has the log, which may be further down."""
     log: list[tuple[int, int]] = []  # of each offset: its epoch, and which record it is
     starts: dict[int, int] = {}
-    parents: list[tuple[BaseEnd, list[tuple[int, int]]]] = []
+    bases: list[tuple[BaseEnd, list[tuple[int, int]]]] = []
     for epoch, (appended, cut) in enumerate(history):
         log = log[: max(0, len(log) - cut)]
         starts = {older: start for older, start in starts.items() if start < len(log)} | {epoch: len(log)}
         log = log + [(epoch, number) for number in range(appended)]
-        parents.append((BaseEnd(HERE, ID, len(log), epoch, None), list(log)))
+        bases.append((BaseEnd(HERE, ID, len(log), epoch, None), list(log)))
     now = LogOffsets(0, len(log), len(log), len(history) - 1)
-    parent, read = taken.draw(st.sampled_from(parents))
-    later = [start for epoch, start in sorted(starts.items()) if epoch > parent.leader_epoch]
-    found = refusal(parent, topic(), now, [*later, len(log)][0])
-    assert (found is None) == (log[: parent.end] == read)
+    base, read = taken.draw(st.sampled_from(bases))
+    later = [start for epoch, start in sorted(starts.items()) if epoch > base.leader_epoch]
+    found = refusal(base, topic(), now, [*later, len(log)][0])
+    assert (found is None) == (log[: base.end] == read)
     if found is not None:
         assert reason(found)[0] in ("log-truncated", "log-ends-before-base")

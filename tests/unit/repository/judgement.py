@@ -56,7 +56,7 @@ class Judge:
     def __post_init__(self) -> None:
         self._named: dict[str, str] = {}  # blobs that a head has named, and the hash of what of them it named
         self._cuts: dict[str, dict[str, int | None]] = {}
-        self._gone: set[tuple[Key, int]] = set()  # folds that count have left nothing of a store up to an offset
+        self._gone: set[tuple[Key, int]] = set()  # compactions that count have left nothing of a store up to an offset
 
     def swapped(self, content: bytes) -> None:
         """Look at a new head."""
@@ -128,9 +128,9 @@ class Judge:
                 raise Broken(f"nobody knows any more that nothing lay behind {key} at {cut_then}")
             if now.get(key, 0) < max((end for since, end in self.grown[key] if since <= cut), default=0):
                 raise Broken(f"{key} ends at {now.get(key)}, and something lay behind it at {cut}")
-        if request.kind == "fold":
+        if request.kind == "compaction":
             if now != then:
-                raise Broken(f"{request.name} has folded {then} to {now}")
+                raise Broken(f"{request.name} has compacted {then} to {now}")
         elif any(now.get(key, 0) < end for key, end in request.least.items() if key not in request.refused):
             raise Broken(f"{request.name} has published {now}, and was asked for {request.least}")
 
@@ -161,7 +161,7 @@ class Judge:
     def _refuse_gaps(self, task: str, store: StoreSnapshot) -> None:
         """Make sure that a store has every offset once, in order, and that its runs are what their offsets say.
 
-        Where a fold has left nothing of the first ones, these lie in no run.
+        Where a compaction has left nothing of the first ones, these lie in no run.
         """
         runs = runs_of(store)
         start = runs[0].run.start if runs else store.changelogs[0].end

@@ -53,19 +53,17 @@ def tail(orders: Snapshots, task: str, there: TaskManifest, end: int, name: str 
     return TaskManifest(task, (store_of(task, name, [*store.databases[0].runs, *runs], end=end),))
 
 
-def above(parents: dict[str, TaskManifest]) -> Callable[[TaskManifest, TaskManifest], TaskManifest | None]:
-    return lambda mine, theirs: rebase_advance(mine, theirs, parents.get(mine.task))
+def above(bases: dict[str, TaskManifest]) -> Callable[[TaskManifest, TaskManifest], TaskManifest | None]:
+    return lambda mine, theirs: rebase_advance(mine, theirs, bases.get(mine.task))
 
 
 def checkpoint(orders: Snapshots, request: str, tasks: Sequence[str], **options: object) -> Published | None:
     """All tasks are looked at, and these have grown."""
     job = orders.begin(request, **options)
-    parents = job.task_manifests()
-    made = [tail(orders, task, parents[task], end_of(parents[task]) + 10) for task in tasks]
-    quiet = dict.fromkeys(parents.keys() - set(tasks), ReadPosition(int(NOW * 1000) + 5, None))
-    return job.publish(
-        made, whole=False, tasks=parents.keys(), rebase=above(parents), read_positions=quiet, hourly=True
-    )
+    bases = job.task_manifests()
+    made = [tail(orders, task, bases[task], end_of(bases[task]) + 10) for task in tasks]
+    quiet = dict.fromkeys(bases.keys() - set(tasks), ReadPosition(int(NOW * 1000) + 5, None))
+    return job.publish(made, whole=False, tasks=bases.keys(), rebase=above(bases), read_positions=quiet, hourly=True)
 
 
 def end_of(task_manifest: TaskManifest, name: str = "left") -> int:
@@ -169,50 +167,49 @@ def test_a_moment_counts_for_the_ends_that_the_job_has_seen(orders: Snapshots, f
 def test_a_tail_is_published_above_a_compaction_that_was_first(orders: Snapshots) -> None:
     task_manifests = orders.upload({"0_0": {"left": 100, "right": 50}})
     orders.begin("first").publish(task_manifests, whole=True)
-    job, other = orders.begin("checkpoint"), orders.begin("fold")
-    parents = job.task_manifests()
-    mine = tail(orders, "0_0", parents["0_0"], 130)
-    inputs = tuple(stored.run for stored in parents["0_0"].stores[0].databases[0].runs)
+    job, other = orders.begin("checkpoint"), orders.begin("compaction")
+    bases = job.task_manifests()
+    mine = tail(orders, "0_0", bases["0_0"], 130)
+    inputs = tuple(stored.run for stored in bases["0_0"].stores[0].databases[0].runs)
     (output,) = orders.upload_runs({"0_0": {"left": [(0, 100)]}})["0_0"]["left"]
-    fold = Compaction("left", None, inputs, output, is_lowest=True)
-    made = rebase_compaction([fold], parents["0_0"])
+    compaction = Compaction("left", None, inputs, output, is_lowest=True)
+    made = rebase_compaction([compaction], bases["0_0"])
     assert made is not None
     assert other.publish([made], whole=False) is not None
-    done = job.publish([mine], whole=False, rebase=above(parents))
+    done = job.publish([mine], whole=False, rebase=above(bases))
     assert done is not None
     assert done.concurrent == 1
     left = orders.fetched()[done.snapshot]["0_0"].manifest.stores[0]
     assert [(one.run.start, one.run.end) for one in left.databases[0].runs] == [(0, 100), (100, 130)]
     assert done.new_bytes == 40, "of the tail alone"
 
-    late = orders.begin("fold-again")
-    assert late.publish([made], whole=False, rebase=lambda _, theirs: rebase_compaction([fold], theirs)) is None
+    late = orders.begin("compaction-again")
+    assert late.publish([made], whole=False, rebase=lambda _, theirs: rebase_compaction([compaction], theirs)) is None
 
 
 def test_offsets_already_published_by_others_are_not_published_again(orders: Snapshots, first: Published) -> None:
     late = orders.begin("late")
-    parents = late.task_manifests()
-    mine = [tail(orders, task, parents[task], 60) for task in ("0_0", "0_1")]
+    bases = late.task_manifests()
+    mine = [tail(orders, task, bases[task], 60) for task in ("0_0", "0_1")]
     checkpoint(orders, "other", ["0_0"])
     theirs = orders.newest.reference("0_0")
-    done = late.publish(mine, whole=False, rebase=above(parents))
+    done = late.publish(mine, whole=False, rebase=above(bases))
     assert done is not None
     assert (done.made_tasks, done.kept_tasks) == (("0_1",), ("0_0", "0_2"))
     assert orders.newest.reference("0_0") == theirs
     again, before = orders.begin("again"), dict(orders.storage.pointers)
-    assert again.publish(mine, whole=False, rebase=above(parents)) is None, "also where they were first before it began"
+    assert again.publish(mine, whole=False, rebase=above(bases)) is None, "also where they were first before it began"
     assert orders.storage.pointers == before
 
 
 def test_a_whole_application_keeps_concurrent_tasks_at_the_same_offsets(orders: Snapshots, first: Published) -> None:
     late = orders.begin("late")
-    parents = late.task_manifests()
+    bases = late.task_manifests()
     task_manifests = [
-        replace(there, stores=(*tail(orders, task, there, 60).stores, there.stores[1]))
-        for task, there in parents.items()
+        replace(there, stores=(*tail(orders, task, there, 60).stores, there.stores[1])) for task, there in bases.items()
     ]
     checkpoint(orders, "other", ["0_0"])
-    done = late.publish(task_manifests, whole=True, rebase=above(parents))
+    done = late.publish(task_manifests, whole=True, rebase=above(bases))
     assert done is not None
     assert (done.made_tasks, done.kept_tasks, done.dropped_tasks) == (("0_1", "0_2"), ("0_0",), ())
     assert set(orders.ends) == set(ALL)
@@ -220,12 +217,12 @@ def test_a_whole_application_keeps_concurrent_tasks_at_the_same_offsets(orders: 
 
 def test_a_job_is_fenced_if_concurrent_snapshots_do_not_fit(orders: Snapshots, first: Published) -> None:
     late = orders.begin("late")
-    parents = late.task_manifests()
-    mine = [tail(orders, "0_0", parents["0_0"], 100)]
+    bases = late.task_manifests()
+    mine = [tail(orders, "0_0", bases["0_0"], 100)]
     checkpoint(orders, "other", ["0_0"])
     before = dict(orders.storage.pointers)
     with raises(Fenced, "publication-conflict", reason="offsets-changed"):
-        late.publish(mine, whole=False, rebase=above(parents))
+        late.publish(mine, whole=False, rebase=above(bases))
     with raises(Fenced, "publication-conflict", reason="tasks-published", tasks=["0_0"]):
         late.publish(mine, whole=False)
     assert orders.storage.pointers == before
@@ -250,22 +247,22 @@ def test_a_store_that_was_refused_goes_back_unless_others_have_published_it(
 ) -> None:
     refused = {("0_0", "left")}
     late = orders.begin("late")
-    parents = late.task_manifests()
+    bases = late.task_manifests()
     made = orders.upload({"0_0": {"left": 30}})
     with raises(Fenced, "publication-conflict", reason="snapshot-newer", found=50):
         orders.begin("other").publish(made, whole=False, refused={("0_0", "right"), ("0_1", "left")})
     assert orders.begin("refused").publish(made, whole=False, refused=refused) is not None
     assert orders.ends["0_0"] == {"left": 30, "right": 50}
     lower = orders.upload({"0_0": {"left": 20}})
-    assert late.publish(lower, whole=False, refused=refused, rebase=above(parents)) is None, "theirs has more"
+    assert late.publish(lower, whole=False, refused=refused, rebase=above(bases)) is None, "theirs has more"
     with raises(Fenced, "publication-conflict", reason="snapshot-newer", found=30):
         late.publish(lower, whole=False, refused=refused, rebase=lambda mine, _: mine)
 
 
 def test_a_lost_swap_does_not_put_equal_task_manifests_again(orders: Snapshots, first: Published) -> None:
     job = orders.begin("job")
-    parents = job.task_manifests()
-    mine = [tail(orders, "0_0", parents["0_0"], 60)]
+    bases = job.task_manifests()
+    mine = [tail(orders, "0_0", bases["0_0"], 60)]
     put: list[str] = []
     orders.storage.put, kept = (
         (lambda name, content: put.append(name.split("/")[2]) or kept(name, content)),
@@ -282,7 +279,7 @@ def test_a_lost_swap_does_not_put_equal_task_manifests_again(orders: Snapshots, 
         return swap(name, content, expected)
 
     orders.storage.swap = overtaken  # type: ignore[method-assign]
-    done = job.publish(mine, whole=False, rebase=above(parents))
+    done = job.publish(mine, whole=False, rebase=above(bases))
     assert done is not None
     assert done.concurrent == 1
     assert put == ["manifests"]
@@ -295,10 +292,10 @@ def test_a_checkpoint_costs_four_writes_and_four_reads(orders: Snapshots, first:
     for number in range(3):
         asked.clear()
         job = orders.begin(f"checkpoint-{number}")
-        parents = job.task_manifests()
-        assert job.task_manifests() == parents
+        bases = job.task_manifests()
+        assert job.task_manifests() == bases
         assert dict(asked) == {"read": 1, "get": 2}
-        ends = {task: end_of(task_manifest) for task, task_manifest in parents.items()}
+        ends = {task: end_of(task_manifest) for task, task_manifest in bases.items()}
         spans = {task: {"left": [(end, end + 10)]} for task, end in ends.items()}
         runs = _in_one_pack(orders, spans)
         assert dict(asked) == {"read": 1, "get": 2, "put": 1}
@@ -311,9 +308,9 @@ def test_a_checkpoint_costs_four_writes_and_four_reads(orders: Snapshots, first:
                     ),
                 ),
             )
-            for task, task_manifest in parents.items()
+            for task, task_manifest in bases.items()
         ]
-        done = job.publish(made, whole=False, tasks=parents.keys(), rebase=above(parents), hourly=True)
+        done = job.publish(made, whole=False, tasks=bases.keys(), rebase=above(bases), hourly=True)
         assert done is not None
         assert dict(asked) == {"read": 1, "get": 3, "put": 3, "swap": 1}
         assert done.warnings == ()

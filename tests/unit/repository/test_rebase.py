@@ -109,7 +109,7 @@ def test_a_tail_is_appended_to_concurrently_compacted_runs() -> None:
     assert done is not None
     assert done.stores[0].changelogs == MINE.changelogs
     assert (done.stores[0].read_at_ms, done.stores[0].content) == (MINE.read_at_ms, MINE.content), (
-        "a fold changes no row"
+        "a compaction changes no row"
     )
 
 
@@ -188,22 +188,22 @@ def test_a_recreated_topic_is_no_base_and_one_of_unknown_id_is() -> None:
 
 
 def test_the_base_below_stays() -> None:
-    base = [BaseFile("000009.sst", "a" * 64, Extent("base", 0, 10))]
-    parent, mine = store([(50, 100)], 100, base=base), store([(50, 100), (100, 130)], 130, base=base)
-    theirs = store([(50, 70), (70, 100)], 100, base=base)
-    done = rebase_advance(task_manifest(mine), task_manifest(theirs), task_manifest(parent))
+    files = [BaseFile("000009.sst", "a" * 64, Extent("base", 0, 10))]
+    base, mine = store([(50, 100)], 100, base=files), store([(50, 100), (100, 130)], 130, base=files)
+    theirs = store([(50, 70), (70, 100)], 100, base=files)
+    done = rebase_advance(task_manifest(mine), task_manifest(theirs), task_manifest(base))
     assert spans_of(done) == [(50, 70), (70, 100), (100, 130)]
     assert done is not None
-    assert done.stores[0].databases[0].base == tuple(base)
+    assert done.stores[0].databases[0].base == tuple(files)
 
 
 def test_segments_that_one_of_both_has_found_expired_are_gone() -> None:
     kept: dict[str, Any] = {"retention_ms": 20, "segment_interval_ms": 10}
-    parent = store({1: [(0, 100)], 2: [(0, 50), (50, 100)], 3: [(0, 100)]}, 100, **kept)
+    base = store({1: [(0, 100)], 2: [(0, 50), (50, 100)], 3: [(0, 100)]}, 100, **kept)
     tail = {2: [(0, 50), (50, 100), (100, 130)], 3: [(0, 100), (100, 130)], 4: [(100, 130)]}
     mine = store(tail, 130, **kept)
     theirs = store({3: [(0, 100)]}, 100, stream_time=50, **kept)
-    done = rebase_advance(task_manifest(mine), task_manifest(theirs), task_manifest(parent))
+    done = rebase_advance(task_manifest(mine), task_manifest(theirs), task_manifest(base))
     assert done is not None
     (one,) = done.stores
     assert [database.segment for database in one.databases] == [3, 4]
@@ -214,25 +214,25 @@ def test_segments_that_one_of_both_has_found_expired_are_gone() -> None:
 
 
 def test_segments_that_others_have_yet_stay_gone_where_the_job_has_found_them_expired() -> None:
-    """A fold has left nothing of segment 1 in the parent; others have made the store anew, and have it."""
+    """A compaction has left nothing of segment 1 in the base; others have made the store anew, and have it."""
     kept: dict[str, Any] = {"retention_ms": 20, "segment_interval_ms": 10}
-    parent = store({2: [(0, 100)], 3: [(0, 100)]}, 100, stream_time=30, **kept)
+    base = store({2: [(0, 100)], 3: [(0, 100)]}, 100, stream_time=30, **kept)
     mine = store({3: [(0, 100), (100, 130)], 5: [(100, 130)]}, 130, stream_time=50, **kept)
     theirs = store({1: [(0, 50), (50, 90)], 2: [(0, 100)], 3: [(0, 90), (90, 100)]}, 100, stream_time=30, **kept)
-    done = rebase_advance(task_manifest(mine), task_manifest(theirs), task_manifest(parent))
+    done = rebase_advance(task_manifest(mine), task_manifest(theirs), task_manifest(base))
     assert done is not None
     assert [database.segment for database in done.stores[0].databases] == [3, 5]
 
 
 def test_the_newest_segment_decides_which_have_expired() -> None:
     kept: dict[str, Any] = {"retention_ms": 20, "segment_interval_ms": 10}
-    parent = store({2: [(0, 100)], 5: [(0, 100)]}, 100, stream_time=40, **kept)
+    base = store({2: [(0, 100)], 5: [(0, 100)]}, 100, stream_time=40, **kept)
     mine = store({2: [(0, 100), (100, 130)], 5: [(0, 100), (100, 130)]}, 130, stream_time=40, **kept)
-    base = [BaseFile("000009.sst", "a" * 64, Extent("base", 0, 10))]
+    files = [BaseFile("000009.sst", "a" * 64, Extent("base", 0, 10))]
     done = rebase_advance(
         task_manifest(mine),
-        task_manifest(store({5: []}, 100, base=base, stream_time=None, **kept)),
-        task_manifest(parent),
+        task_manifest(store({5: []}, 100, base=files, stream_time=None, **kept)),
+        task_manifest(base),
     )
     assert done is not None
     (one,) = done.stores
@@ -241,27 +241,27 @@ def test_the_newest_segment_decides_which_have_expired() -> None:
 
 
 def test_a_tail_of_a_segment_missing_in_the_newest_snapshot_has_an_unknown_digest() -> None:
-    """It may have expired there, or a fold has left nothing of it."""
+    """It may have expired there, or a compaction has left nothing of it."""
     kept: dict[str, Any] = {"retention_ms": 20, "segment_interval_ms": 10}
-    parent = store({0: [(0, 100)]}, 100, stream_time=5, **kept)
+    base = store({0: [(0, 100)]}, 100, stream_time=5, **kept)
     mine = store({0: [(0, 100), (100, 130)]}, 130, stream_time=5, **kept)
     theirs = replace(store({}, 100, stream_time=None, **kept), kind=StoreKind.WINDOW)
-    done = rebase_advance(task_manifest(mine), task_manifest(theirs), task_manifest(parent))
+    done = rebase_advance(task_manifest(mine), task_manifest(theirs), task_manifest(base))
     assert spans_of(done, 0) == [(100, 130)]
     assert done is not None
     assert done.stores[0].content is None
 
 
 def test_a_tail_is_kept_above_runs_compacted_to_nothing() -> None:
-    parent, mine = store([(0, 50), (50, 100)], 100), store([(0, 50), (50, 100), (100, 130)], 130)
-    assert spans_of(rebase_advance(task_manifest(mine), task_manifest(store({}, 100)), task_manifest(parent))) == [
+    base, mine = store([(0, 50), (50, 100)], 100), store([(0, 50), (50, 100), (100, 130)], 130)
+    assert spans_of(rebase_advance(task_manifest(mine), task_manifest(store({}, 100)), task_manifest(base))) == [
         (100, 130)
     ]
     kept: dict[str, Any] = {"retention_ms": 20, "segment_interval_ms": 10, "stream_time": 40}
-    parent = store({2: [(0, 50), (50, 100)], 3: [(0, 100)]}, 100, **kept)
+    base = store({2: [(0, 50), (50, 100)], 3: [(0, 100)]}, 100, **kept)
     mine = store({2: [(0, 50), (50, 100), (100, 130)], 3: [(0, 100)]}, 130, **kept)
     theirs = store({3: [(0, 100)]}, 100, **kept)
-    done = rebase_advance(task_manifest(mine), task_manifest(theirs), task_manifest(parent))
+    done = rebase_advance(task_manifest(mine), task_manifest(theirs), task_manifest(base))
     assert done is not None
     assert [database.segment for database in done.stores[0].databases] == [2, 3]
     assert spans_of(done, 2) == [(100, 130)]
@@ -275,12 +275,12 @@ def test_a_global_store_is_advanced_partition_by_partition() -> None:
 
     first, second, whole = stored(0, 50), stored(50, 100), stored(0, 100)
     beside, tail, beside_tail = stored(0, 40, partition=1), stored(100, 130), stored(40, 60, partition=1)
-    parent = of([first, second, beside], (100, 40))
+    base = of([first, second, beside], (100, 40))
     mine = of([first, second, tail, beside, beside_tail], (130, 60))
     done = rebase_advance(
         TaskManifest("global", (mine,)),
         TaskManifest("global", (of([whole, beside], (100, 40)),)),
-        task_manifest(parent),
+        task_manifest(base),
     )
     assert done is not None
     assert contradictions_in(done) == []
@@ -289,7 +289,7 @@ def test_a_global_store_is_advanced_partition_by_partition() -> None:
         rebase_advance(
             TaskManifest("global", (mine,)),
             TaskManifest("global", (of([whole, beside], (140, 40)),)),
-            task_manifest(parent),
+            task_manifest(base),
         )
 
 
@@ -303,15 +303,15 @@ def test_versioned_stores_are_rebuilt_and_never_advanced() -> None:
     assert rebase_advance(task_manifest(of(130)), task_manifest(of(140)), task_manifest(of(100))) is None
 
 
-def fold(spans: Sequence[Span], *, is_lowest: bool = False, segment: int | None = None) -> Compaction:
+def compaction(spans: Sequence[Span], *, is_lowest: bool = False, segment: int | None = None) -> Compaction:
     inputs = tuple(stored(*span, segment=segment).run for span in spans)
     return Compaction(
-        "left", segment, inputs, stored(spans[0][0], spans[-1][1], segment=segment, blob="fold"), is_lowest
+        "left", segment, inputs, stored(spans[0][0], spans[-1][1], segment=segment, blob="compaction"), is_lowest
     )
 
 
 def test_a_compaction_takes_the_place_of_what_was_merged_whatever_came_above_and_below() -> None:
-    of = fold([(50, 100), (100, 130)])
+    of = compaction([(50, 100), (100, 130)])
     theirs = store([(0, 20), (20, 50), (50, 100), (100, 130), (130, 150)], 150)
     done = rebase_compaction([of], task_manifest(theirs))
     assert spans_of(done) == [(0, 20), (20, 50), (50, 130), (130, 150)]
@@ -321,19 +321,19 @@ def test_a_compaction_takes_the_place_of_what_was_merged_whatever_came_above_and
 
 @pytest.mark.parametrize("theirs", [[(0, 50), (50, 130)], [(0, 100), (100, 130)], [(50, 100)], [(100, 130)]])
 def test_a_compaction_whose_runs_do_not_stand_side_by_side_any_more_is_left(theirs: list[Span]) -> None:
-    assert rebase_compaction([fold([(50, 100), (100, 130)])], task_manifest(store(theirs, 130))) is None
+    assert rebase_compaction([compaction([(50, 100), (100, 130)])], task_manifest(store(theirs, 130))) is None
 
 
 def test_deletes_that_were_left_out_must_have_nothing_below() -> None:
-    of = fold([(50, 100), (100, 130)], is_lowest=True)
-    base = [BaseFile("000009.sst", "a" * 64, Extent("base", 0, 10))]
+    of = compaction([(50, 100), (100, 130)], is_lowest=True)
+    files = [BaseFile("000009.sst", "a" * 64, Extent("base", 0, 10))]
     assert rebase_compaction([of], task_manifest(store([(0, 50), (50, 100), (100, 130)], 130))) is None
-    assert rebase_compaction([of], task_manifest(store([(50, 100), (100, 130)], 130, base=base))) is None
+    assert rebase_compaction([of], task_manifest(store([(50, 100), (100, 130)], 130, base=files))) is None
     assert spans_of(rebase_compaction([of], task_manifest(store([(50, 100), (100, 130)], 130)))) == [(50, 130)]
 
 
 def test_a_compaction_of_which_nothing_was_left_leaves_nothing() -> None:
-    of = fold([(0, 50), (50, 100)], is_lowest=True)._replace(output=None)
+    of = compaction([(0, 50), (50, 100)], is_lowest=True)._replace(output=None)
     assert spans_of(rebase_compaction([of], task_manifest(store([(0, 50), (50, 100), (100, 130)], 130)))) == [
         (100, 130)
     ]
@@ -345,11 +345,11 @@ def test_a_compaction_of_which_nothing_was_left_leaves_nothing() -> None:
 def test_compactions_of_one_task_are_rebased_by_database() -> None:
     there = store({1: [(0, 50), (50, 100)], 2: [(0, 100)]}, 100)
     other = replace(store([(0, 50), (50, 100)], 100), store="right")
-    folds = [fold([(0, 50), (50, 100)], segment=1), fold([(0, 50), (50, 100)], segment=2)]
-    done = rebase_compaction(folds, task_manifest(there, other))
+    compactions = [compaction([(0, 50), (50, 100)], segment=1), compaction([(0, 50), (50, 100)], segment=2)]
+    done = rebase_compaction(compactions, task_manifest(there, other))
     assert done is not None
     (one,) = done.stores
-    assert one.store == "left", "only what was folded"
+    assert one.store == "left", "only what was compacted"
     assert spans_of(done, 1) == [(0, 100)]
     assert spans_of(done, 2) == [(0, 100)]
 
@@ -367,12 +367,12 @@ def test_whatever_others_have_done_each_offset_is_there_once_and_nothing_goes_ba
     cuts: list[int], more: int, data: st.DataObject
 ) -> None:
     end = cuts[-1]
-    parent = store(spans(cuts), end)
+    base = store(spans(cuts), end)
     mine = store([*spans(cuts), (end, end + more)], end + more)
     theirs_cuts = data.draw(st.one_of(st.just(cuts), CUTS, CUTS.map(lambda found: sorted({*found, end}))))
     theirs = store(spans(theirs_cuts), theirs_cuts[-1])
     try:
-        done = rebase_advance(task_manifest(mine), task_manifest(theirs), task_manifest(parent))
+        done = rebase_advance(task_manifest(mine), task_manifest(theirs), task_manifest(base))
     except Fenced:
         assert theirs_cuts[-1] not in (end,)
         assert theirs_cuts[-1] < end + more
@@ -396,7 +396,7 @@ def test_a_compaction_keeps_the_offsets_of_concurrent_snapshots(
     first = data.draw(st.integers(0, len(of) - 1))
     inputs = of[first : data.draw(st.integers(first + 1, len(of)))]
     theirs = store(there, theirs_cuts[-1])
-    done = rebase_compaction([fold(inputs)], task_manifest(theirs))
+    done = rebase_compaction([compaction(inputs)], task_manifest(theirs))
     stands = any(there[at : at + len(inputs)] == inputs for at in range(len(there)))
     assert (done is not None) == stands
     if done is not None:

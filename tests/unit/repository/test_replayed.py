@@ -20,10 +20,10 @@ SEED = "STATECORE_SEED"
 STEPS = 25
 EVERYTHING = frozenset(
     {
-        "a fold has left nothing",
+        "a compaction has left nothing",
         "above a base",
-        "fold: nothing",
-        "fold: published",
+        "compaction: nothing",
+        "compaction: published",
         "rebuild: in their place",
         "directory: in their place",
         *(f"checkpoint: {what}" for what in ("above theirs", "as it was made", "fenced", "nothing")),
@@ -34,7 +34,7 @@ EVERYTHING = frozenset(
         *(f"above segments: {what} goes" for what in ("p", "pt", "pm")),
     }
 )
-"""What has to happen. The letters say who has a database: the parent, the newest snapshot (theirs), the job (mine)."""
+"""What has to happen. The letters say who has a database: the base, the newest snapshot (theirs), the job (mine)."""
 
 
 def run(seeds: range) -> Counter[str]:

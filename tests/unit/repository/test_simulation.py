@@ -32,10 +32,10 @@ from tests.unit.repository.simulation import EVERYTHING, Simulation
 
 SEED = "STATECORE_SEED"
 RARE = {
-    "checkpoint above a fold that has left nothing",
+    "checkpoint above a compaction that has left nothing",
     "delete late",
-    "fold of a fold",
-    "rebase: above a fold that has left nothing",
+    "compaction of a compaction",
+    "rebase: above a compaction that has left nothing",
 }
 """What sixty seeds do not meet."""
 
@@ -91,7 +91,7 @@ def _as_it_was_made(self: Conflicts, seen: Any, asked: PublicationRequest) -> li
     return list(asked.task_manifests)
 
 
-def _above_anything(mine: StoreSnapshot, parent: StoreSnapshot) -> dict[int | None, list[StoredRun]]:
+def _above_anything(mine: StoreSnapshot, base: StoreSnapshot) -> dict[int | None, list[StoredRun]]:
     """All runs that a job has made are taken for its tail."""
     return {database.segment: list(database.runs) for database in mine.databases}
 
