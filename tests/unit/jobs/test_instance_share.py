@@ -23,7 +23,7 @@ def test_a_share_is_in_order_whatever_order_the_tasks_had() -> None:
     assert share(reversed(TASKS))[0] == tuple(TASKS)
 
 
-def test_named_tasks_are_taken_and_those_that_do_not_exist_told() -> None:
+def test_named_tasks_are_selected_and_missing_ones_reported() -> None:
     assert share(TASKS, named=("1_3", "0_10", "7_7")) == (("0_10", "1_3"), ("7_7",))
 
 

@@ -87,7 +87,7 @@ def test_no_more_than_five_snapshots_are_tried(application: Application) -> None
     assert names(application.of()) == published[:1:-1]
 
 
-def test_what_is_in_no_snapshot_has_no_parent(application: Application) -> None:
+def test_a_store_in_no_snapshot_has_no_base(application: Application) -> None:
     assert application.of() == []
     application.publish(10)
     assert application.of(("0_7", STORE)) == []
@@ -111,7 +111,7 @@ def test_of_what_the_job_has_read_nothing_is_read_again(application: Application
     assert found.task(newest, "0_0") is not None
 
 
-def test_a_later_moment_at_which_nothing_lay_behind_its_ends_makes_a_parent_younger(application: Application) -> None:
+def test_a_later_read_position_at_the_log_end_makes_a_base_younger(application: Application) -> None:
     application.publish(10)
     done = application.begin().publish([], whole=False, read_positions={"0_0": ReadPosition(READ_AT_MS + 7, None)})
     assert done is not None
@@ -211,7 +211,7 @@ def test_what_a_plan_names_is_found_while_it_counts_and_is_whole(application: Ap
     assert application.candidates().named(KEY, older) is None
 
 
-def test_what_lies_below_a_task_is_told_while_it_can_be_read(application: Application) -> None:
+def test_the_base_of_a_task_is_returned_if_it_can_be_read(application: Application) -> None:
     older, newest = application.publish(10).snapshot, application.publish(20, (0,)).snapshot
     found = application.candidates()
     task_manifest = found.task(older, "0_1")

@@ -215,7 +215,7 @@ def later(key: tuple[str, str]) -> list[Record]:
 
 
 @pytest.mark.parametrize("key", [PLAIN, OTHER, CLICKS])
-def test_a_store_shows_what_its_log_shows_and_the_parents_runs_stay(world: World, key: tuple[str, str]) -> None:
+def test_a_reconciled_store_equals_its_log_and_keeps_the_runs_of_the_base(world: World, key: tuple[str, str]) -> None:
     before = world.stores[key]
     made = world.reconcile(key)
     assert made.refused == []
@@ -231,7 +231,7 @@ def test_a_store_shows_what_its_log_shows_and_the_parents_runs_stay(world: World
     assert (made.stores[key].parts[0].start, made.stores[key].parts[0].base) == (0, world.snapshot)
 
 
-def test_what_differs_is_put_and_said_and_nothing_else_is_left(world: World) -> None:
+def test_only_differences_are_put_and_reported(world: World) -> None:
     made = world.reconcile(PLAIN, OTHER, CLICKS)
     assert sorted(made.stores) == sorted([PLAIN, OTHER, CLICKS])
     assert world.left() == []
@@ -258,7 +258,7 @@ def test_stores_are_taken_a_few_at_a_time_and_the_disk_is_empty_in_between(world
     assert len(made.stores) == 3
 
 
-def test_a_damaged_run_of_the_parent_has_its_store_rebuilt_and_no_other(world: World) -> None:
+def test_a_damaged_run_of_the_base_rebuilds_only_its_store(world: World) -> None:
     (stored,) = world.stores[OTHER].databases[0].runs[:1]
     blob = world.shop.root / "repository" / stored.extent.blob
     content = bytearray(blob.read_bytes())
@@ -334,12 +334,12 @@ def test_only_a_store_of_runs_and_of_one_partition_in_the_newest_snapshot_can_be
     assert "RocksDB files" in why_not(world, PLAIN, based)
 
 
-def test_what_else_is_wrong_with_a_parent_is_left_as_it_is_said(world: World) -> None:
+def test_other_reasons_against_a_base_are_kept(world: World) -> None:
     one = replace(world.refused(PLAIN), why="the log was truncated", missed_deletes=False)
     assert divided(world.planned(PLAIN), [one]) == ([], [one])
 
 
-def test_what_was_compared_is_put_upon_the_parent_alone(world: World) -> None:
+def test_a_reconciled_run_is_appended_to_its_own_base_only(world: World) -> None:
     below = TaskManifest("0_0", (world.stores[PLAIN],))
     mine = world.published(PLAIN, world.reconcile(PLAIN))
     (made,) = mine.stores

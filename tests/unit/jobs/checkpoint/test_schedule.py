@@ -92,7 +92,7 @@ def test_a_tick_that_is_longer_than_the_interval_does_not_make_two_of_one() -> N
     assert is_due(NOW - 15_000, NOW, 30_000, MINUTE)
 
 
-def test_a_snapshot_of_a_clock_that_was_a_day_ahead_keeps_nobody_waiting_for_a_day() -> None:
+def test_a_snapshot_of_a_clock_a_day_ahead_does_not_delay_checkpoints() -> None:
     assert not is_due(NOW + MINUTE, NOW, 5 * MINUTE, MINUTE)
     assert is_due(NOW + DAY, NOW, 5 * MINUTE, MINUTE)
 
@@ -104,7 +104,7 @@ def test_a_compaction_is_no_checkpoint() -> None:
     assert made_ms([]) is None
 
 
-def test_a_checkpoint_that_somebody_was_faster_to_make_is_named_and_a_compaction_is_none() -> None:
+def test_a_concurrent_checkpoint_is_named_and_a_compaction_does_not_count() -> None:
     fold_of_it, last = replace(entry("compaction"), snapshot="f"), replace(entry(), snapshot="b", created_at="eight")
     earlier = replace(entry(), snapshot="a")
     assert made_since([fold_of_it, last, earlier], "b") is None
@@ -117,11 +117,11 @@ def test_a_checkpoint_that_somebody_was_faster_to_make_is_named_and_a_compaction
     assert made_since([], NO_SNAPSHOT) is None
 
 
-def test_where_nobody_knows_when_the_ends_were_read_the_publication_counts() -> None:
+def test_without_a_read_position_the_time_of_publication_counts() -> None:
     assert made_ms([entry(read_at_ms=None, created_at="2027-01-15T08:00:00.500Z")]) == NOW + 500
 
 
-def test_a_task_of_whose_end_nobody_could_be_sure_for_long_makes_no_checkpoint_due() -> None:
+def test_a_task_of_uncertain_end_makes_no_checkpoint_due() -> None:
     stale = entry(read_at_ms=NOW - 5 * MINUTE - 1, created_at="2027-01-15T08:00:00.000Z")
     assert made_ms([stale], 5 * MINUTE) == NOW
     assert made_ms([replace(stale, read_at_ms=NOW - 5 * MINUTE)], 5 * MINUTE) == NOW - 5 * MINUTE
@@ -208,7 +208,7 @@ def test_deletes_that_are_kept_for_a_shorter_time_make_an_application_due(
     assert application.look(Brokers(10, retention_ms=retention_ms)).is_due is is_due
 
 
-def test_before_its_interval_is_over_nobody_asks_the_brokers_nor_for_more_than_the_head(
+def test_within_the_interval_only_the_head_is_read(
     application: AtTheBrokers,
 ) -> None:
     brokers = Brokers(25)
@@ -239,7 +239,7 @@ def test_an_application_without_a_snapshot_is_due(tmp_path: Path) -> None:
     assert (verdict.is_due, verdict.why.code, verdict.last_snapshot) == (True, "no-snapshot", NO_SNAPSHOT)
 
 
-def test_nobody_can_look_at_an_application_without_a_snapshot_whose_brokers_are_away(
+def test_an_application_without_snapshot_and_brokers_cannot_be_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: object) -> None:
@@ -251,9 +251,7 @@ def test_nobody_can_look_at_an_application_without_a_snapshot_whose_brokers_are_
         check_due(world.app_repository, parse_spec(world.spec, "test"), cluster=brokers)  # type: ignore[arg-type]
 
 
-def test_while_a_long_checkpoint_is_under_way_no_other_is_due_and_the_brokers_are_not_asked(
-    application: AtTheBrokers, tmp_path: Path
-) -> None:
+def test_during_a_long_checkpoint_no_other_is_due(application: AtTheBrokers, tmp_path: Path) -> None:
     young, brokers = World(tmp_path / "young"), Brokers(25)
     for app_repository in (application.world.app_repository, young.app_repository):
         app_repository.blobs.replace(app_repository.names.in_progress_marker, b"A checkpoint is in progress.\n")
@@ -288,7 +286,7 @@ def test_a_source_topic_counts_as_far_as_the_application_has_consumed_it(
     assert "2 new offsets" in application.look(Consuming(12, policy="delete")).why
 
 
-def test_many_applications_are_looked_at_beside_each_other_and_none_keeps_the_others_waiting() -> None:
+def test_many_applications_are_checked_concurrently() -> None:
     release, together = threading.Event(), threading.Barrier(3, timeout=120)
 
     def meets() -> Verdict:

@@ -77,7 +77,7 @@ def test_the_new_runs_above_a_large_one_are_merged_with_their_deletes() -> None:
     assert merge.name == "store 'plain' of task 0_0"
 
 
-def test_deletes_go_where_the_oldest_run_is_merged_and_no_file_lies_below() -> None:
+def test_deletes_are_dropped_if_the_oldest_run_without_base_files_is_merged() -> None:
     assert starts(planned_merges([task_manifest_of(database(small(12)))], SPEC))[0][3]
     assert not starts(planned_merges([task_manifest_of(database(small(12), base=BASE))], SPEC))[0][3]
 

@@ -24,7 +24,7 @@ from tests.unit.jobs.fetch.fetching import Topics, fetch, refused, tree
 from tests.unit.jobs.published import CUT, RETENTION, Shop, expected, rows_in, spec
 
 
-def test_a_task_that_is_there_is_kept_as_it_is_and_that_is_said(shop: Shop, state_dir: Path) -> None:
+def test_an_existing_task_is_kept_unchanged_and_reported(shop: Shop, state_dir: Path) -> None:
     fetch(shop, state_dir, tasks=("0_0",))
     before = tree(state_dir / "orders" / "0_0")
     said: list[str] = []
@@ -191,7 +191,7 @@ def test_what_the_application_could_not_use_is_refused_with_what_is_there_and_wh
         fetch(shop, state_dir, cluster=BROKERS, spec_path=spec_path, plan_only=True)
 
 
-def test_the_same_spec_and_what_does_no_harm_is_fetched_and_the_latter_is_said(
+def test_the_same_spec_is_fetched_and_harmless_differences_are_noted(
     shop: Shop, state_dir: Path, tmp_path: Path
 ) -> None:
     same = fetch(shop, state_dir, cluster=BROKERS, spec_path=stores_yaml(tmp_path))

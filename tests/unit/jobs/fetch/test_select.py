@@ -218,7 +218,7 @@ def test_a_snapshot_of_which_a_bit_turned_in_an_object_store_is_passed_over(
 
 
 @pytest.mark.full
-def test_a_head_or_a_mark_of_which_a_bit_turned_in_an_object_store_is_made_anew(
+def test_a_head_or_descriptor_with_a_flipped_bit_is_recreated(
     own_shop: Shop, stored: tuple[str, Path], state_dir: Path
 ) -> None:
     url, data = stored
@@ -309,9 +309,7 @@ def test_no_repository_no_application_and_no_snapshot_are_not_found(
 
 
 @pytest.mark.parametrize("asked", ["head", "manifest", "task_manifests", "file"])
-def test_who_cannot_look_does_not_say_that_there_is_nothing_and_passes_nothing_over(
-    shop: Shop, state_dir: Path, asked: str
-) -> None:
+def test_an_unreachable_repository_is_not_empty_and_skips_no_snapshot(shop: Shop, state_dir: Path, asked: str) -> None:
     def nobody() -> None:
         raise Retryable("It does not answer.", code="object-store-unreachable", action="Try again.")
 
@@ -372,7 +370,7 @@ def test_the_newest_is_what_is_asked_for_unless_another_is_named(own_shop: Shop,
     assert fetch(own_shop, state_dir, plan_only=True, snapshot="newest").snapshot == old.snapshot
 
 
-def test_where_the_newest_is_damaged_and_the_others_lack_a_task_that_was_named_both_are_said(
+def test_a_damaged_newest_snapshot_and_tasks_missing_in_older_ones_are_reported(
     own_shop: Shop, state_dir: Path
 ) -> None:
     (own_shop.root / "runs").mkdir(exist_ok=True)
@@ -418,7 +416,7 @@ def test_what_is_gone_on_the_way_does_not_say_that_there_is_no_snapshot(
     assert error.context["path"] == "gone"
 
 
-def test_after_a_newer_snapshot_did_not_fit_an_older_one_that_nobody_can_check_is_not_taken(
+def test_an_unverifiable_older_snapshot_does_not_replace_a_mismatching_newer_one(
     tmp_path: Path, state_dir: Path
 ) -> None:
     shop = Shop(tmp_path / "shop")

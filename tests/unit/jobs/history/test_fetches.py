@@ -30,7 +30,7 @@ def killed(shop: Shop, state_dir: Path, point: str, request_id: str, **changes: 
         run_fetch(request_for(shop, state_dir, request_id=request_id, **changes), faults=InjectedFault(point, "raise"))
 
 
-def test_the_last_fetch_is_told_with_its_snapshot(shop: Shop, state_dir: Path) -> None:
+def test_the_last_fetch_is_listed_with_its_snapshot(shop: Shop, state_dir: Path) -> None:
     fetch(shop, state_dir, request_id="one", tasks=("0_0",))
     report = fetch(shop, state_dir, request_id="two")
     found = seen(state_dir)
@@ -79,7 +79,7 @@ def test_a_report_that_is_torn_is_trouble_and_hides_no_other(shop: Shop, state_d
     assert str(torn) in trouble
 
 
-def test_the_scratch_directory_of_a_snapshot_is_told_from_staging_and_a_killed_one_from_one_at_work(
+def test_scratch_directories_of_snapshots_are_recognized_live_or_killed(
     tmp_path: Path,
 ) -> None:
     directory = StateDirectory(tmp_path, "orders")

@@ -104,7 +104,7 @@ def test_a_store_of_another_kind_is_not_to_be_replaced_but_declared(directory: S
     assert caught.value.code == "kind-mismatch"
 
 
-def test_while_somebody_works_in_the_directory_the_plan_says_so_and_is_not_refused(directory: StateDirectory) -> None:
+def test_a_plan_for_a_locked_directory_notes_it(directory: StateDirectory) -> None:
     with directory.lock():
         use, note = check_plan(planned(), asked(start_from="none"), directory)
         assert check_plan(planned(), asked(replace=True), directory) == (use,)
