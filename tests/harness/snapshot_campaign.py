@@ -80,7 +80,7 @@ class Campaign(RandomApplication):
         self.tell(url)
 
     def directory(self) -> Path:
-        """A directory that nobody has used."""
+        """A new directory."""
         self._directories += 1
         return self._scratch / f"state-{self._directories}"
 
@@ -308,7 +308,7 @@ class Campaign(RandomApplication):
     # ---- fetches
 
     def fetch(self) -> None:
-        """Fetch the newest snapshot or an older one, in one or several ways, into directories that nobody has used."""
+        """Fetch the newest snapshot or an older one, in one or several ways, into new directories."""
         for _ in range(self.chance.choice((1, 1, 2))):
             snapshot = self.newest if self.chance.random() < 0.6 else self.chance.choice(sorted(self.expected))
             named = snapshot != self.newest or self.chance.random() < 0.2

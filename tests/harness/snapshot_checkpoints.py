@@ -74,7 +74,7 @@ def checkpoint_of(campaign: Campaign, what: Mapping[str, Any], *, versioned_inte
     Args:
         campaign: the campaign.
         what: fields of a request.
-        versioned_interval: ms after which versioned stores are made anew; chance decides where none is given.
+        versioned_interval: ms after which versioned stores are rebuilt; chance decides where none is given.
     """
     request = CheckpointRequest(
         spec=campaign.spec,
@@ -134,7 +134,7 @@ def _offsets(store: StoreSnapshot) -> dict[str, int]:
 def _hold_against(key: Key, there: Content, restored: Content, *, loose: bool) -> None:
     """What a snapshot has must be what a restore makes, wherever it ends.
 
-    *Loose* is a store upon a directory, of which nobody knows the stream time: rows that came late, and that a restore
+    *Loose* is a store based on a directory, of unknown stream time: rows that came late, and that a restore
     leaves out because their segment has expired, may still be there, as they are when Kafka Streams goes on from it.
     """
     kept = set(restored.segments)

@@ -50,7 +50,7 @@ KINDS = replace(
 
 @pytest.fixture(scope="module")
 def world(broker: Broker, streams_jvm: StreamsJvm, tmp_path_factory: pytest.TempPathFactory) -> KindsWorld:
-    """An application that was fed and closed; nobody changes its directory."""
+    """A closed application whose directory is not changed."""
     application_id = f"diff-{uuid.uuid4().hex[:8]}"
     made = KindsWorld(broker, streams_jvm, application_id, tmp_path_factory.mktemp("diff"), "exactly_once_v2", KINDS)
     with made.application():

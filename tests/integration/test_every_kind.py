@@ -47,7 +47,7 @@ def of(*applications: KindsApplication) -> list[Any]:
 
 @dataclass(frozen=True)
 class Lived:
-    """An application that was fed and closed; nobody changes its directory.
+    """A closed application whose directory is not changed.
 
     Attributes:
         world: the application.

@@ -1,4 +1,4 @@
-"""``restore --repository``: the runs of a restore are a snapshot, whoever reads them and wherever they are kept."""
+"""``restore --repository``: the runs of a restore are a snapshot, with any engine and any store."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def closed(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def _of_root(task: Path) -> None:
-    """As of who put a copy there and gave it to nobody."""
+    """A copy of another owner."""
     for path in (task, *task.rglob("*")):
         os.chown(path, 0, 0)
 
@@ -59,12 +59,12 @@ def _of_root_alone(task: Path) -> None:
 
 
 def _one_table(task: Path) -> None:
-    """A file with rows that nobody may read."""
+    """An unreadable file with rows."""
     damaging.tables_of(task / "rocksdb" / "plain")[-1].chmod(0)
 
 
 def _one_lock(task: Path) -> None:
-    """RocksDB's LOCK, which whoever opens a database writes."""
+    """RocksDB's LOCK, which every open writes."""
     os.chown(task / "rocksdb" / "stamped" / "LOCK", 0, 0)
 
 

@@ -46,7 +46,7 @@ def spark() -> Iterator[None]:
 
 @pytest.fixture
 def world(broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path) -> World:
-    """An application that nobody else has."""
+    """An application of this test alone."""
     return World(broker, streams_jvm, application_id, state_dir, "exactly_once_v2")
 
 

@@ -125,7 +125,7 @@ def test_a_master_at_which_nothing_listens_is_refused_before_anything_is_made(
 
 
 def answering_page(listener: socket.socket) -> None:
-    """Answer whoever connects with a page at once, as a web server does whatever it is asked in a language not its."""
+    """Answer every connection with a page at once, as a web server does whatever it is asked in a language not its."""
     with contextlib.suppress(OSError):  # the listener is closed
         while True:
             caller, _ = listener.accept()

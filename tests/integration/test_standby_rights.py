@@ -1,4 +1,4 @@
-"""The rights that the guide names are what a standby needs of a broker that lets nobody in without them."""
+"""The documented ACLs suffice for a standby at a broker that requires ACLs."""
 
 from __future__ import annotations
 

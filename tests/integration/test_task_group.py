@@ -360,7 +360,7 @@ def test_a_member_that_polls_too_late_loses_its_tasks(fleet: Fleet) -> None:
 
 @pytest.mark.full
 def test_answers_between_two_polls_are_handled_and_no_member_joins_twice(fleet: Fleet) -> None:
-    """Members that are busy nearly all the time: each answer to a join comes while nobody waits for it."""
+    """Members that are busy nearly all the time: each answer to a join comes while no member waits for it."""
     members = [fleet.member(name) for name in "abc"]
     for one in members:
         one.timeout, one.busy = 0.0, 0.4

@@ -1,4 +1,4 @@
-"""Fault points do nothing unless asked, and progress says what it was told, to whoever listens."""
+"""Fault points do nothing unless requested, and progress is passed to its listeners."""
 
 from __future__ import annotations
 

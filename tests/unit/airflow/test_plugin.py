@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx` with")
 
 @pytest.fixture
 def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Requests the page as nobody, or as a user of a role."""
+    """Requests the page anonymously, or as a user of a role."""
     from airflow.api_fastapi.app import create_auth_manager, init_auth_manager
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
     from fastapi.testclient import TestClient

@@ -216,7 +216,7 @@ def test_damage_has_an_exit_code_that_monitoring_can_go_by(run, state_dir):
     code, out, _ = run("inspect")
     assert (code, "damage:" in out) == (0, False)
     write_database(state_dir / "shop/0_7/rocksdb/orders", {"default": [], "offsets": []})
-    assert run("inspect")[0] == 0  # trouble that the application mends itself
+    assert run("inspect")[0] == 0  # trouble that the application repairs itself
     for file in (state_dir / "shop/0_1/rocksdb/orders").glob("MANIFEST*"):
         file.write_bytes(b"junk")
     code, out, _ = run("inspect", width=200)

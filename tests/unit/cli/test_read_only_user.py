@@ -32,7 +32,7 @@ class RemoteShop(Shop):
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteShop]:
-    """A snapshot on a server; whoever looks from now on may only read."""
+    """A snapshot on a server that is read-only from now on."""
     root = tmp_path_factory.mktemp("shop")
     with s3_server.serving(has_users=True) as server, pytest.MonkeyPatch.context() as environment:
         environment.setenv("AWS_ACCESS_KEY_ID", ACCESS)

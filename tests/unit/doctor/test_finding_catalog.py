@@ -16,7 +16,7 @@ NOT_SHOWN = {
 """Findings with a repair that no test of repairs shows to fail real Kafka Streams, and why not."""
 
 SHOWN_ELSEWHERE = {"rows-after-checkpoint": "test_zero_action.py"}
-"""Findings that another test shows to fail real Kafka Streams, and mends by ``statecore repair``."""
+"""Findings that another test shows to fail real Kafka Streams, and repairs by ``statecore repair``."""
 
 
 def _constants(file: Path) -> set[str]:

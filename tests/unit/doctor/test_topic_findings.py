@@ -126,7 +126,7 @@ def test_a_topic_that_is_not_there_is_missed() -> None:
 def test_a_declared_topic_is_missed_though_the_store_says_no_offset() -> None:
     finding = only(store(None, declared="other"), BrokerAnswers({}))
     assert (finding.code, finding.partition) == ("topic-missing", TopicPartition("other", 0))
-    assert found(store(None), BrokerAnswers({})) == [], "where nothing is declared nobody knows whether it is logged"
+    assert found(store(None), BrokerAnswers({})) == [], "without a declaration it is unknown whether it is logged"
 
 
 def test_a_partition_that_the_topic_does_not_have_is_unknown() -> None:

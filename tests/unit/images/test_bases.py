@@ -1,4 +1,4 @@
-"""Images on a base: what lies below is linked and stays as it is, and only what moved is built."""
+"""Images on a base: the base is linked unchanged, and only changed databases are built."""
 
 from __future__ import annotations
 

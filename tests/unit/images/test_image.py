@@ -266,7 +266,7 @@ def test_a_truncated_or_missing_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_runs_in_another_order_are_another_store(tmp_path: Path) -> None:
-    """The order of ingest decides, so a mix-up is refused, and where nobody can tell it is visible in the digest."""
+    """The order of ingest decides, so a mix-up is refused, and where it cannot be detected the digest shows it."""
     runs = runs_of(tmp_path / "runs", rows=3000)
     right = build_image(tmp_path / "right", KIND, runs, {CHANGELOG: 1})
     with pytest.raises(Invalid, match="cannot follow"):
@@ -309,7 +309,7 @@ def test_ranges_that_touch_are_not_disjoint(tmp_path: Path) -> None:
 def test_nothing_is_written_down_beside_a_database_in_the_making(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody opens it when its maker was killed, and what is handed to Kafka Streams has no record anyway."""
+    """It is not opened after its maker was killed, and what is handed to Kafka Streams has no record anyway."""
     (run,) = runs_of(tmp_path / "runs")
     seen: set[str] = set()
     replace_file = os.replace

@@ -386,7 +386,7 @@ def test_versioned_stores_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_run_without_an_origin_is_not_mixed_with_runs_of_a_database(tmp_path: Path) -> None:
-    """A run that says nothing of its origin is not taken for one of a database."""
+    """A run without an origin does not count as one of a database."""
     run = written(tmp_path / "run", {b"a": b"1"})
     other = RunOrigin("s", StoreKind.KEY_VALUE, CHANGELOG).of(run)
     with raises(Invalid, "run-mismatch"):

@@ -1,5 +1,5 @@
 """Stores of rows that are known, and jobs that publish them above one another: what a replay of the changelog has must
-be what a snapshot has, whoever came first.
+equal a snapshot, in any order of publications.
 
 A changelog is a list of records for each partition, and a run is what it left of a range: key → value, or ``None`` for
 a delete. A record has a time where the store has segments, and lies in the segment of that time. Jobs are planned upon
@@ -8,7 +8,7 @@ the newest snapshot, and publish later, when others may have published:
 - a *checkpoint* puts runs above its base. It leaves deletes out where its base has no database, and databases that
   have expired by the latest time that it has seen;
 - a *rebuild* makes all runs anew, perhaps of a log that was compacted, where the latest time may be missing;
-- a *directory* is published as base files, whose latest time nobody knows;
+- a *directory* is published as base files, whose latest time is unknown;
 - a *compaction* makes one run of some, without deletes where nothing lies below, or none.
 """
 

@@ -202,7 +202,7 @@ class Simulation:
             self._damage_and_publish_again(f"again-{number}")
 
     def _damage_and_publish_again(self, name: str) -> None:
-        """Damage a blob of the newest snapshot; whoever publishes the same again has everything at hand."""
+        """Damage a blob of the newest snapshot; a job that publishes the same again has all data."""
         self._network.settle()  # what was published before the damage names what was whole then
         newest = self._judge.heads[-1].snapshots[0]
         spans = spans_in(self._judge.task_manifests[newest.snapshot])
@@ -246,7 +246,7 @@ class Simulation:
         self.met["healed"] += 1
 
     def _begin(self) -> None:
-        """Begin tries of requests that nobody is at work on, and now and then another one beside."""
+        """Begin attempts of idle requests, and sometimes a concurrent one."""
         for request in self._requests:
             beside = request.running == 1 and self._chance.random() < 0.003
             if not self._is_ready(request):
@@ -277,7 +277,7 @@ class Simulation:
         return any(len(spans) > 1 for key, spans in spans_in(newest).items() if key in request.stores)
 
     def _happen(self) -> None:
-        """What others do: logs grow, heads are made anew, and somebody reads."""
+        """What others do: logs grow, heads are recreated, and snapshots are read."""
         if self._chance.random() < 0.01:
             self._turns.start(self._look)
         if self._chance.random() < (0.3 if self._races else 0.1):

@@ -193,7 +193,7 @@ def publication(
     if isinstance(app_repository.blobs, SimulatedBlobs):
         app_repository.blobs.storage.blobs.setdefault(
             DESCRIPTOR_NAME, (DESCRIPTOR.encode(app_repository.repository.descriptor), NOW)
-        )  # nobody made it
+        )  # it was not created
     options = {"clock": lambda: NOW, "faults": faults, **more}
     return Publication(app_repository, spec(*stores), request=request, origin=origin, **options)  # type: ignore[arg-type]
 

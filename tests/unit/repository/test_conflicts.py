@@ -55,7 +55,7 @@ def test_a_job_is_fenced_if_another_has_published_the_same_task(
     with raises(Fenced, "publication-conflict", application_id="orders", reason="tasks-published", tasks=["0_0"]):
         late.publish(orders.upload(newer), whole=whole)
     assert orders.storage.pointers[orders.app_repository.names.head] == before
-    assert len(blobs_of(orders.storage, "manifests")) == 2, "what nobody will name is not left behind"
+    assert len(blobs_of(orders.storage, "manifests")) == 2, "unnamed manifests are deleted"
 
 
 def test_a_whole_application_is_fenced_by_any_task_that_others_have_published(orders: Snapshots, first: None) -> None:

@@ -172,7 +172,7 @@ def test_a_copy_that_broke_off_is_no_file(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The name is given to what is whole: nobody could tell a file of the right size from one."""
+    """Only a complete file gets the name: one of the right size could not be told apart."""
 
     def copy(source: Path, target: Path) -> None:
         Path(target).write_bytes(bytes(Path(source).stat().st_size))

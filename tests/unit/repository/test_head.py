@@ -1,4 +1,4 @@
-"""Heads: what is damaged or foreign is refused, and what nobody here knows stays."""
+"""Heads: damaged or foreign ones are refused, and unknown fields are kept."""
 
 from __future__ import annotations
 

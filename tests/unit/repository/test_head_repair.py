@@ -1,4 +1,4 @@
-"""A head is made anew from the manifests that are there, and whoever began before is fenced."""
+"""A head is recreated from the existing manifests, and jobs begun before are fenced."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_manifests_with_flipped_bits_are_left_out(lost: Lost) -> None:
     lost.head_file.unlink()
     flip(lost.manifest_file(second), 200, 3)
     plan = lost.repaired()
-    assert names(plan.head) == [third, first], "nobody knows what came before the second: the newest of the rest"
+    assert names(plan.head) == [third, first], "the predecessor of the second is unknown: the newest of the rest"
     assert list(reasons(plan)) == [second]
 
 

@@ -121,7 +121,7 @@ def test_a_retry_of_a_request_finds_what_was_published_also_below_what_came_late
     assert found is not None
     assert found.earlier
     assert found.snapshot == orders.app_repository.head().snapshots[1].snapshot
-    assert again.publish(orders.upload(BOTH), whole=True) == found, "also where nobody has asked before"
+    assert again.publish(orders.upload(BOTH), whole=True) == found, "also without an earlier question"
     assert (orders.storage.pointers, orders.storage.blobs) == before
 
 
@@ -129,7 +129,7 @@ def test_a_retry_of_a_request_finds_what_was_published_also_below_what_came_late
 def test_of_two_tries_of_a_request_at_the_same_time_one_publishes_and_the_other_finds_it(
     orders: Snapshots, first: None, ends: Stores
 ) -> None:
-    """One of them was taken for dead. Where nothing is new, no task differs by which it could be seen."""
+    """One of them was thought dead. Without changes no task differs by which it could be seen."""
     one, other = orders.begin("second"), orders.begin("second")
     task_manifests = orders.upload(ends)
     done = one.publish(task_manifests, whole=False)
@@ -176,7 +176,7 @@ def unread(read: Callable[..., str]) -> Callable[..., str]:
 
     def fail(request: str, name: str, faults: tuple[str, ...]) -> str:
         if name == DESCRIPTOR_NAME:
-            raise Retryable("Nobody could look.", code="test-error", action="Try again.")
+            raise Retryable("The store does not answer.", code="test-error", action="Try again.")
         return read(request, name, faults)
 
     return fail

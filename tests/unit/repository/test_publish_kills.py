@@ -84,7 +84,7 @@ def test_after_a_kill_a_retry_succeeds_and_every_snapshot_is_fetchable(
 def test_a_job_that_publishes_between_the_kill_and_the_retry_stays(
     url: str, tmp_path: Path, application_id: str, point: str
 ) -> None:
-    """The first kill is of whoever makes the head."""
+    """The first kill hits the job that creates the head."""
     kill(url, application_id, "second", tmp_path, SECOND, point)
     app_repository = ApplicationRepository.open(url, application_id)
     assert (app_repository.read_head() is not None) == (point == "publish.after-head")

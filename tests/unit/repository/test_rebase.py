@@ -209,7 +209,7 @@ def test_segments_that_one_of_both_has_found_expired_are_gone() -> None:
     assert [database.segment for database in one.databases] == [3, 4]
     assert spans_of(done, 3) == [(0, 100), (100, 130)]
     assert spans_of(done, 4) == [(100, 130)]
-    assert one.content is None, "nobody knows what it holds without the segment"
+    assert one.content is None, "its content without the segment is unknown"
     assert one.stream_time == 50, "the next tail does not begin the segment again"
 
 
@@ -237,7 +237,7 @@ def test_the_newest_segment_decides_which_have_expired() -> None:
     assert done is not None
     (one,) = done.stores
     assert [database.segment for database in one.databases] == [5]
-    assert one.stream_time is None, "nobody knows how late a time the directory has seen"
+    assert one.stream_time is None, "the stream time of the directory is unknown"
 
 
 def test_a_tail_of_a_segment_missing_in_the_newest_snapshot_has_an_unknown_digest() -> None:

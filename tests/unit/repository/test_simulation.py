@@ -92,7 +92,7 @@ def _as_it_was_made(self: Conflicts, seen: Any, asked: PublicationRequest) -> li
 
 
 def _above_anything(mine: StoreSnapshot, base: StoreSnapshot) -> dict[int | None, list[StoredRun]]:
-    """All runs that a job has made are taken for its tail."""
+    """All runs of a job count as its tail."""
     return {database.segment: list(database.runs) for database in mine.databases}
 
 
@@ -133,7 +133,7 @@ def _by_size(blobs: Blobs, name: str, content: bytes | Path, size: int) -> bool:
 
 
 def _believing(*_: object) -> set[object]:
-    """Nobody looks at what an earlier manifest names."""
+    """Files of an earlier manifest are not checked."""
     return set()
 
 

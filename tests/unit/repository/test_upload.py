@@ -173,7 +173,7 @@ def test_a_damaged_blob_in_a_directory_is_replaced(
 def test_a_file_that_has_changed_since_it_was_hashed_never_replaces_a_blob(
     app_repository: ApplicationRepository, storage: Storage, tmp_path: Path, damage: Callable[[bytes], bytes]
 ) -> None:
-    """Nor one that is damaged itself: nobody would look for the damage in what was put last."""
+    """Nor one that is damaged itself: the damage would be in the newest blob."""
     local = files_of(tmp_path, (1 << 20) + 1)
     (extent,) = put_files(app_repository.blobs, app_repository.names, local)
     there = damage(storage.blobs[extent.blob][0])

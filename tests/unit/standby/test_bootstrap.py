@@ -98,7 +98,7 @@ def warm(shop: Shop, state_dir: Path) -> Warm:
 
 
 def fetched(bases: Bases, task: str = TASK) -> None:
-    """The base is fetched, and nobody has put it in its place."""
+    """The base is fetched and not placed yet."""
     assert bases.is_pending(task)
     wait([bases._pending[task].fetched], 60)
 

@@ -1,4 +1,4 @@
-"""Task directories that nobody owns go, and never the best copy."""
+"""Unassigned task directories are deleted, and never the best copy."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_an_open_task_stays(world: World, force: bool) -> None:
 
 @pytest.mark.parametrize("task", ["7_0", "0_1"])
 def test_a_foreign_directory_is_kept_while_a_process_has_it_open(world: World, task: str) -> None:
-    """``7_0`` is of a subtopology that nobody declares, ``0_1`` another application's."""
+    """``7_0`` is of an undeclared subtopology, ``0_1`` another application's."""
     world.put_plain(task, 30, application="other" if task == "0_1" else APPLICATION)
     os.utime(world.path(task), (LONG_AGO, LONG_AGO))
     with RocksDBStore(world.path(task) / "rocksdb" / KV, StoreKind.KEY_VALUE):

@@ -259,7 +259,7 @@ def test_a_copy_that_warms_up_is_no_reason_to_delete_another() -> None:
 
 
 def test_a_member_whose_copy_became_less_asks_once_for_another_assignment() -> None:
-    """A standby that was made anew, or could not be opened: whoever has what is left of it counts on it no more."""
+    """A standby that was rebuilt, or could not be opened: other members no longer count on it."""
     world = two_with_one_task_each_way()
     a, b = world.processes.values()
     assert b.assigned is not None

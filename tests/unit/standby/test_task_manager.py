@@ -551,7 +551,7 @@ def test_a_task_with_lower_offsets_is_announced_once(world: World) -> None:
 
 
 def test_the_error_of_a_store_that_a_round_had_no_time_for_stays(world: World) -> None:
-    """Else whoever stops the process between two such rounds is told that the copy may be started from."""
+    """Else a stop between two such rounds would leave a copy that counts as usable."""
     world.kept.add("0_0")
     task = world.opened["0_0"]
     gone = Corrupted("Its topic was created again.", code="test-error", action="Look.")

@@ -126,7 +126,7 @@ def test_a_store_of_which_the_checkpoint_names_the_source_topic_is_not_called_un
     (tmp_path / "app/0_0/.checkpoint").write_text("0\n1\nsome-topic 0 7\n")
     for guarantee in (ALOS, EOS):
         assert codes(tmp_path, guarantee=guarantee) == {}
-    plain(tmp_path, store="u", offset=None)  # which of the two it is nobody knows
+    plain(tmp_path, store="u", offset=None)  # which of the two is unknown
     assert codes(tmp_path) == {"store-unlogged": NOTE}
     shutil.rmtree(tmp_path / "app/0_0/rocksdb/u")
     (tmp_path / "app/0_0/.checkpoint").write_text("0\n1\napp-s-changelog 0 7\n")

@@ -1,4 +1,4 @@
-"""Whether what lies behind a standby task may be put above it, as the brokers and the standby's own record say."""
+"""Whether the tail after a standby task may be appended to it, by the brokers and the record of the standby."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def test_the_directory_of_the_application_is_not_taken_for_its_state_dir(world: 
 
 
 def test_a_state_dir_with_the_name_of_the_application_is_reported(world: World, tmp_path: Path) -> None:
-    """Of an empty one nobody can tell which of both it is."""
+    """An empty directory could be either of both."""
     said: list[str] = []
     for name in ("orders", "payments"):
         (tmp_path / name).mkdir()

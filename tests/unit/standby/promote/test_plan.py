@@ -79,7 +79,7 @@ def test_a_store_beyond_the_end_of_its_changelog_is_replaced(world: World) -> No
 
 @pytest.mark.parametrize(("log_end", "verdict"), [(121, Verdict.KEPT), (120, Verdict.REFUSED)])
 def test_the_last_offset_of_a_changelog_is_not_beyond_its_end(world: World, log_end: int, verdict: Verdict) -> None:
-    """At 120 the store is of no changelog that there is, and of what lies behind the copy nobody knows the age."""
+    """At 120 the store is beyond its changelog, and the age of the tail after the copy is unknown."""
     world.store(world.live, "totals", 120)
     world.store(world.warm, "totals", 99)
     report = world.promote(ends({world.changelog("totals"): log_end}), offline=False)

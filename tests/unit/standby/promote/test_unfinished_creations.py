@@ -1,4 +1,4 @@
-"""A database that Kafka Streams was killed at while it created it stands in nobody's way: it counts as not there."""
+"""A database that Kafka Streams was killed at while it created it blocks nothing: it counts as not there."""
 
 from __future__ import annotations
 
