@@ -341,7 +341,7 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "setting-invalid": (Invalid, "A setting is missing or has a value that is not allowed."),
     "setting-missing": (Invalid, "Another setting makes a setting necessary that is not given."),
     "snapshot-before-exactly-once": (Invalid, "The snapshot is from before the application was exactly-once."),
-    "snapshot-deleted": (Retryable, "The snapshot, or a part of it, was deleted from the repository during a read."),
+    "snapshot-deleted": (Retryable, "The snapshot, or a file of it, was deleted from the repository during a read."),
     "snapshot-invalid": (Invalid, "The text is not the id of a snapshot."),
     "snapshot-missing": (Invalid, "The application has snapshots, and none of the id that was given."),
     "snapshot-newer": (Fenced, "The newest snapshot has a greater offset of a store than the state directory."),
@@ -466,8 +466,12 @@ REASON_CODES: Mapping[str, str] = {
     "application-beyond-changelog": (
         "The application's store is at an offset beyond the end of its changelog, which was recreated or lost records."
     ),
+    "base-age-unknown": "How old the base is, is not known, so deletes may be missing behind its end.",
     "base-damaged": "The base of the store was found damaged; the store is built from its changelog.",
     "base-empty": "The snapshot left the store empty, for Kafka Streams to restore, so it is no base.",
+    "base-too-old": (
+        "The newest snapshot is so old that deletes behind its ends are soon removed, so a checkpoint is due."
+    ),
     "changelog-record-damaged": (
         "The record of the topic that the rows of a standby store are of is damaged; the store is built again."
     ),
@@ -501,7 +505,7 @@ REASON_CODES: Mapping[str, str] = {
     "leader-epoch-decreased": (
         "The leader epoch of a partition is lower than when its end was read: the cluster was set back, or is another."
     ),
-    "log-ends-before-parent": "The log ends before the end of the base: it was truncated, or this is another cluster.",
+    "log-ends-before-base": "The log ends before the end of the base: it was truncated, or this is another cluster.",
     "log-ends-before-store": "The log ends before the offset of the store: the topic was recreated or truncated.",
     "made-by-another": "Another job has made the checkpoint that was due.",
     "more": "There are more reasons of the same kind; `count` of the values says how many.",
@@ -515,10 +519,6 @@ REASON_CODES: Mapping[str, str] = {
     "offset-unknown": "A global store that is kept has an offset with which Kafka Streams fails at every start.",
     "offsets-new": "The changelogs grew since the last checkpoint, so one is due.",
     "older": "The snapshot is older than those that a head names.",
-    "parent-age-unknown": "How old the base is, is not known, so deletes may be missing behind its end.",
-    "parent-too-old": (
-        "The newest snapshot is so old that deletes behind its ends are soon removed, so a checkpoint is due."
-    ),
     "partitions-changed": "A changelog has other partitions than in the last checkpoint, so one is due.",
     "partitions-differ": "The base has offsets of other partitions than the store.",
     "processing-guarantee-unknown": (

@@ -46,7 +46,7 @@ LONGEST_FIRST = (
     "integration/test_checkpoint_reconcile.py",
     "integration/test_restore.py",
     "integration/test_reader.py",
-    "integration/test_checkpoint_parents.py",
+    "integration/test_checkpoint_bases.py",
     "integration/test_dump.py",
     "integration/test_deletes_gone.py",
     "integration/test_backup.py",

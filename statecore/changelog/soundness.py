@@ -98,7 +98,7 @@ def refusal(end: BaseEnd, topic: TopicDescription, log: LogOffsets, epoch_end: i
         return Reason(
             f"{name} ends at {log.log_end} now, before the base's end {end.end}: the log was truncated, or this is "
             "another cluster",
-            "log-ends-before-parent",
+            "log-ends-before-base",
             **_of(end),
             log_end=log.log_end,
             end=end.end,
@@ -164,7 +164,7 @@ def missed_deletes(
     if end.read_at_ms is None:
         return Reason(
             f"{gone}: it is not known since when records follow the base's end",
-            "parent-age-unknown",
+            "base-age-unknown",
             **values,
         )
     if retention_ms is None:

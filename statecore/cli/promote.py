@@ -63,7 +63,7 @@ def show(report: PromoteReport) -> None:
         )
         for one in report.tasks
     ]
-    title = f"{report.application_id} from {report.warm_dir} into {report.state_dir}"
+    title = f"{report.application_id} from {report.standby_dir} into {report.state_dir}"
     print_table(console, title, columns, cells, left={"task", "verdict", "why"}, spare=("stores",))
     for one in report.tasks:
         for note in one.notes:

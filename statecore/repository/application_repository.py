@@ -213,8 +213,8 @@ class ApplicationRepository:
                 read = TASK_MANIFEST.read(decompress(document, what, self.fallback_advice, **where))
                 check_names(read.value, self.names.root)
                 check_structure(read.value, self.fallback_advice)
-                part = read.value.as_of(reference.read_at_ms, reference.delete_retention_ms)
-                found[reference.task] = ReadTaskManifest(part, read.raw, document)
+                task_manifest = read.value.as_of(reference.read_at_ms, reference.delete_retention_ms)
+                found[reference.task] = ReadTaskManifest(task_manifest, read.raw, document)
         return found
 
     def _read_together(self, references: Sequence[TaskManifestReference]) -> tuple[int, bytes]:

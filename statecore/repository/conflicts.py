@@ -32,7 +32,7 @@ class PublicationRequest:
     @property
     def built(self) -> set[str]:
         """Tasks of the request's task manifests."""
-        return {part.task for part in self.task_manifests}
+        return {reference.task for reference in self.task_manifests}
 
     def drops(self, task: str) -> bool:
         """Whether the publication drops a task that the job has not made."""
@@ -77,9 +77,13 @@ class Conflicts:
             reference for task, reference in current.references.items() if task in request.built
         )
         made = []
-        for part in request.task_manifests:
-            theirs = there.get(part.task)
-            mine = part if theirs is None or request.rebase is None else request.rebase(part, theirs.manifest)
+        for task_manifest in request.task_manifests:
+            theirs = there.get(task_manifest.task)
+            mine = (
+                task_manifest
+                if theirs is None or request.rebase is None
+                else request.rebase(task_manifest, theirs.manifest)
+            )
             if mine is None:
                 continue
             if theirs is not None:
@@ -90,20 +94,20 @@ class Conflicts:
         return made
 
     def _refuse_older_stores(
-        self, part: TaskManifest, there: TaskManifest, refused: Collection[tuple[str, str]]
+        self, task_manifest: TaskManifest, there: TaskManifest, refused: Collection[tuple[str, str]]
     ) -> None:
         """Refuse a store that ends before the published one."""
-        begun = self._begun.references.get(part.task)
-        known = {} if begun is None else _identities(self._reader.task_manifests([begun])[part.task].manifest)
+        begun = self._begun.references.get(task_manifest.task)
+        known = {} if begun is None else _identities(self._reader.task_manifests([begun])[task_manifest.task].manifest)
         now = _identities(there)
-        for store, end, other in stores_behind(part, there):
-            if (part.task, store.store) in refused and known.get(store.store) == now[store.store]:
+        for store, end, other in stores_behind(task_manifest, there):
+            if (task_manifest.task, store.store) in refused and known.get(store.store) == now[store.store]:
                 continue
             raise self._fenced(
-                f"the newest snapshot has store {store.store} of task {part.task} up to offset {other} of "
+                f"the newest snapshot has store {store.store} of task {task_manifest.task} up to offset {other} of "
                 f"{end.topic_partition}, and this job up to {end.end}",
                 reason="snapshot-newer",
-                task=part.task,
+                task=task_manifest.task,
                 store=store.store,
                 offset=end.end,
                 found=other,
@@ -121,8 +125,8 @@ class Conflicts:
         )
 
 
-def _identities(part: TaskManifest) -> dict[str, str]:
-    return {store.store: store.identity for store in part.stores}
+def _identities(task_manifest: TaskManifest) -> dict[str, str]:
+    return {store.store: store.identity for store in task_manifest.stores}
 
 
 def _hash(reference: TaskManifestReference | None) -> str | None:

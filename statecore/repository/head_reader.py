@@ -19,7 +19,11 @@ class HeadState(NamedTuple):
 
     @property
     def references(self) -> dict[str, TaskManifestReference]:
-        return {} if self.manifest is None else {part.task: part for part in self.manifest.value.task_manifests}
+        return (
+            {}
+            if self.manifest is None
+            else {reference.task: reference for reference in self.manifest.value.task_manifests}
+        )
 
     @property
     def epoch(self) -> int:

@@ -304,7 +304,7 @@ def _entries(
             one.sha256,
             one.manifest.identity,
             one.manifest.created_at,
-            min_known(part.read_at_ms for part in one.manifest.task_manifests),
+            min_known(reference.read_at_ms for reference in one.manifest.task_manifests),
             one.manifest.request_id,
             one.manifest.origin,
             len(one.manifest.task_manifests),
@@ -322,14 +322,16 @@ def _entries(
 
 def _new_bytes(app_repository: ApplicationRepository, manifest: Manifest, before: Manifest | None) -> int:
     """Bytes of the files that the snapshot before it does not name."""
-    older = {} if before is None else {part.task: part for part in before.task_manifests}
+    older = {} if before is None else {reference.task: reference for reference in before.task_manifests}
     changed = [
-        part for part in manifest.task_manifests if part.task not in older or older[part.task].sha256 != part.sha256
+        reference
+        for reference in manifest.task_manifests
+        if reference.task not in older or older[reference.task].sha256 != reference.sha256
     ]
 
     now, known = (
         app_repository.task_manifests(changed),
-        app_repository.task_manifests([older[part.task] for part in changed if part.task in older]),
+        app_repository.task_manifests([older[reference.task] for reference in changed if reference.task in older]),
     )
     return new_bytes([read.manifest for read in now.values()], [read.manifest for read in known.values()])
 

@@ -170,15 +170,15 @@ def describe_snapshot(app_repository: ApplicationRepository, head: Head, snapsho
             return SnapshotView(entry, None, verified.damage[""], (), {})
         manifest = verified.manifest.value
         whole = app_repository.task_manifests(
-            [part for part in manifest.task_manifests if part.task not in verified.damage]
+            [reference for reference in manifest.task_manifests if reference.task not in verified.damage]
         )
     tasks = tuple(
         TaskView(
-            part,
-            () if part.task in verified.damage else whole[part.task].manifest.stores,
-            verified.damage.get(part.task),
+            reference,
+            () if reference.task in verified.damage else whole[reference.task].manifest.stores,
+            verified.damage.get(reference.task),
         )
-        for part in manifest.task_manifests
+        for reference in manifest.task_manifests
     )
     return SnapshotView(entry, manifest, None, tasks, _contents(app_repository, tasks))
 
@@ -213,11 +213,11 @@ def held_bytes(found: Sequence[VerifiedSnapshot], files: Mapping[TaskManifestKey
         if one.manifest is None or not is_known:
             held.append(one)
             continue
-        new = {key_of(part) for part in one.manifest.value.task_manifests} - seen
+        new = {key_of(reference) for reference in one.manifest.value.task_manifests} - seen
         seen |= new
         total = 0
-        for part in new:
-            for digest, size in files[part].items():
+        for reference in new:
+            for digest, size in files[reference].items():
                 total += 0 if digest in counted else size
                 counted.add(digest)
         held.append(one._replace(held_bytes=total if number else 0))

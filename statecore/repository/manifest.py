@@ -307,15 +307,15 @@ class Manifest:
     @property
     def identity(self) -> str:
         """Hash of what all stores are made of: equal runs, in equal order, up to equal offsets."""
-        return _hash_of([part.task, part.identity] for part in self.task_manifests)
+        return _hash_of([reference.task, reference.identity] for reference in self.task_manifests)
 
     @property
     def file_bytes(self) -> int:
         """Bytes of all files that it names."""
-        return sum(part.file_bytes for part in self.task_manifests)
+        return sum(reference.file_bytes for reference in self.task_manifests)
 
     def reference(self, task: str) -> TaskManifestReference | None:
-        return next((part for part in self.task_manifests if part.task == task), None)
+        return next((reference for reference in self.task_manifests if reference.task == task), None)
 
 
 MANIFEST = DocumentType("manifest of a snapshot", VERSION, Manifest, OTHER_RELEASE, is_open=True, is_sealed=True)
@@ -334,15 +334,20 @@ def verified_content(content: bytes, expected: str, what: str, action: str, **co
     return content
 
 
-def extents_of(parts: Iterable[TaskManifest]) -> dict[str, Extent]:
+def extents_of(task_manifests: Iterable[TaskManifest]) -> dict[str, Extent]:
     """Extents of the files that task manifests name, by hash."""
-    return {digest: extent for part in parts for store in part.stores for digest, extent in store.extents}
+    return {
+        digest: extent
+        for task_manifest in task_manifests
+        for store in task_manifest.stores
+        for digest, extent in store.extents
+    }
 
 
-def new_bytes(parts: Iterable[TaskManifest], before: Iterable[TaskManifest]) -> int:
+def new_bytes(task_manifests: Iterable[TaskManifest], before: Iterable[TaskManifest]) -> int:
     """Bytes of the files in task manifests that earlier ones do not name."""
     known = extents_of(before)
-    return sum(extent.bytes for digest, extent in extents_of(parts).items() if digest not in known)
+    return sum(extent.bytes for digest, extent in extents_of(task_manifests).items() if digest not in known)
 
 
 def min_known(values: Iterable[int | None]) -> int | None:

@@ -209,7 +209,7 @@ class Publication:
             current.references,
             self._reader.task_manifests,
             self._spec,
-            unchanged=wanted.built - {part.task for part in made},
+            unchanged=wanted.built - {task_manifest.task for task_manifest in made},
             whole=wanted.whole,
             tasks=wanted.tasks,
             read_positions={
@@ -276,7 +276,7 @@ class Publication:
             sha256(content).hexdigest(),
             manifest.identity,
             manifest.created_at,
-            min_known(part.read_at_ms for part in manifest.task_manifests),
+            min_known(reference.read_at_ms for reference in manifest.task_manifests),
             self._request,
             manifest.origin,
             len(manifest.task_manifests),

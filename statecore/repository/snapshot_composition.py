@@ -109,9 +109,9 @@ def compose(
     read_positions: Mapping[str, ReadPosition],
 ) -> SnapshotComposition:
     """Compose the next snapshot."""
-    touched = {part.task for part in built}
+    touched = {task_manifest.task for task_manifest in built}
     before = read([reference for task, reference in newest.items() if task in touched])
-    written = [_completed(part, before.get(part.task), spec, whole=whole) for part in built]
+    written = [_completed(task_manifest, before.get(task_manifest.task), spec, whole=whole) for task_manifest in built]
     warnings = [] if whole else list(_undeclared_warnings(written, spec, undeclared=tasks is not None))
     others = {task: reference for task, reference in newest.items() if task not in touched}
     kept = {task: reference for task, reference in others.items() if not whole or task in unchanged}
@@ -181,34 +181,34 @@ def _later(reference: TaskManifestReference, cut: ReadPosition) -> TaskManifestR
 
 
 def _completed(
-    part: TaskManifest, before: ReadTaskManifest | None, spec: ApplicationSpec, *, whole: bool
+    task_manifest: TaskManifest, before: ReadTaskManifest | None, spec: ApplicationSpec, *, whole: bool
 ) -> WrittenTaskManifest:
     """The task manifest with the task's unchanged stores that the application still has."""
-    made = frozenset(store.store for store in part.stores)
+    made = frozenset(store.store for store in task_manifest.stores)
     others = [
         store
         for store in (before.manifest.stores if before is not None and not whole else ())
         if store.store not in made
         and spec.store(store.store) is not None
-        and not differences(part.task, store, spec, empty=store.restored_by_kafka_streams)
+        and not differences(task_manifest.task, store, spec, empty=store.restored_by_kafka_streams)
     ]
-    stores = sorted([*part.stores, *others], key=lambda store: store.store)
-    return WrittenTaskManifest(replace(part, stores=tuple(stores)), before, made)
+    stores = sorted([*task_manifest.stores, *others], key=lambda store: store.store)
+    return WrittenTaskManifest(replace(task_manifest, stores=tuple(stores)), before, made)
 
 
 def _undeclared_warnings(
     written: Sequence[WrittenTaskManifest], spec: ApplicationSpec, *, undeclared: bool
 ) -> Iterator[str]:
     """Warnings about stores that were not built and do not match the spec any more."""
-    for part, before, _ in written:
-        stays = {store.store for store in part.stores}
+    for task_manifest, before, _ in written:
+        stays = {store.store for store in task_manifest.stores}
         for store in before.manifest.stores if before is not None else ():
             if store.store in stays:
                 continue
-            prefix = f"Store {store.store} of task {part.task} is not in the snapshot any more: "
+            prefix = f"Store {store.store} of task {task_manifest.task} is not in the snapshot any more: "
             if spec.store(store.store) is None and undeclared:
                 yield f"{prefix}the spec does not declare it."
-            for one in differences(part.task, store, spec, empty=store.restored_by_kafka_streams):
+            for one in differences(task_manifest.task, store, spec, empty=store.restored_by_kafka_streams):
                 yield (
                     f"{prefix}its {one.what} is {one.found} in the previous one, and the spec declares {one.declared}. "
                     "Publish it again."

@@ -28,12 +28,12 @@ _LEVEL = 6
 
 
 def encode_task_manifests(
-    parts: Sequence[tuple[TaskManifest, Mapping[str, Any] | None]], *, most: int = DOCUMENT_BYTES
+    task_manifests: Sequence[tuple[TaskManifest, Mapping[str, Any] | None]], *, most: int = DOCUMENT_BYTES
 ) -> tuple[bytes, tuple[TaskManifestReference, ...]]:
     """Encode task manifests into one blob that has no name yet; its bytes and the references."""
     content = bytearray()
     references = []
-    for task_manifest, before in parts:
+    for task_manifest, before in task_manifests:
         document = _document(task_manifest, before, most)
         extent = Extent("", len(content), len(document))
         digest = sha256(document).hexdigest()

@@ -57,9 +57,9 @@ def check_structure(task_manifest: TaskManifest, action: str) -> None:
         )
 
 
-def check_consistent(parts: Iterable[TaskManifest]) -> None:
+def check_consistent(task_manifests: Iterable[TaskManifest]) -> None:
     """Refuse inconsistent task manifests before they are published, with ``StatecoreError``: a defect."""
-    if wrong := [one for task_manifest in parts for one in contradictions_in(task_manifest)]:
+    if wrong := [one for task_manifest in task_manifests for one in contradictions_in(task_manifest)]:
         raise StatecoreError(
             f"A defect of this program: nothing was published, because a task manifest contradicts itself: "
             f"{_summary(wrong)}.",

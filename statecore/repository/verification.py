@@ -68,7 +68,7 @@ class Verification:
             tolerated,
         )
         self.file_bytes: dict[TaskManifestKey, dict[str, int]] = {}
-        self._parts: dict[TaskManifestKey, Damage | None] = {}
+        self._task_manifests: dict[TaskManifestKey, Damage | None] = {}
         self._sizes: dict[str, int | None] = {}
         self._pool = ThreadPoolExecutor(CONCURRENT_REQUESTS, "statecore-verify")
 
@@ -101,7 +101,7 @@ class Verification:
         """Damage of a manifest's task manifests, and of the files that they name, by task."""
         by_blob: dict[str, list[TaskManifestReference]] = {}
         for reference in manifest.task_manifests:
-            if key_of(reference) not in self._parts:
+            if key_of(reference) not in self._task_manifests:
                 by_blob.setdefault(reference.extent.blob, []).append(reference)
         for together in self._pool.map(self._read, by_blob.values()):
             self._check_files([found for _, found in together if isinstance(found, TaskManifest)])
@@ -109,9 +109,13 @@ class Verification:
                 if self._named and isinstance(found, TaskManifest):
                     files = extents_of([found]).items()
                     self.file_bytes[key_of(reference)] = {digest: extent.bytes for digest, extent in files}
-                self._parts[key_of(reference)] = self._missing_file(found) if isinstance(found, TaskManifest) else found
+                self._task_manifests[key_of(reference)] = (
+                    self._missing_file(found) if isinstance(found, TaskManifest) else found
+                )
         return {
-            part.task: wrong for part in manifest.task_manifests if (wrong := self._parts[key_of(part)]) is not None
+            reference.task: wrong
+            for reference in manifest.task_manifests
+            if (wrong := self._task_manifests[key_of(reference)]) is not None
         }
 
     def _read(
@@ -126,10 +130,15 @@ class Verification:
                 return [(together[0], error)]
             return [one for reference in together for one in self._read([reference])]
 
-    def _check_files(self, parts: Iterable[TaskManifest]) -> None:
+    def _check_files(self, task_manifests: Iterable[TaskManifest]) -> None:
         if not self._files:
             return
-        named = {extent.blob for part in parts for store in part.stores for _, extent in store.extents}
+        named = {
+            extent.blob
+            for task_manifest in task_manifests
+            for store in task_manifest.stores
+            for _, extent in store.extents
+        }
         unseen = sorted(named - self._sizes.keys())
         self._sizes.update(zip(unseen, self._pool.map(self._size, unseen), strict=True))
 
@@ -138,22 +147,22 @@ class Verification:
             return self._app_repository.blobs.head(blob).size
         return None
 
-    def _missing_file(self, part: TaskManifest) -> Damage | None:
+    def _missing_file(self, task_manifest: TaskManifest) -> Damage | None:
         """The error for the first missing or truncated file of a task manifest."""
         if not self._files:
             return None
-        for store in part.stores:
+        for store in task_manifest.stores:
             for _, extent in store.extents:
                 size = self._sizes[extent.blob]
                 if size is None or size < extent.start + extent.bytes:
                     why = "is missing" if size is None else f"has {size} bytes"
                     return Corrupted(
-                        f"A file of store {store.store} of task {part.task} is missing: the blob {extent.blob} "
-                        f"{why}, and the file ends at {extent.start + extent.bytes}.",
+                        f"A file of store {store.store} of task {task_manifest.task} is missing: the blob "
+                        f"{extent.blob} {why}, and the file ends at {extent.start + extent.bytes}.",
                         code="blob-missing" if size is None else "blob-truncated",
                         action=self._app_repository.fallback_advice,
                         blob=extent.blob,
-                        task=part.task,
+                        task=task_manifest.task,
                         store=store.store,
                         expected=extent.start + extent.bytes,
                         found=size,

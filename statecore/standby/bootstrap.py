@@ -214,8 +214,8 @@ class Bases:
         newest = None if head is None else head.head.newest
         if newest is None:
             return None
-        parts = repository.manifest(newest).value.task_manifests
-        return newest.snapshot if any(part.task == task for part in parts) else None
+        references = repository.manifest(newest).value.task_manifests
+        return newest.snapshot if any(reference.task == task for reference in references) else None
 
     def close(self) -> None:
         """Stop fetching; partial fetches stay for the next process."""
@@ -285,7 +285,7 @@ class Bases:
                 snapshot=report.snapshot,
             )
         manifest = repository.manifest(entry).value
-        (reference,) = (part for part in manifest.task_manifests if part.task == task)
+        (reference,) = (reference for reference in manifest.task_manifests if reference.task == task)
         logs = StandbyLogStates(self._base(task) / _LOGS)
         for store in repository.task_manifests([reference])[task].manifest.stores:
             for end in store.changelogs:

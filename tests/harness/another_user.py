@@ -70,7 +70,7 @@ class AnotherUser:
 def another_user(umask: str) -> Iterator[AnotherUser]:
     """A user with a home for a while, outside pytest's directories, which are for their owner alone.
 
-    The test is skipped where nobody can become another user.
+    The test is skipped where a process cannot become another user.
     """
     if os.geteuid() != 0 or shutil.which("setpriv") is None or shutil.which("unshare") is None:
         pytest.skip("only root, with util-linux, can run something as another user")

@@ -65,7 +65,7 @@ def make() -> None:
         made = dict(_recording)
         _recording.clear()
         for program, archive in made.items():
-            if archive.exists():  # nobody depends on it
+            if archive.exists():  # nothing depends on it
                 archive.replace(path(program))
 
 

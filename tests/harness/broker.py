@@ -386,7 +386,7 @@ def kafka_uuid() -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback address that nobody listens on at the moment, all different."""
+    """Ports of the loopback address without a listener at the moment, all different."""
     with contextlib.ExitStack() as held:
         taken = [held.enter_context(socket.socket()) for _ in range(count)]
         for one in taken:

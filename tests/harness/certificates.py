@@ -1,4 +1,4 @@
-"""Certificates for a broker's TLS listeners, made anew for each test run: an authority, and what it signs, as PEM."""
+"""Certificates for a broker's TLS listeners, created for each test run: an authority, and what it signs, as PEM."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class Kind(Enum):
     """What happens to a request."""
 
     LOST_REPLY = auto()
-    """The server does what it is asked, and nobody hears of it."""
+    """The server handles the request, and the reply is lost."""
 
     LOST_REQUEST = auto()
     """The connection is closed before the server hears of it."""

@@ -1,4 +1,4 @@
-"""An application of ``tests.harness.kinds`` with its topics and its directory, whoever runs it."""
+"""An application of ``tests.harness.kinds`` with its topics and its directory, for any runner."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class FedApplication:
 def eventually(found: Callable[[], T], expected: T, timeout: float = 600.0) -> T:
     """What ``found`` returns, as soon as it is as expected, else after the timeout.
 
-    For global stores: they belong to no group, and nobody but the store itself tells how far it has come.
+    For global stores: they belong to no group, and only the store itself has its offset.
     """
     deadline = time.monotonic() + timeout
     while (last := found()) != expected and time.monotonic() < deadline:

@@ -65,7 +65,7 @@ class Forked:
         os.kill(self._pid, signal.SIGKILL)
 
     def wait(self) -> Ended:
-        """Waits until it has ended and the system has taken back what it had; lines that nobody read are dropped."""
+        """Waits until it has ended and the system has taken back what it had; unread lines are dropped."""
         while self._ended is None:
             line = self._lines.readline()
             if not line:

@@ -424,7 +424,7 @@ _GLOBAL_TABLE = KindCase(
 
 
 def _global_feed(base: int, partitions: int) -> list[Portion]:
-    """Events; those of global stores with keys of their own in each partition, whose order nobody decides."""
+    """Events; those of global stores with keys of their own in each partition, whose order is undefined."""
 
     def apart(one: Record) -> Record:
         return one if one.key is None else replace(one, key=b"%d" % one.partition + one.key)

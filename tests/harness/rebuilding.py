@@ -62,7 +62,7 @@ class KindsWorld(FedApplication):
         return made
 
     def wait_for_globals(self, running: StreamsApplication) -> None:
-        """Waits until global stores have all records of their topics: nobody but they tell how far they have come."""
+        """Waits until global stores have all records of their topics: only they have their offsets."""
         for case in self.kinds.cases:
             if case.is_global and case.source:
                 topic = self.inputs[case.source]

@@ -188,14 +188,17 @@ class Shop:
         """The stores of the newest snapshot."""
         newest = self.app_repository.head().newest
         assert newest is not None
-        parts = self.app_repository.task_manifests(self.app_repository.manifest(newest).value.task_manifests)
-        return {(task, store.store): store for task, read in parts.items() for store in read.manifest.stores}
+        task_manifests = self.app_repository.task_manifests(self.app_repository.manifest(newest).value.task_manifests)
+        return {(task, store.store): store for task, read in task_manifests.items() for store in read.manifest.stores}
 
     def cuts_there(self) -> dict[str, int]:
         """The moment up to which the newest snapshot says that nothing lay behind the ends of each task, in ms."""
         newest = self.app_repository.head().newest
         assert newest is not None
-        return {part.task: part.read_at_ms or 0 for part in self.app_repository.manifest(newest).value.task_manifests}
+        return {
+            reference.task: reference.read_at_ms or 0
+            for reference in self.app_repository.manifest(newest).value.task_manifests
+        }
 
     def rows_there(self, task: str = "0_0", store: str = "plain") -> tuple[int, int]:
         """First offset and end of the runs of a store's first database in the newest snapshot."""

@@ -14,10 +14,10 @@ fault                 what happens
 ``flipped``           a read has a wrong bit
 ``missing``           a blob that is there is not found, and is the next time
 ``stale``             a listing lacks what is new
-``death``             the process of whoever asks dies, before the request or after it
+``death``             the asking process dies, before the request or after it
 ====================  =================================================================================================
 
-Where a reply is lost, a swap says that nobody knows, as the seam has it, or finds its own content and says so.
+Where a reply is lost, a swap is unknown, as the protocol has it, or finds its own content and says so.
 ``missing`` and ``stale`` are more than the seam allows; there are servers that do it, and nothing may be lost then.
 """
 
@@ -45,7 +45,7 @@ LIST_FAULTS = ("refused", "stale", "death")
 
 
 class Death(BaseException):
-    """The process of whoever asks is dead: whatever it had in memory is gone."""
+    """The asking process is dead: its memory is gone."""
 
 
 @dataclass

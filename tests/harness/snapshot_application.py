@@ -67,7 +67,7 @@ class RandomApplication:
         topics: the changelog of each store.
         compacted: the stores whose changelogs the broker may compact at any time.
         histories: by store and partition.
-        told: what was done so far, for whoever reads why it failed.
+        told: what was done so far, for the message of a failure.
         transaction_wait: seconds for which a job may wait for open transactions.
     """
 

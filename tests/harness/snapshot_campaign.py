@@ -10,7 +10,7 @@ offsets. At its end real Kafka Streams restores the same changelogs by itself, o
     go_on(campaign)                     # and what it leaves is published and fetched, too
 
 The seed decides everything but the clock, so a campaign that fails is run again by its seed. Whoever makes another step
-(a snapshot advanced, folded, expired) adds it to ``tests.harness.snapshot_steps.STEPS``; it says in
+(a snapshot advanced, compacted, expired) adds it to ``tests.harness.snapshot_steps.STEPS``; it says in
 ``Campaign.expected`` what its snapshot holds.
 """
 
@@ -80,7 +80,7 @@ class Campaign(RandomApplication):
         self.tell(url)
 
     def directory(self) -> Path:
-        """A directory that nobody has used."""
+        """A new directory."""
         self._directories += 1
         return self._scratch / f"state-{self._directories}"
 
@@ -280,8 +280,8 @@ class Campaign(RandomApplication):
         app_repository = ApplicationRepository.open(self.url, self.application_id)
         entry = app_repository.head().entry(snapshot)
         assert entry is not None
-        parts = app_repository.task_manifests(app_repository.manifest(entry).value.task_manifests)
-        return {(task, store.store): store for task, read in parts.items() for store in read.manifest.stores}
+        task_manifests = app_repository.task_manifests(app_repository.manifest(entry).value.task_manifests)
+        return {(task, store.store): store for task, read in task_manifests.items() for store in read.manifest.stores}
 
     def _compare_manifest(self, snapshot: str) -> None:
         expected, found = self.expected[snapshot], self.stores_of(snapshot)
@@ -308,7 +308,7 @@ class Campaign(RandomApplication):
     # ---- fetches
 
     def fetch(self) -> None:
-        """Fetch the newest snapshot or an older one, in one or several ways, into directories that nobody has used."""
+        """Fetch the newest snapshot or an older one, in one or several ways, into new directories."""
         for _ in range(self.chance.choice((1, 1, 2))):
             snapshot = self.newest if self.chance.random() < 0.6 else self.chance.choice(sorted(self.expected))
             named = snapshot != self.newest or self.chance.random() < 0.2

@@ -1,4 +1,4 @@
-"""Checkpoints and folds as steps of a campaign: what they make of the newest snapshot is what a plain restore makes."""
+"""Checkpoints and compactions as steps of a campaign: each result equals that of a plain restore."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EAGER = CompactionSettings(new_due=2, eligible=2, remaining=1, all_due=3, max_ol
 
 
 def go_on_by_checkpoints(campaign: Campaign) -> None:
-    """Checkpoints, one upon the other, with something new between them, or compacted, or folded, or nothing."""
+    """Checkpoints, one upon the other, with something new between them, or compacted, or compacted, or nothing."""
     for _ in range(campaign.more.choice((1, 2, 4))):
         if campaign.more.random() < 0.8:
             campaign.append()
@@ -45,7 +45,7 @@ def go_on_by_checkpoints(campaign: Campaign) -> None:
             campaign.compact()
         checkpoint(campaign)
         if campaign.newest and campaign.more.random() < 0.4:
-            fold(campaign)
+            compaction(campaign)
 
 
 def checkpoint(campaign: Campaign) -> None:
@@ -74,7 +74,7 @@ def checkpoint_of(campaign: Campaign, what: Mapping[str, Any], *, versioned_inte
     Args:
         campaign: the campaign.
         what: fields of a request.
-        versioned_interval: ms after which versioned stores are made anew; chance decides where none is given.
+        versioned_interval: ms after which versioned stores are rebuilt; chance decides where none is given.
     """
     request = CheckpointRequest(
         spec=campaign.spec,
@@ -134,7 +134,7 @@ def _offsets(store: StoreSnapshot) -> dict[str, int]:
 def _hold_against(key: Key, there: Content, restored: Content, *, loose: bool) -> None:
     """What a snapshot has must be what a restore makes, wherever it ends.
 
-    *Loose* is a store upon a directory, of which nobody knows the stream time: rows that came late, and that a restore
+    *Loose* is a store based on a directory, of unknown stream time: rows that came late, and that a restore
     leaves out because their segment has expired, may still be there, as they are when Kafka Streams goes on from it.
     """
     kept = set(restored.segments)
@@ -198,18 +198,18 @@ def _is_another(campaign: Campaign, task: str, new: str, old: str) -> bool:
     identities = []
     for snapshot in (new, old):
         entry = app_repository.head().entry(snapshot) if snapshot else None
-        part = None if entry is None else app_repository.manifest(entry).value.reference(task)
-        identities.append(None if part is None else part.identity)
+        task_manifest = None if entry is None else app_repository.manifest(entry).value.reference(task)
+        identities.append(None if task_manifest is None else task_manifest.identity)
     return identities[0] != identities[1]
 
 
-def fold(campaign: Campaign) -> None:
+def compaction(campaign: Campaign) -> None:
     """Runs are merged as soon as there are two; what the snapshot holds is the same."""
     app_repository = ApplicationRepository.open(campaign.url, campaign.application_id)
     with campaign.packing():
         context = context_of(app_repository, parse_spec(campaign.spec, "<campaign>"), say=campaign.tell)
         report = compact(context, settings=EAGER)
-    campaign.tell(f"fold: {report.outcome} {report.runs} runs")
+    campaign.tell(f"compaction: {report.outcome} {report.runs} runs")
     _count_what_was_folded(campaign)
 
 
@@ -254,7 +254,7 @@ def advance(campaign: Campaign) -> None:
 
 
 def _count_what_was_folded(campaign: Campaign) -> None:
-    """Where a fold has published a snapshot it is the newest, and holds the same."""
+    """Where a compaction has published a snapshot it is the newest, and holds the same."""
     newest = ApplicationRepository.open(campaign.url, campaign.application_id).head().snapshots[0]
     if newest.snapshot != campaign.newest:
         assert newest.origin == "compaction"

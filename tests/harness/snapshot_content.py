@@ -1,4 +1,4 @@
-"""What is on disk of a store, whoever has put it there."""
+"""The content of a store on disk."""
 
 from __future__ import annotations
 

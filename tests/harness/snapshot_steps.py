@@ -61,7 +61,7 @@ def fetch_over(campaign: Campaign) -> None:
 def damage(campaign: Campaign) -> None:
     """A blob of the newest snapshot is damaged: the next older one that is whole is fetched, or none.
 
-    Whoever still has what is damaged publishes it again, and that can be fetched. Only in S3 nobody sees a bit that has
+    A job that has the damaged data publishes it again, and that can be fetched. In S3 no job sees a bit that has
     turned in a pack of which not all files are at hand (``statecore.repository.blob_verification``).
     """
     chance = campaign.more
@@ -105,7 +105,7 @@ def _refused(campaign: Campaign, state_dir: Path, snapshot: str | None) -> None:
 
 
 def _needed(app_repository: ApplicationRepository, snapshot: str) -> set[Extent]:
-    """All that is read of a snapshot: its manifest, its parts, and one place of each of its files."""
+    """All that is read of a snapshot: its manifest, its task manifests, and one place of each of its files."""
     entry = app_repository.head().entry(snapshot)
     assert entry is not None
     name = app_repository.names.manifest(snapshot)

@@ -34,7 +34,7 @@ SPARK_HOME = Path(find_spec("pyspark").origin or "").parent  # type: ignore[unio
 START_SECONDS = 600.0
 STOP_SECONDS = 20.0
 EXECUTORS_COME = {"spark.scheduler.maxRegisteredResourcesWaitingTime": "900s"}
-"""For whoever submits a job that is not about executors which do not come."""
+"""For jobs whose executors must come."""
 
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 

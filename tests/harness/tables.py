@@ -118,7 +118,7 @@ class World:
 
 @dataclass(frozen=True)
 class Lived:
-    """An application that was fed and closed; nobody changes its directory, and nobody writes to its topics.
+    """An application that was fed and closed; its directory and its topics are not changed.
 
     Attributes:
         world: the application.

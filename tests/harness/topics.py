@@ -146,7 +146,7 @@ def produce_committed(bootstrap_servers: str, topic: str, records: Iterable[Reco
 
 
 def produce_aborted(bootstrap_servers: str, topic: str, records: Iterable[Record], **settings: Any) -> None:
-    """Produces records in one aborted transaction: nobody may ever see them."""
+    """Produces records in one aborted transaction: they must never be visible."""
     with transaction(bootstrap_servers, topic, records, **settings) as producer:
         producer.abort_transaction(_TIMEOUT)
 

@@ -1,7 +1,7 @@
 """Functions that run at the same time, one at a time: whose turn it is, a seed decides, and so it is again.
 
 Each runs in a thread of its own, and holds still at every :meth:`Turns.pause` until it is drawn again. Nothing else
-decides what comes first, so whoever draws everything from one seeded generator sees the same run once more.
+decides what comes first, so one seeded generator gives the same run again.
 """
 
 from __future__ import annotations

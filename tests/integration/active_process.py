@@ -53,7 +53,7 @@ class Member:
         )
 
     def created(self, stores: TaskStores, commits: CommitSettings | None = None) -> ActiveTask:
-        """An active task that nobody has opened yet."""
+        """An active task that is not opened yet."""
         return ActiveTask(
             stores,
             self.spec,

@@ -60,7 +60,7 @@ def test_a_task_that_is_killed_around_its_commit_loses_no_record_and_exactly_onc
 
 
 @each_guarantee
-def test_a_processor_that_raised_goes_on_from_the_last_commit_and_what_its_changelog_has_beyond_it(
+def test_a_processor_that_raised_resumes_from_the_last_commit_and_the_changelog_after_it(
     broker: Broker, tmp_path: Path, application_id: str, guarantee: str
 ) -> None:
     world = World(broker.bootstrap_servers, application_id, guarantee)
@@ -236,7 +236,7 @@ def test_kafka_streams_and_an_active_task_exclude_each_other_in_a_directory(
 
 
 @pytest.mark.parametrize("gone", ["records", pytest.param("deletes", marks=pytest.mark.full)])
-def test_a_store_that_its_changelog_cannot_continue_is_made_anew_and_ends_as_the_changelog(
+def test_a_store_that_cannot_be_continued_from_its_changelog_is_rebuilt_and_equals_it(
     broker: Broker, tmp_path: Path, application_id: str, gone: str
 ) -> None:
     short = {**topics.COMPACTED, "delete.retention.ms": "0"}
@@ -272,7 +272,7 @@ def test_a_store_that_its_changelog_cannot_continue_is_made_anew_and_ends_as_the
 
 
 @pytest.mark.parametrize("by", ["producer", pytest.param("generation", marks=pytest.mark.full), "no-generation"])
-def test_a_member_that_was_left_behind_is_fenced_and_nobody_sees_its_rows(
+def test_a_member_with_an_old_generation_is_fenced_and_its_rows_are_not_visible(
     broker: Broker, streams_jvm: StreamsJvm, tmp_path: Path, application_id: str, by: str
 ) -> None:
     world = World(broker.bootstrap_servers, application_id, EXACTLY_ONCE)

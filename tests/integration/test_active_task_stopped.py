@@ -107,7 +107,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("guarantee", "gone", "call"), one_of(CASES, by=lambda case: case[0]))
-def test_brokers_that_go_within_a_commit_are_waited_for_within_bounds_and_the_next_task_goes_on(
+def test_a_commit_waits_a_limited_time_for_lost_brokers_and_the_next_task_resumes(
     own_broker: Broker, tmp_path: Path, application_id: str, guarantee: str, gone: type[Frozen], call: str
 ) -> None:
     world = World(own_broker.bootstrap_servers, application_id, guarantee)

@@ -190,9 +190,7 @@ def test_without_replace_what_cannot_be_advanced_is_refused(shop: Shop, tmp_path
 
 
 @pytest.mark.parametrize("lacks", one_of(["a store", "a task", "a task that is at its end"]))
-def test_a_retry_goes_on_with_the_plan_whatever_of_the_application_is_not_there(
-    broker: Broker, tmp_path: Path, lacks: str
-) -> None:
+def test_a_retry_resumes_its_plan_without_the_application(broker: Broker, tmp_path: Path, lacks: str) -> None:
     shop = Shop(broker.bootstrap_servers, tmp_path, has_global=lacks == "a store")
     state_dir = tmp_path / "state"
     shop.write(200)

@@ -143,7 +143,7 @@ def test_the_real_job_restores_a_changelog_publishes_it_and_refuses_to_overwrite
 
 
 @pytest.mark.full
-def test_a_plan_changes_nothing_and_the_page_tells_directories_apart(
+def test_a_plan_changes_nothing_and_the_page_lists_each_directory(
     server: AirflowServer, broker: Broker, application_id: str, state_dir: Path
 ) -> None:
     parameters = {**fed(broker, application_id, state_dir), "repository": None}
@@ -250,7 +250,7 @@ def test_the_form_shows_what_a_request_declares(server: AirflowServer) -> None:
     assert values["state_dir"] is None
 
 
-def test_nobody_gets_in_without_a_password(server: AirflowServer) -> None:
+def test_the_ui_requires_a_password(server: AirflowServer) -> None:
     assert status_of(f"{server.url}/api/v2/dags") == 401
     assert status_of(f"{server.url}/state-stores/") == 401
     assert status_of(f"{server.url}/state-stores/stores") == 401

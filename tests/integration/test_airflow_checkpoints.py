@@ -274,9 +274,7 @@ def test_a_run_by_hand_makes_the_checkpoint_that_is_asked_for_and_says_no_secret
 
 
 @pytest.mark.full
-def test_an_application_is_red_on_the_page_for_as_long_as_nobody_can_look_at_it(
-    server: AirflowServer, site: Site
-) -> None:
+def test_an_application_that_cannot_be_checked_is_shown_as_failing(server: AirflowServer, site: Site) -> None:
     idle, path = site.names["idle"], site.path("idle")
     known = site.snapshots("idle")
     file = Path(path)

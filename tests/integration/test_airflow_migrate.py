@@ -178,7 +178,7 @@ def test_what_a_person_rejects_or_what_has_changed_since_is_left_alone(server: A
 
 
 @pytest.mark.full
-def test_a_no_that_nobody_has_said_is_told_from_one_that_somebody_has(server: AirflowServer, tmp_path: Path) -> None:
+def test_a_rejection_by_timeout_differs_from_one_by_a_person(server: AirflowServer, tmp_path: Path) -> None:
     kept = unpacked(tmp_path, "4.2.0")
     before = fingerprint(path_of(kept))
     run = server.trigger(DAG, {"directories": [kept], "to": "4.3", "approve_within": "1s"})
@@ -191,9 +191,7 @@ def test_a_no_that_nobody_has_said_is_told_from_one_that_somebody_has(server: Ai
 
 
 @pytest.mark.full
-def test_spark_converts_where_it_is_asked_for_and_nobody_is_asked_where_the_run_says_so(
-    server: AirflowServer, tmp_path: Path
-) -> None:
+def test_spark_converts_if_requested_and_a_run_can_skip_the_approval(server: AirflowServer, tmp_path: Path) -> None:
     conf = {"directories": [unpacked(tmp_path, "3.9.1")], "to": "4.3", "engine": "spark", "approve": "none"}
     run = server.trigger(DAG, conf)
     assert server.wait(DAG, run) == "success", server.why(DAG, run)
@@ -203,7 +201,7 @@ def test_spark_converts_where_it_is_asked_for_and_nobody_is_asked_where_the_run_
     assert [one["outcome"] for one in server.xcom(DAG, run, "outcome")] == ["migrated"]
 
 
-def test_global_stores_are_rebuilt_when_a_person_approves_it_and_one_that_cannot_be_mended_is_not_called_sound(
+def test_approved_global_stores_are_rebuilt_and_an_unrepairable_one_is_not_reported_sound(
     server: AirflowServer, tmp_path: Path
 ) -> None:
     worlds = {name: RecoverWorld(tmp_path / name, "exactly_once_v2", name) for name in ("broken", "outdated", "kept")}

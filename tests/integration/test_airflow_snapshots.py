@@ -133,7 +133,7 @@ def test_a_run_publishes_a_snapshot_and_announces_it_once_also_when_it_is_cleare
 
 
 @pytest.mark.full
-def test_the_schedule_of_the_site_publishes_and_a_later_run_goes_on(
+def test_the_site_schedule_publishes_and_a_later_run_advances(
     broker: Broker, application_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a server of its own: the schedule is a setting that all runs of a server have."""

@@ -178,7 +178,7 @@ def snapshot_of(shop: Shop, **changes: Any) -> BackupReport:
     return run_backup(BackupRequest(spec=shop.spec, state_dir=state_dir, repository=shop.url, **changes))
 
 
-def test_offsets_of_a_topic_that_was_made_anew_are_refused(shop: Shop) -> None:
+def test_offsets_of_a_recreated_topic_are_refused(shop: Shop) -> None:
     topics.delete(shop.servers, shop.changelog())
     topics.create(shop.servers, shop.changelog(), shop.partitions)
     with raises(Invalid, "snapshot-refused") as caught:
@@ -191,13 +191,13 @@ def test_offsets_of_a_topic_that_was_made_anew_are_refused(shop: Shop) -> None:
     assert {store.tail for store in report.stores} == {-1}
 
 
-def test_the_manifest_has_what_the_brokers_say_and_is_whole(shop: Shop) -> None:
+def test_the_manifest_records_what_the_brokers_answer_and_is_complete(shop: Shop) -> None:
     before = int(time.time() * 1000)
     snapshot_of(shop)
     entry = shop.app_repository.head().newest
     assert entry is not None
     manifest = shop.app_repository.manifest(entry).value
-    assert (manifest.origin, [part.task for part in manifest.task_manifests]) == ("backup", ["0_0", "0_1"])
+    assert (manifest.origin, [reference.task for reference in manifest.task_manifests]) == ("backup", ["0_0", "0_1"])
     for read in shop.app_repository.task_manifests(manifest.task_manifests).values():
         for store in read.manifest.stores:
             (end,) = store.changelogs

@@ -72,15 +72,15 @@ def test_nothing_is_published_where_nothing_is_new(shop: Shop) -> None:
 def test_runs_stay_few_and_hold_the_same(shop: Shop) -> None:
     shop.write(600)
     shop.checkpoint()
-    folds, most = 0, 0
+    compactions, most = 0, 0
     for _ in range(16):
         shop.write(30)
         report = shop.checkpoint()
-        folds += any("runs were compacted" in note for note in report.notes)
+        compactions += any("runs were compacted" in note for note in report.notes)
         for (task, _), store in shop.stores_there().items():
             partitions = shop.partitions if task == "global" else 1
             most = max(most, *(len(one.runs) // partitions for one in store.databases))
-    assert folds
+    assert compactions
     assert most <= 13
     assert shop.fetched() == shop.restored()
 
@@ -226,7 +226,7 @@ def test_a_checkpoint_of_some_stores_says_nothing_of_the_others_of_their_tasks(b
     assert shop.cuts_there()["0_0"] > before["0_0"]
 
 
-def test_versioned_stores_are_left_to_kafka_streams_or_made_anew_now_and_then(broker: Broker, tmp_path: Path) -> None:
+def test_versioned_stores_are_restored_by_kafka_streams_or_rebuilt_at_intervals(broker: Broker, tmp_path: Path) -> None:
     kinds = {"plain": PLAIN, "past": {"kind": "versioned-key-value", "retention": "10m"}}
     shop = Shop.small(broker.bootstrap_servers, tmp_path, stores=kinds)
     past = ("0_0", "past")
@@ -294,9 +294,7 @@ def test_while_a_checkpoint_takes_long_no_other_is_due(
     assert marker_age(shop.app_repository, time.time()) is None
 
 
-def test_what_was_found_to_be_due_is_not_done_when_somebody_else_has_done_it_since(
-    broker: Broker, tmp_path: Path
-) -> None:
+def test_a_due_checkpoint_is_skipped_if_another_job_has_made_it(broker: Broker, tmp_path: Path) -> None:
     shop = Shop.small(broker.bootstrap_servers, tmp_path)
     shop.write(10)
     first = check_due(shop.app_repository, parse_spec(shop.spec, "test"))
@@ -405,7 +403,7 @@ def test_a_restore_that_a_checkpoint_outruns_is_placed_all_the_same_and_says_tha
     assert marker_age(shop.app_repository, time.time()) is None
 
 
-def test_a_restore_upon_a_damaged_snapshot_goes_back_to_an_older_one_and_then_to_the_log(
+def test_a_restore_falls_back_from_a_damaged_snapshot_to_an_older_one_and_then_to_the_log(
     broker: Broker, tmp_path: Path
 ) -> None:
     shop = Shop.small(broker.bootstrap_servers, tmp_path)

@@ -77,7 +77,7 @@ def spec_of(shop: Shop, **more: Any) -> str:
     return str(file)
 
 
-def test_a_service_checkpoints_at_its_interval_waits_for_the_broker_and_ends_when_it_is_told(tmp_path: Path) -> None:
+def test_a_service_checkpoints_at_its_interval_waits_for_brokers_and_ends_on_a_signal(tmp_path: Path) -> None:
     with Broker(tmp_path / "broker", settings=SOON_BACK) as broker:
         shop = Shop.small(broker.bootstrap_servers, tmp_path)
         shop.write(60)
@@ -107,9 +107,7 @@ def test_a_service_checkpoints_at_its_interval_waits_for_the_broker_and_ends_whe
         assert shop.fetched() == shop.restored()
 
 
-def test_a_collector_tells_a_service_that_is_dead_from_an_application_that_is_idle(
-    broker: Broker, tmp_path: Path
-) -> None:
+def test_metrics_distinguish_a_dead_service_from_an_idle_application(broker: Broker, tmp_path: Path) -> None:
     shop = Shop.small(broker.bootstrap_servers, tmp_path)
     shop.write(60)
     began = time.time()
@@ -194,7 +192,7 @@ def test_what_makes_no_sense_together_is_refused(shop: Shop, capsys: pytest.Capt
     capsys.readouterr()
 
 
-def test_a_repository_that_is_none_is_said_and_not_made(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_repository_is_reported_and_not_created(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     nowhere = shop.scratch / "nowhere"
     words = ["checkpoint", "--spec", spec_of(shop), "--repository", nowhere.as_uri()]
     assert main(words) == NotFound.exit_code
@@ -204,7 +202,7 @@ def test_a_repository_that_is_none_is_said_and_not_made(shop: Shop, capsys: pyte
 
 
 def test_a_snapshot_of_a_newer_version_is_left_alone(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of the head, of the manifest, and of the parts; each is sealed and hashed as its writer would have done it."""
+    """Of the head, the manifest and the task manifests; each has the checksums that its writer would have written."""
     shop.write(10)
     place, names = place_of(shop), shop.app_repository.names
     head = place / names.head
@@ -233,7 +231,7 @@ def test_a_snapshot_of_a_newer_version_is_left_alone(shop: Shop, capsys: pytest.
     assert shop.fetched() == shop.restored()
 
 
-def test_what_is_damaged_of_the_newest_snapshot_is_said_and_without_it_the_older_one_is_advanced(
+def test_damage_of_the_newest_snapshot_is_reported_and_the_older_one_is_advanced(
     shop: Shop, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shop.write(10)
@@ -259,7 +257,7 @@ def test_what_is_damaged_of_the_newest_snapshot_is_said_and_without_it_the_older
     capsys.readouterr()
 
 
-def test_a_head_that_was_rolled_back_fences_whoever_is_at_work_and_is_gone_on_from(
+def test_a_rolled_back_head_fences_running_jobs_and_is_the_base_of_the_next(
     broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shop = Shop.small(broker.bootstrap_servers, tmp_path)  # of its own: its head is damaged in the end

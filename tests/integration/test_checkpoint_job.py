@@ -119,7 +119,7 @@ def test_a_long_tail_is_planned_here_and_read_by_spark_and_what_is_published_is_
     assert identities(shop) == by_spark
 
 
-def test_a_little_tail_is_read_here_and_progress_is_told_line_by_line(shop: Shop) -> None:
+def test_a_small_tail_is_read_in_this_process_and_progress_is_printed_by_line(shop: Shop) -> None:
     shop.write(100)
     job = Job.here(shop, "little")
     code, report = job.ends()

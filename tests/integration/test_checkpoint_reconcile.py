@@ -96,7 +96,7 @@ def shop(broker: Broker, tmp_path: Path) -> Compacted:
     return Compacted(broker.bootstrap_servers, tmp_path, broker=broker)
 
 
-def parents_of(report: RestoreReport) -> dict[tuple[str, str], str]:
+def bases_of(report: RestoreReport) -> dict[tuple[str, str], str]:
     return {(one.task, one.store): one.base for one in report.stores}
 
 
@@ -123,9 +123,9 @@ def test_stores_whose_deletes_are_gone_are_made_right_and_others_rebuilt_with_th
     shop.compact(shop.changelog("plain"), shop.changelog("clicks"), shop.names)
     report = shop.reconcile()
     assert report.published is not None
-    after, parents = shop.stores_there(), parents_of(report)
-    assert {key: name for key, name in parents.items() if name} == dict.fromkeys(PLAIN, first.snapshot)
-    assert len(parents) == 5
+    after, bases = shop.stores_there(), bases_of(report)
+    assert {key: name for key, name in bases.items() if name} == dict.fromkeys(PLAIN, first.snapshot)
+    assert len(bases) == 5
     for key in PLAIN:
         rows, deletes = put_above(before[key], after[key])
         assert rows > 0
@@ -134,7 +134,7 @@ def test_stores_whose_deletes_are_gone_are_made_right_and_others_rebuilt_with_th
         (said,) = about(report, f"of task {key[0]} was compared")
         assert f" {rows:,} rows and {deletes:,} deletes" in said
     for store, why in (("clicks", "compact,delete"), ("names", f"built from {shop.partitions} partitions of")):
-        tasks = sorted({task for task, name in parents if name == store})
+        tasks = sorted({task for task, name in bases if name == store})
         of = f"task{'s' if len(tasks) > 1 else ''} {', '.join(tasks)}"
         (said,) = about(report, f"Store {store} of {of} is not advanced from {first.snapshot}")
         assert "compaction has removed" in said
@@ -209,7 +209,7 @@ def test_a_snapshot_of_no_known_or_too_great_an_age_is_held_against_the_whole_lo
     why = {"too great": "delete.retention.ms", "unknown": "it is not known since when", "known": ""}[age]
     compared = about(report, "was compared with its whole changelog", why)
     assert len(compared) == (0 if age == "known" else 4), "windows too, where nothing else removes rows"
-    assert set(parents_of(report).values()) == {first.snapshot}
+    assert set(bases_of(report).values()) == {first.snapshot}
     assert shop.fetched() == shop.restored()
 
 
@@ -237,7 +237,7 @@ def test_a_rebuild_because_of_refusals_says_each_of_them_once_and_a_retry_as_wel
             assert set(said[len(first) :]) == set(first), "the retry says them again"
             assert len(first) == len(set(first))
             assert all(report.notes.count(line) == 1 for line in first if line.endswith("."))
-            assert set(parents_of(report).values()) == {""}
+            assert set(bases_of(report).values()) == {""}
     (rebuilt,) = {line for line in said if line.startswith("No snapshot")}
     assert all(f"plain of task {task}" in rebuilt for task, _ in PLAIN)
     assert shop.only_plain(shop.fetched()) == shop.only_plain(shop.restored())
@@ -274,7 +274,7 @@ def test_a_retry_after_a_kill_ends_as_if_there_had_been_none(shop: Compacted, po
     assert shop.fetched() == shop.restored()
 
 
-def test_a_parent_that_is_damaged_is_found_and_its_store_rebuilt(shop: Compacted) -> None:
+def test_a_damaged_base_is_found_and_its_store_rebuilt(shop: Compacted) -> None:
     shop.write(200)
     first = shop.checkpoint(stores=("plain",)).published
     assert first is not None
@@ -287,7 +287,7 @@ def test_a_parent_that_is_damaged_is_found_and_its_store_rebuilt(shop: Compacted
     shop.write(60)
     shop.compact(shop.changelog("plain"))
     report = shop.reconcile(stores=("plain",))
-    assert parents_of(report) == {("0_0", "plain"): first.snapshot, ("0_1", "plain"): ""}
+    assert bases_of(report) == {("0_0", "plain"): first.snapshot, ("0_1", "plain"): ""}
     (said,) = about(report, "Store plain of task 0_1 is not advanced from")
     assert "differs from that recorded" in said
     assert len(about(report, "was compared with its")) == 1
@@ -309,7 +309,7 @@ class Apart:
 
 @pytest.mark.full
 @pytest.mark.parametrize("engine", one_of([Apart(), ProcessEngine(2)]))
-def test_long_logs_are_compared_on_this_machine_whoever_has_read_the_tails(shop: Compacted, engine: Engine) -> None:
+def test_long_logs_are_compared_on_this_machine_with_any_engine(shop: Compacted, engine: Engine) -> None:
     shop.write(200)
     shop.checkpoint()
     before = shop.stores_there()
@@ -321,8 +321,8 @@ def test_long_logs_are_compared_on_this_machine_whoever_has_read_the_tails(shop:
     assert shop.fetched() == shop.restored()
 
 
-@pytest.mark.parametrize("other", one_of(["a fold", "a rebuild that ends later", "a rebuild to the same ends"]))
-def test_what_others_publish_while_logs_are_compared_is_right_in_the_end(shop: Compacted, other: str) -> None:
+@pytest.mark.parametrize("other", one_of(["a compaction", "a rebuild that ends later", "a rebuild to the same ends"]))
+def test_snapshots_published_during_a_reconciliation_stay_correct(shop: Compacted, other: str) -> None:
     for _ in range(4):
         shop.write(50, only=["plain"])
         shop.checkpoint(stores=("plain",), compact=False)
@@ -331,7 +331,7 @@ def test_what_others_publish_while_logs_are_compared_is_right_in_the_end(shop: C
     before = shop.snapshots()[0]
 
     def publish() -> None:
-        if other == "a fold":
+        if other == "a compaction":
             settings = CompactionSettings(new_due=2, eligible=2, remaining=1, all_due=2, max_old=1)
             assert (
                 compact(context_of(shop.app_repository, parse_spec(shop.spec)), settings=settings).snapshot is not None
@@ -339,9 +339,9 @@ def test_what_others_publish_while_logs_are_compared_is_right_in_the_end(shop: C
             return
         if other == "a rebuild that ends later":
             shop.write(30, only=["plain"])
-        assert set(parents_of(shop.checkpoint(stores=("plain",), compact=False)).values()) == {""}
+        assert set(bases_of(shop.checkpoint(stores=("plain",), compact=False)).values()) == {""}
 
     report = shop.reconcile(stores=("plain",), faults=Between("reconcile.after-files", publish))
     assert shop.snapshots()[1 if report.published is None else 2] == before
-    assert (report.published is None) == (other != "a fold"), "what others have is not put twice"
+    assert (report.published is None) == (other != "a compaction"), "what others have is not put twice"
     assert shop.only_plain(shop.fetched()) == shop.only_plain(shop.restored())

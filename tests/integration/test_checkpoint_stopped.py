@@ -115,7 +115,7 @@ def test_after_a_kill_at_any_point_a_retry_publishes_the_same_once_and_moves_no_
     assert shop.fetched() == shop.restored()
 
 
-def test_without_news_nothing_is_put_and_with_news_plan_pack_parts_manifest_and_head(
+def test_a_checkpoint_puts_plan_pack_task_manifests_manifest_and_head_only_for_changes(
     shop: Shop, server: S3Server
 ) -> None:
     asked = Asked(server.root / "server.log")

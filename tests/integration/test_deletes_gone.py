@@ -38,7 +38,7 @@ from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.shop import PLAIN, Found, Shop
 from tests.harness.tiers import one_of
-from tests.integration.test_checkpoint_parents import DAY, HELD_BACK, SHORT, compact, configure
+from tests.integration.test_checkpoint_bases import DAY, HELD_BACK, SHORT, compact, configure
 
 pytestmark = pytest.mark.integration
 
@@ -128,8 +128,8 @@ def test_what_was_in_force_when_the_base_was_made_counts(
     for name, value in change.items():
         configure(shop, name, value)
     if job == "restore":
-        made, parent = restored_upon_newest(shop)
-        assert (made, parent) == (shop.restored(), "")
+        made, base = restored_upon_newest(shop)
+        assert (made, base) == (shop.restored(), "")
         return
     with pytest.raises(Invalid):
         shop.checkpoint(when_refused=WhenRefused.REFUSE)
@@ -141,7 +141,7 @@ def test_what_was_in_force_when_the_base_was_made_counts(
 
 
 @pytest.mark.parametrize("policy", one_of(["compact,delete", "compact"]))
-def test_a_policy_that_was_changed_and_changed_back_is_judged_by_the_least_that_was_seen(
+def test_the_smallest_recorded_delete_retention_counts_after_a_temporary_change(
     broker: Broker, tmp_path: Path, policy: str
 ) -> None:
     """The quiet checkpoint in between publishes nothing but that deletes are kept for a shorter time now."""
@@ -161,7 +161,7 @@ def test_a_policy_that_was_changed_and_changed_back_is_judged_by_the_least_that_
     assert shop.fetched() == shop.restored()
 
 
-def test_an_older_snapshot_is_judged_by_what_newer_ones_have_seen(broker: Broker, tmp_path: Path) -> None:
+def test_an_older_snapshot_is_checked_with_the_delete_retention_of_newer_ones(broker: Broker, tmp_path: Path) -> None:
     shop = small(broker, tmp_path, DAY)
     older = put_first(shop)
     configure(shop, "delete.retention.ms", SHORT)
@@ -288,7 +288,7 @@ def test_a_snapshot_of_a_directory_knows_what_was_in_force_when_its_ends_were_re
 
 
 @pytest.mark.parametrize("change", one_of([{"cleanup.policy": "delete"}, {"delete.retention.ms": DAY}]), ids=str)
-def test_a_warm_copy_is_judged_by_what_was_in_force_in_its_last_round(
+def test_a_standby_task_is_checked_with_the_delete_retention_of_its_last_round(
     broker: Broker, tmp_path: Path, change: dict[str, str]
 ) -> None:
     shop = small(broker, tmp_path)
@@ -315,7 +315,7 @@ def test_a_warm_copy_is_judged_by_what_was_in_force_in_its_last_round(
     one_of([{"cleanup.policy": "delete"}, {"delete.retention.ms": DAY}, {}]),
     ids=["policy", "retention", "none"],
 )
-def test_a_fetch_judges_as_a_checkpoint_does(broker: Broker, tmp_path: Path, change: dict[str, str]) -> None:
+def test_a_fetch_checks_bases_as_a_checkpoint_does(broker: Broker, tmp_path: Path, change: dict[str, str]) -> None:
     shop = small(broker, tmp_path)
     put_first(shop)
     delete(shop, broker)

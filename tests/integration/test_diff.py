@@ -50,7 +50,7 @@ KINDS = replace(
 
 @pytest.fixture(scope="module")
 def world(broker: Broker, streams_jvm: StreamsJvm, tmp_path_factory: pytest.TempPathFactory) -> KindsWorld:
-    """An application that was fed and closed; nobody changes its directory."""
+    """A closed application whose directory is not changed."""
     application_id = f"diff-{uuid.uuid4().hex[:8]}"
     made = KindsWorld(broker, streams_jvm, application_id, tmp_path_factory.mktemp("diff"), "exactly_once_v2", KINDS)
     with made.application():
@@ -133,7 +133,7 @@ def test_lost_updates_are_found_by_store_task_and_segment(world: KindsWorld, cop
     assert found["timestamped-key-value"].only is Only.REFERENCE
 
 
-def test_a_snapshot_is_what_was_taken_and_a_copy_that_has_changed_is_told_from_it(
+def test_a_snapshot_equals_its_directory_and_differs_from_a_changed_copy(
     world: KindsWorld, copy: Path, tmp_path: Path
 ) -> None:
     repository = (tmp_path / "repository").as_uri()

@@ -132,7 +132,7 @@ def _number(description: str, topic: str) -> int:
     return int(before.rpartition("Sub-topology: ")[2].split()[0])
 
 
-def test_an_unreachable_broker_and_an_unknown_application_are_told_apart(broker: Broker, tmp_path: Path) -> None:
+def test_an_unreachable_broker_and_an_unknown_application_have_their_own_errors(broker: Broker, tmp_path: Path) -> None:
     words = ["discover", "--application-id", "nobody", "--state-dir", tmp_path, "--json"]
     process = statecore(*words, "--bootstrap-servers", broker.bootstrap_servers)
     assert (process.returncode, json.loads(process.stdout)["error"]) == (14, "NotFound")

@@ -171,7 +171,7 @@ def test_the_same_plan_has_the_same_results_on_each_engine(spec: dict[str, Any],
 
 @pytest.mark.full
 @pytest.mark.parametrize(("killed", "next_one"), [("spark", "processes"), ("processes", "spark")])
-def test_an_engine_goes_on_where_another_was_killed(
+def test_an_engine_resumes_what_another_left_when_it_was_killed(
     spec: dict[str, Any], tmp_path: Path, killed: str, next_one: str
 ) -> None:
     with pytest.raises(FaultInjected):
@@ -193,7 +193,7 @@ def test_an_engine_goes_on_where_another_was_killed(
     shutil.rmtree(tmp_path)
 
 
-def test_what_stops_a_task_is_said_by_each_engine_in_the_same_words(spec: dict[str, Any], tmp_path: Path) -> None:
+def test_every_engine_reports_a_failed_task_in_the_same_words(spec: dict[str, Any], tmp_path: Path) -> None:
     wrong = {**spec, "subtopologies": {"0": {"stores": {"plain": {"kind": "session", "retention": "10m"}}}}}
     said = set()
     for engine in ENGINES:

@@ -47,7 +47,7 @@ def of(*applications: KindsApplication) -> list[Any]:
 
 @dataclass(frozen=True)
 class Lived:
-    """An application that was fed and closed; nobody changes its directory.
+    """A closed application whose directory is not changed.
 
     Attributes:
         world: the application.
@@ -143,7 +143,7 @@ def valid_now(kinds: KindsApplication, answers: Answers) -> Answers:
 
 
 @pytest.mark.parametrize(("mode", "kinds"), of(PLAIN, HEADERS, GLOBALS))
-def test_an_instance_upon_a_snapshot_of_a_directory_restores_nothing_and_answers_as_before(
+def test_an_instance_started_from_a_backup_restores_nothing_and_answers_as_before(
     lived: Lived, kinds: KindsApplication, tmp_path: Path, url: str
 ) -> None:
     files = directory.files(lived.world.directory)

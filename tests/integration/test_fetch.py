@@ -172,7 +172,7 @@ def refused(shop: Shop, kind: type[StatecoreError], code: str, **context: Any) -
     assert not (shop.scratch / "state" / shop.application_id).exists()
 
 
-def test_topics_that_the_snapshot_does_not_fit_are_said_and_nothing_is_changed(shop: Shop) -> None:
+def test_topics_that_do_not_match_the_snapshot_are_reported_and_nothing_is_changed(shop: Shop) -> None:
     shop.write()
     older = publish(shop.spec, shop.url)
     new = publish(shop.spec, shop.url)

@@ -32,9 +32,7 @@ def application(fleet: Fleet, tmp_path: Path, guarantee: str, moment: str) -> Ve
 
 
 @pytest.mark.parametrize("guarantee", one_of(GUARANTEES))
-def test_an_application_that_was_closed_goes_on_with_the_next_release(
-    fleet: Fleet, tmp_path: Path, guarantee: str
-) -> None:
+def test_a_closed_application_resumes_with_the_next_release(fleet: Fleet, tmp_path: Path, guarantee: str) -> None:
     world = application(fleet, tmp_path, guarantee, "upgraded")
     before: Answers = {}
     restored: dict[str, Mapping[str, int]] = {}

@@ -43,7 +43,7 @@ def spark() -> Iterator[None]:
 @pytest.mark.parametrize(
     "points", [tuple(FULL)[::2], pytest.param(tuple(FULL), marks=pytest.mark.full)], ids=["some", "all"]
 )
-def test_a_full_disk_replaces_nothing_and_a_retry_after_making_room_goes_on(
+def test_a_full_disk_replaces_nothing_and_a_retry_with_space_resumes(
     broker: Broker,
     streams_jvm: StreamsJvm,
     application_id: str,

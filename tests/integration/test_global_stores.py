@@ -129,7 +129,7 @@ def test_a_global_table_with_headers_is_rebuilt_as_kafka_streams_restores_it(
 
 @pytest.mark.full
 @pytest.mark.parametrize("guarantee", [EXACTLY_ONCE, AT_LEAST_ONCE])
-def test_a_global_store_with_a_processor_is_refused_by_name_and_otherwise_left_to_kafka_streams(
+def test_a_global_store_with_a_processor_is_refused_if_named_and_else_restored_by_kafka_streams(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
 ) -> None:
     world = World(broker, streams_jvm, application_id, state_dir, guarantee, PROCESSED)

@@ -206,7 +206,7 @@ def shared(*members: Any, roles: set[str] | None = None) -> bool:
     return tasks == sorted(ENDS) and even and {role for one in given for role in one.values()} <= {"standby"}
 
 
-def test_a_killed_member_s_tasks_go_to_the_best_copies_and_a_new_one_warms_up_before_it_has_any(fleet: Fleet) -> None:
+def test_tasks_of_a_killed_member_go_to_the_best_copies_and_a_new_member_warms_up_first(fleet: Fleet) -> None:
     """``a`` has what ``b`` was given, less 5 records; ``c`` has nothing of it, and reads none."""
     first, second, third = (dict.fromkeys(list(ENDS)[at : at + 2], 1_000) for at in (0, 2, 4))
     b = fleet.process("b", sums=second, follows=False)
@@ -322,7 +322,7 @@ def test_a_member_with_another_spec_is_refused_and_the_others_go_on(fleet: Fleet
 
 
 @pytest.mark.full
-def test_more_than_the_broker_can_keep_of_a_group_is_said_as_that(fleet: Fleet) -> None:
+def test_group_metadata_above_the_limit_of_the_broker_is_reported(fleet: Fleet) -> None:
     numbers = random.Random(16)
     ends = {f"0_{n}": numbers.randrange(2**60, 2**62) for n in range(70_000)}
     cluster = Cluster(fleet.servers)
@@ -344,7 +344,7 @@ def test_an_id_that_another_process_takes_fences_the_first(fleet: Fleet) -> None
 
 
 @pytest.mark.full
-def test_who_polls_too_late_learns_that_its_tasks_are_no_longer_its_own(fleet: Fleet) -> None:
+def test_a_member_that_polls_too_late_loses_its_tasks(fleet: Fleet) -> None:
     late = fleet.member("late", max_poll_interval_ms=2_000)
     other = fleet.member("other")
     wait(lambda: shared(late, other), late, other)
@@ -359,8 +359,8 @@ def test_who_polls_too_late_learns_that_its_tasks_are_no_longer_its_own(fleet: F
 
 
 @pytest.mark.full
-def test_answers_that_come_between_two_polls_are_taken_and_nobody_joins_twice(fleet: Fleet) -> None:
-    """Members that are busy nearly all the time: each answer to a join comes while nobody waits for it."""
+def test_answers_between_two_polls_are_handled_and_no_member_joins_twice(fleet: Fleet) -> None:
+    """Members that are busy nearly all the time: each answer to a join comes while no member waits for it."""
     members = [fleet.member(name) for name in "abc"]
     for one in members:
         one.timeout, one.busy = 0.0, 0.4
@@ -378,7 +378,7 @@ def test_answers_that_come_between_two_polls_are_taken_and_nobody_joins_twice(fl
     assert not [one for one in (*members, late) if any(seen.lost for seen in one.seen)]
 
 
-def test_a_task_that_is_new_is_given_to_somebody(fleet: Fleet) -> None:
+def test_a_new_task_is_assigned(fleet: Fleet) -> None:
     """As when the changelogs were given more partitions."""
     ends = dict(ENDS)
     a, b = (fleet.member(name, ends=ends, ends_age_ms=200) for name in "ab")
@@ -388,7 +388,7 @@ def test_a_task_that_is_new_is_given_to_somebody(fleet: Fleet) -> None:
 
 
 @pytest.mark.full
-def test_a_release_that_speaks_another_version_goes_on_where_the_one_before_was_stopped_at_all_members(
+def test_a_release_with_another_protocol_version_resumes_after_all_old_members_stopped(
     fleet: Fleet,
 ) -> None:
     def start(name: str, sums: dict[str, int], version: int) -> Process:

@@ -113,7 +113,7 @@ def test_a_described_topology_is_as_good_as_its_text(
     )
 
 
-def test_without_a_description_the_configured_topology_tells_logged_stores(
+def test_without_a_description_the_configured_topology_names_the_logged_stores(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, topic_name: str, state_dir: Path
 ) -> None:
     servers = broker.bootstrap_servers

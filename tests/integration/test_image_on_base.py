@@ -40,7 +40,7 @@ def sst_files(path: Path, *, data_only: bool = False) -> dict[str, tuple[int, st
     return {file.name: (file.stat().st_ino, file_sha256(file)) for file in files}
 
 
-def test_kafka_streams_goes_on_from_its_own_directory_and_the_tail_and_rewrites_nothing(
+def test_kafka_streams_resumes_from_an_advanced_directory_and_rewrites_nothing(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, tmp_path: Path
 ) -> None:
     world = World(broker, streams_jvm, application_id, state_dir, "exactly_once_v2")

@@ -19,10 +19,10 @@ from statecore.jobs.restore.request import RestoreRequest
 from statecore.progress import NullProgress
 from statecore.spark.session import spark_context
 from tests.harness import directory, topics
+from tests.harness.bases import base_of, why_hopeless
 from tests.harness.broker import Broker
 from tests.harness.cluster import BrokerCluster
 from tests.harness.on_spark import run_restore
-from tests.harness.parents import parent_of, why_hopeless
 from tests.harness.raising import raises
 from tests.harness.reading import Row, columnar, joined, plain
 from tests.harness.tiers import one_of
@@ -72,7 +72,7 @@ def started_reading(batches: Iterator[list[Row]], count: int = 3) -> list[Row]:
 
 
 @pytest.mark.parametrize("trouble", one_of(["killed", "stopped", "hung", "moved"]))
-def test_a_read_goes_on_when_its_leader_is(brokers: BrokerCluster, topic_name: str, trouble: str) -> None:
+def test_a_read_resumes_when_its_leader_is_back(brokers: BrokerCluster, topic_name: str, trouble: str) -> None:
     brokers.create(topic_name, [1, 2, 3], DURABLE)
     fill(brokers, topic_name)
     wanted = plain(brokers.bootstrap_servers, topic_name)
@@ -153,7 +153,7 @@ class KillOnceItReads(NullProgress):
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_restore_goes_on_with_the_other_replica_when_one_of_two_dies_in_the_middle_of_the_read(
+def test_a_restore_reads_on_from_the_other_replica_when_a_leader_dies(
     brokers: BrokerCluster, application_id: str, tmp_path: Path
 ) -> None:
     changelog = f"{application_id}-store-changelog"
@@ -218,9 +218,7 @@ def test_a_log_that_an_unclean_election_truncated_is_an_error_never_a_mix(
 
 
 @pytest.mark.full
-def test_an_election_that_loses_nothing_speaks_against_no_parent_and_one_that_truncates_against_those_beyond(
-    brokers: BrokerCluster, topic_name: str
-) -> None:
+def test_an_election_refuses_only_bases_beyond_a_truncation(brokers: BrokerCluster, topic_name: str) -> None:
     unclean = {**topics.UNCLEANED, "unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
     brokers.create(topic_name, [1, 2], unclean)
     servers, tp = brokers.bootstrap_servers, TopicPartition(topic_name, 0)
@@ -228,26 +226,26 @@ def test_an_election_that_loses_nothing_speaks_against_no_parent_and_one_that_tr
     def grow(key: bytes, count: int) -> BaseEnd:
         topics.produce(servers, topic_name, [Record(key, b"%d" % n) for n in range(count)], acks="all")
         with connect(brokers) as cluster:
-            return parent_of(cluster, topic_name)
+            return base_of(cluster, topic_name)
 
-    parents = [grow(b"first", 100)]
+    bases = [grow(b"first", 100)]
     brokers[1].stop()
     brokers.wait_until(lambda: brokers.leader(topic_name) == 2)
     with connect(brokers) as cluster:
-        parents.append(parent_of(cluster, topic_name))  # of an epoch in which nothing was written yet
-    parents.append(grow(b"second", 50))
+        bases.append(base_of(cluster, topic_name))  # of an epoch in which nothing was written yet
+    bases.append(grow(b"second", 50))
     brokers[1].start()
     brokers.wait_until(lambda: brokers.in_sync(topic_name) == {1, 2})
     brokers.elect_preferred(topic_name)
     brokers.wait_until(lambda: brokers.leader(topic_name) == 1)
-    parents.append(grow(b"third", 50))
-    epochs = [parent.leader_epoch for parent in parents]
-    assert [parent.end for parent in parents] == [100, 100, 150, 200]
+    bases.append(grow(b"third", 50))
+    epochs = [base.leader_epoch for base in bases]
+    assert [base.end for base in bases] == [100, 100, 150, 200]
     assert epochs[0] < epochs[1] == epochs[2] < epochs[3]
     with connect(brokers) as cluster:
-        for parent, end in zip(parents, [100, 150, 150, 200], strict=True):
-            assert cluster.epoch_ends({tp: parent.leader_epoch}) == {tp: end}
-            assert why_hopeless(cluster, parent) is None
+        for base, end in zip(bases, [100, 150, 150, 200], strict=True):
+            assert cluster.epoch_ends({tp: base.leader_epoch}) == {tp: end}
+            assert why_hopeless(cluster, base) is None
         brokers[2].kill()
         brokers.wait_until(lambda: brokers.in_sync(topic_name) == {1})
         lost = grow(b"lost", 80)
@@ -261,8 +259,8 @@ def test_an_election_that_loses_nothing_speaks_against_no_parent_and_one_that_tr
         said = why_hopeless(cluster, lost)
         assert said is not None
         assert (said.code, said.context["truncated_at"], said.context["end"]) == ("log-truncated", 200, 280)
-        for parent in parents:
-            assert why_hopeless(cluster, parent) is None
+        for base in bases:
+            assert why_hopeless(cluster, base) is None
 
 
 @pytest.mark.full

@@ -156,7 +156,7 @@ def test_offsets_moved_out_of_the_stores_are_found_by_kafka_streams(
 
 
 @GUARANTEES
-def test_offsets_that_kafka_streams_left_for_an_older_version_are_taken_over(
+def test_checkpoint_offsets_of_an_older_kafka_streams_are_inherited(
     make_world: Callable[[str], World], guarantee: str
 ) -> None:
     world = make_world(guarantee)

@@ -73,7 +73,7 @@ def last_writes(*written: list[Record]) -> dict[bytes, bytes]:
     return {key: value for key, value in rows.items() if key is not None and value is not None}
 
 
-def test_rows_are_what_committed_records_say_for_every_kind_and_both_readers(
+def test_rows_are_those_of_committed_records_for_every_kind_and_both_readers(
     broker: Broker, cluster: Cluster, topic_name: str, tmp_path: Path
 ) -> None:
     """Overwritten keys, deletes, null keys, headers, aborted transactions, gaps of compaction, markers at the end."""
@@ -121,7 +121,7 @@ def test_null_keys_are_passed_over(
     assert (done.records, done.start, done.end, dict(store.all())) == (1, 0, 3, {b"a": b"2"})
 
 
-def test_it_goes_on_where_the_store_stands_and_stops_at_the_end_of_what_is_committed(
+def test_it_reads_from_the_offset_of_the_store_to_the_last_committed_record(
     broker: Broker, cluster: Cluster, changelog: TopicPartition, reader: RestoreReader, store: StateStore
 ) -> None:
     servers, settings = broker.bootstrap_servers, RestoreSettings(reader=reader, transaction_wait=0.3)

@@ -119,7 +119,7 @@ def world(broker: Broker, application_id: str, state_dir: Path) -> World:
     return World(broker.bootstrap_servers, application_id, state_dir)
 
 
-def test_kafka_streams_goes_on_in_a_processor_s_directory_and_the_processor_in_its(
+def test_kafka_streams_and_a_processor_resume_in_each_other_s_directory(
     world: World, streams_jvm: StreamsJvm, tmp_path: Path
 ) -> None:
     written = world.process(first=0)

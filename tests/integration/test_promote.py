@@ -111,7 +111,7 @@ class Handing:
 @pytest.mark.parametrize(
     ("guarantee", "how"), [("exactly_once_v2", "killed"), pytest.param("at_least_once", "lost", marks=pytest.mark.full)]
 )
-def test_kafka_streams_restores_only_what_lies_behind_the_copy_that_was_handed_over(
+def test_kafka_streams_restores_only_the_tail_after_a_promoted_copy(
     fleet: Fleet, tmp_path: Path, guarantee: str, how: str
 ) -> None:
     world = fleet.application(f"handed-{uuid.uuid4().hex[:8]}", tmp_path / "state", guarantee, KINDS)
@@ -151,9 +151,7 @@ def test_kafka_streams_restores_only_what_lies_behind_the_copy_that_was_handed_o
 
 
 @pytest.mark.full
-def test_an_older_release_restores_what_lies_behind_a_copy_that_was_handed_over_and_migrated_down(
-    fleet: Fleet, tmp_path: Path
-) -> None:
+def test_an_older_release_restores_the_tail_after_a_promoted_and_migrated_copy(fleet: Fleet, tmp_path: Path) -> None:
     world = fleet.application(f"older-{uuid.uuid4().hex[:8]}", tmp_path / "state", "exactly_once_v2", KINDS)
     handing = Handing(world, tmp_path)
     first, second, third = world.portions()
@@ -187,7 +185,7 @@ def test_an_older_release_restores_what_lies_behind_a_copy_that_was_handed_over_
 
 
 @pytest.mark.full
-def test_a_grace_buffer_is_handed_over_only_when_nothing_lies_behind_it(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_grace_buffer_is_promoted_only_at_the_end_of_its_changelog(fleet: Fleet, tmp_path: Path) -> None:
     world = fleet.application(f"graced-{uuid.uuid4().hex[:8]}", tmp_path / "state", "at_least_once", SPARSE_WINDOWS)
     handing = Handing(world, tmp_path)
     first, second, third = world.portions()

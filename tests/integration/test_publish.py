@@ -1,4 +1,4 @@
-"""``restore --repository``: the runs of a restore are a snapshot, whoever reads them and wherever they are kept."""
+"""``restore --repository``: the runs of a restore are a snapshot, with any engine and any store."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def test_a_retry_recognises_what_was_published_and_uploads_nothing_again(
 
 
 @pytest.mark.parametrize("point", one_of(["publish.after-task-manifests", "restore.after-runs", "restore.after-plan"]))
-def test_a_job_without_a_state_directory_goes_on_after_a_kill(spec: dict[str, Any], url: str, point: str) -> None:
+def test_a_job_without_a_state_directory_resumes_after_a_kill(spec: dict[str, Any], url: str, point: str) -> None:
     with pytest.raises(FaultInjected):
         restore(spec, url, request_id="r", faults=InjectedFault(point))
     report = restore(spec, url, request_id="r")

@@ -126,8 +126,8 @@ def stores_of(url: str, application: dict[str, Any]) -> dict[tuple[str, str], St
     app_repository = ApplicationRepository.open(url, application["application_id"])
     newest = app_repository.head().newest
     assert newest is not None
-    parts = app_repository.task_manifests(app_repository.manifest(newest).value.task_manifests)
-    return {(task, store.store): store for task, read in parts.items() for store in read.manifest.stores}
+    task_manifests = app_repository.task_manifests(app_repository.manifest(newest).value.task_manifests)
+    return {(task, store.store): store for task, read in task_manifests.items() for store in read.manifest.stores}
 
 
 Identities = dict[tuple[str, str], tuple[str, Sequence[str]]]

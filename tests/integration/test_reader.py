@@ -334,7 +334,7 @@ def test_unknown_settings_are_refused() -> None:
         cluster.list_topics()
 
 
-def test_broken_connections_are_made_anew_and_nothing_is_lost_or_doubled(
+def test_broken_connections_are_reopened_and_each_record_is_read_once(
     broker: Broker, cluster: Cluster, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from statecore.changelog.wire import Wire

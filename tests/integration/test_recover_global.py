@@ -248,7 +248,7 @@ def test_a_topic_that_was_emptied_takes_the_rows_away_only_when_that_is_approved
 
 
 @pytest.mark.full
-def test_a_store_of_another_topic_is_no_sound_one_and_is_left_to_a_person(world: World) -> None:
+def test_a_store_of_another_topic_is_unsound_and_only_reported(world: World) -> None:
     """The spec may be what is wrong, so nothing is rebuilt; Kafka Streams reads the declared topic over the rows."""
     database = damaging.database_of(world.directory, BROKEN, "global")
     shutil.rmtree(database)

@@ -2,7 +2,7 @@
 
 Two applications, one at-least-once and one under exactly-once, have lived and were closed. The damages of ``CASES``
 are in tasks of their own, so that one start shows what becomes of many; damages that let no start succeed get one each.
-Then all damages of an application are in one directory at once, and one repair mends them.
+Then all damages of an application are in one directory at once, and one repair fixes them.
 """
 
 from __future__ import annotations

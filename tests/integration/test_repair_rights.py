@@ -46,7 +46,7 @@ def closed(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def _of_root(task: Path) -> None:
-    """As of who put a copy there and gave it to nobody."""
+    """A copy of another owner."""
     for path in (task, *task.rglob("*")):
         os.chown(path, 0, 0)
 
@@ -59,12 +59,12 @@ def _of_root_alone(task: Path) -> None:
 
 
 def _one_table(task: Path) -> None:
-    """A file with rows that nobody may read."""
+    """An unreadable file with rows."""
     damaging.tables_of(task / "rocksdb" / "plain")[-1].chmod(0)
 
 
 def _one_lock(task: Path) -> None:
-    """RocksDB's LOCK, which whoever opens a database writes."""
+    """RocksDB's LOCK, which every open writes."""
     os.chown(task / "rocksdb" / "stamped" / "LOCK", 0, 0)
 
 
@@ -129,7 +129,7 @@ def test_files_that_the_application_may_not_use_end_its_start_until_they_are_giv
 
 
 @pytest.mark.parametrize(("harm", "of_plan"), one_of([(_of_root_alone, 13), (_of_root, 0)]))
-def test_who_may_not_give_them_is_told_so_before_anything_is_changed(
+def test_missing_permission_to_change_owners_is_refused_before_any_change(
     closed: tuple[AnotherUser, World, Answers], harm: Callable[[Path], None], of_plan: int
 ) -> None:
     user, world, _ = closed
@@ -147,7 +147,7 @@ def test_who_may_not_give_them_is_told_so_before_anything_is_changed(
         assert not (application / ".statecore" / "journal.json").exists()
 
 
-def test_who_may_read_them_gives_them_without_being_root(closed: tuple[AnotherUser, World, Answers]) -> None:
+def test_a_member_of_the_group_can_change_groups_without_being_root(closed: tuple[AnotherUser, World, Answers]) -> None:
     user, world, right = closed
     with copy_of(user, world, "harmed") as harmed:
         _one_lock(harmed.state_dir / world.application_id / TASK)

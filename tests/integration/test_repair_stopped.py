@@ -117,9 +117,7 @@ def _killed(damaged: Damaged, state_dir: Path, point: str) -> int:
 @pytest.mark.parametrize(
     "point", [*OPENED, *(pytest.param(point, marks=pytest.mark.full) for point in POINTS if point not in OPENED)]
 )
-def test_whoever_is_killed_and_runs_it_again_ends_in_the_right_state(
-    damaged: Damaged, tmp_path: Path, point: str
-) -> None:
+def test_a_repair_that_was_killed_and_is_run_again_is_complete(damaged: Damaged, tmp_path: Path, point: str) -> None:
     place = damaged.copy(tmp_path / "state")
     before = _tasks(place, damaged)
     assert _killed(damaged, place, point) == -signal.SIGKILL

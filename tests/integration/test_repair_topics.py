@@ -81,7 +81,7 @@ def assert_repaired(world: World, expected: Answers) -> None:
 
 
 @GUARANTEES
-def test_a_changelog_that_was_made_anew(
+def test_a_recreated_changelog(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
 ) -> None:
     """With more records than the store had, and with fewer."""
@@ -174,7 +174,7 @@ def test_records_behind_the_offset_that_the_changelog_has_no_more(
 
 @pytest.mark.full
 @GUARANTEES
-def test_a_checkpoint_file_past_the_end_of_the_log_is_moved_aside_and_the_store_goes_on_from_its_own_offset(
+def test_a_checkpoint_file_beyond_the_log_is_quarantined_and_the_store_keeps_its_own_offset(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
 ) -> None:
     """Only where the store itself is of another log, too, it is rebuilt."""

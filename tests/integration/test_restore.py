@@ -46,7 +46,7 @@ def spark() -> Iterator[None]:
 
 @pytest.fixture
 def world(broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path) -> World:
-    """An application that nobody else has."""
+    """An application of this test alone."""
     return World(broker, streams_jvm, application_id, state_dir, "exactly_once_v2")
 
 
@@ -96,7 +96,7 @@ def test_what_the_application_writes_after_a_rebuild_is_continued_from_there(wor
     assert world.reopen() == (before, 0)
 
 
-def test_a_partition_cut_into_ranges_gives_the_same_rows(
+def test_a_partition_split_into_ranges_gives_the_same_rows(
     lived: Lived, lost: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world, before = lost, lived.answers
@@ -249,7 +249,7 @@ def test_a_request_under_a_corrected_spec_is_not_taken_for_done(lived: Lived, lo
     assert world.reopen() == (before, 0)
 
 
-def test_a_request_that_an_older_release_began_is_planned_anew(lived: Lived, lost: World) -> None:
+def test_a_request_of_an_older_release_gets_a_new_plan(lived: Lived, lost: World) -> None:
     world, before = lost, lived.answers
     with pytest.raises(FaultInjected):
         run_restore(world.request(request_id="one"), faults=InjectedFault("restore.after-images", "raise"))

@@ -160,7 +160,7 @@ def nobody_left(mark: str) -> None:
     ("number", "code", "kind"),
     [pytest.param(signal.SIGINT, 130, "Interrupted", marks=pytest.mark.full), (signal.SIGTERM, 143, "Terminated")],
 )
-def test_a_signal_ends_the_command_with_its_code_leaves_nobody_and_a_retry_finishes(
+def test_a_signal_ends_the_command_and_its_processes_and_a_retry_finishes(
     world: World, number: int, code: int, kind: str
 ) -> None:
     words = ("--request-id", "one")
@@ -196,9 +196,7 @@ def test_a_signal_ends_the_command_with_its_code_leaves_nobody_and_a_retry_finis
 
 @pytest.mark.full
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)])
-def test_a_submitted_job_whose_jvm_ends_leaves_nobody_and_the_lock_is_free(
-    world: World, number: int, code: int
-) -> None:
+def test_a_submitted_job_whose_jvm_ends_leaves_no_process_and_no_lock(world: World, number: int, code: int) -> None:
     with hanging(world, world.submitted(), world.application_id) as process:
         during = world.info()
         assert [one["running"] for one in during["unfinished"]] == [True]
@@ -253,7 +251,7 @@ def test_a_worker_that_dies_is_named_without_a_stack_trace(
     assert world.tasks() == []
 
 
-def test_a_second_restore_of_the_same_application_is_fenced_and_the_first_goes_on(world: World) -> None:
+def test_a_second_restore_of_the_same_application_is_fenced_and_the_first_continues(world: World) -> None:
     engine = ("--engine", "processes")
     with hanging(world, world.command_line(*engine), world.application_id) as process:
         code, error, _ = run(world.command_line(*engine, "--request-id", "second"))

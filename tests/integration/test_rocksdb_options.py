@@ -236,7 +236,7 @@ def test_the_application_opens_what_was_fetched_and_what_was_advanced(world: Set
 
 @pytest.mark.full
 @pytest.mark.parametrize("world", [BLOBS], indirect=True, ids=["blobs"])
-def test_a_checkpoint_goes_upon_a_snapshot_with_blob_files(world: SetWorld, tmp_path: Path) -> None:
+def test_a_checkpoint_advances_a_snapshot_with_blob_files(world: SetWorld, tmp_path: Path) -> None:
     world.took_in()
     world.backup()
     world.add(2)

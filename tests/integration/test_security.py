@@ -95,7 +95,7 @@ def test_a_store_is_restored_over_a_secured_listener_by_either_reader(
             assert dict(store.all()) == rows
 
 
-def test_a_session_that_runs_out_while_a_range_is_read_is_begun_anew(
+def test_a_session_that_expires_during_a_read_is_renewed(
     secured: SecuredBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from statecore.changelog.wire import Wire
@@ -188,7 +188,7 @@ def test_a_certificate_of_another_host_is_refused_unless_that_is_not_checked(sec
         assert TOPIC in cluster.list_topics()
 
 
-def test_the_wrong_protocol_for_a_port_is_told(secured: SecuredBroker) -> None:
+def test_the_wrong_protocol_for_a_port_is_reported(secured: SecuredBroker) -> None:
     broker = secured.broker
     refused(broker.address("TLS"), {}, TLS, "port uses TLS")
     refused(broker.address("TLS"), secured.settings("SASL"), DENIED)

@@ -24,7 +24,7 @@ GUARANTEES = pytest.mark.parametrize("guarantee", one_of(["at_least_once", "exac
 
 
 @GUARANTEES
-def test_what_was_not_processed_is_left_to_the_application(
+def test_unprocessed_records_stay_input_of_the_application(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
 ) -> None:
     world = KindsWorld(broker, streams_jvm, application_id, state_dir, guarantee, SOURCES)
@@ -52,7 +52,7 @@ def test_what_was_not_processed_is_left_to_the_application(
 
 
 @GUARANTEES
-def test_without_an_offset_of_the_group_nobody_knows_how_far_the_store_was(
+def test_without_a_committed_offset_the_progress_of_a_source_table_is_unknown(
     broker: Broker, streams_jvm: StreamsJvm, application_id: str, state_dir: Path, guarantee: str
 ) -> None:
     world = KindsWorld(broker, streams_jvm, application_id, state_dir, guarantee, SOURCES)

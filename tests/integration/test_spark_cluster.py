@@ -125,7 +125,7 @@ def test_a_master_at_which_nothing_listens_is_refused_before_anything_is_made(
 
 
 def answering_page(listener: socket.socket) -> None:
-    """Answer whoever connects with a page at once, as a web server does whatever it is asked in a language not its."""
+    """Answer every connection with a page at once, as a web server does whatever it is asked in a language not its."""
     with contextlib.suppress(OSError):  # the listener is closed
         while True:
             caller, _ = listener.accept()
@@ -193,7 +193,7 @@ def test_executors_without_statecore_are_named_and_not_tried_again(
     assert not list(state_dir.glob("*/.statecore/plans/*"))
 
 
-def test_a_cluster_without_room_is_said_instead_of_waited_for(
+def test_a_cluster_without_resources_is_an_error_and_no_endless_wait(
     spark_cluster: SparkCluster, application: dict[str, Any], state_dir: Path
 ) -> None:
     room = {"spark_executor_memory": "64g", "spark_scheduler_maxRegisteredResourcesWaitingTime": "3s"}

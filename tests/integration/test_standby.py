@@ -60,7 +60,7 @@ def follow(cluster: Cluster, spec: ApplicationSpec, tasks: list[StandbyTask]) ->
 
 
 @each_guarantee
-def test_kafka_streams_starts_from_a_warm_copy_of_every_kind(fleet: Fleet, tmp_path: Path, guarantee: str) -> None:
+def test_kafka_streams_starts_from_a_standby_task_of_every_kind(fleet: Fleet, tmp_path: Path, guarantee: str) -> None:
     world = fleet.application(f"warm-{uuid.uuid4().hex[:8]}", tmp_path / "state", guarantee, SMALL)
     warm = tmp_path / "warm"
     directory = StateDirectory(warm, world.application_id)
@@ -108,7 +108,7 @@ def kept_until_nothing_is_left(request: StandbyRequest, stores: int) -> tuple[St
 
 
 @pytest.mark.full
-def test_a_corrupt_copy_is_set_aside_at_a_start_and_begins_anew_with_a_snapshot(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_corrupt_copy_is_quarantined_at_a_start_and_rebuilt_from_a_snapshot(fleet: Fleet, tmp_path: Path) -> None:
     world = fleet.application(f"corrupt-{uuid.uuid4().hex[:8]}", tmp_path / "state", EXACTLY_ONCE, SMALL)
     warm, url, declared = tmp_path / "warm", (tmp_path / "repository").as_uri(), tmp_path / "stores.json"
     directory = StateDirectory(warm, world.application_id)
@@ -200,7 +200,7 @@ def test_a_copy_that_was_killed_wherever_it_was_ends_with_the_rows_of_its_change
     assert not list(warm.rglob(".checkpoint"))
 
 
-def test_a_store_whose_log_has_lost_records_is_made_anew_and_a_topic_that_is_another_is_left(
+def test_a_store_whose_log_lost_records_is_rebuilt_and_one_of_another_topic_is_not_changed(
     broker: Broker, tmp_path: Path
 ) -> None:
     shop = Shop(

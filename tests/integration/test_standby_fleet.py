@@ -177,7 +177,7 @@ def content(shop: Shop, state_dir: Path, task: str) -> dict[tuple[str, str], tup
 @pytest.mark.parametrize(
     ("added", "restarted"), [("", ""), pytest.param("db", "abcd", marks=pytest.mark.full)], ids=["killed", "all"]
 )
-def test_no_task_begins_anew_and_no_record_is_lost_or_applied_twice_whatever_happens_to_the_members(
+def test_no_member_failure_restarts_a_task_or_loses_or_repeats_a_record(
     broker: Broker, tmp_path: Path, ends: ExitStack, added: str, restarted: str
 ) -> None:
     """One is killed; in ``make test-full`` another is added, it comes back, and all are restarted one by one."""

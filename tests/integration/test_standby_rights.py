@@ -1,4 +1,4 @@
-"""The rights that the guide names are what a standby needs of a broker that lets nobody in without them."""
+"""The documented ACLs suffice for a standby at a broker that requires ACLs."""
 
 from __future__ import annotations
 
@@ -129,16 +129,14 @@ def kept(broker: Broker, warm: Path) -> StandbyReport:
         deadline.cancel()
 
 
-def test_with_the_rights_that_the_guide_names_a_member_of_a_fleet_follows_and_hands_over(
-    guarded: Broker, tmp_path: Path
-) -> None:
+def test_the_documented_acls_suffice_for_a_group_member_and_a_promotion(guarded: Broker, tmp_path: Path) -> None:
     grant(guarded, rights())
     (task,) = kept(guarded, tmp_path / "warm").tasks
     assert (task.lag, task.exit_code) == (0, 0)
     assert {store.store: store.offset for store in task.stores} == {"counts": 19, "customers": 19}
     grant(guarded, [one for one in rights() if one[2] is not AclOperation.READ])
     live = str(tmp_path / "live")
-    over = PromoteRequest(spec=spec_of(guarded), warm_dir=str(tmp_path / "warm"), state_dir=live, timeout=10)
+    over = PromoteRequest(spec=spec_of(guarded), standby_dir=str(tmp_path / "warm"), state_dir=live, timeout=10)
     report = run_promote(over)
     assert report.exit_code == 0, report
 

@@ -1,4 +1,4 @@
-"""What real logs tell of a parent and its tail, and that what is judged by it comes to what a rebuild comes to.
+"""What real logs tell of a base and its tail, and that what is judged by it comes to what a rebuild comes to.
 
 The judge of how much of a tail is there is the broker's own disk, read by kafka-python record by record.
 """
@@ -23,9 +23,9 @@ from statecore.changelog.reader import ChangelogReader, ReaderOptions
 from statecore.changelog.soundness import BaseEnd
 from statecore.formats.topic_partition import TopicPartition
 from tests.harness import topics
+from tests.harness.bases import base_of, log_of, why_hopeless, why_unsound
 from tests.harness.broker import Broker
 from tests.harness.cluster import BrokerCluster
-from tests.harness.parents import log_of, parent_of, why_hopeless, why_unsound
 from tests.harness.reading import plain
 from tests.harness.tiers import one_of
 from tests.harness.topics import Record
@@ -110,50 +110,50 @@ def compact_until(broker: Broker, topic: str, key: bytes, *, gone: bool) -> None
 
 
 def history(broker: Broker, cluster: Cluster, topic: str) -> tuple[Rows, BaseEnd]:
-    """Thirty rows; the parent has them all. Then a third is deleted, a third written twice."""
+    """Thirty rows; the base has them all. Then a third is deleted, a third written twice."""
     servers = broker.bootstrap_servers
     topics.produce(servers, topic, [Record(b"key-%02d" % n, b"old") for n in range(30)])
-    parent = parent_of(cluster, topic)
-    rows = applied({}, whole(cluster, topic, 0, parent.end)[0])
+    base = base_of(cluster, topic)
+    rows = applied({}, whole(cluster, topic, 0, base.end)[0])
     assert len(rows) == 30
     topics.produce(servers, topic, [Record(b"key-%02d" % n, None) for n in range(10)])
     for value in (b"newer", b"newest"):
         topics.produce(servers, topic, [Record(b"key-%02d" % n, value) for n in range(10, 20)])
-    return rows, parent
+    return rows, base
 
 
-def test_a_tail_whose_deletes_were_compacted_away_is_refused_whatever_the_parents_age(
+def test_a_tail_whose_deletes_were_compacted_away_is_refused_for_any_age_of_the_base(
     broker: Broker, cluster: Cluster, topic_name: str
 ) -> None:
     topics.create(broker.bootstrap_servers, topic_name, 1, {**topics.COMPACTED, "delete.retention.ms": "100"})
-    rows, parent = history(broker, cluster, topic_name)
+    rows, base = history(broker, cluster, topic_name)
     compact_until(broker, topic_name, b"key-00", gone=True)
-    assert why_hopeless(cluster, parent) is None
+    assert why_hopeless(cluster, base) is None
     there, end = on_disk(broker, topic_name), log_of(cluster, topic_name).log_end
-    tail, seen = whole(cluster, topic_name, parent.end, end)
-    assert seen.removed == len(set(range(parent.end, end)) - there)
-    assert 20 <= seen.removed < end - parent.end
+    tail, seen = whole(cluster, topic_name, base.end, end)
+    assert seen.removed == len(set(range(base.end, end)) - there)
+    assert 20 <= seen.removed < end - base.end
     assert seen.tombstones == 0
     rebuilt = applied({}, whole(cluster, topic_name, 0, end)[0])
     assert len(applied(rows, tail)) == len(rebuilt) + 10, "rows live on that were deleted"
-    assert "delete.retention.ms" in str(why_unsound(cluster, parent, [seen]))
-    unknown = replace(parent, read_at_ms=None)
+    assert "delete.retention.ms" in str(why_unsound(cluster, base, [seen]))
+    unknown = replace(base, read_at_ms=None)
     assert "it is not known since when" in str(why_unsound(cluster, unknown, [seen]))
 
 
-def test_a_tail_that_was_compacted_with_its_deletes_kept_is_sound_if_the_parents_age_is_known(
+def test_a_compacted_tail_that_kept_its_deletes_is_sound_for_a_base_of_known_age(
     broker: Broker, cluster: Cluster, topic_name: str
 ) -> None:
     topics.create(broker.bootstrap_servers, topic_name, 1, topics.COMPACTED)
-    rows, parent = history(broker, cluster, topic_name)
+    rows, base = history(broker, cluster, topic_name)
     compact_until(broker, topic_name, b"key-00", gone=False)
     there, end = on_disk(broker, topic_name), log_of(cluster, topic_name).log_end
-    tail, seen = whole(cluster, topic_name, parent.end, end)
-    assert seen.removed == len(set(range(parent.end, end)) - there) == 10
+    tail, seen = whole(cluster, topic_name, base.end, end)
+    assert seen.removed == len(set(range(base.end, end)) - there) == 10
     assert seen.tombstones == 10
-    assert why_unsound(cluster, parent, [seen]) is None
+    assert why_unsound(cluster, base, [seen]) is None
     assert applied(rows, tail) == applied({}, whole(cluster, topic_name, 0, end)[0])
-    unknown = replace(parent, read_at_ms=None)
+    unknown = replace(base, read_at_ms=None)
     assert "it is not known since when" in str(why_unsound(cluster, unknown, [seen]))
 
 
@@ -161,11 +161,11 @@ def test_a_tail_that_was_overwritten_and_not_compacted_is_whole(
     broker: Broker, cluster: Cluster, topic_name: str
 ) -> None:
     topics.create(broker.bootstrap_servers, topic_name, 1, {**topics.UNCLEANED, "delete.retention.ms": "0"})
-    rows, parent = history(broker, cluster, topic_name)
+    rows, base = history(broker, cluster, topic_name)
     end = log_of(cluster, topic_name).log_end
-    tail, seen = whole(cluster, topic_name, parent.end, end)
+    tail, seen = whole(cluster, topic_name, base.end, end)
     assert (seen.removed, seen.records) == (0, 30)
-    assert why_unsound(cluster, replace(parent, read_at_ms=None), [seen]) is None
+    assert why_unsound(cluster, replace(base, read_at_ms=None), [seen]) is None
     assert applied(rows, tail) == applied({}, whole(cluster, topic_name, 0, end)[0])
 
 
@@ -196,16 +196,16 @@ def test_what_is_there_of_transactions_and_of_compaction_is_what_the_broker_has_
             assert seen.removed == len(set(range(start, stop)) - there)
 
 
-def test_a_transaction_that_is_open_at_the_end_of_a_tail_is_left_to_the_next_and_both_are_whole(
+def test_an_open_transaction_at_the_end_of_a_tail_is_read_by_the_next_checkpoint(
     broker: Broker, cluster: Cluster, topic_name: str
 ) -> None:
     servers = broker.bootstrap_servers
     topics.create(servers, topic_name, 1, topics.UNCLEANED)
     topics.produce_committed(servers, topic_name, [Record(b"a", b"1")])
-    first = parent_of(cluster, topic_name, stable=True, known=False)
+    first = base_of(cluster, topic_name, stable=True, known=False)
     topics.produce_committed(servers, topic_name, [Record(b"b", b"1")])
     with topics.transaction(servers, topic_name, [Record(b"a", None), Record(b"c", b"1")]):
-        second = parent_of(cluster, topic_name, stable=True, known=False)
+        second = base_of(cluster, topic_name, stable=True, known=False)
         log = log_of(cluster, topic_name)
         assert second.end == log.last_stable == 4
         assert log.log_end == 6
@@ -234,16 +234,16 @@ def test_a_tail_of_which_something_is_deleted_while_it_is_read_is_refused(
     segments = {"cleanup.policy": "delete", "segment.ms": "100"} if by == "retention" else {}
     topics.create(servers, topic_name, 1, {**DELETABLE, **segments})
     old = int(time.time() * 1000) - 3_600_000
-    topics.produce(servers, topic_name, [Record(b"parent", b"p", timestamp=old)])
-    parent = parent_of(cluster, topic_name)
+    topics.produce(servers, topic_name, [Record(b"base", b"p", timestamp=old)])
+    base = base_of(cluster, topic_name)
     for n in range(10):  # a segment of each, where they are small
         stamp = old + 1000 * n if n < 7 else None
         records = [Record(b"key", chance.randbytes(300), timestamp=stamp) for _ in range(200)]
         topics.produce(servers, topic_name, records, batch_size=4000)
     end = log_of(cluster, topic_name).log_end
-    assert why_hopeless(cluster, parent) is None
+    assert why_hopeless(cluster, base) is None
     reader = ChangelogReader(cluster, ReaderOptions(**SMALL))
-    batches = reader.read(OffsetRange(topic_name, 0, parent.end, end), COMMITTED)
+    batches = reader.read(OffsetRange(topic_name, 0, base.end, end), COMMITTED)
     next(batches)
     if by == "retention":
         configure(servers, topic_name, "retention.ms", "1800000")
@@ -253,29 +253,29 @@ def test_a_tail_of_which_something_is_deleted_while_it_is_read_is_refused(
     assert sum(1 for _ in batches) > 5
     seen = reader.statistics
     assert (seen.position, seen.log_start_moved_to) == (end, 1401)
-    assert seen.removed == end - parent.end - seen.records > 0
-    said = why_unsound(cluster, parent, [seen])
+    assert seen.removed == end - base.end - seen.records > 0
+    said = why_unsound(cluster, base, [seen])
     assert said is not None
     values = {"topic": topic_name, "partition": 0, "log_start": 1401, "end": 1}
     assert (said.code, said.context) == ("records-deleted", values)
-    hopeless = why_hopeless(cluster, parent)
+    hopeless = why_hopeless(cluster, base)
     assert hopeless is not None, "and nothing of it need be read the next time"
     assert (hopeless.code, hopeless.context) == ("records-deleted", values)
 
 
-def test_a_parent_that_has_come_to_the_end_of_a_log_of_which_all_was_deleted_since_is_not_hopeless(
+def test_a_base_at_the_end_of_a_log_that_was_emptied_can_be_used(
     broker: Broker, cluster: Cluster, topic_name: str
 ) -> None:
     servers = broker.bootstrap_servers
     topics.create(servers, topic_name, 1, DELETABLE)
     topics.produce(servers, topic_name, [Record(b"key-%d" % n, b"v") for n in range(20)])
-    parent = parent_of(cluster, topic_name, known=False)
+    base = base_of(cluster, topic_name, known=False)
     topics.delete_records(servers, topic_name, 0, 20)
-    assert why_hopeless(cluster, parent) is None
+    assert why_hopeless(cluster, base) is None
     topics.produce(servers, topic_name, [Record(b"key-1", None)])
-    assert why_hopeless(cluster, parent) is None
-    tail, seen = whole(cluster, topic_name, parent.end, 21)
-    assert (tail, why_unsound(cluster, parent, [seen])) == ([(b"key-1", None)], None)
+    assert why_hopeless(cluster, base) is None
+    tail, seen = whole(cluster, topic_name, base.end, 21)
+    assert (tail, why_unsound(cluster, base, [seen])) == ([(b"key-1", None)], None)
 
 
 def test_a_topic_that_was_created_again_is_refused_though_its_log_is_as_long(
@@ -285,35 +285,35 @@ def test_a_topic_that_was_created_again_is_refused_though_its_log_is_as_long(
     records = [Record(b"key-%d" % n, b"v") for n in range(20)]
     topics.create(servers, topic_name, 1, topics.UNCLEANED)
     topics.produce(servers, topic_name, records)
-    parent = parent_of(cluster, topic_name)
+    base = base_of(cluster, topic_name)
     topics.delete(servers, topic_name)
     topics.create(servers, topic_name, 1, topics.UNCLEANED)
-    emptied = why_hopeless(cluster, BaseEnd(parent.topic_partition, "", 20, 0, None))
+    emptied = why_hopeless(cluster, BaseEnd(base.topic_partition, "", 20, 0, None))
     assert emptied is not None
     of_it = {"topic": topic_name, "partition": 0}
-    assert (emptied.code, emptied.context) == ("log-ends-before-parent", {**of_it, "log_end": 0, "end": 20})
+    assert (emptied.code, emptied.context) == ("log-ends-before-base", {**of_it, "log_end": 0, "end": 20})
     topics.produce(servers, topic_name, records * 2)
-    said = why_hopeless(cluster, parent)
+    said = why_hopeless(cluster, base)
     assert said is not None
-    assert (said.code, said.context["expected"]) == ("topic-recreated", parent.topic_id)
+    assert (said.code, said.context["expected"]) == ("topic-recreated", base.topic_id)
 
 
 @pytest.mark.full
-def test_a_log_that_lost_its_end_and_has_grown_again_is_refused_and_its_other_parents_are_not(tmp_path: Path) -> None:
+def test_a_truncated_log_that_grew_again_refuses_only_the_bases_beyond_the_truncation(tmp_path: Path) -> None:
     topic, tp = "changelog", TopicPartition("changelog", 0)
     with Broker(tmp_path / "broker") as broker:
         servers = broker.bootstrap_servers
         topics.create(servers, topic, 1, topics.UNCLEANED)
         topics.produce(servers, topic, [Record(b"kept", b"%d" % n) for n in range(100)])
         with Cluster(servers, timeout=300) as cluster:
-            before = parent_of(cluster, topic)
+            before = base_of(cluster, topic)
             broker.stop()
             shutil.copytree(broker.data_directory / "changelog-0", tmp_path / "older")
             broker.start()
             servers = broker.bootstrap_servers
             topics.produce(servers, topic, [Record(b"lost", b"%d" % n) for n in range(50)])
         with Cluster(servers, timeout=300) as cluster:
-            lost = parent_of(cluster, topic)
+            lost = base_of(cluster, topic)
             assert (before.end, lost.end) == (100, 150)
             assert lost.leader_epoch > before.leader_epoch, "a start is an election"
             assert why_hopeless(cluster, before) is None
@@ -327,7 +327,7 @@ def test_a_log_that_lost_its_end_and_has_grown_again_is_refused_and_its_other_pa
             shorter = why_hopeless(cluster, lost)
             assert shorter is not None
             values = {"topic": topic, "partition": 0, "log_end": 100, "end": 150}
-            assert (shorter.code, shorter.context) == ("log-ends-before-parent", values)
+            assert (shorter.code, shorter.context) == ("log-ends-before-base", values)
             log = log_of(cluster, topic)
             assert log.leader_epoch == cluster.leader(tp, refresh=True).epoch, "though nothing was written in it"
             assert cluster.epoch_ends({tp: log.leader_epoch}) == {tp: 100}

@@ -241,7 +241,7 @@ def twins(
     return live(broker, streams_jvm, tmp_path_factory.mktemp("twins"), request.param, seed=1)
 
 
-def test_kafka_streams_restores_the_stores_that_are_left_to_it_and_no_other(twins: Twins) -> None:
+def test_kafka_streams_restores_only_the_stores_without_an_offset(twins: Twins) -> None:
     check_restored(twins)
 
 
@@ -253,7 +253,7 @@ def test_a_rebuild_is_what_an_application_has_that_lost_and_restored_nothing(twi
     check_rebuild(twins)
 
 
-def test_kafka_streams_goes_on_over_a_rebuild_as_over_its_own_rows(twins: Twins) -> None:
+def test_kafka_streams_continues_a_rebuilt_versioned_store_as_its_own(twins: Twins) -> None:
     check_going_on(twins)
 
 

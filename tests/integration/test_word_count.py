@@ -116,7 +116,7 @@ def test_words_are_counted_exactly_once_through_kills(
 
 
 @pytest.mark.full
-def test_topics_are_asked_for_a_second_instance_ends_or_takes_over_and_a_lost_disk_is_rebuilt(
+def test_word_count_topics_second_instance_and_lost_disk(
     own_broker: Broker, tmp_path: Path, started: list[subprocess.Popen[str]]
 ) -> None:
     """On the same directory the second one is refused and the first goes on; on another disk the first is fenced."""

@@ -204,7 +204,7 @@ def test_an_instance_that_died_on_4_2_restores_what_its_checkpoint_cannot_vouch_
 
 
 @pytest.mark.full
-def test_a_checkpoint_that_lies_about_does_not_win_over_the_stores(make_world: MakeWorld, tmp_path: Path) -> None:
+def test_a_leftover_checkpoint_file_does_not_override_the_stores(make_world: MakeWorld, tmp_path: Path) -> None:
     world = make_world("at_least_once")
     first, second, third = world.portions()
     with world.on(NEWEST, upgrade_from="4.2"):  # which writes the file when it is closed

@@ -88,7 +88,7 @@ def test_words_of_another_keep_the_context_and_add_to_it():
     assert (said.what, said.action, said.context) == ("other", "else", {"task": "0_1", "store": "s"})
 
 
-def test_an_error_that_is_made_from_a_kind_is_told_as_that_kind():
+def test_an_error_made_from_a_kind_is_of_that_kind():
     class Special(Invalid):
         """For code that catches it; machines and exit codes know the kind."""
 

@@ -158,7 +158,7 @@ def test_help_and_version_need_no_extra(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("command", ["inspect", "doctor"])
-def test_a_directory_can_be_looked_at_without_extras(tmp_path: Path, command: str) -> None:
+def test_a_directory_can_be_inspected_without_extras(tmp_path: Path, command: str) -> None:
     code = f"""
 from pathlib import Path
 from statecore import RocksDBStore, StoreKind, TopicPartition

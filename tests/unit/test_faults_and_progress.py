@@ -1,4 +1,4 @@
-"""Fault points do nothing unless asked, and progress says what it was told, to whoever listens."""
+"""Fault points do nothing unless requested, and progress is passed to its listeners."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_other_lines_are_no_progress(line):
     assert parse_machine_line(line) is None
 
 
-def test_nobody_listens_to_the_null_progress(capfd):
+def test_the_null_progress_has_no_listener(capfd):
     progress = NullProgress()
     progress.phase("x", 1)
     progress.advance()

@@ -82,7 +82,7 @@ def test_what_a_link_just_below_a_discarded_tree_leads_to_is_left_alone(tmp_path
     assert (elsewhere / "database" / "file").read_text() == "kept"
 
 
-def test_a_file_is_the_same_under_every_name_until_somebody_writes_to_it(tmp_path: Path) -> None:
+def test_a_file_is_the_same_under_every_name_until_written(tmp_path: Path) -> None:
     long_ago = 10**18
     file = tmp_path / "file"
     file.write_bytes(b"12345")
@@ -185,9 +185,7 @@ def test_a_disk_that_has_no_room_for_a_clone_is_full(tmp_path: Path, monkeypatch
     assert [path.name for path in tmp_path.iterdir()] == ["one"]
 
 
-def test_what_a_file_system_cannot_clone_now_is_left_to_be_copied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_that_cannot_be_cloned_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As ZFS says of blocks that are not on the disk yet."""
     (tmp_path / "one").write_bytes(b"bytes")
 
@@ -199,7 +197,7 @@ def test_what_a_file_system_cannot_clone_now_is_left_to_be_copied(
     assert [path.name for path in tmp_path.iterdir()] == ["one"]
 
 
-def test_a_clone_that_was_cut_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_truncated_clone_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "one").write_bytes(b"bytes")
     monkeypatch.setattr(fcntl, "ioctl", lambda made, *_: made.write(b"byte") and made.flush())
     assert not clone(tmp_path / "one", tmp_path / "other")
@@ -223,7 +221,7 @@ def test_a_file_is_parted_from_its_other_names_and_is_as_it_was(tmp_path: Path) 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "other"]
 
 
-def test_a_file_that_there_is_no_room_to_part_stays_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_without_space_for_a_copy_stays_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "one").write_bytes(b"bytes")
     os.link(tmp_path / "one", tmp_path / "other")
 

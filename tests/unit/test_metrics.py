@@ -218,7 +218,7 @@ def test_a_restore_says_how_much_is_done_and_left(collected: Collected) -> None:
     assert collected.value(RESTORED) == 1050
 
 
-def test_the_progress_of_a_restore_tells_its_metrics_too(collected: Collected) -> None:
+def test_the_progress_of_a_restore_updates_metrics(collected: Collected) -> None:
     heard: list[tuple[object, ...]] = []
 
     class Listener:
@@ -246,7 +246,7 @@ def test_the_progress_of_a_restore_tells_its_metrics_too(collected: Collected) -
     assert heard == [("read", 1000, "offsets"), (400,), ("build", 2, "stores"), (1,), ("all of it",)]
 
 
-def test_a_second_restore_of_a_progress_begins_anew(collected: Collected) -> None:
+def test_a_second_restore_resets_its_progress(collected: Collected) -> None:
     progress = MeteredProgress(NullProgress(), collected.metrics, TAGS)
     progress.phase("read", 10, "offsets")
     progress.advance(4)
@@ -258,7 +258,7 @@ def test_a_second_restore_of_a_progress_begins_anew(collected: Collected) -> Non
     assert collected.value(RESTORED) == 5, "nothing is counted between two steps"
 
 
-def test_checkpoints_say_when_the_last_ended_well_and_how_fresh_the_state_is(collected: Collected) -> None:
+def test_checkpoint_metrics_give_last_success_and_freshness(collected: Collected) -> None:
     clock, tags = Clock(), {"application-id": "orders"}
     checkpoints = CheckpointMetrics(collected.metrics, tags, clock)
     assert checkpoints.is_exported
@@ -277,7 +277,7 @@ def test_checkpoints_say_when_the_last_ended_well_and_how_fresh_the_state_is(col
     assert not CheckpointMetrics(NO_METRICS, tags).is_exported
 
 
-def test_two_gauges_with_the_same_tags_are_told_as_their_sum(collected: Collected) -> None:
+def test_gauges_with_the_same_tags_are_summed(collected: Collected) -> None:
     ends = [collected.metrics.observe(CHECKPOINT_AGE, lambda: 2.5, TAGS) for _ in range(2)]
     other = collected.metrics.observe(CHECKPOINT_AGE, lambda: 9, {"task-id": "0_2"})
     assert collected.value(CHECKPOINT_AGE) == 5
@@ -287,7 +287,7 @@ def test_two_gauges_with_the_same_tags_are_told_as_their_sum(collected: Collecte
     assert collected.points(CHECKPOINT_AGE) == {}
 
 
-def test_a_gauge_of_which_nobody_knows_the_value_tells_none(collected: Collected) -> None:
+def test_a_gauge_without_a_value_reports_none(collected: Collected) -> None:
     known: list[float | None] = [None]
     end = collected.metrics.observe(CHECKPOINT_AGE, lambda: known[0], TAGS)
     assert collected.points(CHECKPOINT_AGE) == {}
@@ -296,7 +296,7 @@ def test_a_gauge_of_which_nobody_knows_the_value_tells_none(collected: Collected
     end()
 
 
-def test_by_default_nobody_is_told(tmp_path: Path) -> None:
+def test_there_are_no_listeners_by_default(tmp_path: Path) -> None:
     with MeteredStore(
         RecordedStore(tmp_path / "rows", manages_offsets=True), NO_METRICS, task="0_1", name="s"
     ) as store:

@@ -89,9 +89,7 @@ def test_the_layout_of_a_lock_is_that_of_each_system() -> None:
     }
 
 
-def test_who_holds_a_lock_is_asked_in_the_layout_of_the_platform(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_lock_holder_is_read_in_the_layout_of_the_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bytes] = []
 
     def kernel(descriptor: int, command: int, argument: bytes) -> bytes:
@@ -108,9 +106,7 @@ def test_who_holds_a_lock_is_asked_in_the_layout_of_the_platform(
     assert asked == [struct.pack("qqihh", 0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET)]
 
 
-def test_on_a_platform_whose_locks_are_not_known_nobody_is_said_to_hold_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_an_unknown_platform_the_lock_holder_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "freebsd14")
     with raises(Invalid, "platform-unsupported", platform="freebsd14"):
         lock_holder(tmp_path / ".lock")

@@ -39,7 +39,7 @@ def run(tmp_path: Path, failing: str = "none") -> tuple[int, list[str]]:
     return done.returncode, re.sub(r"\d+ s$", "N s", plain, flags=re.MULTILINE).splitlines()
 
 
-def test_each_step_is_said_before_it_runs_and_its_seconds_after_it(tmp_path: Path) -> None:
+def test_each_step_is_printed_before_it_runs_with_its_seconds_after(tmp_path: Path) -> None:
     code, lines = run(tmp_path)
     assert (code, (tmp_path / ".venv" / ".ready").exists()) == (0, True)
     steps = {

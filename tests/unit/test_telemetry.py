@@ -56,7 +56,7 @@ class Said(list[str]):
         ({"OTEL_METRICS_EXPORTER": "otlp", "OTEL_SDK_DISABLED": "True"}, ()),
     ],
 )
-def test_the_variables_say_which_exporters(
+def test_environment_variables_choose_the_exporters(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], exporters: tuple[str, ...]
 ) -> None:
     for name, value in variables.items():
@@ -64,7 +64,7 @@ def test_the_variables_say_which_exporters(
     assert configured_exporters() == exporters
 
 
-def test_without_them_nothing_is_imported_and_nobody_told() -> None:
+def test_without_the_variables_nothing_is_imported() -> None:
     code = (
         "import sys; from statecore.telemetry import metered; from statecore.progress import NullProgress\n"
         "with metered(NullProgress(), {}, print) as told: told.phase('read', 3, 'offsets'); told.advance(3)\n"
@@ -89,7 +89,7 @@ def test_a_collector_gets_what_was_restored_and_what_is_left(
     assert said == []
 
 
-def test_metrics_are_told_while_it_runs_and_when_it_fails(
+def test_metrics_are_exported_while_it_runs_and_when_it_fails(
     monkeypatch: pytest.MonkeyPatch, collector: Collector
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", f"{collector.endpoint}/v1/metrics")
@@ -140,7 +140,7 @@ def test_the_console_gets_them_too() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_a_note_and_the_work_goes_on(
+def test_a_wrong_setting_is_a_warning(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], words: tuple[str, ...]
 ) -> None:
     for name, value in variables.items():

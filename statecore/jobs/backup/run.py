@@ -125,7 +125,7 @@ class _Backup(Job):
                 logs = self._check_changelogs(copies)
             newest = newest_of(self.repository, selection.tasks)
             if self.request.plan_only:
-                hashes = extents_of(newest.parts.values()).keys()
+                hashes = extents_of(newest.task_manifests.values()).keys()
                 planned = [
                     planned_store(copy, logs, self.listed[key(copy)], newest.store(key(copy)), hashes)
                     for copy in copies

@@ -48,15 +48,19 @@ class Newest(NamedTuple):
 
     Attributes:
         manifest: its manifest; ``None`` if there is no snapshot.
-        parts: its task manifests of the selected tasks.
+        task_manifests: its task manifests of the selected tasks.
     """
 
     manifest: Manifest | None
-    parts: Mapping[str, TaskManifest]
+    task_manifests: Mapping[str, TaskManifest]
 
     def store(self, of: StoreKey) -> StoreSnapshot | None:
-        part = self.parts.get(of[0])
-        return None if part is None else next((store for store in part.stores if store.store == of[1]), None)
+        task_manifest = self.task_manifests.get(of[0])
+        return (
+            None
+            if task_manifest is None
+            else next((store for store in task_manifest.stores if store.store == of[1]), None)
+        )
 
 
 def newest_of(repository: ApplicationRepository, tasks: Iterable[str]) -> Newest:
@@ -67,8 +71,10 @@ def newest_of(repository: ApplicationRepository, tasks: Iterable[str]) -> Newest
         return Newest(None, {})
     with repository.read_to_publish():
         manifest, wanted = repository.manifest(entry).value, set(tasks)
-        parts = repository.task_manifests([part for part in manifest.task_manifests if part.task in wanted])
-    return Newest(manifest, {task: read.manifest for task, read in parts.items()})
+        task_manifests = repository.task_manifests(
+            [reference for reference in manifest.task_manifests if reference.task in wanted]
+        )
+    return Newest(manifest, {task: read.manifest for task, read in task_manifests.items()})
 
 
 def equivalent_databases(copy: StoreCopy, files: Files, newest: Newest) -> tuple[StoredDatabase, ...] | None:
@@ -115,7 +121,9 @@ def verified_of(
     """Verify in the repository what of the newest snapshot need not be uploaded again."""
     reused = {key(copy): found for copy in copies if (found := equivalent_databases(copy, files, newest)) is not None}
     at_hand = {file.sha256: file.path for found in files.values() for those in found.values() for file in those}
-    known = {digest: extent for digest, extent in extents_of(newest.parts.values()).items() if digest in at_hand}
+    known = {
+        digest: extent for digest, extent in extents_of(newest.task_manifests.values()).items() if digest in at_hand
+    }
     reused_blobs = {
         of: {NamedFile(*one) for database in found for one in database.extents} for of, found in reused.items()
     }
@@ -175,18 +183,18 @@ def is_whole(spec: ApplicationSpec, copies: Sequence[StoreCopy], logs: Logs) -> 
     return wanted == {key(copy) for copy in copies}
 
 
-def refuse_older(parts: Sequence[TaskManifest], newest: Newest) -> None:
+def refuse_older(task_manifests: Sequence[TaskManifest], newest: Newest) -> None:
     """Refuse to publish less than the newest snapshot has; without the brokers the topics count as the same."""
-    for part in parts:
-        there = newest.parts.get(part.task)
-        for store, end, other in stores_behind(part, there) if there is not None else ():
+    for task_manifest in task_manifests:
+        there = newest.task_manifests.get(task_manifest.task)
+        for store, end, other in stores_behind(task_manifest, there) if there is not None else ():
             raise Fenced(
-                f"Nothing was published: the newest snapshot has store {store.store} of task {part.task} up to "
-                f"offset {other} of {end.topic_partition}, and this directory up to {end.end}.",
+                f"Nothing was published: the newest snapshot has store {store.store} of task {task_manifest.task} up "
+                f"to offset {other} of {end.topic_partition}, and this directory up to {end.end}.",
                 code="snapshot-newer",
                 action="Use the directory of the instance that has the task now; or, if the topic was recreated, let "
                 "the brokers confirm that (without --offline).",
-                task=part.task,
+                task=task_manifest.task,
                 store=store.store,
                 partition=str(end.topic_partition),
                 offset=other,
@@ -211,20 +219,22 @@ def _knows_more(store: StoreSnapshot, before: StoreSnapshot) -> bool:
     return named or before.read_at_ms is None or store.read_at_ms - before.read_at_ms > _REFRESH_MS
 
 
-def is_unchanged(parts: Sequence[TaskManifest], newest: Newest, *, whole: bool) -> bool:
+def is_unchanged(task_manifests: Sequence[TaskManifest], newest: Newest, *, whole: bool) -> bool:
     """Whether the newest snapshot has all of this."""
     if newest.manifest is None or (
-        whole and {part.task for part in newest.manifest.task_manifests} != {part.task for part in parts}
+        whole
+        and {reference.task for reference in newest.manifest.task_manifests}
+        != {task_manifest.task for task_manifest in task_manifests}
     ):
         return False
-    for part in parts:
-        there = newest.parts.get(part.task)
-        stores = {store.store: store.identity for store in part.stores}
+    for task_manifest in task_manifests:
+        there = newest.task_manifests.get(task_manifest.task)
+        stores = {store.store: store.identity for store in task_manifest.stores}
         known = {} if there is None else {store.store: store for store in there.stores}
         before = {name: store.identity for name, store in known.items()}
         if not stores.items() <= before.items() or (whole and stores != before):
             return False
-        if any(_knows_more(store, known[store.store]) for store in part.stores):
+        if any(_knows_more(store, known[store.store]) for store in task_manifest.stores):
             return False
     return True
 

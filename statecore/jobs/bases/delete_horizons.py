@@ -14,10 +14,12 @@ def horizons_since(newer: Iterable[SnapshotEntry], manifest: Callable[[SnapshotE
     found: dict[str, int] = {}
     for entry in newer:
         try:
-            parts = manifest(entry).task_manifests
+            references = manifest(entry).task_manifests
         except Corrupted:
             continue
-        for part in parts:
-            if part.delete_retention_ms is not None:
-                found[part.task] = min(part.delete_retention_ms, found.get(part.task, part.delete_retention_ms))
+        for reference in references:
+            if reference.delete_retention_ms is not None:
+                found[reference.task] = min(
+                    reference.delete_retention_ms, found.get(reference.task, reference.delete_retention_ms)
+                )
     return found

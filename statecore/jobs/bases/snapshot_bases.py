@@ -29,7 +29,7 @@ class SnapshotBases:
         spec: ApplicationSpec,
         entries: Sequence[SnapshotEntry],
         newest: Manifest | None,
-        parts: Mapping[str, TaskManifest],
+        task_manifests: Mapping[str, TaskManifest],
         refused: Mapping[tuple[Key, str], Reason],
         newer: Sequence[SnapshotEntry] = (),
     ) -> None:
@@ -37,11 +37,11 @@ class SnapshotBases:
         self._entries, self._newer = entries, newer
         self._horizons: dict[str, dict[str, int]] = {}
         self._manifests: dict[str, Manifest | Corrupted] = {}
-        self._parts: dict[tuple[str, str], TaskManifest | Corrupted | None] = {}
+        self._task_manifests: dict[tuple[str, str], TaskManifest | Corrupted | None] = {}
         if newest is not None:
             self._manifests[newest.snapshot] = newest
             for reference in newest.task_manifests:
-                self._parts[newest.snapshot, reference.task] = parts[reference.task]
+                self._task_manifests[newest.snapshot, reference.task] = task_manifests[reference.task]
 
     def counts(self, snapshot: str) -> bool:
         """Whether a snapshot is valid."""
@@ -56,7 +56,7 @@ class SnapshotBases:
     def task(self, snapshot: str, task: str) -> TaskManifest | None:
         """A task of a snapshot; ``None`` if it has none, is not valid any more, or cannot be read."""
         entry = next((one for one in self._entries if one.snapshot == snapshot), None)
-        found = None if entry is None else self._part(entry, task)
+        found = None if entry is None else self._task_manifest(entry, task)
         return found if isinstance(found, TaskManifest) else None
 
     def of(self, key: Key) -> Iterator[Base | Refused]:
@@ -117,23 +117,23 @@ class SnapshotBases:
         return None
 
     def _store(self, entry: SnapshotEntry, key: Key) -> StoreSnapshot | Corrupted | None:
-        part = self._part(entry, key[0])
-        if part is None or isinstance(part, Corrupted):
-            return part
-        return next((store for store in part.stores if store.store == key[1]), None)
+        task_manifest = self._task_manifest(entry, key[0])
+        if task_manifest is None or isinstance(task_manifest, Corrupted):
+            return task_manifest
+        return next((store for store in task_manifest.stores if store.store == key[1]), None)
 
-    def _part(self, entry: SnapshotEntry, task: str) -> TaskManifest | Corrupted | None:
+    def _task_manifest(self, entry: SnapshotEntry, task: str) -> TaskManifest | Corrupted | None:
         where = entry.snapshot, task
-        if where not in self._parts:
+        if where not in self._task_manifests:
             try:
                 manifest = self._manifest(entry)
                 reference = manifest.reference(task)
-                self._parts[where] = (
+                self._task_manifests[where] = (
                     None if reference is None else self._repository.task_manifests([reference])[task].manifest
                 )
             except Corrupted as error:
-                self._parts[where] = error
-        return self._parts[where]
+                self._task_manifests[where] = error
+        return self._task_manifests[where]
 
     def _manifest(self, entry: SnapshotEntry) -> Manifest:
         if entry.snapshot not in self._manifests:

@@ -108,7 +108,7 @@ class BrokerState:
         since = "since an unknown time" if oldest is None else f"confirmed {(now_ms - oldest) / 1000:,.0f} s ago"
         return Reason(
             f"nothing is new, {since}, and deletes are kept for {format_duration(horizon or 0)}",
-            "parent-age-unknown" if oldest is None else "parent-too-old",
+            "base-age-unknown" if oldest is None else "base-too-old",
             retention_ms=horizon,
         )
 
@@ -118,7 +118,7 @@ class BrokerState:
         for (task, _), (store, _) in self.stores.items():
             if task in tasks and not is_restored_by_kafka_streams(store, self.versioned):
                 seen[task] = min(recorded_retention_ms(self.topics[store.changelog]), seen.get(task, ENDLESS_MS))
-        known = {part.task: part.delete_retention_ms for part in manifest.task_manifests}
+        known = {reference.task: reference.delete_retention_ms for reference in manifest.task_manifests}
         lowered = (now for task, now in seen.items() if (then := known.get(task)) is not None and now < then)
         return min(lowered, default=None)
 

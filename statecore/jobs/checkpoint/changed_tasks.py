@@ -69,7 +69,9 @@ def changed_tasks(
     """
     manifest = publication.newest
     published: dict[Key, StoreSnapshot] = {
-        (task, store.store): store for task, part in publication.task_manifests().items() for store in part.stores
+        (task, store.store): store
+        for task, task_manifest in publication.task_manifests().items()
+        for store in task_manifest.stores
     }
     changed, quiet, lagging = set[str](), set[str](), set[str]()
     for key, of_store in planned.plan.stores.items():

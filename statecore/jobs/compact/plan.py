@@ -84,10 +84,15 @@ class _AdjacentRuns:
 
 
 def planned_merges(
-    parts: Iterable[TaskManifest], spec: ApplicationSpec, settings: CompactionSettings = DEFAULT_SETTINGS
+    task_manifests: Iterable[TaskManifest], spec: ApplicationSpec, settings: CompactionSettings = DEFAULT_SETTINGS
 ) -> tuple[Merge, ...]:
     """Merges for the tasks of a snapshot; none if no compaction is due."""
-    found = [one for part in parts for store in part.stores for one in _adjacent_runs(part.task, store, spec)]
+    found = [
+        one
+        for task_manifest in task_manifests
+        for store in task_manifest.stores
+        for one in _adjacent_runs(task_manifest.task, store, spec)
+    ]
     if not any(is_due(one.sizes, base=one.base, settings=settings) for one in found):
         return ()
     return tuple(

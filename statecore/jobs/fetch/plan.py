@@ -57,7 +57,7 @@ def plan_fetch(
     declared: ApplicationSpec | None,
     newest: ApplicationSpec,
 ) -> FetchPlan:
-    stores = stores_to_fetch(found.parts.values(), request.versioned)
+    stores = stores_to_fetch(found.task_manifests.values(), request.versioned)
     existing = {store.key for store in stores if _exists(store, directory)}
     kept = set() if request.replace else {task for task, _ in existing}
     rest = tuple(store for store in stores if store.task not in kept)

@@ -42,13 +42,13 @@ class FoundSnapshot:
     Attributes:
         entry: its entry in the head.
         manifest: its manifest.
-        parts: task manifests of the requested tasks.
+        task_manifests: those of the requested tasks.
         spec: the application as the snapshot declares it, without brokers.
     """
 
     entry: SnapshotEntry
     manifest: Manifest
-    parts: Mapping[str, TaskManifest]
+    task_manifests: Mapping[str, TaskManifest]
     spec: ApplicationSpec
 
 
@@ -130,21 +130,21 @@ class Snapshots:
 
     def _lacking(self, entry: SnapshotEntry, manifest: Manifest) -> Invalid | None:
         """Error if the snapshot lacks a named task."""
-        missing = sorted(set(self._request.tasks) - {part.task for part in manifest.task_manifests})
+        missing = sorted(set(self._request.tasks) - {reference.task for reference in manifest.task_manifests})
         if not missing:
             return None
         return Invalid(
             f"The snapshot {entry.snapshot} of {manifest.application_id} has no task {', '.join(missing)}.",
             code="snapshot-task-missing",
-            action=f"It has {', '.join(part.task for part in manifest.task_manifests)}: name some of them.",
+            action=f"It has {', '.join(reference.task for reference in manifest.task_manifests)}: name some of them.",
             snapshot=entry.snapshot,
             tasks=missing,
         )
 
     def _read(self, entry: SnapshotEntry, manifest: Manifest) -> FoundSnapshot:
-        wanted = [part for part in manifest.task_manifests if self._request.wants(part.task)]
-        parts = {task: read.manifest for task, read in self.repository.task_manifests(wanted).items()}
-        return FoundSnapshot(entry, manifest, parts, recorded_spec(manifest))
+        wanted = [reference for reference in manifest.task_manifests if self._request.wants(reference.task)]
+        task_manifests = {task: read.manifest for task, read in self.repository.task_manifests(wanted).items()}
+        return FoundSnapshot(entry, manifest, task_manifests, recorded_spec(manifest))
 
     def _skip(self, entry: SnapshotEntry, error: StatecoreError) -> None:
         why, is_removed = error.what, False

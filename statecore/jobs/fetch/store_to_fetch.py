@@ -117,10 +117,12 @@ class StoreToFetch:
         )
 
 
-def stores_to_fetch(parts: Collection[TaskManifest], versioned: VersionedStart) -> list[StoreToFetch]:
+def stores_to_fetch(task_manifests: Collection[TaskManifest], versioned: VersionedStart) -> list[StoreToFetch]:
     history = versioned is VersionedStart.HISTORY
     return [
-        StoreToFetch(part.task, store, store.restored_by_kafka_streams or (history and store.kind.is_versioned))
-        for part in parts
-        for store in part.stores
+        StoreToFetch(
+            task_manifest.task, store, store.restored_by_kafka_streams or (history and store.kind.is_versioned)
+        )
+        for task_manifest in task_manifests
+        for store in task_manifest.stores
     ]

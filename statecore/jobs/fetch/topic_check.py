@@ -159,7 +159,7 @@ def _compare(store: StoreToFetch, end: ChangelogEnd, seen: _Topics) -> _Verdict:
         return _Verdict(
             Reason(
                 f"ends at {log.log_end} now, before the store's end {end.end}",
-                "log-ends-before-parent",
+                "log-ends-before-base",
                 log_end=log.log_end,
                 end=end.end,
             )
@@ -199,7 +199,7 @@ def _compare_ages(
             doubt=Reason(
                 f"{grown}, and the age of the store is unknown; if it is older "
                 f"than {retention:.0f} s (delete.retention.ms), it may keep keys that were deleted since",
-                "parent-age-unknown",
+                "base-age-unknown",
                 **values,
                 retention_ms=horizon,
             )

@@ -26,7 +26,7 @@ from statecore.repository.manifest import TaskManifest
 
 def build_locally(
     context: JobContext[RestoreRequest],
-    parts: Sequence[TaskManifest],
+    task_manifests: Sequence[TaskManifest],
     staging: Path,
     bases: Mapping[Key, tuple[BaseDirectory, ...]],
 ) -> dict[Key, ImageResult]:
@@ -34,12 +34,12 @@ def build_locally(
 
     Args:
         context: of the restore.
-        parts: task manifests with the stores.
+        task_manifests: those with the stores.
         staging: of the plan.
         bases: base directories of stores that have some.
     """
     progress, spec = context.progress, context.spec
-    stores = stores_to_fetch(parts, VersionedStart.LATEST)
+    stores = stores_to_fetch(task_manifests, VersionedStart.LATEST)
     files = FetchedFiles(context.directory)
     files.ensure_free_space(stores)
     progress.phase("download", sum(store.snapshot.file_bytes for store in stores), "bytes")

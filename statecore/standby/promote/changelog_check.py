@@ -116,7 +116,7 @@ def too_old(end: BaseEnd, now: ChangelogEnd) -> Reason | None:
     name = str(end.topic_partition)
     behind = f"{name} has records after offset {end.end}, and compaction may have removed deletes from there"
     if end.read_at_ms is None:
-        return Reason(f"{behind}: when the copy was at the end is unknown", "parent-age-unknown")
+        return Reason(f"{behind}: when the copy was at the end is unknown", "base-age-unknown")
     if retention_ms is None:
         return Reason(f"{behind}: how long deletes were retained at that time is unknown", "retention-unknown")
     if now.read_at_ms is None:

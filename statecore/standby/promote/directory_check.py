@@ -22,10 +22,10 @@ from statecore.statedir.work_directory import STANDBY
 _APART = "Use separate state directories for the copy and the application, neither of them inside the other."
 
 
-def copy_at(warm_dir: Path, application_id: str) -> StateDirectory:
+def copy_at(standby_dir: Path, application_id: str) -> StateDirectory:
     """The directory of a standby copy."""
     try:
-        return application_directory(warm_dir, application_id)
+        return application_directory(standby_dir, application_id)
     except NotFound as error:
         raise error.restated(
             error.what,

@@ -73,7 +73,7 @@ class PromoteReport(Attempt):
 
     Attributes besides those of the attempt:
         finished: end time.
-        warm_dir: state directory of the standby copy.
+        standby_dir: state directory of the standby copy.
         exit_code: 0, or that of ``Invalid`` if a task was refused.
         kept: where the replaced task directories are kept; empty if none was replaced.
         seconds: wall time.
@@ -81,7 +81,7 @@ class PromoteReport(Attempt):
     """
 
     finished: str
-    warm_dir: str
+    standby_dir: str
     outcome: Outcome
     tasks: tuple[PromotedTask, ...]
     exit_code: int = 0

@@ -15,7 +15,7 @@ from statecore.jobs.fields.types import FilePath, Flag
 class PromoteRequest(OfSpec):
     """A request to put standby tasks into the state directory of a stopped application."""
 
-    warm_dir: str = field(
+    standby_dir: str = field(
         metadata=declare(
             FilePath(where="on the machine where the application runs"),
             title="Standby copy",

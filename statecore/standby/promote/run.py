@@ -87,7 +87,7 @@ class _Promotion(DirectoryChange[PromotionPlan, str, PromoteReport]):
         context = JobContext.open(request, progress, faults=faults, say=say, spec=declared)
         super().__init__(context, directory, _activity(request))
         self.request, self.application = request, declared
-        self.standby = copy_at(Path(request.warm_dir), declared.application_id)
+        self.standby = copy_at(Path(request.standby_dir), declared.application_id)
         refuse_one_directory(self.standby, directory)
         refuse_swapped(self.standby, directory)
         if doubt := state_dir_in_doubt(directory):
@@ -176,7 +176,7 @@ class _Promotion(DirectoryChange[PromotionPlan, str, PromoteReport]):
         return PromoteReport(
             **asdict(self.attempt),
             finished=utc_now(),
-            warm_dir=str(self.standby.state_dir),
+            standby_dir=str(self.standby.state_dir),
             outcome=unchanged if changed is None else Outcome.DONE,
             tasks=plan.tasks,
             exit_code=Invalid.exit_code if refused else 0,

@@ -34,7 +34,7 @@ def test_an_event_of_a_very_wide_store_leaves_its_offsets_to_the_report() -> Non
     assert (many["committed_offsets"], many["partitions"]) == (None, 1000)
 
 
-def test_an_event_says_whether_the_store_is_left_to_kafka_streams() -> None:
+def test_an_event_marks_stores_restored_by_kafka_streams() -> None:
     part = {
         "application_id": "orders", "host": "node-1", "state_dir": "/s", "finished": "then",
         "totals": {"rows": 0, "records": 0}, "digest": "d", "plan_id": "p", "tail_left": 0,

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import threading
 import time
 from pathlib import Path
@@ -29,16 +28,6 @@ from tests.unit.airflow.stub import StubSpark, spec
 from tests.unit.airflow.test_operators import arguments_of, context, last_words, snapshot_event
 
 REPOSITORY = "file:///srv/states"
-
-
-@pytest.fixture
-def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubSpark:
-    stub = StubSpark(tmp_path / "spark")
-    monkeypatch.setattr(sys, "executable", str(stub.python))
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
-    monkeypatch.setenv("STATECORE_REPORTS", str(tmp_path / "reports"))
-    monkeypatch.setenv("STATECORE_SPARK_JOBS", str(stub.jobs))
-    return stub
 
 
 def operator(spark: StubSpark, **fields: Any) -> StatecoreCheckpointOperator:
@@ -137,7 +126,7 @@ def test_a_process_that_was_killed_is_reported_and_tried_again(spark: StubSpark)
     assert "signal 9" in last_words("orders")[0].error["what"]
 
 
-def test_what_nobody_could_decide_fails_at_once_with_the_reason_and_starts_nothing(spark: StubSpark) -> None:
+def test_an_undecidable_checkpoint_fails_with_its_reason_and_starts_no_job(spark: StubSpark) -> None:
     error = Retryable("No broker.", code="broker-unreachable", action="Look.")
     refusal = error.to_json()
     with pytest.raises(JobRefused, match=r"\(broker-unreachable\)"):
@@ -152,7 +141,7 @@ def refuses(spark: StubSpark, **fields: Any) -> None:
         operator(spark, refusal=refusal, **fields).execute(context())
 
 
-def test_an_application_that_nobody_can_look_at_is_shown_as_failing_and_loses_no_report_by_it(
+def test_an_application_that_cannot_be_checked_is_failing_and_keeps_its_reports(
     spark: StubSpark, tmp_path: Path
 ) -> None:
     operator(spark).execute(context())

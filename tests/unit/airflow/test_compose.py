@@ -40,7 +40,7 @@ def pinned(package: str) -> str:
     return line.partition("==")[2]
 
 
-def test_every_part_is_there() -> None:
+def test_every_service_is_defined() -> None:
     assert set(SERVICES) == {*AIRFLOW, *SPARK, "volumes", "kernels", "postgres", "kafka"}
     assert (ROOT / "specs" / "README.md").is_file()
 
@@ -104,7 +104,7 @@ def test_every_secret_comes_from_outside_and_is_listed_in_the_example() -> None:
 
 
 @pytest.mark.parametrize("name", AIRFLOW)
-def test_all_parts_of_airflow_share_their_secrets_and_the_database(name: str) -> None:
+def test_all_services_of_airflow_share_secrets_and_database(name: str) -> None:
     environment = SERVICES[name]["environment"]
     for shared in ("API_AUTH__JWT_SECRET", "CORE__FERNET_KEY", "DATABASE__SQL_ALCHEMY_CONN"):
         assert environment[f"AIRFLOW__{shared}"] == SERVICES["init"]["environment"][f"AIRFLOW__{shared}"]
@@ -123,7 +123,7 @@ def test_jobs_have_the_state_directories_and_the_api_server_sees_the_reports() -
 
 
 @pytest.mark.parametrize("name", [*AIRFLOW, *SPARK, "kernels"])
-def test_whoever_writes_runs_as_the_user_that_owns_the_state_directories(name: str) -> None:
+def test_writing_services_run_as_the_owner_of_the_state_directories(name: str) -> None:
     assert SERVICES[name]["user"].startswith("${AIRFLOW_UID:?")
     assert SERVICES[name]["image"] == SERVICES["scheduler"]["image"]
 
@@ -149,7 +149,7 @@ def test_a_state_directory_of_another_user_is_refused_before_anything_starts(tmp
 
 
 @pytest.mark.parametrize("name", AIRFLOW)
-def test_every_part_of_airflow_has_the_dags_and_the_settings_of_the_site(name: str) -> None:
+def test_every_service_of_airflow_has_the_dags_and_the_site_settings(name: str) -> None:
     for directory in ("dags", "plugins", "spark_jobs"):
         assert targets(name)[f"/opt/airflow/{directory}"] == f"./{directory}"
     assert targets(name)["/specs"] == "./specs"

@@ -61,13 +61,13 @@ def test_the_tasks_log_has_the_code_and_is_written_line_by_line() -> None:
     assert [line.endswith("Stop it.") for line in lines[2:]] == [True]
 
 
-def test_an_error_of_an_older_report_has_no_code_and_is_told_all_the_same() -> None:
+def test_an_error_without_a_code_of_an_older_report_is_shown() -> None:
     said = {"error": "Fenced", "exit_code": 11, "what": "It runs.", "action": "Stop it.", "context": {}}
     what, action = str(failures.exception_for(said)).splitlines()
     assert (what, action.endswith("Stop it.")) == ("Fenced: It runs.", True)
 
 
-def test_what_is_told_line_by_line_is_not_told_a_second_time() -> None:
+def test_an_error_already_logged_by_line_is_not_repeated() -> None:
     problems = ["0_0 holds the store already", "0_1 holds the store already"]
     what = "Not placed:\n" + "".join(f"  {one}\n" for one in problems)
     error = errors.Invalid(

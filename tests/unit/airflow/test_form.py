@@ -92,7 +92,7 @@ def plain(value: Any) -> bool:
 
 
 @pytest.mark.parametrize("empty", [None, "", False])
-def test_what_is_empty_is_left_to_the_job_and_a_list_is_shown_as_empty(empty: Any) -> None:
+def test_empty_fields_use_the_default_of_the_job(empty: Any) -> None:
     assert fields_of(RestoreRequest, dict.fromkeys(FORM, empty)) == {"stores": [], "partitions": []}
     assert fields_of(RestoreRequest, {}) == {"stores": [], "partitions": []}
 

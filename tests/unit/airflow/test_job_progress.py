@@ -91,7 +91,7 @@ def recorded(*steps: tuple[float, dict[str, Any]]) -> list[str]:
     return log.lines
 
 
-def test_the_first_word_comes_before_the_job_can_say_one() -> None:
+def test_the_first_progress_line_precedes_the_job() -> None:
     now, log, store = [0.0], Log(), FakeStore()
     ProgressRecorder({"task_state_store": store}, log, clock=lambda: now[0])(STARTING)
     assert store["progress"]["phase"] == "starting Spark"

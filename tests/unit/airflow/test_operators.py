@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import socket
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -42,16 +41,6 @@ class FakeStore(dict[str, Any]):
 
     def set(self, key: str, value: Any) -> None:
         self[key] = value
-
-
-@pytest.fixture
-def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubSpark:
-    stub = StubSpark(tmp_path / "spark")
-    # The operator puts the directory of its own Python first on the PATH of a local job.
-    monkeypatch.setattr(sys, "executable", str(stub.python))
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
-    monkeypatch.setenv("STATECORE_REPORTS", str(tmp_path / "reports"))
-    return stub
 
 
 def operator(spark: StubSpark, application: str = "orders", **fields: Any) -> StatecoreSparkOperator:
@@ -167,7 +156,7 @@ def test_a_secret_reaches_the_job_by_its_environment_and_is_on_no_command_line(s
     assert "hush" not in json.dumps(call["argv"])
 
 
-def test_the_result_is_a_summary_and_each_store_has_a_part_of_its_own(spark: StubSpark) -> None:
+def test_the_result_is_a_summary_with_an_entry_for_each_store(spark: StubSpark) -> None:
     running = context()
     result = operator(spark).execute(running)
     assert result["application_id"] == "orders"
@@ -231,7 +220,7 @@ def test_a_jobs_error_decides_whether_it_is_tried_again(
     assert (action.endswith("Mend it."), where.endswith("partition=3")) == (True, True)
 
 
-def test_a_driver_that_died_without_a_word_is_tried_again(spark: StubSpark, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_driver_that_died_without_a_report_is_retried(spark: StubSpark, capsys: pytest.CaptureFixture[str]) -> None:
     spark.behaves({"orders": {"silent_exit": 137}})
     with pytest.raises(AirflowException, match="137") as failure:
         operator(spark).execute(context())
@@ -276,7 +265,7 @@ def test_the_report_of_an_earlier_try_is_never_taken_for_this_one(spark: StubSpa
         operator(spark).execute(context())
 
 
-def test_a_report_of_a_version_that_nobody_here_knows_is_refused_and_kept(spark: StubSpark, tmp_path: Path) -> None:
+def test_a_report_of_an_unknown_version_is_refused_and_kept(spark: StubSpark, tmp_path: Path) -> None:
     spark.behaves({"orders": {"version": 3}})
     running = context()
     with pytest.raises(JobRefused, match=r"Invalid \(job-report-unsupported\): .* 3, .* 1, 2\b") as refused:
@@ -332,7 +321,7 @@ def test_what_was_announced_is_not_announced_again(spark: StubSpark) -> None:
     assert announced(spark, False, event("by-id", "p1")) == ["clicks"]
 
 
-def test_what_was_placed_anew_is_announced_anew(spark: StubSpark) -> None:
+def test_stores_placed_again_have_new_asset_events(spark: StubSpark) -> None:
     assert announced(spark, True, event("by-id", "p0"), event("clicks", "p0")) == ["by-id", "clicks"]
 
 
@@ -403,7 +392,7 @@ def test_a_snapshot_that_was_announced_is_not_announced_again(spark: StubSpark) 
     assert [uri for uri, _ in found] == ["statecore://orders/"]
 
 
-def test_log_and_result_say_what_was_published(spark: StubSpark, capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_and_result_name_the_published_snapshot(spark: StubSpark, capsys: pytest.CaptureFixture[str]) -> None:
     running = context()
     result = operator(spark, request=publishing(), **BOTH).execute(running)
     assert (result["repository"], result["published"]["snapshot"], result["state_dir"]) == (
@@ -451,9 +440,7 @@ def test_the_secret_of_the_object_store_is_in_the_environment_of_the_job_alone(
         assert secret not in said
 
 
-def test_a_connection_of_the_object_store_that_nobody_has_stops_the_task(
-    spark: StubSpark, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_object_store_connection_fails_the_task(spark: StubSpark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATECORE_AWS_CONN", "nowhere")
     with pytest.raises(JobRefused, match=r"\(connection-not-found\): .*\bnowhere\b"):
         operator(spark, request=publishing()).execute(context())
@@ -503,13 +490,13 @@ def test_the_credentials_of_an_application_reach_its_job_alone(
     assert not [name for name in billing["env"] if name.startswith("KAFKA_")]
 
 
-def test_a_connection_that_a_spec_names_and_nobody_has_stops_the_task(spark: StubSpark) -> None:
+def test_a_missing_connection_named_by_a_spec_fails_the_task(spark: StubSpark) -> None:
     with pytest.raises(JobRefused, match=r"\(connection-not-found\): .*\bteam_a\b"):
         operator(spark, kafka_conn_id="team_a").execute(context())
     assert spark.calls == []
 
 
-def test_a_failure_is_said_line_by_line(spark: StubSpark, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_is_logged_line_by_line(spark: StubSpark, capsys: pytest.CaptureFixture[str]) -> None:
     spark.behaves({"orders": Invalid("Two\nlines.", code="it-broke", action="Mend it.").to_json()})
     with pytest.raises(JobRefused):
         operator(spark).execute(context())
@@ -554,7 +541,7 @@ def on_a_cluster(spark: StubSpark, monkeypatch: pytest.MonkeyPatch, **fields: An
     return call
 
 
-def test_on_a_cluster_the_job_is_told_which_one_is_meant(spark: StubSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_job_gets_the_master_of_the_cluster(spark: StubSpark, monkeypatch: pytest.MonkeyPatch) -> None:
     call = on_a_cluster(spark, monkeypatch)
     assert call["argv"][:2] == ["--master", "spark://master:7077"]
     assert arguments_of(call)["--master"] == "spark://master:7077"

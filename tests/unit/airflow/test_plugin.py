@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx` with")
 
 @pytest.fixture
 def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Requests the page as nobody, or as a user of a role."""
+    """Requests the page anonymously, or as a user of a role."""
     from airflow.api_fastapi.app import create_auth_manager, init_auth_manager
     from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
     from fastapi.testclient import TestClient
@@ -54,7 +54,7 @@ def test_the_page_is_for_users_of_airflow_alone(client: Callable[..., Any], path
 
 
 @pytest.mark.parametrize("path", ["/docs", "/redoc", "/openapi.json"])
-def test_no_documentation_page_tells_strangers_what_there_is(client: Callable[..., Any], path: str) -> None:
+def test_the_api_documentation_is_not_public(client: Callable[..., Any], path: str) -> None:
     assert client(path).status_code == 404
 
 
@@ -150,7 +150,7 @@ def test_of_fifty_applications_with_fifty_reports_each_the_indexes_are_read_and_
         assert len(read) <= 100, path
 
 
-def test_the_page_says_which_stores_are_left_to_kafka_streams(client: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_page_marks_stores_restored_by_kafka_streams(client: Callable[..., Any], tmp_path: Path) -> None:
     left = entry("prices", 0, kind="versioned-key-value", committed_offset=-4, restored_by_kafka_streams=True)
     write(tmp_path, 1, done(attempt(1), left))
     text = client("/", "viewer").text
@@ -263,9 +263,7 @@ def test_a_checkpoint_that_found_nothing_new_says_so_and_of_when_the_newest_snap
     assert "in place already" not in page
 
 
-def test_a_spec_of_which_nobody_knows_the_application_is_shown_by_its_path(
-    client: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_spec_of_an_unknown_application_is_shown_by_its_path(client: Callable[..., Any], tmp_path: Path) -> None:
     error = NotFound("No spec /srv/<a>.yaml.", code="spec-not-found", action="Name the file.").to_json()
     refusals.record(tmp_path, "/srv/<a>.yaml", "checkpoint_stores/scheduled__1/checkpoint/4", error)
     text = client("/", "viewer").text

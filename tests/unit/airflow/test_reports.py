@@ -71,7 +71,7 @@ def test_a_report_that_is_absent_or_half_written_is_an_error(tmp_path: Path, con
         reports.read_report(path)
 
 
-def test_parts_hold_the_totals_of_their_store_alone() -> None:
+def test_a_store_entry_has_the_totals_of_its_store_alone() -> None:
     parts = reports.reports_by_store(report(entry("b", 1), entry("a", 0), entry("b", 0)))
     assert list(parts) == ["a", "b"]
     assert parts["b"]["totals"] == {
@@ -83,7 +83,7 @@ def test_parts_hold_the_totals_of_their_store_alone() -> None:
     assert parts["a"]["totals"]["records"] == 10
 
 
-def test_a_part_stays_below_its_limit_and_its_totals_count_everything() -> None:
+def test_a_store_entry_stays_below_its_limit_and_its_totals_count_everything() -> None:
     whole = report(*(entry("a", partition) for partition in range(100)))
     part = reports.reports_by_store(whole, limit=5_000)["a"]
     assert 0 < len(part["partitions"]) < 100
@@ -111,7 +111,7 @@ def test_the_summary_names_the_stores_and_leaves_their_partitions_out() -> None:
     assert summary["application_id"] == "orders"
 
 
-def test_a_store_that_is_left_to_kafka_streams_is_said_to_be() -> None:
+def test_a_store_restored_by_kafka_streams_is_marked() -> None:
     left = entry("v", 0, committed_offset=-4, records=0, rows=0, restored_by_kafka_streams=True)
     parts = reports.reports_by_store(report(entry("a", 0), left))
     assert [parts[store]["restored_by_kafka_streams"] for store in ("a", "v")] == [False, True]
@@ -130,7 +130,7 @@ def test_the_table_shows_each_partition_in_a_row() -> None:
     assert lines[-1].startswith("20 records became 1,234,574 rows")
 
 
-def test_parts_and_summary_say_which_instance_they_are_of() -> None:
+def test_store_entries_and_summary_name_their_instance() -> None:
     whole = {**report(entry("a", 0)), "host": "node-1", "finished": "2026-01-01T00:00:00.000Z"}
     part = reports.reports_by_store(whole)["a"]
     assert (part["host"], part["state_dir"], part["finished"]) == ("node-1", "/s", "2026-01-01T00:00:00.000Z")

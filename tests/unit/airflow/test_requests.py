@@ -108,7 +108,7 @@ def test_named_stores_go_to_the_applications_that_have_them() -> None:
 
 
 @pytest.mark.parametrize("applications", [[spec("a", ("x",))], [spec("a", ("x",)), spec("b", ("y",))]])
-def test_a_store_that_nobody_has_is_refused(applications: list[Any]) -> None:
+def test_an_unknown_store_is_refused(applications: list[Any]) -> None:
     with raises(NotFound, "store-not-found", stores=["nope"]):
         restore_requests(params(*applications, stores=["x", "nope"]))
 

@@ -77,7 +77,7 @@ def test_what_is_only_planned_and_what_is_wrong_with_the_run_is_shown_nowhere(tm
     assert shown(tmp_path) == {}
 
 
-def test_a_checkpoint_that_can_be_made_takes_back_no_word_of_a_restore(tmp_path: Path) -> None:
+def test_a_possible_checkpoint_clears_no_failure_of_a_restore(tmp_path: Path) -> None:
     with pytest.raises(JobRefused):
         run(json.dumps(spec()), stores=["no-such-store"])
     refusals.delete(tmp_path / "reports", {"orders"})

@@ -126,7 +126,7 @@ def test_a_month_is_made_of_plain_checkpoints_hours_and_compactions() -> None:
     assert cells(table, "something is new") == ["5 PUT", "$0.025"]
 
 
-def test_no_month_is_told_where_a_kind_of_checkpoint_was_not_seen() -> None:
+def test_no_monthly_figure_without_a_measurement_of_each_kind_of_checkpoint() -> None:
     assert "month" not in price_table([STEP, replace(STEP, is_idle=True)], 0.25, 100)
 
 

@@ -27,18 +27,18 @@ def test_a_size_is_of_what_is_left_of_ten_records_a_key_in_whole_batches(size: f
     assert SHAPE.keys(records) * 10 == pytest.approx(records)
 
 
-def test_files_of_a_snapshot_are_its_own_and_those_in_packs_are_cut_out(tmp_path: Path) -> None:
+def test_files_of_a_snapshot_are_copied_and_those_in_packs_extracted(tmp_path: Path) -> None:
     publishing = Publishing((tmp_path / "repository").as_uri(), tmp_path)
     app_repository, contents = publishing.app_repository, [b"one", b"another" * 1000, b"alone" * 2000]
-    parts = [publishing.part(number, 10, content=content) for number, content in enumerate(contents)]
+    task_manifests = [publishing.task_manifest(number, 10, content=content) for number, content in enumerate(contents)]
     hashes = [sha256(content).hexdigest() for content in contents]
     together = [
         LocalFile(tmp_path / sha256, sha256, len(content)) for sha256, content in zip(hashes, contents, strict=True)
     ][:2]
     extents = put_files(app_repository.blobs, app_repository.names, together)
     assert {extent.blob.split("/")[2] for extent in extents} == {"packs"}
-    packed = [moved(part, extent) for part, extent in zip(parts[:2], extents, strict=True)]
-    publishing.begin().publish([*packed, parts[2]], whole=True)
+    packed = [moved(task_manifest, extent) for task_manifest, extent in zip(task_manifests[:2], extents, strict=True)]
+    publishing.begin().publish([*packed, task_manifests[2]], whole=True)
     found = snapshot_files(app_repository, tmp_path / "cut")
     assert [file.path.read_bytes() for file in found] == [contents[2], contents[1], contents[0]]
     assert [(file.sha256, file.bytes) for file in found] == [
@@ -47,13 +47,13 @@ def test_files_of_a_snapshot_are_its_own_and_those_in_packs_are_cut_out(tmp_path
     assert found[0].path == app_repository.blobs.local_path(app_repository.names.file(hashes[2]))
 
 
-def moved(part: TaskManifest, extent: Extent) -> TaskManifest:
+def moved(task_manifest: TaskManifest, extent: Extent) -> TaskManifest:
     """A task whose one run lies elsewhere."""
-    (store,) = part.stores
+    (store,) = task_manifest.stores
     (database,) = store.databases
     (stored,) = database.runs
     elsewhere = replace(database, runs=(replace(stored, extent=extent),))
-    return replace(part, stores=(replace(store, databases=(elsewhere,)),))
+    return replace(task_manifest, stores=(replace(store, databases=(elsewhere,)),))
 
 
 def test_only_files_that_are_the_same_are_shared_not_those_with_the_same_bytes(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def free_port() -> int:
     return port
 
 
-def test_nobody_is_asked_on_the_terminal_for_a_key_s_password(brokers: ScriptedBrokers, connect: Connect) -> None:
+def test_a_key_with_a_password_does_not_prompt(brokers: ScriptedBrokers, connect: Connect) -> None:
     """OpenSSL asks there for the password of an encrypted key when the client gives none."""
     cluster = connect(brokers)
     cluster.list_topics()
@@ -137,7 +137,7 @@ def test_a_cluster_that_hangs_is_given_up_in_time(brokers: ScriptedBrokers, conn
     assert re.search(rf"{brokers.address} \(.*[Tt]imed out after \d+", caught.value.what)
 
 
-def test_no_time_at_all_asks_nobody(brokers: ScriptedBrokers, connect: Connect, clock: Clock) -> None:
+def test_a_deadline_of_zero_sends_no_request(brokers: ScriptedBrokers, connect: Connect, clock: Clock) -> None:
     with raises(Retryable, "broker-unreachable", bootstrap_servers=brokers.address):
         connect(brokers, timeout=0.0).list_topics()
     assert (brokers.asked(ApiVersionsRequest), clock.pauses) == ([], [])
@@ -171,7 +171,7 @@ def test_a_broker_that_could_not_be_reached_a_moment_ago_is_not_connected_yet(
         cluster.list_topics()
 
 
-def test_who_is_connected_is_asked_first_and_who_is_known_last(start: Start, connect: Connect) -> None:
+def test_connected_brokers_are_asked_before_known_ones(start: Start, connect: Connect) -> None:
     brokers = start(2)
     cluster = connect(brokers)
     cluster.list_topics()
@@ -206,9 +206,7 @@ def test_a_mechanism_that_the_broker_does_not_have_is_refused_at_once(
     assert clock.pauses == []
 
 
-def test_a_port_that_speaks_tls_is_told_from_one_that_fails(
-    brokers: ScriptedBrokers, connect: Connect, clock: Clock
-) -> None:
+def test_a_tls_port_has_its_own_error(brokers: ScriptedBrokers, connect: Connect, clock: Clock) -> None:
     brokers.always(ApiVersionsRequest, b"\x15\x03\x03\x00\x02\x02\x0a")
     with raises(Invalid, "tls-failed", broker=brokers.address):
         connect(brokers).list_topics()
@@ -242,7 +240,7 @@ def test_a_closed_client_leaves_no_connection_and_can_be_used_again(brokers: Scr
     assert brokers.open_connections() == 1
 
 
-def test_a_client_that_was_never_used_connects_to_nobody() -> None:
+def test_an_unused_client_opens_no_connection() -> None:
     with Cluster("127.0.0.1:1"):
         pass
 
@@ -266,7 +264,7 @@ def test_threads_that_ask_at_the_same_time_are_served_one_after_the_other(
     assert found == [["orders"]] * 6
 
 
-def test_a_broker_that_nobody_knows_has_a_number_only(brokers: ScriptedBrokers, connect: Connect) -> None:
+def test_an_unknown_broker_has_only_an_id(brokers: ScriptedBrokers, connect: Connect) -> None:
     cluster = connect(brokers)
     cluster.list_topics()
     assert (cluster.where(0), cluster.where(9)) == (brokers.address, "broker 9")

@@ -114,7 +114,7 @@ def test_rights_on_the_cluster_are_not_asked_for(start: Start, connect: Connect)
     assert not asked.include_topic_authorized_operations
 
 
-def test_nothing_asked_is_nothing_found_and_nobody_is_asked(brokers: ScriptedBrokers, connect: Connect) -> None:
+def test_an_empty_question_sends_no_request(brokers: ScriptedBrokers, connect: Connect) -> None:
     cluster = connect(brokers)
     assert (cluster.describe_topics([]), cluster.log_offsets([])) == ({}, {})
     assert brokers.asked(ApiVersionsRequest) == []
@@ -139,7 +139,7 @@ def test_brokers_are_named_as_they_name_themselves(start: Start, connect: Connec
     assert asked.topics == []
 
 
-def test_a_topic_is_not_there_when_two_answers_say_so(brokers: ScriptedBrokers, connect: Connect, clock: Clock) -> None:
+def test_a_topic_is_missing_after_two_answers(brokers: ScriptedBrokers, connect: Connect, clock: Clock) -> None:
     brokers.add("orders")
     brokers.add("b\0d", error=17)
     with raises(NotFound, "topic-not-found", topics=["away", "b\0d", "gone"]):
@@ -200,7 +200,7 @@ def test_a_partition_that_gets_a_leader_is_found(brokers: ScriptedBrokers, conne
     assert clock.pauses == [0.1]
 
 
-def test_a_leader_is_remembered_until_it_is_asked_for_anew(brokers: ScriptedBrokers, connect: Connect) -> None:
+def test_a_leader_is_cached_until_metadata_is_refreshed(brokers: ScriptedBrokers, connect: Connect) -> None:
     topic = brokers.add("orders", [part(epoch=7)])
     cluster = connect(brokers)
     known = Leader(0, brokers.address, 7, topic.topic_id)
@@ -232,7 +232,7 @@ def test_a_partition_beyond_the_topic_is_not_found(brokers: ScriptedBrokers, con
 
 
 @pytest.mark.parametrize(("newest", "epoch", "known"), [(8, -1, False), (9, 7, False), (10, 7, True)])
-def test_what_old_brokers_say_of_epochs_is_not_believed_and_they_know_no_ids(
+def test_epochs_of_old_brokers_are_ignored_and_they_have_no_topic_ids(
     start: Start, connect: Connect, newest: int, epoch: int, known: bool
 ) -> None:
     brokers = start(versions=NEWEST | {MetadataRequest.API_KEY: (0, newest)})
@@ -395,7 +395,7 @@ def test_ends_of_two_leaders_count_as_those_of_the_earlier_one(
     assert cluster.log_offsets([ORDERS]) == {ORDERS: LogOffsets(0, 5, 5, 8)}
 
 
-def test_brokers_that_are_too_old_say_no_epoch_with_the_offsets(start: Start, connect: Connect) -> None:
+def test_old_brokers_return_no_epoch_with_offsets(start: Start, connect: Connect) -> None:
     brokers = start(versions=NEWEST | {ListOffsetsRequest.API_KEY: (0, 3)})
     brokers.add("orders", [part(log_end=5)])
     assert connect(brokers).log_offsets([ORDERS]) == {ORDERS: LogOffsets(0, 5, 5, -1)}
@@ -422,7 +422,7 @@ def test_the_ends_of_epochs_are_asked_of_each_leader_for_all_its_partitions_at_o
     assert len(brokers.asked(MetadataRequest)) == 1
 
 
-def test_an_epoch_that_is_not_known_has_no_end_and_nobody_is_asked(brokers: ScriptedBrokers, connect: Connect) -> None:
+def test_an_unknown_epoch_has_no_end_and_sends_no_request(brokers: ScriptedBrokers, connect: Connect) -> None:
     cluster = connect(brokers)
     assert cluster.epoch_ends({}) == {}
     assert cluster.epoch_ends({ORDERS: -1}) == {ORDERS: None}
@@ -500,7 +500,9 @@ def test_brokers_without_a_quorum_or_too_old_for_its_times_tell_none(
     assert connect(start(versions=known | versions)).time_ms() is None
 
 
-def test_who_may_not_describe_the_cluster_is_told_no_time(brokers: ScriptedBrokers, connect: Connect) -> None:
+def test_without_permission_to_describe_the_cluster_its_time_is_unknown(
+    brokers: ScriptedBrokers, connect: Connect
+) -> None:
     brokers.next(DescribeQuorumRequest, quorum_error(31))
     assert connect(brokers).time_ms() is None
     assert len(brokers.asked(DescribeQuorumRequest)) == 1

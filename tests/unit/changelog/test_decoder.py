@@ -213,7 +213,7 @@ def test_an_empty_batch_only_moves_the_position() -> None:
     assert (batches, position, seen.batches) == ([], 100, 1)
 
 
-def test_a_batch_that_was_cut_off_is_left_for_the_next_fetch() -> None:
+def test_a_truncated_batch_is_read_by_the_next_fetch() -> None:
     data = batch(TEN[:4]) + batch(TEN[4:])
     for size in range(len(batch(TEN[:4])), len(data)):
         batches, position, _ = decode(data[:size])
@@ -279,7 +279,7 @@ def test_aborted_transactions_need_no_order_and_may_begin_before_the_response() 
     assert seen.aborted == 3
 
 
-def test_ranges_that_cut_an_aborted_batch_count_each_record_once() -> None:
+def test_ranges_that_split_an_aborted_batch_count_each_record_once() -> None:
     for cut in range(21):
         halves = [
             decode(_interleaved(), OffsetRange("t", 0, start, end), aborted=[(1, 0)])

@@ -45,7 +45,7 @@ def test_deletes_are_kept_for_a_time_only_where_a_topic_is_compacted(
     ("policy", "pure"),
     [("compact", True), (" compact ", True), ("compact,delete", False), ("delete,compact", False), ("delete", False)],
 )
-def test_only_a_topic_that_nothing_but_compaction_cleans_tells_by_what_it_lacks(policy: str, pure: bool) -> None:
+def test_gaps_prove_deletes_only_in_a_topic_cleaned_by_compaction_alone(policy: str, pure: bool) -> None:
     assert is_purely_compacted(topic(policy)) is pure
     assert not is_purely_compacted(topic(None))
 
@@ -61,7 +61,7 @@ def test_what_is_recorded_is_a_number_also_of_a_topic_that_keeps_its_deletes() -
     assert recorded_retention_ms(topic("delete")) == ENDLESS_MS == 2**63 - 1
 
 
-def test_the_least_that_was_seen_counts_and_what_nobody_knows_is_not_known() -> None:
+def test_the_smallest_recorded_retention_counts_and_unknown_stays_unknown() -> None:
     assert min_recorded_retention_ms([HOUR, ENDLESS_MS, 2 * HOUR]) == HOUR
     assert min_recorded_retention_ms([HOUR, None]) is None
     assert min_recorded_retention_ms([]) is None

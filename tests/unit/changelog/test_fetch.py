@@ -85,7 +85,7 @@ def data(fetched: Any) -> bytes:
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_fetch_asks_for_what_it_was_told_to(
+def test_a_fetch_requests_the_given_sizes(
     brokers: ScriptedBrokers, connect: Connect, fetcher: Fetch, committed: bool
 ) -> None:
     topic = brokers.add("orders", [part(BATCHES, log_start=2, last_stable=5, epoch=9, aborted=[(77, 3)])])
@@ -292,7 +292,7 @@ def test_a_broker_that_throttles_is_not_asked_before_its_time_and_is_not_stuck(
         (b"\0\0\0\x20" + b"x" * 32, "sent a malformed response"),
     ],
 )
-def test_a_connection_that_fails_is_made_anew_and_who_leads_is_asked(
+def test_a_failed_connection_is_reopened_after_a_metadata_request(
     orders: ScriptedBrokers, connect: Connect, fetcher: Fetch, clock: Clock, answer: Any, words: str
 ) -> None:
     orders.next(FetchRequest, answer)

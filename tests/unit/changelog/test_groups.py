@@ -55,7 +55,7 @@ def test_offsets_come_from_the_groups_coordinator_and_only_stable_ones(two: Scri
     assert (coordinator.key, coordinator.key_type, coordinator.API_VERSION) == ("app", 0, 3)
 
 
-def test_no_partitions_ask_nobody(two: ScriptedBrokers, connect: Connect) -> None:
+def test_no_partitions_send_no_request(two: ScriptedBrokers, connect: Connect) -> None:
     assert committed_offsets(connect(two), "app", []) == {}
     assert two.asked(ApiVersionsRequest) == []
 
@@ -74,7 +74,7 @@ def test_a_group_that_does_not_exist_has_committed_nothing(two: ScriptedBrokers,
 
 @pytest.mark.parametrize("code", [14, 15, 16, 88])
 @pytest.mark.parametrize("where", ["error", "part_error"])
-def test_what_passes_is_waited_for_and_the_coordinator_looked_for_again(
+def test_transient_errors_are_retried_with_a_new_coordinator(
     two: ScriptedBrokers, connect: Connect, clock: Clock, code: int, where: str
 ) -> None:
     two.committed = {("orders", 0): 6}

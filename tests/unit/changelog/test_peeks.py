@@ -43,9 +43,7 @@ def test_a_marker_with_a_wrong_checksum_proves_nothing(brokers: ScriptedBrokers,
     assert ranges_of_markers(connect(brokers), [piece(3, 4)]) == set()
 
 
-def test_many_markers_are_seen_at_one_look_and_of_more_it_is_not_asked(
-    brokers: ScriptedBrokers, connect: Connect
-) -> None:
+def test_many_markers_are_read_with_one_request_up_to_a_limit(brokers: ScriptedBrokers, connect: Connect) -> None:
     markers = [marker(n, n, commit=True) for n in range(MOST_OFFSETS + 1)]
     assert len(b"".join(markers)) < peeks.PEEK_BYTES
     brokers.add("orders", [part(markers)])

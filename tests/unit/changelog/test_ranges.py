@@ -15,7 +15,7 @@ from statecore.changelog.record_density import PartitionShape
 @given(
     start=st.integers(0, 1 << 50), size=st.integers(0, 1 << 40), parts=st.integers(1, 20), least=st.integers(1, 10**6)
 )
-def test_parts_cover_the_range_without_gap_or_overlap(start: int, size: int, parts: int, least: int) -> None:
+def test_split_ranges_cover_the_range_without_gap_or_overlap(start: int, size: int, parts: int, least: int) -> None:
     cut = split_range(OffsetRange("t", 3, start, start + size), parts, smallest=least)
     assert cut[0].start == start
     assert cut[-1].end == start + size
@@ -34,7 +34,7 @@ def test_even_partitions_that_fill_the_workers_are_not_cut() -> None:
     assert len(plan_ranges(_partitions(*[5_000_000] * 4), workers=4)) == 4
 
 
-def test_one_large_partition_is_cut_for_the_workers_but_never_into_more_than_eight() -> None:
+def test_one_large_partition_is_split_for_the_workers_into_at_most_eight() -> None:
     for workers, ranges in ((1, 1), (2, 2), (4, 4), (7, 7), (64, 8)):
         assert len(plan_ranges(_partitions(20_000_000), workers=workers)) == ranges
     assert len(plan_ranges(_partitions(20_000_000), workers=64, most=16)) == 16
@@ -45,7 +45,7 @@ def test_small_partitions_are_not_worth_cutting() -> None:
     assert len(plan_ranges(_partitions(600_000), workers=16)) == 2
 
 
-def test_the_large_partition_among_small_ones_is_cut_and_comes_first() -> None:
+def test_a_large_partition_among_small_ones_is_split_and_comes_first() -> None:
     planned = plan_ranges(_partitions(100_000, 8_000_000, 100_000), workers=4)
     assert [part.partition for part in planned] == [1, 1, 1, 1, 0, 2]
 
@@ -83,7 +83,7 @@ def test_partitions_are_weighed_by_what_is_in_them_and_not_by_their_offsets() ->
     assert [part.partition for part in planned] == [0, 0, 1]
 
 
-def test_a_compacted_log_is_cut_where_half_of_its_records_lie() -> None:
+def test_a_compacted_log_is_split_at_half_of_its_records() -> None:
     (whole,) = _partitions(20_000_000)
     shape = PartitionShape(whole, (1e6, 1e6, 4e6, 4e6), 1e9)
     first, second = sorted(plan_ranges([whole], 2, {whole.topic_partition: shape}), key=lambda part: part.start)
@@ -91,7 +91,7 @@ def test_a_compacted_log_is_cut_where_half_of_its_records_lie() -> None:
     assert first.end == second.start == 10 + 10_000_000 + 3_750_000
 
 
-def test_what_memory_does_not_hold_is_cut_into_three_because_of_the_disk_that_it_takes() -> None:
+def test_a_range_above_the_memory_budget_is_split_in_three_to_limit_disk_use() -> None:
     (whole,) = _partitions(80_000_000)
     shapes = {whole.topic_partition: PartitionShape(whole, (80e6,), 80e8)}
     for budget, ranges in ((None, 8), (10**9, 8), (10**9 - 1, 3)):

@@ -83,9 +83,7 @@ def test_the_next_request_is_on_its_way_while_the_records_are_used(orders: Scrip
     assert asked(orders) == [0, 5]
 
 
-def test_a_reader_that_is_left_in_the_middle_closes_what_is_under_way(
-    orders: ScriptedBrokers, connect: Connect
-) -> None:
+def test_an_abandoned_reader_closes_its_requests(orders: ScriptedBrokers, connect: Connect) -> None:
     cluster = connect(orders)
     batches = small(cluster).read(span(0, 20), COMMITTED)
     orders.next(FetchRequest, orders.respond, SILENT)
@@ -104,16 +102,14 @@ def test_a_range_that_was_read_gives_its_connection_to_the_next(orders: Scripted
 
 
 @pytest.mark.parametrize("begin", [7, 9])
-def test_an_empty_range_asks_nobody(brokers: ScriptedBrokers, connect: Connect, begin: int) -> None:
+def test_an_empty_range_sends_no_request(brokers: ScriptedBrokers, connect: Connect, begin: int) -> None:
     reader = ChangelogReader(connect(brokers))
     assert read(reader, begin, 7) == []
     assert reader.statistics.position == begin
     assert brokers.asked(ApiVersionsRequest) == []
 
 
-def test_what_a_range_reads_is_said_once_it_is_read_not_when_it_is_made(
-    orders: ScriptedBrokers, connect: Connect
-) -> None:
+def test_the_progress_of_a_range_begins_when_it_is_read(orders: ScriptedBrokers, connect: Connect) -> None:
     reader = small(connect(orders))
     read(reader, 0, 5)
     batches = reader.read(span(5, 15), COMMITTED)
@@ -133,7 +129,7 @@ def test_options_are_what_the_broker_is_asked(orders: ScriptedBrokers, connect: 
     assert (request.max_bytes, request.max_wait_ms, request.isolation_level) == (8 << 20, 500, 1)
 
 
-def test_what_is_not_said_is_as_documented() -> None:
+def test_defaults_are_as_documented() -> None:
     assert ReaderOptions() == ReaderOptions(8 << 20, 0.5, 60.0, 64 << 20)
 
 
@@ -160,7 +156,7 @@ def test_a_topic_of_another_id_than_planned_is_refused(orders: ScriptedBrokers, 
         read(reader, 0, 20, topic_id=uuid.uuid4().hex)
 
 
-def test_the_leader_is_told_the_epoch_of_what_was_read(orders: ScriptedBrokers, connect: Connect) -> None:
+def test_a_fetch_sends_the_epoch_of_the_last_batch(orders: ScriptedBrokers, connect: Connect) -> None:
     read(small(connect(orders)), 0, 15)
     epochs = [request.topics[0].partitions[0].last_fetched_epoch for request in orders.asked(FetchRequest)]
     assert epochs == [-1, 7, 7]
@@ -182,7 +178,7 @@ def test_aborted_transactions_are_left_out_under_read_committed_only(
     assert read(reader, 0, 7, UNCOMMITTED) == [0, 1, 2, 4, 5]
 
 
-def test_a_log_start_that_has_moved_is_where_reading_goes_on(brokers: ScriptedBrokers, connect: Connect) -> None:
+def test_reading_resumes_at_a_moved_log_start(brokers: ScriptedBrokers, connect: Connect) -> None:
     brokers.add("orders", [part(BATCHES[2:], log_start=10)])
     reader = ChangelogReader(connect(brokers))
     assert read(reader, 2, 20) == list(range(10, 20))
@@ -217,9 +213,7 @@ def test_a_log_that_ends_before_the_position_is_refused(orders: ScriptedBrokers,
         read(ChangelogReader(connect(orders)), 25, 40)
 
 
-def test_an_offset_that_lies_in_the_log_is_asked_for_again(
-    orders: ScriptedBrokers, connect: Connect, clock: Clock
-) -> None:
+def test_an_offset_within_the_log_is_requested_again(orders: ScriptedBrokers, connect: Connect, clock: Clock) -> None:
     orders.next(FetchRequest, fetch_error(1), fetch_error(1))
     reader = ChangelogReader(connect(orders), ReaderOptions(stall_timeout=10.0))
     assert read(reader, 0, 20) == list(range(20))
@@ -334,7 +328,7 @@ def test_a_batch_that_does_not_come_whole_is_asked_for_with_more_room(
     assert len(orders.asked(MetadataRequest)) == 1
 
 
-def test_waiting_for_a_broker_is_told_from_what_is_done_with_its_records(
+def test_time_waiting_for_brokers_is_measured_apart_from_processing(
     orders: ScriptedBrokers, connect: Connect, clock: Clock
 ) -> None:
     orders.next(FetchRequest, *[lambda request: fetch_response(request, high_watermark=-1, throttle=2.0)] * 3)

@@ -33,7 +33,7 @@ def compacted(brokers: ScriptedBrokers) -> ScriptedBrokers:
 looked_at = partial(sample_shapes, min_offsets=1000)
 
 
-def test_a_large_log_is_looked_at_in_a_few_places(compacted: ScriptedBrokers, connect: Connect) -> None:
+def test_a_large_log_is_sampled_in_a_few_places(compacted: ScriptedBrokers, connect: Connect) -> None:
     cluster = connect(compacted)
     cluster.log_offsets([TP])
     connections = compacted.open_connections()
@@ -47,7 +47,7 @@ def test_a_large_log_is_looked_at_in_a_few_places(compacted: ScriptedBrokers, co
     assert compacted.open_connections() == connections
 
 
-def test_of_many_large_logs_the_largest_are_looked_at() -> None:
+def test_the_largest_of_many_large_logs_are_sampled() -> None:
     asked: list[OffsetRange] = []
 
     def seen(_: Cluster, pieces: Sequence[OffsetRange]) -> dict[OffsetRange, Sample]:
@@ -60,7 +60,7 @@ def test_of_many_large_logs_the_largest_are_looked_at() -> None:
     assert len(asked) == 16 * shapes.SAMPLED_PLACES
 
 
-def test_a_small_log_is_not_looked_at(compacted: ScriptedBrokers, connect: Connect) -> None:
+def test_a_small_log_is_not_sampled(compacted: ScriptedBrokers, connect: Connect) -> None:
     small = OffsetRange("orders", 0, 0, 999)
     shape = PartitionShape(small, (999.0,), 5000.0)
     assert unsampled_shapes([small], {TP: 5000}) == {TP: shape}
@@ -69,7 +69,7 @@ def test_a_small_log_is_not_looked_at(compacted: ScriptedBrokers, connect: Conne
     assert not compacted.seen(FetchRequest)
 
 
-def test_nothing_is_said_of_a_log_that_cannot_be_read_now(compacted: ScriptedBrokers, connect: Connect) -> None:
+def test_an_unreadable_log_has_no_estimate(compacted: ScriptedBrokers, connect: Connect) -> None:
     gone = PartitionShape.of_offsets(OffsetRange("nowhere", 0, 0, 1600))
     assert looked_at(connect(compacted, timeout=0.5), [gone]) == {}
     cluster = connect(compacted)
@@ -78,7 +78,7 @@ def test_nothing_is_said_of_a_log_that_cannot_be_read_now(compacted: ScriptedBro
 
 
 @pytest.mark.parametrize("newest", [4, 11, 12, 13])
-def test_an_older_broker_is_looked_at_in_its_own_version(
+def test_an_older_broker_is_sampled_with_its_own_version(
     start: Callable[..., ScriptedBrokers], connect: Connect, newest: int
 ) -> None:
     brokers = start(versions=NEWEST | {FetchRequest.API_KEY: (0, newest)})
@@ -98,7 +98,7 @@ def test_records_are_weighed_decompressed_whatever_their_codec(codec: str) -> No
     assert found.record_bytes == pytest.approx(100, abs=4)
 
 
-def test_markers_are_no_records_and_what_lies_behind_the_piece_says_that_it_is_empty() -> None:
+def test_markers_are_no_records_and_a_later_batch_shows_an_empty_piece() -> None:
     data = batch([Record(0, 1, b"k", b"v")], producer=7, transactional=True) + marker(1, 7, commit=True)
     found = sample_of(data, OffsetRange("orders", 0, 0, 100))
     assert found is not None
@@ -108,7 +108,7 @@ def test_markers_are_no_records_and_what_lies_behind_the_piece_says_that_it_is_e
     assert sample_of(batch([Record(100, 1, b"k", b"v")]), OffsetRange("orders", 0, 0, 100)) == Sample(0.0, 0.0)
 
 
-def test_nothing_is_said_where_no_batch_came_whole_or_in_a_format_that_is_known() -> None:
+def test_a_sample_without_a_complete_known_batch_gives_no_estimate() -> None:
     data = batch([Record(0, 1, b"k", b"v")])
     assert sample_of(data[:-1], SPAN) is None
     assert sample_of(b"", SPAN) is None
@@ -116,13 +116,13 @@ def test_nothing_is_said_where_no_batch_came_whole_or_in_a_format_that_is_known(
 
 
 @pytest.mark.parametrize("length", [-12, 0, 48])
-def test_a_batch_that_says_an_impossible_length_is_not_looked_at(length: int) -> None:
+def test_a_batch_with_an_impossible_length_is_ignored(length: int) -> None:
     data = batch([Record(0, 1, b"k", b"v")])
     assert sample_of(data[:8] + length.to_bytes(4, "big", signed=True) + data[12:], SPAN) is None
 
 
 @pytest.mark.parametrize("count", [-1, 2, 1 << 30])
-def test_a_batch_that_says_an_impossible_number_of_records_is_not_looked_at(count: int) -> None:
+def test_a_batch_with_an_impossible_record_count_is_ignored(count: int) -> None:
     """Else ranges would begin before the log, or overlap."""
     assert sample_of(batch([Record(0, 1, b"k", b"v")], count=count), SPAN) is None
 
@@ -142,7 +142,7 @@ def test_records_that_cannot_be_decompressed_weigh_what_they_are_and_the_read_sa
 
 
 @pytest.mark.parametrize("answer", [SILENT, CLOSE])
-def test_a_leader_that_does_not_answer_a_look_leaves_the_log_as_it_was_known(
+def test_a_leader_that_does_not_answer_leaves_the_estimate_unchanged(
     compacted: ScriptedBrokers, connect: Connect, answer: object
 ) -> None:
     cluster = connect(compacted, timeout=2.0)

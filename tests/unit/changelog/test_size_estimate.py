@@ -53,7 +53,7 @@ class Looks:
         )
 
 
-def test_of_partitions_that_are_not_cut_one_of_each_topic_is_looked_at() -> None:
+def test_one_unsplit_partition_of_each_topic_is_sampled() -> None:
     looks = Looks(1.0, {TopicPartition("t", 0): 5 * MILLION, TopicPartition("t", 1): 7 * MILLION})
     weights = looks.weigh(*[5 * MILLION] * 2)
     assert weights.log_bytes == 12 * MILLION
@@ -62,7 +62,7 @@ def test_of_partitions_that_are_not_cut_one_of_each_topic_is_looked_at() -> None
     assert weights.shapes[TopicPartition("t", 0)].bytes == pytest.approx(5 / 7 * 500 * MILLION)
 
 
-def test_a_partition_that_turns_out_to_be_large_is_looked_at_before_it_is_cut() -> None:
+def test_a_partition_that_turns_out_large_is_sampled_before_it_is_split() -> None:
     compressed = {TopicPartition("t", number): 10 * MILLION - number for number in range(4)}
     looks = Looks(20.0, compressed)
     weights = looks.weigh(*[5 * MILLION] * 4, workers=16)
@@ -72,13 +72,13 @@ def test_a_partition_that_turns_out_to_be_large_is_looked_at_before_it_is_cut() 
     assert {number for look in looks.seen for number in look} == cut
 
 
-def test_nothing_is_looked_at_that_no_cut_depends_on_where_nobody_says_how_large_the_logs_are() -> None:
+def test_without_log_sizes_only_partitions_that_may_be_split_are_sampled() -> None:
     looks = Looks(1.0, None)
     assert looks.weigh(*[5 * MILLION] * 4).log_bytes is None
     assert (looks.seen, looks.asked) == ([], 1)
 
 
-def test_for_an_estimate_all_are_looked_at_once() -> None:
+def test_an_estimate_samples_all_partitions_once() -> None:
     looks = Looks(0.5, None)
     weights = looks.weigh(*[5 * MILLION] * 4, all_of_them=True)
     assert weights.log_bytes is None
@@ -86,7 +86,7 @@ def test_for_an_estimate_all_are_looked_at_once() -> None:
     assert looks.seen == [[0, 1, 2, 3]]
 
 
-def test_for_an_estimate_those_that_are_not_looked_at_are_as_the_others_of_their_topic() -> None:
+def test_an_estimate_of_unsampled_partitions_uses_others_of_their_topic() -> None:
     sizes = {TopicPartition("t", number): (3 - number) * 10 * MILLION for number in range(3)}
     looks = Looks(0.5, sizes)
     looks.most = 1
@@ -100,13 +100,13 @@ def test_for_an_estimate_those_that_are_not_looked_at_are_as_the_others_of_their
         assert shape.span.partition == tp.partition
 
 
-def test_a_partition_that_is_to_be_cut_because_another_weighs_less_is_looked_at_then() -> None:
+def test_a_partition_that_becomes_the_largest_is_sampled() -> None:
     looks = Looks(0.01, None)
     looks.weigh(40 * MILLION, 8 * MILLION)
     assert looks.seen == [[0], [1]]
 
 
-def test_even_partitions_are_cut_evenly_though_there_is_an_end_to_how_many_are_looked_at() -> None:
+def test_even_partitions_are_split_evenly_within_the_sampling_limit() -> None:
     even = {TopicPartition("t", number): 500 * MILLION for number in range(20)}
     looks = Looks(0.5, even)
     spans = [OffsetRange("t", number, 0, 10 * MILLION) for number in range(20)]

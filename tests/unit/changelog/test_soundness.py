@@ -1,4 +1,4 @@
-"""A tail may be put above a parent only if it is of the same log and nothing that would delete a row is missing."""
+"""A tail may be put above a base only if it is of the same log and nothing that would delete a row is missing."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_topic_that_was_created_again_is_refused_whatever_its_offsets() -> Non
 
 
 @pytest.mark.parametrize("unknown", ["", "0" * 32])
-def test_a_topic_whose_id_nobody_tells_is_not_taken_for_another(unknown: str) -> None:
+def test_a_topic_without_an_id_counts_as_the_same(unknown: str) -> None:
     assert said(topic_id=unknown) is None
     assert said(replace(END, topic_id=unknown)) is None
     assert said(replace(END, topic_id=""), topic_id="0" * 32) is None
@@ -71,14 +71,14 @@ def test_a_log_that_begins_after_the_end_is_refused() -> None:
     assert reason(said(log=replace(LOG, log_start=101))) == ("records-deleted", {"log_start": 101, "end": 100})
 
 
-def test_a_log_that_ends_before_the_parent_does_is_refused() -> None:
+def test_a_log_that_ends_before_the_base_is_refused() -> None:
     assert said(log=LogOffsets(0, 100, 100, 5), epoch_end=100) is None
     found = said(log=LogOffsets(0, 99, 99, 5), epoch_end=99)
-    assert reason(found) == ("log-ends-before-parent", {"log_end": 99, "end": 100})
+    assert reason(found) == ("log-ends-before-base", {"log_end": 99, "end": 100})
 
 
-def test_an_open_transaction_below_the_end_of_the_parent_is_no_reason() -> None:
-    assert said(log=LogOffsets(0, 90, 150, 5)) is None  # read uncommitted, the parent may end behind it
+def test_an_open_transaction_below_the_end_of_the_base_refuses_nothing() -> None:
+    assert said(log=LogOffsets(0, 90, 150, 5)) is None  # read uncommitted, the base may end behind it
 
 
 def test_a_log_that_was_truncated_below_the_end_is_refused() -> None:
@@ -88,7 +88,7 @@ def test_a_log_that_was_truncated_below_the_end_is_refused() -> None:
     assert reason(found) == ("log-truncated", {"truncated_at": 99, "end": 100, "leader_epoch": 5})
 
 
-def test_a_log_that_was_truncated_between_the_plan_and_the_read_is_told_by_the_plans_ends() -> None:
+def test_a_truncation_between_plan_and_read_is_detected_by_the_ends_of_the_plan() -> None:
     assert truncation(END, None) is None
     assert truncation(END, 100) is None
     found = truncation(END, 99, name="the plan's end")
@@ -102,7 +102,7 @@ def test_what_the_brokers_do_not_tell_of_epochs_is_no_reason() -> None:
     assert said(log=replace(LOG, leader_epoch=-1), epoch_end=None) is None
 
 
-def test_a_log_in_an_earlier_epoch_than_the_parents_is_refused() -> None:
+def test_a_log_in_an_earlier_epoch_than_the_base_is_refused() -> None:
     found = said(log=replace(LOG, leader_epoch=4), epoch_end=None)
     assert reason(found) == ("leader-epoch-decreased", {"expected": 5, "found": 4, "end": 100})
 
@@ -112,7 +112,7 @@ def test_a_tail_that_is_whole_is_sound_whatever_its_age() -> None:
         assert missed(seen(), seen(), after=99 * HOUR, end=replace(END, read_at_ms=read_at)) is None
 
 
-def test_an_empty_tail_is_sound_whatever_the_parents_age() -> None:
+def test_an_empty_tail_is_sound_for_any_age_of_the_base() -> None:
     assert missed(after=99 * HOUR) is None
     assert missed(end=replace(END, read_at_ms=None)) is None
 
@@ -132,9 +132,9 @@ def test_where_deletes_are_kept_for_less_than_clocks_differ_a_tail_must_be_whole
     assert missed(seen(0), after=0, retention=0) is None
 
 
-def test_a_parent_of_unknown_age_is_refused_where_its_tail_was_compacted_and_the_reason_says_so() -> None:
+def test_a_base_of_unknown_age_is_refused_if_its_tail_was_compacted() -> None:
     found = missed(seen(3), after=0, end=replace(END, read_at_ms=None))
-    assert reason(found) == ("parent-age-unknown", {"end": 100, "removed": 3})
+    assert reason(found) == ("base-age-unknown", {"end": 100, "removed": 3})
 
 
 def test_clocks_that_contradict_each_other_prove_no_age() -> None:
@@ -171,7 +171,7 @@ def test_the_least_counts_of_what_was_in_force_then_and_what_is_now() -> None:
 
 
 @pytest.mark.parametrize("policy", ["compact", "delete"])
-def test_what_nobody_recorded_proves_nothing(policy: str) -> None:
+def test_missing_records_of_the_base_prove_nothing(policy: str) -> None:
     unknown = replace(END, delete_retention_ms=None)
     found = missed(seen(1), after=0, end=unknown, policy=policy)
     assert reason(found) == ("retention-unknown", {"end": 100, "removed": 1})
@@ -185,22 +185,22 @@ def test_without_the_clusters_time_no_age_is_known() -> None:
 
 @settings(deadline=None, max_examples=500)
 @given(history=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 6)), min_size=1, max_size=6), taken=st.data())
-def test_a_parent_is_refused_exactly_where_what_it_read_is_not_in_the_log_any_more(
+def test_a_base_is_refused_exactly_if_its_records_are_not_in_the_log(
     history: list[tuple[int, int]], taken: st.DataObject
 ) -> None:
     """Epoch by epoch a leader appends; the next one begins where it has the log, which may be further down."""
     log: list[tuple[int, int]] = []  # of each offset: its epoch, and which record it is
     starts: dict[int, int] = {}
-    parents: list[tuple[BaseEnd, list[tuple[int, int]]]] = []
+    bases: list[tuple[BaseEnd, list[tuple[int, int]]]] = []
     for epoch, (appended, cut) in enumerate(history):
         log = log[: max(0, len(log) - cut)]
         starts = {older: start for older, start in starts.items() if start < len(log)} | {epoch: len(log)}
         log = log + [(epoch, number) for number in range(appended)]
-        parents.append((BaseEnd(HERE, ID, len(log), epoch, None), list(log)))
+        bases.append((BaseEnd(HERE, ID, len(log), epoch, None), list(log)))
     now = LogOffsets(0, len(log), len(log), len(history) - 1)
-    parent, read = taken.draw(st.sampled_from(parents))
-    later = [start for epoch, start in sorted(starts.items()) if epoch > parent.leader_epoch]
-    found = refusal(parent, topic(), now, [*later, len(log)][0])
-    assert (found is None) == (log[: parent.end] == read)
+    base, read = taken.draw(st.sampled_from(bases))
+    later = [start for epoch, start in sorted(starts.items()) if epoch > base.leader_epoch]
+    found = refusal(base, topic(), now, [*later, len(log)][0])
+    assert (found is None) == (log[: base.end] == read)
     if found is not None:
-        assert reason(found)[0] in ("log-truncated", "log-ends-before-parent")
+        assert reason(found)[0] in ("log-truncated", "log-ends-before-base")

@@ -87,7 +87,7 @@ def test_subtopologies_and_description_come_from_the_groups_coordinator(two: Scr
     )
 
 
-def test_a_broker_before_4_4_tells_all_but_the_description(start: Start, connect: Connect) -> None:
+def test_a_broker_before_4_4_returns_all_but_the_description(start: Start, connect: Connect) -> None:
     brokers = start(versions=NEWEST | {StreamsGroupDescribeRequest.API_KEY: (0, 0)})
     brokers.always(StreamsGroupDescribeRequest, recorded)
     old = streams_group(connect(brokers), "shop")
@@ -102,7 +102,7 @@ def test_a_broker_before_4_4_tells_all_but_the_description(start: Start, connect
 
 
 @pytest.mark.parametrize("code", [14, 15, 16])
-def test_what_passes_is_waited_for_and_the_coordinator_looked_for_again(
+def test_transient_errors_are_retried_with_a_new_coordinator(
     two: ScriptedBrokers, connect: Connect, clock: Clock, code: int
 ) -> None:
     two.next(StreamsGroupDescribeRequest, failed(code), failed(code), recorded)
@@ -129,7 +129,7 @@ def test_a_coordinator_that_stays_away_is_given_up_at_the_deadline(
         (-1, Retryable, "broker-error"),
     ],
 )
-def test_an_error_that_does_not_pass_is_told_at_once(
+def test_a_permanent_error_is_raised_at_once(
     two: ScriptedBrokers, connect: Connect, clock: Clock, code: int, kind: type[StatecoreError], said: str
 ) -> None:
     two.always(StreamsGroupDescribeRequest, failed(code, "Group shop is not a streams group."))
@@ -169,7 +169,7 @@ def test_a_group_that_may_not_be_seen_is_refused_by_the_search_for_its_coordinat
     assert two.asked(StreamsGroupDescribeRequest) == []
 
 
-def test_brokers_without_streams_groups_are_told_as_that(start: Start, connect: Connect) -> None:
+def test_brokers_without_streams_groups_have_their_own_error(start: Start, connect: Connect) -> None:
     versions = {key: known for key, known in NEWEST.items() if key != StreamsGroupDescribeRequest.API_KEY}
     with raises(NotFound, NO_STREAMS_GROUP):
         streams_group(connect(start(versions=versions)), "shop")

@@ -54,7 +54,7 @@ def test_a_partition_is_read_whole(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_client_beyond_its_quota_is_told_to_wait_by_a_response_without_topics(version: int) -> None:
+def test_a_throttled_response_without_topics_is_waited_for(version: int) -> None:
     fetched = parsed(encoded(version, throttle_ms=2500, topics=0), version)
     assert (fetched.error, fetched.throttle, len(fetched.records)) == (0, 2.5, 0)
     with pytest.raises(ValueError, match="not one topic"):
@@ -62,13 +62,13 @@ def test_a_client_beyond_its_quota_is_told_to_wait_by_a_response_without_topics(
 
 
 @pytest.mark.parametrize("version", [version for version in VERSIONS if version >= 12])
-def test_a_log_that_diverged_is_told_from_one_that_did_not(version: int) -> None:
+def test_a_diverging_log_is_detected(version: int) -> None:
     epoch = FetchResponse.FetchableTopicResponse.PartitionData.EpochEndOffset(epoch=4, end_offset=200)
     assert parsed(encoded(version, diverging_epoch=epoch, records=b""), version).diverges == 200
 
 
 @pytest.mark.parametrize("version", [4, 11, 12, 18])
-def test_a_response_that_was_cut_is_never_taken_for_a_whole_one(version: int) -> None:
+def test_a_truncated_response_is_never_accepted(version: int) -> None:
     whole = encoded(version)
     records_end = whole.index(b"the records") + len(b"the records")
     for size in range(records_end):

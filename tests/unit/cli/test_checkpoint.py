@@ -78,37 +78,7 @@ def test_options_that_contradict_each_other_are_refused(
     assert (error["code"], error["context"]) == expected
 
 
-def test_a_repository_that_is_not_there_is_not_found(
-    spec: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    assert run("checkpoint", "--spec", spec, "--repository", (tmp_path / "none").as_uri()) == 14
-    err = capsys.readouterr().err
-    assert code_said(err) == "repository-not-found"
-    assert "statecore repo init" in err
-
-
-def test_a_directory_without_tasks_has_nothing_to_advance(
-    spec: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    assert run("advance", "--spec", spec, "--state-dir", tmp_path) == 14
-    assert code_said(capsys.readouterr().err) == "no-tasks"
-
-
-def test_versioned_stores_that_are_named_are_not_advanced(
-    spec: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    (tmp_path / "orders" / "0_0").mkdir(parents=True)
-    assert run("advance", "--spec", spec, "--state-dir", tmp_path, "--store", "past") == 13
-    assert code_said(capsys.readouterr().err) == "versioned-store-not-advanced"
-
-
-def test_a_restore_names_the_snapshot_that_it_published(capsys: pytest.CaptureFixture[str]) -> None:
-    made = Published("20261123T010203Z-5f3a9c21", "", "", 3, 5000, 1234)
-    show_report(RestoreReport("orders", "", "at_least_once", "", 1.25, {}, (), repository="file:///r", published=made))
-    assert capsys.readouterr().out.split() == ["snapshot", made.snapshot, "in", "file:///r"]
-
-
-def test_where_nothing_was_to_be_done_nothing_else_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_changes_nothing_else_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     report = RestoreReport("orders", "", "at_least_once", "/state", 1.25, {}, ())
     show_report(replace(report, notes=("Two are kept.",)))
     (line,) = capsys.readouterr().out.splitlines()
@@ -176,7 +146,7 @@ def test_a_plan_that_is_refused_is_shown_all_the_same(
     assert run(*words, "--json") == 13
 
 
-def test_no_number_of_a_plan_is_broken_and_an_empty_one_is_said(
+def test_no_number_of_a_plan_is_wrapped_and_an_empty_plan_is_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
@@ -188,7 +158,7 @@ def test_no_number_of_a_plan_is_broken_and_an_empty_one_is_said(
     assert {"1300000", "2600000"} <= set(capsys.readouterr().out.split())
 
 
-def test_a_checkpoint_is_said_in_one_line() -> None:
+def test_a_checkpoint_is_printed_in_one_line() -> None:
     report = RestoreReport("orders", "", "at_least_once", "", 1.25, {}, ())
     assert "1.2 s" in line_of(report)
     made = Published("20261123T010203Z-5f3a9c21", "", "", 3, 5000, 1234)
@@ -227,7 +197,7 @@ def request(world: World, **fields: Any) -> CheckpointRequest:
     return CheckpointRequest.from_json({"spec": world.spec, "repository": world.url, **fields})
 
 
-def test_where_nothing_is_new_the_newest_snapshot_is_complete_until_somebody_looked(world: World) -> None:
+def test_without_changes_the_newest_snapshot_is_complete_until_the_last_check(world: World) -> None:
     assert complete_until(looked(), request(world)) == SECONDS
 
 
@@ -249,7 +219,7 @@ def test_else_it_is_complete_until_the_moment_that_it_says(
     assert complete_until(looked(**fields), request(world, **asked)) == READ_AT_MS / 1000
 
 
-def test_where_nobody_can_say_until_when_nobody_does(world: World, tmp_path: Path) -> None:
+def test_an_unknown_completeness_time_is_not_printed(world: World, tmp_path: Path) -> None:
     made = looked(plan_id="")
     away = {"repository": (tmp_path / "nowhere").as_uri()}
     assert complete_until(made, request(world, **away)) is None

@@ -38,7 +38,7 @@ def store(tmp_path, task, name="orders", status=0, offset=41, rows=2):
     write_database(tmp_path / f"shop/{task}/rocksdb/{name}", {**families, "offsets": said})
 
 
-def test_a_directory_that_is_well_is_said_to_be(run, tmp_path):
+def test_a_healthy_directory_is_reported_healthy(run, tmp_path):
     store(tmp_path, "0_0")
     code, out, err = run()
     assert (code, err) == (0, "")
@@ -67,7 +67,7 @@ def test_one_finding_in_many_tasks_is_one_paragraph_and_the_worst_comes_first(ru
     assert "--spec" in repair
 
 
-def test_many_different_sentences_are_cut_and_lines_fit(run, tmp_path):
+def test_many_findings_are_limited_and_lines_fit(run, tmp_path):
     for partition in range(7):
         store(tmp_path, f"0_{partition}")
         (tmp_path / f"shop/0_{partition}/.checkpoint").write_text(f"0\n1\nshop-orders-changelog {partition} 3\n")
@@ -122,7 +122,7 @@ def test_a_spec_gives_application_and_guarantee(run, tmp_path):
     assert (code, code_said(err)) == (13, "spec-application-mismatch")
 
 
-def test_what_is_to_open_it_and_what_cleans_up_can_be_said(run, tmp_path):
+def test_target_release_and_cleanup_age_are_options(run, tmp_path):
     store(tmp_path, "0_0")
     code, out, _ = run("--to", "4.2", "--json")
     (application,) = json.loads(out)["applications"]
@@ -204,7 +204,7 @@ def test_a_repair_is_spoken_of_where_there_is_one_and_of_a_running_application_w
 
 
 @pytest.mark.parametrize("release", ["4.3", "4.2"])
-def test_what_was_not_judged_of_a_running_application_is_said(run, tmp_path, release):
+def test_checks_skipped_for_a_running_application_are_listed(run, tmp_path, release):
     write_database(tmp_path / "shop/0_0/rocksdb/orders", {"default": [(b"a", b"1")]})
     closed, _, _ = run("--to", release, "--json")
     assert closed != 0

@@ -56,7 +56,7 @@ def test_it_says_who_restored_what_and_when(run: Run, orders: Directory) -> None
     assert "1,239 rows" in out
 
 
-def test_rows_that_nobody_has_counted_are_not_minus_one(run: Run, orders: Directory) -> None:
+def test_uncounted_rows_are_not_shown_as_minus_one(run: Run, orders: Directory) -> None:
     orders.restored(1, entry("by-id", 0, -1, digest=""), entry("by-id", 1, -1, digest=""))
     out = run("--state-dir", orders.directory.state_dir)[1]
     assert "not counted" in out
@@ -92,7 +92,7 @@ def test_an_unfinished_restore_says_how_to_go_on(run: Run, orders: Directory) ->
     assert found["last_restore"] is None
 
 
-def test_an_unfinished_job_is_gone_on_with_by_its_own_command_and_selection(run: Run, orders: Directory) -> None:
+def test_an_unfinished_job_shows_the_command_that_resumes_it(run: Run, orders: Directory) -> None:
     orders.plan(1, words=("advance", "--store", "by id", "--partition", "3"))
     _, out, _ = run("--state-dir", orders.directory.state_dir)
     assert "unfinished advance" in out
@@ -115,7 +115,7 @@ def test_where_the_last_restore_found_nothing_to_do_the_one_before_it_is_shown(r
     assert before.count("by-id") == 1, "the table of the stores"
 
 
-def test_who_holds_the_lock_is_said(run: Run, orders: Directory) -> None:
+def test_the_holder_of_the_lock_is_shown(run: Run, orders: Directory) -> None:
     code = "import sys; from pathlib import Path; from statecore.statedir.state_directory import StateDirectory\n"
     code += (
         f"with StateDirectory(Path({str(orders.directory.state_dir)!r}), 'orders').lock(): print(); sys.stdin.read()"

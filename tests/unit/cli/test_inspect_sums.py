@@ -57,7 +57,7 @@ def test_tasks_that_are_well_empty_or_open_end_with_0(world: World, look: Look) 
     assert standings(document) == {"0_0": "known", "0_1": "empty", "0_2": "open"}
 
 
-def test_a_task_of_another_application_ends_with_13_and_the_others_are_told(world: World, look: Look) -> None:
+def test_a_task_of_another_application_exits_13_and_the_others_are_printed(world: World, look: Look) -> None:
     world.put_plain("0_1", 30, application="other")
     code, document = look()
     assert code == 13

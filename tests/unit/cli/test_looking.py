@@ -90,7 +90,7 @@ def test_rows_that_do_not_fit_side_by_side_are_shown_one_below_the_other(run, st
     assert "session_start" in wide.splitlines()[2]
 
 
-def test_a_very_long_value_is_shown_in_part_and_says_so(run, state_dir):
+def test_a_very_long_value_is_truncated_visibly(run, state_dir):
     rows = [(b"k", b"x" * 100_000)]
     write_database(state_dir / "shop/0_0/rocksdb/large", {"default": rows, "offsets": offsets("t", 0, 1)})
     _, out, _ = run("dump", "--application-id", "shop", "--store", "large", "--value", "string", width=80)
@@ -201,7 +201,7 @@ def test_inspect_is_readable_at_eighty_columns(run, state_dir):
     assert "no problems found" in out
 
 
-def test_trouble_is_marked_where_it_is_and_said_at_the_end(run, state_dir):
+def test_problems_are_marked_in_place_and_summed_up_at_the_end(run, state_dir):
     for partition in (2, 3):
         said = offsets("shop-orders-changelog", partition, 7, 1)
         families = {"default": [], "keyValueWithTimestamp": [], "offsets": said}
@@ -216,7 +216,7 @@ def test_damage_has_an_exit_code_that_monitoring_can_go_by(run, state_dir):
     code, out, _ = run("inspect")
     assert (code, "damage:" in out) == (0, False)
     write_database(state_dir / "shop/0_7/rocksdb/orders", {"default": [], "offsets": []})
-    assert run("inspect")[0] == 0  # trouble that the application mends itself
+    assert run("inspect")[0] == 0  # trouble that the application repairs itself
     for file in (state_dir / "shop/0_1/rocksdb/orders").glob("MANIFEST*"):
         file.write_bytes(b"junk")
     code, out, _ = run("inspect", width=200)
@@ -276,7 +276,7 @@ def test_the_directory_of_the_application_is_no_state_dir(run, state_dir, comman
     assert (code, code_said(err)) == (13, "application-directory-given")
 
 
-def test_who_has_a_store_open_is_named(run, state_dir):
+def test_the_process_that_has_a_store_open_is_named(run, state_dir):
     """A processor on this library's stores holds no lock of the application."""
     with RocksDBStore(state_dir / "shop/0_1/rocksdb/orders", StoreKind.TIMESTAMPED_KEY_VALUE):
         code, out, _ = run("inspect")
@@ -286,7 +286,7 @@ def test_who_has_a_store_open_is_named(run, state_dir):
 
 
 @pytest.mark.parametrize("words", [["inspect", "--json"], ["doctor", "--offline", "--json"], ["info", "--json"]])
-def test_a_directory_that_this_user_may_not_look_into_is_skipped_and_said(words: list[str]) -> None:
+def test_an_unreadable_directory_is_skipped_and_reported(words: list[str]) -> None:
     with another_user("022") as user:
         state_dir = user.home / "state"
         (state_dir / "shop" / "0_0").mkdir(parents=True)

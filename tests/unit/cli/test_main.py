@@ -17,11 +17,8 @@ import pytest
 from statecore.cli import main as cli
 from statecore.cli import restore
 from statecore.errors import KINDS, Capacity, Corrupted, Invalid, NotFound, Retryable
-from statecore.formats.kinds import StoreKind
-from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
 from statecore.jobs.restore.report import RestoreReport, StoreReport
 from statecore.repository.publication import Published
-from statecore.spec.model import ProcessingGuarantee
 from tests.harness.raising import code_said
 
 SPEC = """\
@@ -105,7 +102,7 @@ def test_a_wrong_command_line_exits_with_2_and_says_how(words):
     assert (document["code"], document["exit_code"]) == ("arguments-invalid", 2)
 
 
-def test_an_error_is_told_on_stderr_with_what_to_do_and_has_its_exit_code(tmp_path):
+def test_an_error_is_printed_to_stderr_with_its_action_and_exit_code(tmp_path):
     process = run("restore", "--spec", str(tmp_path / "absent.yaml"), "--state-dir", str(tmp_path))
     assert process.returncode == 14
     assert process.stdout == ""
@@ -162,17 +159,6 @@ def test_each_kind_of_error_has_its_exit_code_and_document(monkeypatch, capfd, k
     assert (error.what in err, error.action in err) == (True, True)
 
 
-@pytest.mark.parametrize(("kind", "goes_on"), [(Retryable, True), (Capacity, True), (Invalid, False)])
-def test_a_program_learns_under_which_request_id_to_try_again(monkeypatch, capfd, kind, goes_on):
-    def action(output):
-        output.set_request_id("r-1")
-        raise kind("It happened.", code="test-error", action="Do this.")
-
-    _, out, err = run_here(monkeypatch, capfd, action, as_json=True)
-    assert json.loads(out).get("request_id") == ("r-1" if goes_on else None)
-    assert ("--request-id r-1" in err) is goes_on
-
-
 @pytest.mark.parametrize(
     ("error", "code", "named"), [(KeyboardInterrupt(), 130, "interrupted"), (ZeroDivisionError("x"), 1, "defect")]
 )
@@ -218,7 +204,7 @@ def test_what_fails_after_a_signal_is_of_the_signal(monkeypatch, capfd, default_
     ("error", "code"),
     [(Capacity("It happened.", code="test-error", action="Do this."), Capacity.exit_code), (KeyboardInterrupt(), 130)],
 )
-def test_an_error_keeps_its_exit_code_where_nobody_reads_the_document(monkeypatch, capfd, error, code):
+def test_an_error_keeps_its_exit_code_if_stdout_is_closed(monkeypatch, capfd, error, code):
     def gone(output):
         reader, writer = os.pipe()
         os.close(reader)
@@ -289,7 +275,7 @@ def test_the_offsets_of_a_global_store_are_shown_partition_by_partition_and_an_u
     assert "unknown" in lines["empty"]
 
 
-def test_what_was_published_and_not_placed_is_shown_without_rows_that_nobody_counted(capsys):
+def test_a_published_restore_is_shown_without_uncounted_rows(capsys):
     common = {
         "kind": "key-value", "changelog": "t", "start": 0, "end": 30, "tombstones": 0, "null_keys": 0, "aborted": 0,
         "file_bytes": 9, "digest": "", "seconds": 1.0, "tail_left": 0, "runs": 2, "max_timestamp": 5, "records": 30,
@@ -303,30 +289,6 @@ def test_what_was_published_and_not_placed_is_shown_without_rows_that_nobody_cou
     assert "-1" not in shown
     assert "rows" not in shown.splitlines()[-2]
     assert published.snapshot in shown.splitlines()[-1]
-
-
-def test_a_store_that_is_left_to_kafka_streams_is_shown_as_such_and_not_counted_as_restored(capsys):
-    common = {
-        "kind": "versioned-key-value", "changelog": "t", "start": 0, "end": 30, "tombstones": 0, "null_keys": 0,
-        "aborted": 0, "bytes": 0, "file_bytes": 9, "digest": "0", "seconds": 1.0, "tail_left": 0,
-    }  # fmt: skip
-    left = StoreReport("0_0", "left", 0, committed_offset=-4, offsets={"l-0": -4}, records=0, rows=0, runs=0,
-                       max_timestamp=-1, restored_by_kafka_streams=True, **common)  # fmt: skip
-    read = StoreReport("0_0", "read", 0, committed_offset=29, offsets={"r-0": 29}, records=30, rows=4, runs=1,
-                       max_timestamp=5, **common)  # fmt: skip
-    restore.show_report(RestoreReport("app", "p", "at_least_once", "/state", 1.0, {}, (left, read)))
-    shown = capsys.readouterr().out
-    lines = {name: line for line in shown.splitlines() for name in ("left", "read") if f" {name} " in line}
-    assert "restored by Kafka Streams" in lines["left"]
-    assert [word for word in shown.splitlines()[-1].split() if word.isdecimal()] == ["1", "30", "4", "1"]
-    part = PartitionPlan(
-        "left", StoreKind.VERSIONED_KEY_VALUE, "0_0", "t", "id", 0, 0, 30, 30, (), restored_by_kafka_streams=True
-    )
-    restore.show_plan(RestorePlan("app", ProcessingGuarantee.AT_LEAST_ONCE, (part,)))
-    shown = capsys.readouterr().out
-    assert "restored by Kafka Streams" in shown
-    assert "at most 0 records" in shown
-    assert "unknown" not in shown
 
 
 def test_the_request_is_what_the_command_line_says(monkeypatch, tmp_path, capfd):
@@ -363,22 +325,23 @@ def test_a_base_that_no_restore_can_have_is_refused():
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("error", "goes_on"),
     [
-        Retryable("It broke.", code="test-error", action="Wait."),
-        KeyboardInterrupt(),
-        Invalid("No.", code="test-error", action="Do."),
+        (Retryable("It broke.", code="test-error", action="Wait."), True),
+        (Capacity("It is full.", code="test-error", action="Make room."), True),
+        (KeyboardInterrupt(), True),
+        (Corrupted("It is damaged.", code="test-error", action="Repair the head.", goes_on=True), True),
+        (Invalid("No.", code="test-error", action="Do."), False),
     ],
 )
-def test_what_can_be_gone_on_with_says_its_request_id_and_what_cannot_does_not(monkeypatch, capfd, error):
+def test_only_resumable_errors_have_the_request_id(monkeypatch, capfd, error, goes_on):
     def action(output):
         output.set_request_id("4711")
         raise error
 
     _, out, err = run_here(monkeypatch, capfd, action, as_json=True)
-    assert ("--request-id 4711" in err) is not isinstance(error, Invalid)
-    if isinstance(error, KeyboardInterrupt):
-        assert json.loads(out)["request_id"] == "4711"
+    assert ("--request-id 4711" in err) is goes_on
+    assert json.loads(out).get("request_id") == ("4711" if goes_on else None)
 
 
 @pytest.mark.parametrize(("phases", "is_retry", "goes_on"), [
@@ -397,16 +360,6 @@ def test_before_a_plan_is_frozen_there_is_nothing_to_go_on_with(monkeypatch, cap
     assert ("request_id" in json.loads(out)) is goes_on
 
 
-def test_a_damaged_snapshot_that_stops_a_publication_says_the_request_id_that_goes_on(monkeypatch, capfd):
-    def action(output):
-        output.set_request_id("4711")
-        raise Corrupted(
-            "The manifest is damaged.", code="test-error", action="Repair the head, and run this again.", goes_on=True
-        )
-
-    assert "--request-id 4711" in run_here(monkeypatch, capfd, action, as_json=False)[2]
-
-
 def test_a_failure_begins_on_a_line_of_its_own_and_its_lines_stay_lines(monkeypatch, capfd):
     """On a terminal the line of the progress is rewritten in place, and still open when something fails."""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
@@ -423,15 +376,6 @@ def test_a_failure_begins_on_a_line_of_its_own_and_its_lines_stay_lines(monkeypa
     at = lines.index("statecore: [it-is] Wrong:")
     assert lines[at + 1 : at + 4] == ["  0_0 holds s", "  0_1 holds s", "Do it."]
     assert "A word on the way." in lines
-
-
-def test_a_file_that_is_no_topology_is_named(tmp_path):
-    file = tmp_path / "describe.txt"
-    file.write_text("something else\n")
-    process = run("discover", "--bootstrap-servers", "localhost:1", "--application-id", "a", "--topology", str(file))
-    assert process.returncode == 13
-    assert code_said(process.stderr) == "topology-invalid"
-    assert str(file) in process.stderr
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)])

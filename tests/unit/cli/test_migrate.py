@@ -23,7 +23,7 @@ from tests.unit.conversion.inspections import buffer as buffer_of
 
 
 @pytest.mark.parametrize("offset", [20, 1_234_567])
-def test_what_is_done_to_many_tasks_is_said_once_however_great_their_offsets(
+def test_the_same_step_of_many_tasks_is_printed_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, offset: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
@@ -46,7 +46,7 @@ def report(*tasks: MigratedTask, outcome: Outcome = Outcome.PLANNED, to: str = "
     return MigrateReport(**vars(attempt), finished="now", to=to, outcome=outcome, plan_id="p", tasks=tasks)
 
 
-def test_a_step_is_said_without_its_offsets_and_reads_once(
+def test_a_step_is_printed_without_its_offsets(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
@@ -79,7 +79,7 @@ def test_where_all_is_left_no_empty_table_is_printed_and_no_opening_as_it_is_pro
 
 
 @pytest.mark.parametrize(("words", "said"), [([], "Nothing was changed."), (["--apply"], "Every task is complete")])
-def test_who_stops_it_is_told_how_the_tasks_are_left(
+def test_an_interruption_prints_the_state_of_the_tasks(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
 ) -> None:
     def stopped(*_: object, **__: object) -> None:

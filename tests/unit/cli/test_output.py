@@ -38,9 +38,7 @@ def test_a_title_is_longer_than_its_table(capsys: pytest.CaptureFixture[str], mo
     assert capsys.readouterr().out.splitlines()[0] == title
 
 
-def test_as_wide_as_columns_say_a_sentence_is_compacted(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sentence_is_wrapped_to_columns(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     print_line(result_console(), LONG)
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 60

@@ -9,7 +9,7 @@ import pytest
 
 from statecore.cli.main import main
 from statecore.errors import Invalid, Retryable
-from tests.unit.standby.promote.test_run import World
+from tests.unit.standby.promote.promoting import World
 
 
 def words(world: World, *more: str) -> list[str]:
@@ -17,34 +17,7 @@ def words(world: World, *more: str) -> list[str]:
     return ["promote", "--spec", str(world.spec), *where, "--offline", *more]
 
 
-def test_the_plan_says_of_each_task_what_becomes_of_it_and_why(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    world = World(tmp_path)
-    world.store(world.live, "totals", 1_005)
-    world.store(world.warm, "totals", 2_009)
-    world.store(world.warm, "totals", 9, task="0_1")
-    world.store(world.live, "totals", 11, task="0_1")
-    assert main(words(world)) == 0
-    said = capfd.readouterr().out
-    lines = {line.split()[0]: line.replace(",", "").split()[1:] for line in said.splitlines() if line.strip()}
-    assert lines["0_0"][:3] == ["taken", "1004", "1"]
-    assert lines["0_1"][0] == "left"
-    assert {"totals", "11", "9"} <= set(lines["0_1"])
-    assert "--apply" in said
-
-
-def test_a_plan_with_nothing_to_do_asks_nobody_to_do_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    world = World(tmp_path)
-    world.store(world.live, "totals", 9)
-    world.store(world.warm, "totals", 9)
-    assert main(words(world)) == 0
-    said = capfd.readouterr().out
-    assert "--apply" not in said
-
-
-def test_a_refused_task_has_its_exit_code_and_the_others_are_handed_over(
+def test_a_refused_task_sets_the_exit_code_and_the_others_are_promoted(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     world = World(tmp_path)
@@ -54,18 +27,6 @@ def test_a_refused_task_has_its_exit_code_and_the_others_are_handed_over(
     report = json.loads(capfd.readouterr().out)
     assert {one["task"]: one["verdict"] for one in report["tasks"]} == {"0_0": "taken", "7_0": "refused"}
     assert world.row("totals") == "warm at 9"
-
-
-def test_the_plan_notes_which_stores_kafka_streams_restores_by_itself(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    world = World(tmp_path)
-    world.store(world.warm, "totals", 9)
-    assert main(words(world)) == 0
-    said = capfd.readouterr().out
-    (note,) = [line for line in said.splitlines() if line.startswith("note: ")]
-    assert {"0_0:", "clicks,", "late"} <= set(note.split())
 
 
 def test_brokers_that_cannot_be_reached_refuse_it_and_offline_is_named(

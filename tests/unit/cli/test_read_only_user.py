@@ -32,7 +32,7 @@ class RemoteShop(Shop):
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteShop]:
-    """A snapshot on a server; whoever looks from now on may only read."""
+    """A snapshot on a server that is read-only from now on."""
     root = tmp_path_factory.mktemp("shop")
     with s3_server.serving(has_users=True) as server, pytest.MonkeyPatch.context() as environment:
         environment.setenv("AWS_ACCESS_KEY_ID", ACCESS)
@@ -56,7 +56,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 @pytest.mark.full
-def test_looks_and_fetches(run: Run, shop: RemoteShop, tmp_path: Path) -> None:
+def test_a_read_only_user_can_list_and_fetch(run: Run, shop: RemoteShop, tmp_path: Path) -> None:
     of = ("--repository", shop.url, "--application-id", "orders")
     assert run("repo", "snapshots", *of)[0] == 0
     assert run("info", *of)[0] == 0
@@ -65,7 +65,7 @@ def test_looks_and_fetches(run: Run, shop: RemoteShop, tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "orders").iterdir()} >= {"0_0", "0_1", "global"}
 
 
-def test_cannot_publish_and_is_told_before_anything_is_read_or_moved(
+def test_a_read_only_user_is_refused_before_a_publication_reads_anything(
     run: Run, shop: RemoteShop, tmp_path: Path
 ) -> None:
     of = ("--repository", shop.url, "--application-id", "orders")

@@ -12,7 +12,7 @@ from statecore.jobs.attempt import Attempt
 from statecore.jobs.repair.report import Outcome, RebuiltStores, RepairReport
 
 
-def test_after_a_recovery_it_is_said_of_the_time_before_it_what_the_start_would_have_done(
+def test_after_a_recovery_the_averted_outcome_of_a_start_is_in_the_past_tense(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     report = RepairReport(

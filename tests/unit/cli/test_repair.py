@@ -79,7 +79,7 @@ def test_notes_are_counted_where_there_are_any(run: Run, spec: str, tmp_path: Pa
     assert run("--spec", spec, "--offline")[1].splitlines()[1] == "2 findings, including 1 note"
 
 
-def test_where_all_lies_that_a_repair_has_replaced_is_said(
+def test_the_directory_of_replaced_files_is_printed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "500")
@@ -96,7 +96,7 @@ def test_where_all_lies_that_a_repair_has_replaced_is_said(
     assert "kept" not in capsys.readouterr().out
 
 
-def test_a_rebuild_of_which_a_person_has_to_judge_is_shown_with_its_doubts_and_how_it_is_approved(
+def test_a_doubtful_rebuild_is_shown_with_its_doubts_and_approval_option(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "500")
@@ -113,7 +113,7 @@ def test_a_rebuild_of_which_a_person_has_to_judge_is_shown_with_its_doubts_and_h
 
 
 @pytest.mark.parametrize(("words", "said"), [((), "Nothing was changed."), (("--apply",), "Every task is complete")])
-def test_who_stops_it_is_told_how_the_tasks_are_left(
+def test_an_interruption_prints_the_state_of_the_tasks(
     run: Run, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str
 ) -> None:
     def stopped(*_: object, **__: object) -> None:

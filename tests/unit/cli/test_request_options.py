@@ -97,7 +97,7 @@ def test_the_help_stands_in_sections_and_says_defaults() -> None:
     ],
     ids=str,
 )
-def test_a_word_that_says_nothing_is_refused(
+def test_invalid_option_values_are_refused(
     words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit, match="2"):

@@ -41,7 +41,7 @@ def test_of_many_those_are_named_that_failed_or_are_furthest_behind() -> None:
     assert len(said) < 200
 
 
-def test_of_many_of_which_nobody_knows_the_lag_none_is_said_to_be_caught_up() -> None:
+def test_tasks_of_unknown_lag_are_not_reported_caught_up() -> None:
     names = [f"0_{number}" for number in range(12)]
     unknown = line(*(task(name, None) for name in names))
     assert unknown.startswith("round 3: 12 tasks, lag ?; ")
@@ -53,7 +53,7 @@ def test_of_many_of_which_nobody_knows_the_lag_none_is_said_to_be_caught_up() ->
     assert " 70; most behind: 0_3 ?, 0_10 ?, 0_0 7" in some
 
 
-def test_each_error_is_said_once_with_its_stores_and_a_lag_that_nobody_knows_is_no_number(
+def test_each_error_is_printed_once_and_an_unknown_lag_is_no_number(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
@@ -69,7 +69,7 @@ def test_each_error_is_said_once_with_its_stores_and_a_lag_that_nobody_knows_is_
     assert said.count("?") == 3
 
 
-def test_a_long_read_says_how_fast_it_goes_on_and_how_long_it_takes() -> None:
+def test_a_long_read_prints_rate_and_remaining_time() -> None:
     now = [100.0]
     lines = RoundLines(lambda: now[0])
 

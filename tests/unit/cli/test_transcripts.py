@@ -36,7 +36,7 @@ from tests.unit.jobs.history.test_restores import Directory
 from tests.unit.jobs.published import Shop
 from tests.unit.jobs.reports import OLD_FAILURE, entry
 from tests.unit.repository.published import Publishing
-from tests.unit.standby.promote.test_run import World
+from tests.unit.standby.promote.promoting import World
 
 SPEC = """\
 application_id: shop

@@ -55,7 +55,7 @@ def test_the_smallest_offset_of_each_partition_is_taken(several: list[dict[Topic
 
 @settings(deadline=None)
 @given(st.sets(NAMES, min_size=1), ENTRIES)
-def test_whatever_the_file_says_is_said_afterwards_inside_or_beside(
+def test_every_entry_of_the_file_is_kept_in_a_store_or_the_file(
     stores: set[str], entries: dict[TopicPartition, int]
 ) -> None:
     made = plan_upward(task(*map(plain, sorted(stores)), checkpoint=entries), RELEASES["4.3"])
@@ -106,7 +106,7 @@ def store(name: str, flushes: Flushes, **more: object) -> StoreInspection:
 
 
 @every_release
-def test_under_exactly_once_nothing_is_taken_over_and_the_file_goes(to: str) -> None:
+def test_under_exactly_once_the_checkpoint_file_is_dropped(to: str) -> None:
     made = plan(seen(store("a", LATE), store("b", EARLY)), to, True)
     assert (made.moved, made.written, made.refused) == ((".checkpoint",), {}, ())
     assert all(one.is_empty for one in made.stores)
@@ -123,7 +123,7 @@ def test_transactional_stores_are_not_wiped_so_late_rows_are_refused() -> None:
 
 
 @every_release
-def test_at_least_once_the_file_is_believed_and_that_is_told(to: str) -> None:
+def test_under_at_least_once_the_checkpoint_file_is_used_and_reported(to: str) -> None:
     made, quiet = (plan(seen(store("a", of), store("b", EARLY)), to, False) for of in (LATE, EARLY))
     assert (made.stores, made.moved, made.written, made.left) == (
         quiet.stores,
@@ -166,7 +166,7 @@ def test_an_entry_of_a_source_topic_may_be_any_undeclared_store_s() -> None:
     assert made.left
 
 
-def test_a_copy_that_has_not_kept_its_times_is_told() -> None:
+def test_a_copy_without_its_file_times_is_reported() -> None:
     for guarantee, told in ((True, True), (None, True), (False, False)):
         made = plan(seen(store("a", COPIED), store("b", COPIED)), "4.3", guarantee)
         assert made.stores[0].offsets == {at("a"): 20}

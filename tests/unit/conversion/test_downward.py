@@ -25,7 +25,7 @@ def plan(seen: TaskInspection, release: str = "4.2", exactly_once: bool | None =
     return plan_downward(seen, ConversionOptions(RELEASES[release], exactly_once, **more))
 
 
-def test_the_family_is_dropped_everywhere_and_the_file_says_what_it_said() -> None:
+def test_the_offsets_family_is_dropped_and_its_offsets_are_in_the_file() -> None:
     stores = plain("a", {at("a"): 30}, position={"in": {0: 4}}), segmented("w", [{at("w"): 7}, {at("w"): 7}])
     made = plan(task(*stores))
     assert [one.drop for store in made.stores for one in store.databases] == [("offsets",)] * 3

@@ -99,7 +99,7 @@ def _without_offsets(families: dict[str, Rows]) -> dict[str, Rows]:
     return {name: rows for name, rows in families.items() if name != "offsets"}
 
 
-def test_files_that_an_older_rocksdb_reads_are_not_written_anew(tmp_path: Path) -> None:
+def test_files_that_an_older_rocksdb_reads_are_not_rewritten(tmp_path: Path) -> None:
     task = golden_task(tmp_path, "3.9")
     before = {path.name: path.stat().st_ino for path in task.path.rglob("*.sst")}
     task.convert("4.3")
@@ -149,7 +149,7 @@ def test_a_plan_travels_to_other_processes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("point", three_of(CONVERSION_POINTS))
-def test_whoever_dies_on_the_way_has_changed_no_live_file(point: str, tmp_path: Path) -> None:
+def test_a_killed_conversion_has_changed_no_live_file(point: str, tmp_path: Path) -> None:
     task = golden_task(tmp_path, "4.2")
     plan, before = task.plan("4.3"), {path: path.read_bytes() for path in task.path.rglob("*") if path.is_file()}
     link_tree(task.path, tmp_path / "copy")

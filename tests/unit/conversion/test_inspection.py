@@ -67,7 +67,7 @@ def test_a_grace_buffer_that_kafka_streams_has_restored_is_one(tmp_path: Path) -
     assert seen.kind is KIND.GRACE_BUFFER
 
 
-def test_only_a_spec_tells_whether_an_aggregation_that_emits_in_the_end_slides(tmp_path: Path) -> None:
+def test_only_a_spec_decides_whether_an_emit_final_aggregation_slides(tmp_path: Path) -> None:
     seen = store("headers-emit-final-window", tmp_path / "1")
     assert (seen.kind, seen.target) == (KIND.UNKNOWN, None)
     assert set(seen.possible_kinds.split(" or ")) >= {"headers-emit-final-sliding-window", "headers-emit-final-window"}
@@ -76,7 +76,7 @@ def test_only_a_spec_tells_whether_an_aggregation_that_emits_in_the_end_slides(t
         assert (declared_so.kind, declared_so.target) == (KIND.HEADERS_EMIT_FINAL_WINDOW, KIND.EMIT_FINAL_WINDOW)
 
 
-def test_a_database_without_current_or_with_a_cut_manifest_is_broken(tmp_path: Path) -> None:
+def test_a_database_without_current_or_with_a_truncated_manifest_is_broken(tmp_path: Path) -> None:
     task = golden_task(tmp_path, "4.2")
     (task.path / "rocksdb" / "plain" / "CURRENT").unlink()
     manifest = next((task.path / "rocksdb" / "stamped").glob("MANIFEST-*"))

@@ -52,7 +52,7 @@ def test_every_kind_with_headers_has_a_counterpart_without() -> None:
 
 
 @pytest.mark.parametrize(("case", "target"), CASES)
-def test_rows_say_the_same_but_for_their_headers(case: str, target: StoreKind) -> None:
+def test_rows_are_equal_except_their_headers(case: str, target: StoreKind) -> None:
     source, rows = StoreKind(golden(case)["kind"]), rows_of(case)
     made = convert_rows(*columns(rows), source, target)
     before = row_format(source).decode(*columns(rows)).to_pylist()
@@ -72,7 +72,7 @@ def test_rows_say_the_same_but_for_their_headers(case: str, target: StoreKind) -
 
 
 @pytest.mark.parametrize(("case", "target"), CASES)
-def test_what_rows_come_to_is_told_by_their_first_one(case: str, target: StoreKind) -> None:
+def test_the_row_format_is_decided_by_the_first_row(case: str, target: StoreKind) -> None:
     source = StoreKind(golden(case)["kind"])
     assert counterpart_of_row(source, rows_of(case)[0][0]) is target
 

@@ -51,7 +51,7 @@ def test_a_segment_of_4_3_that_was_never_flushed_stays_so_that_the_damage_can_be
     assert plan(task(segmented("w", segments, status=1, filled=False))).is_empty
 
 
-def test_a_store_that_has_an_offset_keeps_it_and_a_contradiction_is_told() -> None:
+def test_a_store_keeps_its_offset_and_a_contradiction_is_reported() -> None:
     made = plan(task(plain("a", {at("a"): 30}), checkpoint={at("a"): 20}))
     assert made.stores[0].is_empty
     assert made.moved == (".checkpoint",)
@@ -80,7 +80,7 @@ def test_a_store_without_a_segment_that_is_declared_and_not_in_the_file_gets_min
     assert entries(made.stores[0]) == {offset_key(at("w")): OFFSET_UNKNOWN, STATUS: 0}
 
 
-def test_a_store_without_a_segment_that_nobody_knows_of_gets_none() -> None:
+def test_an_unknown_store_without_a_segment_gets_none() -> None:
     made = plan(task(segmented("w"), plain("a"), checkpoint={at("a"): 1}))
     assert not made.stores[0].databases
 
@@ -124,7 +124,7 @@ def test_rows_of_which_the_file_says_minus_4_are_left_because_they_may_never_hav
     assert made.left[0].startswith(".checkpoint says -4 of a")
 
 
-def test_an_entry_of_minus_4_that_no_store_claims_is_not_promised_to_be_taken_over() -> None:
+def test_an_unclaimed_entry_of_minus_4_is_not_inherited() -> None:
     made = plan(task(plain("t"), checkpoint={TopicPartition("table-topic", 0): OFFSET_UNKNOWN}))
     assert "takes it over" not in made.left[0]
     assert "wiped the task" in made.left[0]
@@ -191,7 +191,7 @@ def test_an_entry_of_a_store_that_is_no_database_stays() -> None:
         assert said in made.left[0]
 
 
-def test_an_entry_of_another_partition_is_not_said_to_lack_a_database() -> None:
+def test_an_entry_of_another_partition_is_not_reported_missing() -> None:
     made = plan(task(plain("a"), checkpoint={at("a"): 5, at("a", 1): 6}))
     assert all(said in made.left[0] for said in ("app-a-changelog-1 at 6", "not of 0_0"))
     assert "has no database" not in made.left[0]
@@ -217,7 +217,7 @@ def test_a_directory_of_4_3_is_nothing_to_do() -> None:
     assert (made.left, made.refused, made.seen) == ((), (), "4.3 or 4.4")
 
 
-def test_a_segment_that_says_no_offset_beside_others_that_do_is_told() -> None:
+def test_a_segment_without_an_offset_beside_others_is_reported() -> None:
     made = plan(task(segmented("w", [{at("w"): 9}, {}])))
     assert "app-w-changelog-0 at 9" in made.notes[0]
     assert not plan(task(segmented("w", [{at("w"): 9}, {at("w"): 9}]))).notes
@@ -231,7 +231,7 @@ def test_segments_at_different_offsets_stay_and_the_doctor_is_named() -> None:
     assert "statecore repair" in note
 
 
-def test_a_status_that_is_open_stays_and_is_told() -> None:
+def test_an_open_status_is_kept_and_reported() -> None:
     made = plan(task(plain("a", {at("a"): 30}, status=1)))
     assert made.is_empty
     assert "not closed" in made.notes[0]

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from statecore.jobs.history.report_head import Outcome
 from statecore.jobs.history.report_index import ReportIndex
 from statecore.repository.repository import create_repository
 from tests.harness.tiers import one_of
-from tests.unit.airflow.home import ROOT, migrate
+from tests.unit.airflow.home import ROOT
 from tests.unit.airflow.stub import StubSpark, spec
 from tests.unit.airflow.test_checkpoint_operator import here
 from tests.unit.dags.test_restore_stores import events, states
@@ -34,21 +33,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:airflow.*"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def database() -> None:
-    migrate()
-
-
-@pytest.fixture
-def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubSpark:
-    stub = StubSpark(tmp_path / "spark")
-    monkeypatch.setattr(sys, "executable", str(stub.python))
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
-    monkeypatch.setenv("STATECORE_REPORTS", str(tmp_path / "reports"))
-    monkeypatch.setenv("STATECORE_SPARK_JOBS", str(stub.jobs))
-    return stub
 
 
 @pytest.fixture
@@ -86,14 +70,6 @@ def asked(spark: StubSpark) -> list[str]:
     return sorted(request["spec"]["application_id"] for request in requests(spark))
 
 
-def test_the_file_is_read_without_pyspark_or_what_jobs_work_with() -> None:
-    load()  # what it imports is loaded once in the parser, which forks for each file
-    before = set(sys.modules)
-    load()
-    new = {name.split(".")[0] for name in set(sys.modules) - before}
-    assert new.isdisjoint({"pyspark", "pyarrow", "boto3", "kafka"})
-
-
 def test_the_dag_explains_itself_and_runs_by_itself_only_where_the_site_says_so() -> None:
     dag = load()
     assert "keeps running" in (dag.doc_md or "")
@@ -108,7 +84,7 @@ def test_the_dag_explains_itself_and_runs_by_itself_only_where_the_site_says_so(
     assert {"stores", "partitions", "state_dir"}.isdisjoint(dag.params)
 
 
-def test_the_site_says_how_often_it_looks_and_nothing_is_caught_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_site_sets_the_schedule_and_catchup_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.serialization.serialized_objects import DagSerialization
 
     monkeypatch.setenv("STATECORE_CHECKPOINT_TICK", "1m")
@@ -188,7 +164,7 @@ def failing() -> set[str]:
     return {one.attempt.application_id for one in lasts if one.outcome is Outcome.FAILED}
 
 
-def test_what_is_said_of_an_application_goes_when_it_can_be_looked_at_again(spark: StubSpark, tmp_path: Path) -> None:
+def test_the_failure_of_an_application_is_cleared_when_it_can_be_checked(spark: StubSpark, tmp_path: Path) -> None:
     world = World(tmp_path / "app")
     world.write({b"a": b"1"}, 9)
     world.snapshot()

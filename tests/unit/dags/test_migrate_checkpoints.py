@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import ParamValidationError
 
 from tests.unit.airflow.directory_change.migration_stub import asked, stub
-from tests.unit.airflow.home import ROOT, migrate
+from tests.unit.airflow.home import ROOT
 from tests.unit.airflow.stub import StubSpark
 from tests.unit.dags.test_restore_stores import states, values
 
@@ -22,11 +21,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:airflow.*"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def database() -> None:
-    migrate()
 
 
 @pytest.fixture
@@ -53,13 +47,6 @@ def validated(params: Any, given: dict[str, Any]) -> Any:
 def outcome(run: Any) -> Any:
     (task,) = [one for one in run.get_task_instances() if one.task_id == "outcome"]
     return task.xcom_pull(task_ids="outcome")
-
-
-def test_the_file_is_read_without_pyspark_or_pyarrow() -> None:
-    load()  # what it imports is loaded once in the parser, which forks for each file
-    before = set(sys.modules)
-    load()
-    assert not [name for name in set(sys.modules) - before if name.split(".")[0] in ("pyspark", "pyarrow")]
 
 
 def test_the_dag_explains_itself_and_never_runs_by_itself() -> None:
@@ -124,9 +111,7 @@ def test_one_that_is_refused_fails_the_run_and_does_not_keep_the_others_from_bei
     assert "orders in /srv/state: not planned: Fenced (in-use)" in capsys.readouterr().out
 
 
-def test_parameters_that_are_refused_fail_the_run_at_once_and_its_outcome_says_where_to_look(
-    spark: StubSpark, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_refused_parameters_fail_the_run_at_once(spark: StubSpark, capsys: pytest.CaptureFixture[str]) -> None:
     run = load().test(run_conf=conf("orders", aprove="none"))
     assert str(run.state) == "failed"
     (task,) = [one for one in run.get_task_instances() if one.task_id == "outcome"]
@@ -137,7 +122,7 @@ def test_parameters_that_are_refused_fail_the_run_at_once_and_its_outcome_says_w
 
 
 @pytest.mark.full
-def test_what_cannot_be_applied_is_not_looked_at_again_and_fails_the_run(spark: StubSpark) -> None:
+def test_a_failed_application_is_not_verified_and_fails_the_run(spark: StubSpark) -> None:
     said = {"error": "Invalid", "exit_code": 13, "what": "It has changed.", "action": "Look.", "context": {}}
     spark.behaves({"orders": {"apply": said, "plan": {}}})
     run = load().test(run_conf=conf("orders", "billing"))
@@ -161,7 +146,7 @@ def test_where_nothing_is_to_be_done_the_run_is_green_and_nothing_is_applied(
 
 
 @pytest.mark.full
-def test_parameters_that_make_no_sense_fail_the_run_before_anything_is_looked_at(spark: StubSpark) -> None:
+def test_invalid_parameters_fail_the_run_before_any_inspection(spark: StubSpark) -> None:
     run = load().test(run_conf=conf("orders", "orders"))
     assert str(run.state) == "failed"
     assert states(run)["read_directories", -1] == "failed"

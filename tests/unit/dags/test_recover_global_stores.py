@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import pytest
@@ -8,7 +7,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import ParamValidationError
 
-from tests.unit.airflow.home import ROOT, migrate
+from tests.unit.airflow.home import ROOT
 
 FILE = ROOT / "dags" / "recover_global_stores.py"
 DIRECTORY = {"application_id": "a", "state_dir": "/srv", "spec_path": "/srv/a.yaml"}
@@ -18,11 +17,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:airflow.*"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def database() -> None:
-    migrate()
 
 
 def load() -> DAG:
@@ -35,13 +29,6 @@ def validated(given: dict[str, Any]) -> Any:
     params = load().params
     params.update(given)
     return params.validate()
-
-
-def test_the_file_is_read_without_pyspark_or_pyarrow() -> None:
-    load()  # what it imports is loaded once in the parser, which forks for each file
-    before = set(sys.modules)
-    load()
-    assert not [name for name in set(sys.modules) - before if name.split(".")[0] in ("pyspark", "pyarrow")]
 
 
 def test_the_dag_explains_itself_and_never_runs_by_itself() -> None:

@@ -15,7 +15,7 @@ from statecore.airflow import failures
 from statecore.airflow.requests import restore_requests
 from statecore.errors import Invalid
 from tests.harness.raising import raises
-from tests.unit.airflow.home import ROOT, migrate
+from tests.unit.airflow.home import ROOT
 from tests.unit.airflow.stub import StubSpark, spec
 
 DAGS = ROOT / "dags"
@@ -25,21 +25,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:airflow.*"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def database() -> None:
-    migrate()
-
-
-@pytest.fixture
-def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubSpark:
-    stub = StubSpark(tmp_path / "spark")
-    monkeypatch.setattr(sys, "executable", str(stub.python))
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
-    monkeypatch.setenv("STATECORE_REPORTS", str(tmp_path / "reports"))
-    monkeypatch.setenv("STATECORE_SPARK_JOBS", str(stub.jobs))
-    return stub
 
 
 def load(**kwargs: Any) -> DAG:

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import json
-import sys
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +9,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import ParamValidationError
 
-from tests.unit.airflow.home import ROOT, migrate
+from tests.unit.airflow.home import ROOT
 from tests.unit.airflow.stub import StubSpark, spec
 from tests.unit.dags.test_restore_stores import events, states, values
 
@@ -25,21 +23,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def database() -> None:
-    migrate()
-
-
-@pytest.fixture
-def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubSpark:
-    stub = StubSpark(tmp_path / "spark")
-    monkeypatch.setattr(sys, "executable", str(stub.python))
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
-    monkeypatch.setenv("STATECORE_REPORTS", str(tmp_path / "reports"))
-    monkeypatch.setenv("STATECORE_SPARK_JOBS", str(stub.jobs))
-    return stub
-
-
 def load() -> DAG:
     bag = DagBag(str(FILE))
     assert bag.import_errors == {}
@@ -48,13 +31,6 @@ def load() -> DAG:
 
 def conf(*specs: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {"applications": [json.dumps(one) for one in specs], "repository": REPOSITORY, **fields}
-
-
-def test_the_file_is_read_without_pyspark() -> None:
-    load()  # what it imports is loaded once in the parser, which forks for each file
-    before = set(sys.modules)
-    load()
-    assert not [name for name in set(sys.modules) - before if name.split(".")[0] == "pyspark"]
 
 
 def test_the_dag_explains_itself_and_runs_by_itself_only_where_the_site_says_so() -> None:

@@ -18,7 +18,7 @@ def test_a_demo_that_cannot_go_on_says_why_and_what_to_do_without_a_traceback(
     assert "make stop" in said
 
 
-def test_who_stops_it_is_told_how_to_end_what_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interruption_prints_how_to_stop_the_processes(capsys: pytest.CaptureFixture[str]) -> None:
     def stopped() -> int:
         raise KeyboardInterrupt
 

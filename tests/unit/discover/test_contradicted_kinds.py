@@ -68,7 +68,7 @@ OFFSET = "0\n1\napp-s-changelog 0 7\n"
     "declared",
     ["key-value", "timestamped-key-value", "timestamped-window", "window", "custom", "in-memory", "headers-session"],
 )
-def test_a_database_of_another_kind_is_told(directory, there, declared):
+def test_a_database_of_another_kind_is_reported(directory, there, declared):
     database(directory, there)
     assert found(directory, spec(declared)) == ([] if declared == there else ["s"])
 
@@ -90,7 +90,7 @@ CHANCE = [
 
 
 @pytest.mark.parametrize(("kind", "key", "value", "segment"), CHANCE)
-def test_a_row_that_looks_like_one_of_another_kind_by_chance_tells_nothing(directory, kind, key, value, segment):
+def test_one_row_that_fits_another_kind_is_no_contradiction(directory, kind, key, value, segment):
     path = directory.store_path("0_0", "s", StoreKind(kind)) / segment
     with RocksDBStore(path, StoreKind(kind), create=True) as store:
         store.put(key, value)
@@ -114,7 +114,7 @@ def test_rows_of_versions_and_of_lists_are_no_plain_ones(directory, key, value):
 
 @pytest.mark.parametrize("where", ["s/rows", "rocksdb/s/rows", "s/s.60000/rows"])
 @pytest.mark.parametrize("declared", ["key-value", "timestamped-window", "in-memory", "custom"])
-def test_files_of_the_application_s_own_class_are_told(directory, where, declared):
+def test_files_of_a_custom_store_are_reported(directory, where, declared):
     write(directory, where)
     assert found(directory, spec(declared)) == ([] if declared == "custom" else ["s"])
 
@@ -127,7 +127,7 @@ def test_an_offset_beside_the_store_is_one_of_the_application_s_own_class(direct
     assert found(directory, spec(declared)) == (["s"] if told else [])
 
 
-def test_an_offset_that_is_not_known_tells_nothing(directory):
+def test_an_unknown_offset_is_no_contradiction(directory):
     write(directory, ".checkpoint_s", OFFSET.replace(" 7", " -4"))
     assert found(directory, spec("key-value")) == []
     database(directory, StoreKind.KEY_VALUE)
@@ -159,33 +159,33 @@ def test_a_database_without_an_offset_may_be_of_the_application_s_own_class(dire
 
 @pytest.mark.parametrize("declared", ["key-value", "window", "in-memory", "custom", "?"])
 @pytest.mark.parametrize("name", ["s", "rocksdb/s", "s/s.0", ""])
-def test_an_empty_directory_tells_nothing(directory, declared, name):
+def test_an_empty_directory_is_no_contradiction(directory, declared, name):
     (directory.task_path("0_0") / name).mkdir(parents=True)
     assert found(directory, spec(declared)) == []
 
 
 @pytest.mark.parametrize("declared", ["key-value", "window", "in-memory"])
 @pytest.mark.parametrize("where", ["s/.DS_Store", "rocksdb/s/.DS_Store", "s/s.0/.nfs0001"])
-def test_a_hidden_file_tells_nothing(directory, declared, where):
+def test_a_hidden_file_is_no_contradiction(directory, declared, where):
     write(directory, where)
     assert found(directory, spec(declared)) == []
 
 
 @pytest.mark.parametrize("lost", ["CURRENT", "MANIFEST-*", "*.sst"])
-def test_damage_tells_nothing(directory, lost):
+def test_damage_is_no_contradiction(directory, lost):
     for file in database(directory, StoreKind.TIMESTAMPED_KEY_VALUE).glob(lost):
         file.unlink()
     assert found(directory, spec("timestamped-key-value")) == []
 
 
-def test_a_leftover_beside_the_right_store_tells_nothing(directory):
+def test_a_leftover_beside_the_right_store_is_no_contradiction(directory):
     database(directory, StoreKind.KEY_VALUE)
     database(directory, StoreKind.TIMESTAMPED_WINDOW)
     assert found(directory, spec("timestamped-window")) == []
     assert found(directory, spec("key-value")) == []
 
 
-def test_only_the_tasks_that_are_asked_for_are_looked_at_and_one_may_be_decided(directory):
+def test_only_the_requested_tasks_are_inspected(directory):
     database(directory, StoreKind.KEY_VALUE, task="0_1")
     declared = spec("timestamped-key-value")
     assert find_contradictions(directory, declared, ["0_0"]) == []

@@ -159,7 +159,7 @@ def test_the_order_of_nodes_does_not_matter():
     ]
 
 
-def test_from_the_topology_numbers_and_changelogs_are_told_and_kinds_are_left_open():
+def test_the_topology_gives_subtopologies_and_changelogs_but_no_kinds():
     spec, notes = discover(FakeCluster(TOPICS), "app", topology_text=TOPOLOGY)
     assert {(store.name, store.subtopology, store.changelog, str(store.kind)) for store in spec.stores} == {
         ("latest", 0, "app-latest-changelog", "?"),
@@ -182,7 +182,7 @@ def test_from_the_topology_numbers_and_changelogs_are_told_and_kinds_are_left_op
     assert "# restored from profiles" in text
 
 
-def test_a_state_directory_tells_kinds_tasks_and_changelogs(tmp_path):
+def test_a_state_directory_shows_kinds_tasks_and_changelogs(tmp_path):
     tasks = tmp_path / "app"
     make_store(tasks / "0_1/rocksdb/latest", StoreKind.KEY_VALUE, TopicPartition("app-latest-changelog", 1))
     make_store(tasks / "0_1/rocksdb/counts", StoreKind.TIMESTAMPED_KEY_VALUE, TopicPartition("app-counts-changelog", 1))
@@ -205,7 +205,7 @@ def test_a_state_directory_tells_kinds_tasks_and_changelogs(tmp_path):
 
 @pytest.mark.parametrize(("status", "shown"), [(None, True), (0, False), (1, False)])
 @pytest.mark.parametrize("told", [False, True])
-def test_a_state_directory_tells_transactional_stores(tmp_path, status, shown, told):
+def test_a_state_directory_shows_transactional_stores(tmp_path, status, shown, told):
     written = offsets("app-latest-changelog", 1, 5, status=status)
     write_database(tmp_path / "app/0_1/rocksdb/latest", {"default": [], "offsets": written})
     spec, notes = discover(FakeCluster(TOPICS), "app", state_dir=tmp_path, transactional_state_stores=told)
@@ -229,7 +229,7 @@ def test_a_state_directory_tells_transactional_stores(tmp_path, status, shown, t
         ("s/s.60000", ("offsets", "sessionKeyValueWithHeaders"), "?"),
     ],
 )
-def test_column_families_tell_a_kind_only_when_it_is_certain(tmp_path, place, families, kind):
+def test_column_families_decide_a_kind_only_if_it_is_certain(tmp_path, place, families, kind):
     make_families(tmp_path / "app/0_0" / place, *families)
     spec, _ = discover(FakeCluster({"app-s-changelog": COMPACT}), "app", state_dir=tmp_path)
     assert str(found(spec, "s").kind) == kind
@@ -247,7 +247,7 @@ def test_column_families_tell_a_kind_only_when_it_is_certain(tmp_path, place, fa
         ({"cleanup.policy": "something else"}, "?", None),
     ],
 )
-def test_the_configuration_of_a_changelog_tells_retentions(configs, kind, retention):
+def test_the_configuration_of_a_changelog_gives_retentions(configs, kind, retention):
     topology = "   Sub-topology: 0\n    Processor: P (stores: [s])\n      --> none\n"
     spec, notes = discover(FakeCluster({"app-s-changelog": configs}), "app", topology_text=topology)
     store = found(spec, "s")
@@ -268,7 +268,7 @@ def test_topology_and_directory_together_and_where_they_disagree(tmp_path):
     assert any(line.startswith("gone ") for line in notes.general)
 
 
-def test_a_store_without_any_topic_is_written_undecided_and_said():
+def test_a_store_without_a_topic_is_written_undecided_and_reported():
     topics = {name: TOPICS[name] for name in TOPICS if name != "app-latest-changelog" and name != "flights"}
     spec, notes = discover(FakeCluster(topics), "app", topology_text=TOPOLOGY)
     assert found(spec, "latest").changelog == "?"
@@ -350,7 +350,7 @@ def test_without_a_source_or_without_a_store_it_is_an_error(tmp_path):
         (LogOffsets(0, 7, 9), False, ProcessingGuarantee.EXACTLY_ONCE_V2, False),
     ],
 )
-def test_the_guarantee_is_told_by_the_markers_of_transactions(offsets, last_is_marker, expected, guessed):
+def test_transaction_markers_show_the_guarantee(offsets, last_is_marker, expected, guessed):
     class FakeReader:
         def read(self, range, isolation, *, headers=False):
             if headers:  # a sample for the kind
@@ -410,7 +410,7 @@ def made_id(case: str) -> str:
         ((660_000, 780_000), 600_000, 60_000, "segment_interval 1m from its segments, which do not fit it"),
     ],
 )
-def test_segments_that_contradict_the_retention_of_the_topic_are_believed(tmp_path, starts, retention, interval, said):
+def test_segments_override_a_contradicting_topic_retention(tmp_path, starts, retention, interval, said):
     for start in starts:
         rows = [(b"k" + (start + 1).to_bytes(8) + bytes(4), bytes(8) + b"v")]
         write_database(tmp_path / f"app/0_0/s/s.{start}", {"default": [], "keyValueWithTimestamp": rows, "offsets": []})
@@ -429,7 +429,7 @@ def test_a_windowed_store_without_a_known_retention_says_that_one_is_to_be_added
     assert "add 'retention'" in notes.by_name["s"]
 
 
-def test_a_topic_that_contradicts_the_rows_is_not_believed_but_said(tmp_path):
+def test_a_topic_that_contradicts_the_rows_is_ignored_and_reported(tmp_path):
     made = write_golden(tmp_path / made_id("key-value"), "key-value")
     topics = {made["changelog"]: {"cleanup.policy": "compact", "min.compaction.lag.ms": "90000000"}}
     spec, notes = discover(FakeCluster(topics), made_id("key-value"), state_dir=tmp_path)
@@ -508,7 +508,7 @@ def test_an_application_of_which_the_cluster_has_nothing_is_not_found():
     assert asked == [("apq", every), ("app", every)]
 
 
-def test_what_is_said_of_stores_is_taken_where_it_does_not_contradict():
+def test_declared_stores_are_used_if_nothing_contradicts_them():
     topics = {name: TOPICS[name] for name in TOPICS if name != "app-counts-changelog"}
     told = Answers({"latest": StoreKind.TIMESTAMPED_KEY_VALUE, "counts": StoreKind.KEY_VALUE}, {"counts": "none"})
     spec, notes = discover(FakeCluster(topics), "app", topology_text=TOPOLOGY, answers=told)
@@ -532,7 +532,7 @@ def test_what_is_said_of_stores_is_taken_where_it_does_not_contradict():
     assert str(found(spec, "latest").kind) == "in-memory"
 
 
-def test_a_person_may_say_that_a_store_of_the_dsl_keeps_headers():
+def test_an_option_declares_that_a_dsl_store_keeps_headers():
     store = "KSTREAM-JOINTHIS-0000000004-store"
     topology = f"   Sub-topology: 0\n    Processor: KSTREAM-WINDOWED-0000000003 (stores: [{store}])\n      --> none\n"
     cluster = FakeCluster({f"app-{store}-changelog": {"cleanup.policy": "delete", "retention.ms": "90000000"}})

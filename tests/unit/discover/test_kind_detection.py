@@ -148,7 +148,7 @@ def test_column_families_leave_the_kinds_whose_class_opens_them(families, segmen
     assert {str(kind) for kind in found} == left
 
 
-def test_evidence_that_contradicts_what_came_before_is_said_and_not_believed():
+def test_evidence_that_contradicts_earlier_evidence_is_reported_and_ignored():
     surer = Evidence(frozenset({StoreKind.KEY_VALUE}), "its rows")
     other = Evidence(frozenset({StoreKind.VERSIONED_KEY_VALUE}), "its topic's min.compaction.lag.ms", guess=True)
     found = conclude([surer, other])

@@ -84,7 +84,7 @@ def test_a_row_is_the_records_an_explained_one_another_or_none(tmp_path: Path) -
     assert has_rows(StoreKind.TIMESTAMPED_KEY_VALUE, places)
 
 
-def test_a_store_without_rows_is_told_from_one_of_another_log(tmp_path: Path) -> None:
+def test_a_store_without_rows_differs_from_one_of_another_log(tmp_path: Path) -> None:
     places = stamped(tmp_path, {})
     assert compare_rows(StoreKind.TIMESTAMPED_KEY_VALUE, places, newest((b"k", b"v"))) == {b"k": Comparison.MISSING}
     assert not has_rows(StoreKind.TIMESTAMPED_KEY_VALUE, places)
@@ -100,7 +100,7 @@ def window(key: bytes, start: int) -> bytes:
     return key + start.to_bytes(8) + bytes(4)
 
 
-def test_rows_of_windows_are_looked_for_in_their_segment_and_may_have_expired(tmp_path: Path) -> None:
+def test_rows_of_windows_are_looked_up_in_their_segment_and_may_have_expired(tmp_path: Path) -> None:
     for start in (600_000, 660_000):
         write_database(tmp_path / f"w.{start}", {"default": [(window(b"k", start), b"v")], "offsets": []})
     places = tuple(DatabasePath(tmp_path / f"w.{start}", start, start + 60_000) for start in (600_000, 660_000))
@@ -264,7 +264,7 @@ def test_no_more_is_read_than_it_takes_to_see_enough_keys(brokers: ScriptedBroke
     assert (found.is_complete, reader.statistics.records) == (False, 64)
 
 
-def test_few_keys_are_looked_for_farther_back(brokers: ScriptedBrokers, reader: ChangelogReader) -> None:
+def test_a_few_keys_are_looked_up_farther_back(brokers: ScriptedBrokers, reader: ChangelogReader) -> None:
     data = [batch(records((n, b"key-%d" % n if n < 20 else b"hot", b"v"))) for n in range(300)]
     brokers.add("changelog", [part(data)])
     found = newest_records(reader, HERE, 0, 300, limits())
@@ -282,9 +282,7 @@ def test_reading_ends_where_it_would_take_too_much(brokers: ScriptedBrokers, rea
     assert later_records(reader, OffsetRange("changelog", 0, 0, 1), [b"a"], limits(most_bytes=100)) is None
 
 
-def test_what_lies_behind_says_which_keys_and_whether_something_is_gone(
-    brokers: ScriptedBrokers, reader: ChangelogReader
-) -> None:
+def test_the_tail_shows_changed_keys_and_missing_records(brokers: ScriptedBrokers, reader: ChangelogReader) -> None:
     data = [batch(records((0, b"a", b"0"))), batch(records((1, b"b", None), (2, None, b"x")))]
     brokers.add("changelog", [part([*data, batch(records((4, b"c", b"1")))])])
     span = OffsetRange("changelog", 0, 0, 3)

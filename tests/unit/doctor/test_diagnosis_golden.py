@@ -40,7 +40,7 @@ def test_every_directory_is_found_to_be_what_was_done_to_it(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", golden_names(moment="clean"))
-def test_of_a_clean_directory_nothing_is_said_for_the_release_that_wrote_it(tmp_path, name):
+def test_a_clean_directory_has_no_findings_for_its_own_release(tmp_path, name):
     golden = golden_directories()[name]
     found = diagnose(unpacked(name, tmp_path), spec=parse_spec(golden.spec), release=RELEASES[golden.release])
     assert codes(found.findings) <= set(golden.tolerated)
@@ -69,7 +69,7 @@ def test_every_damage_is_found_where_it_is_and_nothing_else(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", golden_names(moment="clean"))
-def test_a_directory_under_another_application_s_name_is_told_by_the_names_of_its_changelogs(tmp_path, name):
+def test_a_directory_of_another_application_is_detected_by_changelog_names(tmp_path, name):
     golden = golden_directories()[name]
     application = unpacked(name, tmp_path).rename(tmp_path / "orders")
     found = diagnose(application, guarantee=ProcessingGuarantee(golden.guarantee), release=RELEASES[golden.release])

@@ -16,7 +16,7 @@ NOT_SHOWN = {
 """Findings with a repair that no test of repairs shows to fail real Kafka Streams, and why not."""
 
 SHOWN_ELSEWHERE = {"rows-after-checkpoint": "test_zero_action.py"}
-"""Findings that another test shows to fail real Kafka Streams, and mends by ``statecore repair``."""
+"""Findings that another test shows to fail real Kafka Streams, and repairs by ``statecore repair``."""
 
 
 def _constants(file: Path) -> set[str]:
@@ -27,7 +27,7 @@ def _constants(file: Path) -> set[str]:
     }
 
 
-def test_each_finding_that_a_repair_mends_is_shown_with_real_kafka_streams() -> None:
+def test_each_repairable_finding_has_a_test_with_kafka_streams() -> None:
     named = set().union(*map(_constants, INTEGRATION.glob("test_repair*.py"))) & set(CATALOG)
     named |= {code for code, file in SHOWN_ELSEWHERE.items() if {code, "repair"} <= _constants(INTEGRATION / file)}
     repaired = {kind.code for kind in CATALOG.values() if kind.repairs}

@@ -28,7 +28,7 @@ def test_a_start_goes_by_the_worst_that_was_found(finding: Finding, start: Start
     assert one.start is start
 
 
-def test_what_is_found_in_one_store_says_nothing_of_another_and_why_is_said_once_in_sentences() -> None:
+def test_findings_of_one_store_do_not_affect_another_and_reasons_are_listed_once() -> None:
     twice = [found("offset-before-start", Severity.ERROR)] * 2
     broken, sound = next_starts(["a", "b"], twice)
     (why,) = broken.why

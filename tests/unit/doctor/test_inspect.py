@@ -20,6 +20,7 @@ from statecore.stores.lock_holder import lock_holder
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from tests.harness.raising import raises
+from tests.unit.doctor.diagnosing import running
 from tests.unit.doctor.stored import CASES, offsets, owner, write_database, write_golden
 
 SPEC = """\
@@ -75,21 +76,11 @@ def test_an_estimate_is_called_one(tmp_path):
 def test_a_store_that_was_not_closed_is_trouble_unless_the_application_runs(tmp_path):
     plain(tmp_path, status=1)
     assert "was not closed" in trouble_of(tmp_path)[0]
-    lock = tmp_path / "app/.lock"
-    lock.touch()
-    code = (
-        "import fcntl, sys\n"
-        f"file = open({str(lock)!r}, 'r+')\n"
-        "fcntl.lockf(file, fcntl.LOCK_EX)\n"
-        "print('held', flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout.readline() == b"held\n"
+    with running(tmp_path) as process:
         found = look(tmp_path)
         assert found.holder.process == process.pid
         assert found.holder.command.startswith("python")
         assert found.stores[0].problems == ()
-        process.stdin.close()
     assert look(tmp_path).holder is None
 
 
@@ -144,7 +135,7 @@ def test_segments_that_disagree_are_trouble_with_their_offsets(tmp_path):
         ),
     ],
 )
-def test_what_will_surprise_at_the_next_start_is_said(tmp_path, make, said):
+def test_changes_by_the_next_start_are_reported(tmp_path, make, said):
     make(tmp_path / "app/0_0")
     assert any(said in one for one in trouble_of(tmp_path))
 
@@ -186,7 +177,7 @@ def test_a_global_store_has_its_offsets_by_partition_and_may_not_be_at_minus_4(t
     assert "fails every start" in store.damage[0]
 
 
-def test_a_broken_database_is_said_and_the_others_are_shown(tmp_path):
+def test_a_broken_database_is_reported_and_the_others_are_shown(tmp_path):
     plain(tmp_path)
     plain(tmp_path, task="0_1")
     for file in (tmp_path / "app/0_0/rocksdb/s").glob("MANIFEST*"):
@@ -196,7 +187,7 @@ def test_a_broken_database_is_said_and_the_others_are_shown(tmp_path):
     assert (whole.rows, whole.problems) == (3, ())
 
 
-def test_only_what_a_restore_has_to_mend_is_damage(tmp_path):
+def test_only_what_needs_a_restore_is_damage(tmp_path):
     plain(tmp_path, status=1)
     write_database(tmp_path / "app/0_1/rocksdb/s", {"default": [], "offsets": []})
     found = look(tmp_path)
@@ -247,7 +238,7 @@ def test_offsets_that_cannot_be_read_are_damage_wherever_they_lie(tmp_path):
     assert found.exit_code == 12
 
 
-def test_what_could_not_be_looked_at_is_neither_well_nor_damage(tmp_path):
+def test_an_unreadable_store_is_neither_healthy_nor_damaged(tmp_path):
     plain(tmp_path)
     found = look(tmp_path)
     (store,) = found.stores

@@ -19,7 +19,7 @@ from tests.unit.doctor.stored import offsets, write_database
 from tests.unit.statedir.lost_lock import at_work
 
 
-def test_a_task_that_goes_while_it_is_looked_at_is_no_defect(tmp_path, monkeypatch):
+def test_a_task_deleted_during_the_inspection_is_no_finding(tmp_path, monkeypatch):
     """It is gone the first time that it is listed, the second time, and so on."""
     whole, scandir, times = unpacked(AT_LEAST_ONCE, tmp_path), os.scandir, 0
 
@@ -42,7 +42,7 @@ def test_a_task_that_goes_while_it_is_looked_at_is_no_defect(tmp_path, monkeypat
     assert times > 2
 
 
-def test_a_work_directory_that_may_not_be_read_is_said_and_no_defect(tmp_path, monkeypatch):
+def test_an_unreadable_work_directory_is_reported_and_no_finding(tmp_path, monkeypatch):
     read = Path.read_bytes
 
     def refused(path: Path) -> bytes:

@@ -19,7 +19,7 @@ from tests.unit.doctor.golden import examined
 OLDER = [*golden_names(moment="clean", release="4.2"), *golden_names(moment="clean", release="3.9")]
 
 
-def test_files_beside_the_tasks_are_left_to_a_person(tmp_path):
+def test_files_beside_the_tasks_have_no_repair(tmp_path):
     application = unpacked(AT_LEAST_ONCE, tmp_path)
     if os.geteuid() == 0:
         for path in (application, *application.rglob("*")):

@@ -62,7 +62,7 @@ def test_sessions_without_headers_have_none(tmp_path: Path) -> None:
     assert read(tmp_path / "db", StoreKind.HEADERS_SESSION) == [(b"k", b"\0v")]
 
 
-def test_older_rows_of_which_nobody_knows_how_they_are_read_are_refused(tmp_path: Path) -> None:
+def test_older_rows_of_an_unknown_format_are_refused(tmp_path: Path) -> None:
     write_database(tmp_path / "db", {"default": [(b"k", b"v")], "windowKeyValueWithHeaders": []})
     with raises(Invalid, "older-rows-unsupported", kind="headers-emit-final-window"):
         read(tmp_path / "db", StoreKind.HEADERS_EMIT_FINAL_WINDOW)
@@ -74,7 +74,7 @@ def test_a_family_that_the_kind_does_not_have_is_refused(tmp_path: Path) -> None
         read(tmp_path / "db", StoreKind.KEY_VALUE)
 
 
-def test_of_an_unknown_kind_every_family_is_read_as_it_lies(tmp_path: Path) -> None:
+def test_families_of_an_unknown_kind_are_read_unchanged(tmp_path: Path) -> None:
     families = {"default": [(b"a", b"1")], TIMESTAMPED: [(b"a", b"2")], "offsets": offsets("t", 0, 3)}
     write_database(tmp_path / "db", families)
     with Database(tmp_path / "db") as database:

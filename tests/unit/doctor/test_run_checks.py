@@ -41,7 +41,7 @@ def test_directories_come_and_go_while_the_application_runs(sight):
     assert absent(replace(sight, holder=Holder(7, "java"), stores=busy)) == set()
 
 
-def test_a_task_in_which_somebody_is_at_work_lacks_nothing(sight):
+def test_a_task_with_an_open_store_has_no_missing_stores(sight):
     holder = Holder(7, "python")
     of_one = [replace(store, in_use=True, holder=holder) if store.task == "0_0" else store for store in sight.stores]
     assert not {task for task, _ in absent(replace(sight, stores=tuple(of_one)))} & {"", "0_0"}

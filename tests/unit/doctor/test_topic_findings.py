@@ -89,7 +89,7 @@ def test_an_offset_is_found_fault_with_exactly_where_reading_cannot_go_on(
     assert bool(codes) is not readable
 
 
-def test_what_lies_between_and_how_bad_it_is_are_said() -> None:
+def test_the_offsets_between_and_the_severity_are_reported() -> None:
     finding = only(store(2), told(5, 10), EXACTLY_ONCE)
     assert all(said in finding.what for said in ("offset 2 of app-s-changelog-0", "begins at 5", "2 offsets between"))
     assert finding.evidence == {"offset": 2, "log_start": 5, "log_end": 10}
@@ -126,7 +126,7 @@ def test_a_topic_that_is_not_there_is_missed() -> None:
 def test_a_declared_topic_is_missed_though_the_store_says_no_offset() -> None:
     finding = only(store(None, declared="other"), BrokerAnswers({}))
     assert (finding.code, finding.partition) == ("topic-missing", TopicPartition("other", 0))
-    assert found(store(None), BrokerAnswers({})) == [], "where nothing is declared nobody knows whether it is logged"
+    assert found(store(None), BrokerAnswers({})) == [], "without a declaration it is unknown whether it is logged"
 
 
 def test_a_partition_that_the_topic_does_not_have_is_unknown() -> None:
@@ -197,7 +197,7 @@ def beside_a_file(own: int, says: int, **more: Any) -> LoggedStoreOffsets:
         (2, 3, Repair.REBUILD),
     ],
 )
-def test_what_only_a_checkpoint_file_says_is_mended_by_moving_it_aside(own: int, says: int, how: Repair) -> None:
+def test_a_wrong_checkpoint_file_is_repaired_by_quarantine(own: int, says: int, how: Repair) -> None:
     one = beside_a_file(own, says)
     alone = one.without_file
     assert alone is not None

@@ -97,7 +97,7 @@ def test_of_all_partitions_together_few_questions_are_asked(tmp_path: Path, brok
     assert brokers.asked(OffsetFetchRequest) == [], "of changelogs the group has committed nothing"
 
 
-def test_what_is_found_by_offsets_is_not_looked_for_in_the_log(tmp_path: Path, brokers: ScriptedBrokers) -> None:
+def test_a_store_found_stale_by_offsets_is_not_compared_with_the_log(tmp_path: Path, brokers: ScriptedBrokers) -> None:
     written(tmp_path, 9)
     written(tmp_path, 1, partition=1)
     written(tmp_path, 1, partition=7)
@@ -176,7 +176,7 @@ def test_a_store_that_lost_its_last_updates_is_of_no_other_log(tmp_path: Path, b
     assert "statecore diff" in undecided
 
 
-def test_of_another_log_that_is_long_many_keys_are_looked_up(tmp_path: Path, brokers: ScriptedBrokers) -> None:
+def test_many_keys_are_looked_up_in_another_long_log(tmp_path: Path, brokers: ScriptedBrokers) -> None:
     written(tmp_path, 999)
     brokers.add(TOPIC, [part(log(*((n, b"other-%d" % n, b"v") for n in range(1_000))))])
     (found,) = looked(tmp_path, brokers).findings
@@ -194,7 +194,7 @@ def test_an_offset_that_a_file_overrules_is_not_that_of_the_rows(tmp_path: Path,
     assert "a file" in undecided
 
 
-def test_one_row_of_the_log_is_enough_for_none_and_is_told(tmp_path: Path, brokers: ScriptedBrokers) -> None:
+def test_one_row_that_matches_the_log_prevents_a_finding(tmp_path: Path, brokers: ScriptedBrokers) -> None:
     written(tmp_path)
     brokers.add(TOPIC, [part([*OTHER[:4], *WHOLE[4:]])])
     findings, (undecided,) = looked(tmp_path, brokers)
@@ -244,7 +244,7 @@ def test_where_rows_prove_nothing_it_is_left_undecided(
     assert brokers.asked(FetchRequest) == []
 
 
-def test_what_is_undecided_of_many_is_said_once(tmp_path: Path, brokers: ScriptedBrokers) -> None:
+def test_an_undecided_check_of_many_stores_is_reported_once(tmp_path: Path, brokers: ScriptedBrokers) -> None:
     for partition in range(7):
         written(tmp_path, partition=partition, status=1)
     brokers.add(TOPIC, [part(OTHER) for _ in range(7)])
@@ -298,9 +298,7 @@ def test_an_old_store_is_stale_where_offsets_behind_its_own_are_gone(
     assert "which are kept for 1h" in one.what
 
 
-def test_an_old_store_is_not_stale_where_all_is_there_or_nothing_lies_behind(
-    tmp_path: Path, brokers: ScriptedBrokers
-) -> None:
+def test_an_old_store_with_a_complete_or_empty_tail_is_not_stale(tmp_path: Path, brokers: ScriptedBrokers) -> None:
     written(tmp_path, age_ms=HOUR)
     written(tmp_path, age_ms=HOUR, partition=1)
     whole = [*WHOLE, *log((5, b"k1", None)), marker(6, 9, commit=True)]
@@ -333,7 +331,7 @@ def test_what_the_next_start_deletes_anyway_is_not_called_stale(tmp_path: Path, 
     assert (found.severity, "It is in use" in found.what) == (Severity.NOTE, True)
 
 
-def test_a_log_that_is_too_long_is_looked_into_as_far_as_time_is_left(tmp_path: Path, brokers: ScriptedBrokers) -> None:
+def test_a_long_log_is_compared_within_the_time_limit(tmp_path: Path, brokers: ScriptedBrokers) -> None:
     written(tmp_path, age_ms=HOUR)
     brokers.add(TOPIC, [part([*WHOLE, *log((5, b"k1", b"v"))])], configs=compacted())
     findings, undecided = looked(tmp_path, brokers, patience=-1.0)
@@ -341,9 +339,7 @@ def test_a_log_that_is_too_long_is_looked_into_as_far_as_time_is_left(tmp_path: 
     assert any("too long" in one for one in undecided)
 
 
-def test_whoever_waits_for_brokers_is_told_for_which_and_how_to_do_without_them(
-    tmp_path: Path, brokers: ScriptedBrokers
-) -> None:
+def test_waiting_for_brokers_names_them_and_the_offline_option(tmp_path: Path, brokers: ScriptedBrokers) -> None:
     written(tmp_path)
     brokers.add(TOPIC, [part(WHOLE)]).error = 29
     shown = io.StringIO()

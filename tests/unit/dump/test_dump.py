@@ -172,7 +172,7 @@ def test_a_function_of_ones_own_may_return_anything_json_holds():
     assert json_rows(batch, ["value"]) == [{"value": {"a": [1, None]}}, {"value": None}]
 
 
-def test_a_kind_that_cannot_be_told_is_asked_for(tmp_path):
+def test_an_undecidable_kind_must_be_given(tmp_path):
     write_database(tmp_path / "app/0_0/s/s.600000", {"default": [], "offsets": offsets("t", 0, 1)})
     with raises(Invalid, "kind-undecided", store="s") as raised:
         dump_of(tmp_path, "s")

@@ -150,7 +150,7 @@ def test_a_malformed_file_is_one_clear_error(text: str | bytes, why: str) -> Non
     assert len(raised.value.what) < 300, "an error shows a little of a line, not all of it"
 
 
-def test_a_huge_file_is_refused_before_it_is_looked_at() -> None:
+def test_a_huge_file_is_refused_before_it_is_read() -> None:
     with pytest.raises(Corrupted, match="more than"):
         read(b"0\n1\na-changelog 0 5\n" + b" " * MAX_BYTES)
 

@@ -26,7 +26,7 @@ ELEMENTS = st.lists(st.one_of(st.none(), st.binary(min_size=9, max_size=20)), ma
 
 @settings(deadline=None)
 @given(ELEMENTS, SHAPES, st.integers(0, 4), st.integers(0, 5))
-def test_elements_are_cut_read_and_joined(values: list[bytes | None], shape: Shape, front: int, back: int) -> None:
+def test_elements_are_split_read_and_joined(values: list[bytes | None], shape: Shape, front: int, back: int) -> None:
     # The padding is shorter than what is cut: what is outside the slice must not be looked at.
     array = column(values, shape, padding=b"")
     trimmed = cut(array, front, back)

@@ -114,7 +114,7 @@ def test_rows_are_the_changelogs_without_the_buffers_time(
     ]
 
 
-def test_every_row_lies_in_the_first_segment() -> None:
+def test_every_row_is_in_the_first_segment() -> None:
     interval = default_segment_interval(StoreKind.GRACE_BUFFER, 0)
     times = FORM.times(column([buffer_key(b"k", 0, 1), buffer_key(b"k", 1_795_251_660_000, 1)]))
     assert (times // interval).tolist() == [0, 0]

@@ -180,7 +180,7 @@ def test_the_first_malformed_headers_are_found(rows: list[Headers], data: st.Dat
 
 @settings(deadline=None)
 @given(st.binary(max_size=14))
-def test_any_bytes_are_judged_as_kafka_would(data: bytes) -> None:
+def test_header_checks_agree_with_kafka_on_any_bytes(data: bytes) -> None:
     assert (misfit_of_headers(column([b"\0", data])) is None) == well_formed(data)
 
 
@@ -198,7 +198,7 @@ def test_any_bytes_are_judged_as_kafka_would(data: bytes) -> None:
         ("0202610162", "1 bytes follow them"),
     ],
 )
-def test_what_is_wrong_with_headers_is_said(data: str, why: str) -> None:
+def test_invalid_headers_are_reported(data: str, why: str) -> None:
     misfit = misfit_of_headers(column([b"\0", bytes.fromhex(data)]))
     assert misfit == (1, f"has malformed headers: {why}")
 

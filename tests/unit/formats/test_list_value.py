@@ -93,7 +93,7 @@ def test_the_first_value_that_is_no_list_is_found(
 
 @settings(deadline=None)
 @given(st.one_of(st.binary(max_size=20), st.binary(max_size=20).map(lambda rest: b"\1\0\0\0" + rest)))
-def test_any_bytes_are_judged_as_lists(value: bytes) -> None:
+def test_list_checks_agree_on_any_bytes(value: bytes) -> None:
     assert (FORM.check(records([KEY], [value])) is None) == readable(value)
 
 
@@ -111,7 +111,7 @@ def test_any_bytes_are_judged_as_lists(value: bytes) -> None:
         ("010000000000", "is a list with 1 bytes after it"),
     ],
 )
-def test_what_is_wrong_with_a_list_is_said(value: str, why: str) -> None:
+def test_an_invalid_list_is_reported(value: str, why: str) -> None:
     assert FORM.check(records([KEY, KEY], [None, bytes.fromhex(value)])) == (1, f"has a value that {why}")
 
 

@@ -41,7 +41,7 @@ def test_positions_round_trip(position: dict[str, dict[int, int]], padding: int)
 
 
 @pytest.mark.parametrize("cut", range(len(GOLDEN)))
-def test_a_cut_position_is_corrupt(cut: int) -> None:
+def test_a_truncated_position_is_corrupt(cut: int) -> None:
     with pytest.raises(Corrupted):
         decode_position(GOLDEN[:cut])
 
@@ -54,7 +54,7 @@ def test_a_damaged_position_is_corrupt(bad: bytes) -> None:
         decode_position(bad)
 
 
-def test_a_position_and_its_text_form_say_the_same() -> None:
+def test_a_position_equals_its_text_form() -> None:
     position = {"in": {0: 99, 1: 5}, "other": {2: 0}}
     offsets = offsets_of_position(position)
     assert offsets == {TopicPartition("in", 0): 99, TopicPartition("in", 1): 5, TopicPartition("other", 2): 0}

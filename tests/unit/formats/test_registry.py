@@ -25,7 +25,7 @@ def test_every_kind_that_can_be_built_has_a_format_of_its_own(kind: StoreKind) -
 
 
 @pytest.mark.parametrize("kind", [kind for kind in BUILT if kind.value.startswith("headers")])
-def test_headers_are_part_of_a_row_where_the_kind_says_so_but_for_emit_final_sessions(kind: StoreKind) -> None:
+def test_kinds_with_headers_have_them_in_rows_except_emit_final_sessions(kind: StoreKind) -> None:
     assert row_format(kind).needs_headers == (kind is not StoreKind.HEADERS_EMIT_FINAL_SESSION)
     assert not row_format(kind).stamped
 

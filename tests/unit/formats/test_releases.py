@@ -29,7 +29,7 @@ KINDS = {"plain": "key-value", "stamped": "timestamped-key-value"}
 """What the stores of these directories are; see ``tests/golden/make_older.py``."""
 
 
-def test_every_kind_that_lies_in_rocksdb_is_in_the_table_and_older_releases_know_a_part_of_them() -> None:
+def test_the_table_has_every_rocksdb_kind_and_older_releases_a_subset() -> None:
     assert CURRENT.kinds.keys() == set(StoreKind) - {StoreKind.IN_MEMORY, StoreKind.CUSTOM, StoreKind.UNKNOWN}
     assert LAST_WITHOUT_OFFSETS == "4.2"
     for name in LEFT:

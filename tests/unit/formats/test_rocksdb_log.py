@@ -56,11 +56,11 @@ def test_a_file_that_only_changes_its_level_stays_what_it_is() -> None:
     assert times(added(7, 100), deleted(7) + added(7, 100, level=6)) == {7: (100, True)}
 
 
-def test_what_is_made_of_files_that_nobody_knows_counts_as_it_stands() -> None:
+def test_records_of_unknown_files_count_as_written() -> None:
     assert times(deleted(5) + added(9, 900)) == {9: (900, True)}
 
 
-def test_what_is_said_of_blob_files_is_passed_by() -> None:
+def test_records_of_blob_files_are_skipped() -> None:
     blob = varint(400) + varint(9) + varint(70) + varint(4711) + sized(b"") + sized(b"") + b"\0"
     garbage = varint(401) + varint(9) + varint(3) + varint(200) + b"\0"
     assert times(added(7, 100) + blob, garbage + added(8, 200)) == {7: (100, True), 8: (200, True)}

@@ -54,7 +54,7 @@ def test_a_key_that_is_no_sessions_is_a_misfit(
     assert row_format(kind).check(records([*front, key, key])) == (len(front), why)
 
 
-def test_sessions_do_not_look_at_the_records_timestamp() -> None:
+def test_sessions_ignore_the_timestamp_of_the_record() -> None:
     batch = records([bytes(16)], timestamps=[-1])
     assert [row_format(kind).check(batch) for kind in KINDS] == [None, None]
 

@@ -41,18 +41,18 @@ def test_anything_else_is_refused_and_never_a_crash(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 7, 8, 47, FOOTER_BYTES - 1])
-def test_a_file_that_is_cut_has_none(length: int) -> None:
+def test_a_truncated_file_has_no_footer(length: int) -> None:
     with pytest.raises(ValueError, match="footer"):
         sst_format_version((bytes(41) + struct.pack("<IQ", 5, MAGIC))[:length])
 
 
-def test_a_footer_cannot_say_version_0() -> None:
+def test_a_footer_of_version_0_is_refused() -> None:
     with pytest.raises(ValueError, match="version 0"):
         sst_format_version(bytes(41) + struct.pack("<IQ", 0, MAGIC))
 
 
 @pytest.mark.parametrize("version", [2, 5, 6])
-def test_rocksdb_writes_the_version_that_it_is_told(version: int, tmp_path: Path) -> None:
+def test_rocksdb_writes_the_configured_format_version(version: int, tmp_path: Path) -> None:
     table = rocksdict.BlockBasedOptions()
     table.set_format_version(version)
     options = rocksdict.Options(raw_mode=True)

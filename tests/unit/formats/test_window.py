@@ -113,7 +113,7 @@ def test_a_window_may_be_a_million_years_ahead_and_no_more() -> None:
     assert f"time {FARTHEST_AHEAD_MS + 7}, absurd" in misfit.why
 
 
-def test_only_stamped_windows_look_at_the_records_timestamp() -> None:
+def test_only_timestamped_windows_use_the_timestamp_of_the_record() -> None:
     batch = records([bytes(12)], timestamps=[-1])
     assert [row_format(kind).check(batch) is None for kind in KINDS] == [True, True, False, False]
 

@@ -176,7 +176,7 @@ def test_a_disk_that_damages_every_store_that_is_built_is_not_written_to_for_eve
             rows(stores)
 
 
-def test_a_database_that_was_put_there_by_somebody_else_is_not_judged_by_the_topic_of_the_one_before(
+def test_a_replaced_database_is_not_checked_with_the_topic_of_the_old_one(
     world: World,
 ) -> None:
     with world.stores() as stores:
@@ -194,7 +194,7 @@ def test_a_database_that_was_put_there_by_somebody_else_is_not_judged_by_the_top
         assert [one.reason for one in stores.stores[STORE].recoveries] == [RecoveryReason.TOPIC_RECREATED]
 
 
-def test_a_database_is_still_judged_by_its_topic_after_it_was_opened_by_others(world: World) -> None:
+def test_a_database_opened_by_others_is_still_checked_with_its_topic(world: World) -> None:
     with world.stores() as stores:
         running(world, stores)
     with RocksDBStore(world.live, StoreKind.KEY_VALUE) as store:

@@ -78,7 +78,7 @@ def test_a_store_follows_its_topic_and_applies_deletes(world: World) -> None:
     assert world.on_disk()[1] == {0: 3, 1: 2}
 
 
-def test_a_directory_of_kafka_streams_is_taken_over_where_it_is_and_only_the_tail_is_read(world: World) -> None:
+def test_a_directory_of_kafka_streams_is_opened_in_place_and_only_the_tail_is_read(world: World) -> None:
     world.write({b"a": b"1", b"old": b"x"}, {0: 1, 1: 1})
     with world.stores() as stores:
         assert rows(stores, stale=True) == {b"a": b"1", b"old": b"x"}
@@ -162,7 +162,7 @@ def test_an_invalid_offset_while_it_was_down_is_recovered_from(world, happens, r
     assert world.left() == set()
 
 
-def test_a_topic_created_again_is_noticed_though_nobody_looks_at_it_for_long_after_the_start(world: World) -> None:
+def test_a_recreated_topic_is_detected_long_after_the_start(world: World) -> None:
     with world.stores() as stores:
         running(stores)
     recreated(world)
@@ -172,7 +172,7 @@ def test_a_topic_created_again_is_noticed_though_nobody_looks_at_it_for_long_aft
         assert rows(stores) == {b"x": b"7", b"z": b"9", b"c": b"8"}
 
 
-def test_other_records_of_a_new_leader_are_noticed_though_the_offset_lies_in_the_log(world: World) -> None:
+def test_a_divergence_after_an_election_is_detected_within_the_log(world: World) -> None:
     with world.stores() as stores:
         running(stores)
         diverged(world)
@@ -206,7 +206,7 @@ def not_closed(world: World) -> None:
     (world.state_dir / "copy").rename(world.live)
 
 
-def test_a_store_that_was_not_closed_under_exactly_once_is_built_anew(world: World) -> None:
+def test_a_store_not_closed_under_exactly_once_is_rebuilt(world: World) -> None:
     not_closed(world)
     with world.stores(exactly_once=True) as stores:
         running(stores)
@@ -215,7 +215,7 @@ def test_a_store_that_was_not_closed_under_exactly_once_is_built_anew(world: Wor
     assert world.left() == set()
 
 
-def test_a_damaged_store_is_built_anew(world: World) -> None:
+def test_a_damaged_store_is_rebuilt(world: World) -> None:
     world.write({b"ghost": b"x"}, {0: 1, 1: 1})
     (manifest,) = world.live.glob("MANIFEST-*")
     manifest.write_bytes(b"nonsense")
@@ -224,7 +224,7 @@ def test_a_damaged_store_is_built_anew(world: World) -> None:
         assert rows(stores) == BOTH
 
 
-def test_a_record_of_topics_that_cannot_be_read_has_the_stores_built_anew(world: World) -> None:
+def test_an_unreadable_topic_record_rebuilds_the_stores(world: World) -> None:
     with world.stores() as stores:
         running(stores)
     (world.application / ".statecore" / "global-topics.json").write_bytes(b"{torn")
@@ -302,7 +302,7 @@ def test_a_topic_that_is_not_compacted_is_refused_at_start_and_nothing_is_change
         assert rows(stores) == BOTH
 
 
-def test_offsets_in_a_file_of_an_older_release_are_left_to_the_migration(world: World) -> None:
+def test_offsets_in_a_file_of_an_older_release_need_a_migration(world: World) -> None:
     world.write({b"mine": b"x"}, {0: 1})
     (world.application / "global" / ".checkpoint").write_text(f"0\n1\n{TOPIC} 0 1\n")
     with pytest.raises(Invalid, match=r"\.checkpoint") as refused, world.stores():
@@ -348,7 +348,7 @@ def test_a_store_of_a_kind_that_no_global_table_has_is_refused() -> None:
 
 @pytest.mark.parametrize("point", three_of(GLOBAL_POINTS))
 @pytest.mark.parametrize(("nth", "exactly_once"), one_of([(1, True), (2, False)]))
-def test_whoever_fails_at_any_point_of_a_recovery_starts_again_and_ends_right(
+def test_a_recovery_that_failed_at_any_point_is_repeated_correctly(
     world: World, point: str, nth: int, exactly_once: bool
 ) -> None:
     expected = {b"x": b"7", b"z": b"9", b"c": b"8"}
@@ -464,7 +464,7 @@ def test_without_room_a_store_is_an_error_and_the_rows_of_before_can_be_read(wor
     assert world.left() == set()
 
 
-def test_one_store_is_built_anew_while_another_is_followed_and_answers(world: World) -> None:
+def test_one_store_is_rebuilt_while_another_is_followed_and_answers(world: World) -> None:
     world.brokers.add("prices", [log({b"p": b"1"})])
     directory = StateDirectory(world.state_dir, "app")
     tables = [GlobalTable(STORE, StoreKind.KEY_VALUE, TOPIC), GlobalTable("prices", StoreKind.KEY_VALUE, "prices")]
@@ -491,7 +491,7 @@ def test_one_store_is_built_anew_while_another_is_followed_and_answers(world: Wo
     assert of_prices == [GlobalState.RESTORING, GlobalState.RUNNING, GlobalState.CLOSED]
 
 
-def test_state_lag_records_and_recoveries_are_told(world: World) -> None:
+def test_state_lag_records_and_recoveries_are_metrics(world: World) -> None:
     metrics = Recorded()
     directory = StateDirectory(world.state_dir, "app")
     tables = [GlobalTable(STORE, StoreKind.KEY_VALUE, TOPIC)]

@@ -94,7 +94,7 @@ def test_rows_with_an_unknown_offset_are_kept(world: World, offsets: dict[int, i
     assert world.kept() == [{b"ghost": b"x"}]
 
 
-def test_rows_of_topics_that_nobody_remembers_are_kept(world: World) -> None:
+def test_rows_of_unrecorded_topics_are_kept(world: World) -> None:
     with world.stores() as stores:
         running(stores)
     (world.application / ".statecore" / "global-topics.json").write_bytes(b"{torn")
@@ -142,7 +142,7 @@ def test_a_store_of_another_topic_is_refused_and_stays_as_it_is(world: World) ->
     assert world.kept_paths() == []
 
 
-def test_what_is_kept_of_an_earlier_recovery_is_shown_to_nobody(world: World) -> None:
+def test_a_backup_of_an_earlier_recovery_is_not_visible(world: World) -> None:
     with world.stores() as stores:
         running(stores)
         recreated_and_empty(world)

@@ -9,7 +9,7 @@ from statecore.global_stores.state import TRANSITIONS, GlobalState, StateMachine
 CREATED, RESTORING, RUNNING, ERROR, CLOSED = GlobalState
 
 
-def test_a_store_goes_from_restoring_to_running_and_back_and_its_listener_is_told() -> None:
+def test_the_listener_gets_each_change_between_restoring_and_running() -> None:
     told: list[tuple[str, GlobalState, GlobalState]] = []
     machine = StateMachine("rates", lambda *change: told.append(change))
     for state in (RESTORING, RESTORING, RUNNING, RESTORING, RUNNING, CLOSED):

@@ -38,7 +38,9 @@ def expected(rows: list[Row]) -> list[list[Row]]:
 
 @settings(deadline=None)
 @given(SIZES, st.lists(st.integers(1, 7), min_size=1))
-def test_however_rows_come_they_are_cut_alike(sizes: list[tuple[int, int | None]], at_once: list[int]) -> None:
+def test_chunks_do_not_depend_on_the_batches_of_the_input(
+    sizes: list[tuple[int, int | None]], at_once: list[int]
+) -> None:
     rows: list[Row] = [
         (bytes([number]) * key, None if value is None else bytes([number]) * value, number)
         for number, (key, value) in enumerate(sizes)

@@ -103,7 +103,7 @@ def cheapest(directory: Path, cases: Sequence[Case], holds: Callable[[dict[Case,
 
 
 def said(found: dict[Case, float]) -> str:
-    """The figures, for whoever has to find out why a ratio is too large."""
+    """The figures, to find out why a ratio is too large."""
     return ", ".join(f"{case}: {seconds * MILLION:.3f} µs/record" for case, seconds in found.items())
 
 

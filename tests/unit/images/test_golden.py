@@ -55,7 +55,7 @@ def test_rows_are_those_kafka_streams_wrote(tmp_path: Path, path: Path) -> None:
 
 
 @EVERY
-def test_rows_are_the_same_when_the_changelog_is_read_in_ranges_and_cut_into_runs(tmp_path: Path, path: Path) -> None:
+def test_rows_are_the_same_if_the_changelog_is_split_into_ranges_and_runs(tmp_path: Path, path: Path) -> None:
     golden = read(path)
     end = len(golden["records"])
     cuts = [0, 1, end // 3, 2 * end // 3, end]

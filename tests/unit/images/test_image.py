@@ -86,7 +86,7 @@ def test_a_few_overlapping_runs_stay_and_more_are_merged(tmp_path: Path) -> None
     assert digests == {digest_of(expected_rows(KIND, RECORDS).items())}
 
 
-def test_neither_building_an_image_nor_looking_into_it_rewrites_a_file(tmp_path: Path) -> None:
+def test_neither_building_nor_inspecting_an_image_rewrites_a_file(tmp_path: Path) -> None:
     """As many overlapping files as RocksDB would merge by itself."""
     runs = runs_of(tmp_path / "runs", rows=400)
     assert len(runs) == 15
@@ -124,7 +124,7 @@ def test_runs_that_share_no_keys_are_never_merged(tmp_path: Path) -> None:
     assert len(list((tmp_path / "image").glob("*.sst"))) >= 10
 
 
-def test_a_directory_looks_as_kafka_streams_leaves_it(tmp_path: Path) -> None:
+def test_a_directory_has_the_files_that_kafka_streams_leaves(tmp_path: Path) -> None:
     build_image(tmp_path / "image", KIND, runs_of(tmp_path / "runs"), {CHANGELOG: 5999})
     names = {
         file.name.split("-")[0] if "-" in file.name else file.suffix or file.name
@@ -254,7 +254,7 @@ def test_what_is_known_is_not_read_again(tmp_path: Path) -> None:
     assert (alone.rows, alone.digest) == (overlapping[0].rows, overlapping[0].digest)
 
 
-def test_a_cut_or_missing_run_is_refused(tmp_path: Path) -> None:
+def test_a_truncated_or_missing_run_is_refused(tmp_path: Path) -> None:
     (run,) = runs_of(tmp_path / "runs")
     data = Path(run.path).read_bytes()
     Path(run.path).write_bytes(data[:-1])
@@ -266,7 +266,7 @@ def test_a_cut_or_missing_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_runs_in_another_order_are_another_store(tmp_path: Path) -> None:
-    """The order of ingest decides, so a mix-up is refused, and where nobody can tell it is visible in the digest."""
+    """The order of ingest decides, so a mix-up is refused, and where it cannot be detected the digest shows it."""
     runs = runs_of(tmp_path / "runs", rows=3000)
     right = build_image(tmp_path / "right", KIND, runs, {CHANGELOG: 1})
     with pytest.raises(Invalid, match="cannot follow"):
@@ -309,7 +309,7 @@ def test_ranges_that_touch_are_not_disjoint(tmp_path: Path) -> None:
 def test_nothing_is_written_down_beside_a_database_in_the_making(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody opens it when its maker was killed, and what is handed to Kafka Streams has no record anyway."""
+    """It is not opened after its maker was killed, and what is handed to Kafka Streams has no record anyway."""
     (run,) = runs_of(tmp_path / "runs")
     seen: set[str] = set()
     replace_file = os.replace

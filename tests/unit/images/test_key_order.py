@@ -47,7 +47,7 @@ def test_large_groups_of_ties_go_deeper(prefix: int, suffix: int) -> None:
     assert in_order(keys) == sorted(set(keys))
 
 
-def test_keys_of_zeros_are_told_apart_by_length() -> None:
+def test_keys_of_zeros_are_ordered_by_length() -> None:
     keys = [bytes(count) for count in range(200)]
     random.Random(1).shuffle(keys)
     assert in_order(keys) == sorted(keys)

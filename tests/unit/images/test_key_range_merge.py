@@ -131,7 +131,7 @@ def test_the_same_runs_give_the_same_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sizes", [[1, 1, 1, 1], [30, 1, 1, 1]])
-def test_deletes_stay_where_an_older_run_lies_below_and_go_elsewhere(tmp_path: Path, sizes: list[int]) -> None:
+def test_deletes_are_kept_only_above_an_older_run(tmp_path: Path, sizes: list[int]) -> None:
     contents: list[Rows] = [
         {b"key-%05d" % key: bytes(200) if (key // 7 + number) % 5 else None for key in range(0, 12000, 30 // size)}
         for number, size in enumerate(sizes)

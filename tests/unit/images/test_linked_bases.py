@@ -1,4 +1,4 @@
-"""Images on a base: what lies below is linked and stays as it is, and only what moved is built."""
+"""Images on a base: the base is linked unchanged, and only changed databases are built."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_a_base_that_is_open_is_refused(tmp_path: Path) -> None:
         assert "not closed cleanly" in refused(tmp_path).what
 
 
-def test_a_base_that_changes_between_the_look_and_the_link_is_refused(tmp_path: Path) -> None:
+def test_a_base_that_changes_before_it_is_linked_is_refused(tmp_path: Path) -> None:
     base_until(tmp_path / "base", 4000)
     base = checked_bases(on(tmp_path / "base", 4000), KIND, [CHANGELOG])[None]
     with RocksDBStore(tmp_path / "base", KIND) as store:
@@ -222,7 +222,7 @@ def test_a_base_that_changes_between_the_look_and_the_link_is_refused(tmp_path: 
 
 
 @pytest.mark.parametrize("offset", [10, 3998, -4])
-def test_an_image_that_would_say_less_than_its_base_is_refused(tmp_path: Path, offset: int) -> None:
+def test_an_image_with_a_lower_offset_than_its_base_is_refused(tmp_path: Path, offset: int) -> None:
     base_until(tmp_path / "base", 4000)
     with raises(Invalid, "offset-invalid"):
         build_image(tmp_path / "image", KIND, [], {CHANGELOG: offset}, bases=on(tmp_path / "base", 4000))
@@ -257,7 +257,7 @@ def test_a_base_with_rows_in_an_older_family_is_refused(tmp_path: Path) -> None:
     assert "older format" in refused(tmp_path).what
 
 
-def test_a_base_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_missing_base_is_reported(tmp_path: Path) -> None:
     (tmp_path / "base").mkdir()
     assert isinstance(refused(tmp_path), NotFound)
 
@@ -284,7 +284,7 @@ def test_a_versioned_store_that_nothing_is_added_to_is_what_its_base_is(tmp_path
         assert store.committed_offset(CHANGELOG) == 3999
 
 
-def test_the_databases_of_global_stores_say_the_next_offset_of_each_partition(tmp_path: Path) -> None:
+def test_the_databases_of_global_stores_have_the_next_offset_of_each_partition(tmp_path: Path) -> None:
     first, second = CHANGELOG, TopicPartition(CHANGELOG.topic, 4)
     runs = runs_of(tmp_path / "runs", 0, 4000, base=BaseDatabases.NONE)
     build_image(tmp_path / "base", KIND, runs, {first: 4000, second: 7})
@@ -447,7 +447,7 @@ def test_deletes_are_kept_in_the_segments_that_have_something_below(tmp_path: Pa
     assert [(run.segment, run.rows, run.deletes) for run in runs] == [(1, 1, 0)]
 
 
-def test_a_later_cut_keeps_deletes_only_of_segments_that_an_earlier_one_wrote(tmp_path: Path) -> None:
+def test_a_later_run_keeps_deletes_only_of_segments_of_an_earlier_one(tmp_path: Path) -> None:
     """With this budget each record is cut by itself; a segment's run begins where the one before it there ended."""
     writes: list[Write] = [(b"a", 10, b"x"), (b"a", 60, None), (b"a", 10, None), (b"a", 60, b"y"), (b"a", 60, None)]
     (runs,) = read(tmp_path, [writes], [BaseDatabases.NONE], budget=1)
@@ -455,7 +455,7 @@ def test_a_later_cut_keeps_deletes_only_of_segments_that_an_earlier_one_wrote(tm
     assert found == [(0, 0, 1, 1, 0), (0, 1, 3, 0, 1), (1, 0, 4, 1, 0), (1, 4, 5, 0, 1)]
 
 
-def test_a_builder_that_goes_on_leaves_out_what_had_expired_before(tmp_path: Path) -> None:
+def test_a_builder_on_a_base_leaves_out_segments_expired_before(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     builder = RunBuilder(
         WINDOW, tmp_path / "runs", base=BaseDatabases.ALL, segmentation=SEGMENTATION, start=7, stream_time=400

@@ -39,7 +39,7 @@ def test_a_flipped_bit_anywhere_is_refused_or_changes_nothing(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("size", [0, 1, 52, 53, 60, 400])
-def test_a_cut_file_is_refused(tmp_path: Path, size: int) -> None:
+def test_a_truncated_file_is_refused(tmp_path: Path, size: int) -> None:
     runs = [written(tmp_path / f"{number}.sst", {b"a": b"1", b"b": b"2"}) for number in range(2)]
     Path(runs[1].path).write_bytes(Path(runs[1].path).read_bytes()[:size])
     with raises(Corrupted, "run-damaged", path=str(runs[1].path)):

@@ -90,7 +90,7 @@ ROWS = [
 
 @pytest.mark.parametrize("merging", [True, False])
 @pytest.mark.parametrize("rows", ROWS, ids=str)
-def test_rocksdb_with_kafka_streams_options_rewrites_what_is_said_here(
+def test_rocksdb_with_kafka_streams_options_rewrites_as_modelled(
     tmp_path: Path, rows: list[int], merging: bool
 ) -> None:
     runs = runs_of(tmp_path, [{b"key-%05d" % key: os.urandom(500) for key in range(count)} for count in rows])

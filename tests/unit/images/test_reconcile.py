@@ -42,45 +42,45 @@ def shown(contents: Sequence[Rows]) -> dict[bytes, bytes]:
     return {key: value for key, value in last_writes(contents).items() if value is not None}
 
 
-def difference(parent: Sequence[Rows], log: Sequence[Rows]) -> Rows:
+def difference(base: Sequence[Rows], log: Sequence[Rows]) -> Rows:
     """Rows needed above the base, and no others."""
-    old, new = shown(parent), shown(log)
+    old, new = shown(base), shown(log)
     made: Rows = {key: value for key, value in new.items() if old.get(key) != value}
     return made | dict.fromkeys(old.keys() - new.keys())
 
 
-def both(path: Path, parent: Sequence[Rows], log: Sequence[Rows]) -> tuple[list[RunFile], list[RunFile]]:
-    for name in ("parent", "log"):
+def both(path: Path, base: Sequence[Rows], log: Sequence[Rows]) -> tuple[list[RunFile], list[RunFile]]:
+    for name in ("base", "log"):
         (path / name).mkdir()
-    return runs_of(path / "parent", parent), runs_of(path / "log", log)
+    return runs_of(path / "base", base), runs_of(path / "log", log)
 
 
-def reconciled(path: Path, parent: Sequence[Rows], log: Sequence[Rows], limits: MergeLimits = LIMITS) -> RunFile | None:
-    runs = both(path, parent, log)
+def reconciled(path: Path, base: Sequence[Rows], log: Sequence[Rows], limits: MergeLimits = LIMITS) -> RunFile | None:
+    runs = both(path, base, log)
     return reconciled_run(path / "made.sst", *runs, start=START, end=END, limits=limits)
 
 
 @st.composite
-def parents_and_logs(draw: Callable[..., Any]) -> tuple[list[Rows], list[Rows]]:
+def bases_and_logs(draw: Callable[..., Any]) -> tuple[list[Rows], list[Rows]]:
     """Runs of a base, and those of a log that has most of its rows, in other runs."""
-    parent, changes = draw(HISTORIES), draw(HISTORIES)
+    base, changes = draw(HISTORIES), draw(HISTORIES)
     left: list[Rows] = [{} for _ in range(draw(st.integers(1, 3)))]
-    for key, value in shown(parent).items():
+    for key, value in shown(base).items():
         number = draw(st.integers(-1, 2 * len(left) - 1))
         if number >= 0:
             left[number % len(left)][key] = value
-    return parent, [rows for rows in left if rows] + changes
+    return base, [rows for rows in left if rows] + changes
 
 
 @settings(deadline=None, max_examples=60)
 @given(
-    runs=parents_and_logs(),
+    runs=bases_and_logs(),
     rows=st.sampled_from([1, 3, 4096]),
     size=st.sampled_from([1, 300, 1 << 20]),
     read=st.sampled_from([1, 2, 7, 1 << 20]),
     room=st.sampled_from([8, 16, 100, 256]),
 )
-def test_above_the_parent_lies_what_is_different_and_nothing_else(
+def test_the_run_above_the_base_has_only_the_differences(
     tmp_path_factory: pytest.TempPathFactory,
     runs: tuple[list[Rows], list[Rows]],
     rows: int,
@@ -89,10 +89,10 @@ def test_above_the_parent_lies_what_is_different_and_nothing_else(
     room: int,
 ) -> None:
     path = tmp_path_factory.mktemp("runs")
-    parent, log = runs
-    made = reconciled(path, parent, log, MergeLimits(rows, size, room, read))
-    expected = difference(parent, log)
-    assert shown([*parent, expected]) == shown(log)
+    base, log = runs
+    made = reconciled(path, base, log, MergeLimits(rows, size, room, read))
+    expected = difference(base, log)
+    assert shown([*base, expected]) == shown(log)
     if not expected:
         assert made is None
         assert not (path / "made.sst").exists()
@@ -102,30 +102,30 @@ def test_above_the_parent_lies_what_is_different_and_nothing_else(
     assert (made.rows, made.deletes) == (len(live), len(expected) - len(live))
     assert (made.digest, made.sha256) == (digest_of(live.items()), file_sha256(made.path))
     assert (bytes.fromhex(made.min_key), bytes.fromhex(made.max_key)) == (min(expected), max(expected))
-    assert (made.start, made.end, made.stream_time) == (START, END, max(len(parent), len(log)) - 1)
-    assert entries(made, last_writes([*parent, *log])) == expected
+    assert (made.start, made.end, made.stream_time) == (START, END, max(len(base), len(log)) - 1)
+    assert entries(made, last_writes([*base, *log])) == expected
 
 
 def test_a_value_that_only_got_another_length_or_became_empty_is_different(tmp_path: Path) -> None:
-    parent: Rows = {b"a": b"", b"b": b"1", b"c": b"12", b"d": b"", b"e": b"12345678", b"f": b"12345678"}
+    base: Rows = {b"a": b"", b"b": b"1", b"c": b"12", b"d": b"", b"e": b"12345678", b"f": b"12345678"}
     log: Rows = {b"a": b"", b"b": b"", b"c": b"123", b"d": b"\0", b"e": b"1234567", b"f": b"12345678"}
-    made = reconciled(tmp_path, [parent], [log])
+    made = reconciled(tmp_path, [base], [log])
     assert made is not None
-    assert entries(made, parent) == {key: log[key] for key in (b"b", b"c", b"d", b"e")}
+    assert entries(made, base) == {key: log[key] for key in (b"b", b"c", b"d", b"e")}
 
 
 @pytest.mark.parametrize("log", [[], [{b"a": None}], [{b"a": b"1", b"b": b"2"}, {b"a": None, b"b": None}]])
-def test_all_that_a_parent_shows_is_deleted_where_the_log_shows_nothing(tmp_path: Path, log: list[Rows]) -> None:
-    parent: list[Rows] = [{b"a": b"1", b"b": b"2", b"x": b"3"}, {b"b": None, b"c": b""}]
-    made = reconciled(tmp_path, parent, log)
+def test_an_empty_log_deletes_all_rows_of_the_base(tmp_path: Path, log: list[Rows]) -> None:
+    base: list[Rows] = [{b"a": b"1", b"b": b"2", b"x": b"3"}, {b"b": None, b"c": b""}]
+    made = reconciled(tmp_path, base, log)
     assert made is not None
-    assert entries(made, last_writes(parent)) == {b"a": None, b"c": None, b"x": None}
+    assert entries(made, last_writes(base)) == {b"a": None, b"c": None, b"x": None}
 
 
-@pytest.mark.parametrize("parent", [[], [{b"a": None}], [{b"a": b"1"}, {b"a": None}]])
-def test_a_parent_that_shows_nothing_gets_all_rows_of_the_log(tmp_path: Path, parent: list[Rows]) -> None:
+@pytest.mark.parametrize("base", [[], [{b"a": None}], [{b"a": b"1"}, {b"a": None}]])
+def test_an_empty_base_gets_all_rows_of_the_log(tmp_path: Path, base: list[Rows]) -> None:
     log: list[Rows] = [{b"a": b"1", b"b": b"2"}, {b"b": None, b"c": b""}]
-    made = reconciled(tmp_path, parent, log)
+    made = reconciled(tmp_path, base, log)
     assert made is not None
     assert entries(made, last_writes(log)) == {b"a": b"1", b"c": b""}
 
@@ -147,8 +147,8 @@ def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
     for _ in range(5):
         keys = {b"key-%07d" % source.randrange(20_000) for _ in range(9000)}
         contents.append({key: source.choice([None, source.randbytes(source.randrange(300))]) for key in keys})
-    parent, log = both(tmp_path, contents[:3], contents[1:])
-    made = [reconciled_run(tmp_path / name, parent, log, start=START, end=END) for name in ("once", "again")]
+    base, log = both(tmp_path, contents[:3], contents[1:])
+    made = [reconciled_run(tmp_path / name, base, log, start=START, end=END) for name in ("once", "again")]
     assert made[0] is not None
     assert made[0] == replace(made[1], path=made[0].path)
     assert made[0].rows + made[0].deletes == len(difference(contents[:3], contents[1:]))
@@ -159,11 +159,11 @@ def test_keys_and_values_larger_than_a_buffer_are_copied_alone(tmp_path: Path) -
     stem, large = source.randbytes(3 << 20), source.randbytes(5 << 20)
     lengths = [0, 1, 249, 250, 1023, 1024, 5000, 1 << 20, (1 << 20) + 1, 3 << 20]
     keys = [stem[:length] + more for length in lengths for more in (b"", b"x")]
-    parent: list[Rows] = [dict.fromkeys(keys[::2], large), dict.fromkeys(keys[1::3], b"1")]
+    base: list[Rows] = [dict.fromkeys(keys[::2], large), dict.fromkeys(keys[1::3], b"1")]
     log: list[Rows] = [dict.fromkeys(keys[::3], large), dict.fromkeys(keys[2::3], large[:-1])]
-    made = reconciled(tmp_path, parent, log)
+    made = reconciled(tmp_path, base, log)
     assert made is not None
-    assert entries(made, keys) == difference(parent, log)
+    assert entries(made, keys) == difference(base, log)
 
 
 def test_a_kernel_comes_back_for_an_interrupt_when_it_has_read_for_a_while(tmp_path: Path) -> None:
@@ -178,16 +178,16 @@ def test_a_kernel_comes_back_for_an_interrupt_when_it_has_read_for_a_while(tmp_p
 
 def test_memory_does_not_grow_with_what_is_compared(tmp_path: Path) -> None:
     rows: Rows = {b"key-%06d" % number: bytes(1000) for number in range(30_000)}
-    parent, log = both(tmp_path, [rows], [rows | {b"key-000007": b"", b"key-029000": b"1"}])
+    base, log = both(tmp_path, [rows], [rows | {b"key-000007": b"", b"key-029000": b"1"}])
     tracemalloc.start()
     try:
-        made = reconciled_run(tmp_path / "made.sst", parent, log, start=START, end=END)
+        made = reconciled_run(tmp_path / "made.sst", base, log, start=START, end=END)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert made is not None
     assert made.rows == 2
-    assert peak < 5 << 20 < parent[0].file_bytes // 4
+    assert peak < 5 << 20 < base[0].file_bytes // 4
 
 
 # ---- kinds
@@ -259,18 +259,18 @@ def runs_read(
 
 
 @pytest.mark.parametrize("kind", [*KEY_VALUE, *segments.KINDS])
-def test_a_parent_that_missed_deletes_becomes_what_the_compacted_log_says(tmp_path: Path, kind: StoreKind) -> None:
+def test_a_base_that_missed_deletes_becomes_equal_to_the_compacted_log(tmp_path: Path, kind: StoreKind) -> None:
     source = random.Random(kind.value)
     history = [(offset, source.randrange(150), offset, source.random() < 0.6) for offset in range(END)]
     last = {key: offset for offset, key, _, _ in history}
     # Compaction has been everywhere but at the end: no replaced record is left there, and no delete.
     compacted = [record for record in history if record[0] >= 1900 or (last[record[1]] == record[0] and record[3])]
-    parent = runs_read(tmp_path / "parent", kind, history, [400, START])
+    base = runs_read(tmp_path / "base", kind, history, [400, START])
     log = runs_read(tmp_path / "log", kind, compacted, [1500, END])
     whole = runs_read(tmp_path / "whole", kind, history, [END])
-    made, deletes = list(parent), 0
-    for segment in sorted({run.segment for run in (*parent, *log)}, key=str):
-        of = [[run for run in runs if run.segment == segment] for runs in (parent, log)]
+    made, deletes = list(base), 0
+    for segment in sorted({run.segment for run in (*base, *log)}, key=str):
+        of = [[run for run in runs if run.segment == segment] for runs in (base, log)]
         run = reconciled_run(tmp_path / f"made-{segment}", *of, start=START, end=END)
         if run is not None:
             deletes += run.deletes
@@ -293,18 +293,18 @@ def test_a_parent_that_missed_deletes_becomes_what_the_compacted_log_says(tmp_pa
 
 def test_a_flipped_bit_anywhere_is_refused_or_changes_nothing(tmp_path: Path) -> None:
     rows: Rows = {b"key-%02d" % number: b"v" * (number % 9) for number in range(12)}
-    parent, log = both(tmp_path, [rows], [{**dict(list(rows.items())[::2]), b"key-04": b"new"}])
-    expected = reconciled_run(tmp_path / "expected", parent, log, start=START, end=END)
+    base, log = both(tmp_path, [rows], [{**dict(list(rows.items())[::2]), b"key-04": b"new"}])
+    expected = reconciled_run(tmp_path / "expected", base, log, start=START, end=END)
     assert expected is not None
     made, refusals = tmp_path / "made", []
-    for run in (*parent, *log):
+    for run in (*base, *log):
         data = run.path.read_bytes()
         for at in (*range(250), *range(250, len(data), 9)):
             # Another file: a mapped one is not changed under who reads it.
             target = run.path.with_name("flipped")
             target.unlink(missing_ok=True)
             target.write_bytes(data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :])
-            given = [[replace(one, path=target) if one is run else one for one in runs] for runs in (parent, log)]
+            given = [[replace(one, path=target) if one is run else one for one in runs] for runs in (base, log)]
             try:
                 found = reconciled_run(made, *given, start=START, end=END)
             except Corrupted as error:
@@ -312,43 +312,41 @@ def test_a_flipped_bit_anywhere_is_refused_or_changes_nothing(tmp_path: Path) ->
             else:
                 assert found == replace(expected, path=made)  # bits of the filter and the properties change no row
                 made.unlink()
-    assert len(refusals) > parent[0].bytes + log[0].bytes
+    assert len(refusals) > base[0].bytes + log[0].bytes
     assert all(said == damaged and not is_left for said, damaged, is_left in refusals)
 
 
-@pytest.mark.parametrize("of_parent", [True, False])
-def test_a_damaged_block_late_in_a_file_leaves_nothing_of_what_was_written(tmp_path: Path, of_parent: bool) -> None:
+@pytest.mark.parametrize("of_base", [True, False])
+def test_a_damaged_block_late_in_a_file_leaves_nothing_of_what_was_written(tmp_path: Path, of_base: bool) -> None:
     rows: Rows = {b"key-%05d" % number: bytes(50) for number in range(30_000)}
-    parent, log = both(tmp_path, [rows], [{key: bytes(51) for key in rows}])
-    path = (parent if of_parent else log)[0].path
+    base, log = both(tmp_path, [rows], [{key: bytes(51) for key in rows}])
+    path = (base if of_base else log)[0].path
     data = bytearray(path.read_bytes())
     data[1_500_000] ^= 1
     path.write_bytes(data)
     with pytest.raises(Corrupted, match="checksum"):
-        reconciled_run(tmp_path / "made", parent, log, start=START, end=END)
+        reconciled_run(tmp_path / "made", base, log, start=START, end=END)
     assert not (tmp_path / "made").exists()
 
 
-@pytest.mark.parametrize("of_parent", [True, False])
-def test_a_run_that_was_cut_or_has_not_as_many_entries_as_it_should_is_corrupted(
-    tmp_path: Path, of_parent: bool
-) -> None:
-    parent, log = both(tmp_path, [{b"a": b"1"}], [{b"a": b"1"}])
-    more = ([replace(parent[0], rows=2)], log) if of_parent else (parent, [replace(log[0], rows=2)])
+@pytest.mark.parametrize("of_base", [True, False])
+def test_a_truncated_run_or_one_with_a_wrong_entry_count_is_corrupted(tmp_path: Path, of_base: bool) -> None:
+    base, log = both(tmp_path, [{b"a": b"1"}], [{b"a": b"1"}])
+    more = ([replace(base[0], rows=2)], log) if of_base else (base, [replace(log[0], rows=2)])
     with pytest.raises(Corrupted, match="1 entries instead of 2"):
         reconciled_run(tmp_path / "made", *more, start=START, end=END)
-    path = (parent if of_parent else log)[0].path
+    path = (base if of_base else log)[0].path
     path.write_bytes(path.read_bytes()[:-10])
     with pytest.raises(Corrupted, match="does not end"):
-        reconciled_run(tmp_path / "made", parent, log, start=START, end=END)
+        reconciled_run(tmp_path / "made", base, log, start=START, end=END)
 
 
 def test_what_is_not_one_database_is_refused(tmp_path: Path) -> None:
     [one, two], [log] = both(tmp_path, [{b"a": b"1"}, {b"b": b"2"}], [{b"c": b"3"}])
     path = tmp_path / "made"
-    for parent in ([two, one], [one, replace(two, segment=7)], [one, replace(two, start=one.end - 1)]):
+    for base in ([two, one], [one, replace(two, segment=7)], [one, replace(two, start=one.end - 1)]):
         with pytest.raises(Invalid):
-            reconciled_run(path, parent, [log], start=START, end=END)
+            reconciled_run(path, base, [log], start=START, end=END)
     with raises(Invalid, "run-mismatch", segments=[None, 7], stores=[one.store]):
         reconciled_run(path, [one, replace(two, segment=7)], [log], start=START, end=END)
     with raises(Invalid, "runs-out-of-order", end=two.end, next_start=one.start):
@@ -372,25 +370,23 @@ def test_what_is_not_one_database_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("start", "end"), [(199, 2000), (200, 200), (2000, 200), (1000, 99)])
-def test_offsets_that_do_not_lead_from_the_parent_to_the_end_of_the_log_are_refused(
-    tmp_path: Path, start: int, end: int
-) -> None:
-    parent, log = both(tmp_path, [{b"a": b"1"}, {b"b": b"2"}], [{b"c": b"3"}])
+def test_offsets_not_between_the_base_and_the_log_end_are_refused(tmp_path: Path, start: int, end: int) -> None:
+    base, log = both(tmp_path, [{b"a": b"1"}, {b"b": b"2"}], [{b"c": b"3"}])
     with pytest.raises(Invalid, match="offsets"):
-        reconciled_run(tmp_path / "made", parent, log, start=start, end=end)
+        reconciled_run(tmp_path / "made", base, log, start=start, end=end)
 
 
 def test_versioned_stores_are_refused(tmp_path: Path) -> None:
-    [parent], [log] = both(tmp_path, [{b"a": b"1"}], [{b"c": b"3"}])
+    [base], [log] = both(tmp_path, [{b"a": b"1"}], [{b"c": b"3"}])
     with pytest.raises(Invalid, match="are not rows"):
-        reconciled_run(tmp_path / "made", [parent], [replace(log, format=RunFormat.RECORDS)], start=START, end=END)
-    of = [replace(run, kind=StoreKind.VERSIONED_KEY_VALUE) for run in (parent, log)]
+        reconciled_run(tmp_path / "made", [base], [replace(log, format=RunFormat.RECORDS)], start=START, end=END)
+    of = [replace(run, kind=StoreKind.VERSIONED_KEY_VALUE) for run in (base, log)]
     with pytest.raises(Invalid, match="versioned"):
         reconciled_run(tmp_path / "made", of[:1], of[1:], start=START, end=END)
 
 
-def test_who_was_written_apart_stays_apart(tmp_path: Path) -> None:
-    """A run that says nothing of its origin is not taken for one of a database."""
+def test_a_run_without_an_origin_is_not_mixed_with_runs_of_a_database(tmp_path: Path) -> None:
+    """A run without an origin does not count as one of a database."""
     run = written(tmp_path / "run", {b"a": b"1"})
     other = RunOrigin("s", StoreKind.KEY_VALUE, CHANGELOG).of(run)
     with raises(Invalid, "run-mismatch"):

@@ -49,7 +49,7 @@ def test_the_last_writes_of_packed_records_are_those_of_a_dict(rows: list[Row]) 
 
 @settings(deadline=None)
 @given(ROWS, st.integers(0, 60))
-def test_a_record_that_is_cut_is_not_whole(rows: list[Row], missing: int) -> None:
+def test_a_truncated_record_is_incomplete(rows: list[Row], missing: int) -> None:
     data = packed(rows)
     ends = np.cumsum([0, *(len(packed([row])) for row in rows)])
     assert whole_records(data[: max(0, len(data) - missing)]) == max(

@@ -32,7 +32,7 @@ def test_runs_of_several_databases_have_no_order(change: dict[str, int]) -> None
         check_order([FIRST, replace(SECOND, **change)])
 
 
-def test_runs_are_told_apart_by_partition_only_where_there_are_several() -> None:
+def test_run_names_have_a_partition_only_if_there_are_several() -> None:
     other, unsaid = replace(SECOND, partition=1), replace(SECOND, topic="", partition=-1)
     assert runs_of_one_partition([FIRST, other, SECOND, unsaid], several=True) == [[FIRST, SECOND], [other]]
     assert runs_of_one_partition([FIRST, other, unsaid], several=False) == [[FIRST, other, unsaid]]

@@ -90,7 +90,7 @@ def test_what_a_small_budget_does_not_hold_becomes_one_run_all_the_same_or_many_
     assert len(build(tmp_path / "many", KINDS[0], records, 100, 1, overflow=Overflow.CUT).finish()) == 50
 
 
-def test_who_writes_a_run_from_the_disk_says_how_far_it_is_and_stops_when_it_is_told_to(tmp_path: Path) -> None:
+def test_writing_a_run_from_disk_reports_progress_and_can_be_cancelled(tmp_path: Path) -> None:
     records: list[Record] = [(b"key-%06d" % number, b"x" * 50) for number in range(20_000)]
     shares: list[float] = []
     build(tmp_path / "spilled", KINDS[0], records, 100, 200_000).finish(written=shares.append)
@@ -180,7 +180,7 @@ def test_keys_and_values_of_a_megabyte_are_rows_like_others(tmp_path: Path) -> N
     assert stored_rows(tmp_path / "image", KINDS[1]) == sorted(expected.items())
 
 
-def test_many_keys_grow_every_part_of_the_table(tmp_path: Path) -> None:
+def test_many_keys_grow_every_buffer_of_the_table(tmp_path: Path) -> None:
     records: list[Record] = [
         (b"%d-%s" % (number * 7919 % 30_000, b"p" * (number % 40)), b"v%d" % number) for number in range(60_000)
     ]
@@ -191,7 +191,7 @@ def test_many_keys_grow_every_part_of_the_table(tmp_path: Path) -> None:
     assert (run.min_key, run.max_key) == (min(expected).hex(), max(expected).hex())
 
 
-def test_a_batch_cut_out_of_a_larger_one_is_read_from_where_it_begins(tmp_path: Path) -> None:
+def test_a_slice_of_a_batch_is_read_from_its_start(tmp_path: Path) -> None:
     records: list[Record] = [(b"a", b"0"), (None, b"1"), (b"b", None), (b"c", b"3"), (b"d", b"4")]
     whole = batch(records)
     builder = RunBuilder(KINDS[1], tmp_path, base=BaseDatabases.ALL)

@@ -90,7 +90,7 @@ def test_a_block_that_the_disk_never_wrote_is_noticed(tmp_path: Path, lost: str)
         taken(file, number)
 
 
-def test_a_file_that_was_cut_is_noticed(tmp_path: Path) -> None:
+def test_a_truncated_file_is_detected(tmp_path: Path) -> None:
     file = ScratchFile(tmp_path, BLOCK)
     (number,) = file.write([full(b"one")])
     os.ftruncate(file._file, 9)
@@ -119,12 +119,12 @@ def test_a_disk_that_is_full_after_half_a_block_is_a_matter_of_capacity(
     assert caught.value.context["path"] == str(tmp_path)
 
 
-def test_a_directory_that_is_missing_is_said_at_once(tmp_path: Path) -> None:
+def test_a_missing_directory_is_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="absent cannot be written"):
         ScratchFile(tmp_path / "absent", BLOCK)
 
 
-def test_a_disk_that_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = ScratchFile(tmp_path, BLOCK)
     (number,) = file.write([full(b"one")])
 

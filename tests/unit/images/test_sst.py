@@ -218,7 +218,7 @@ def test_a_store_of_long_keys_is_built_and_answers(tmp_path: Path, length: int) 
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 1000])
-def test_the_index_has_no_more_of_a_key_than_tells_blocks_apart(tmp_path: Path, at_once: int) -> None:
+def test_the_index_has_the_shortest_separators_of_blocks(tmp_path: Path, at_once: int) -> None:
     rows: Rows = {b"%03d" % n + random.Random(n).randbytes(9000): b"v" for n in range(300)}
     write(tmp_path / "1.sst", rows, at_once)
     assert (tmp_path / "1.sst").stat().st_size < 300 * (9000 + 120) + 9000 + 2000

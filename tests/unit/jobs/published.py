@@ -116,22 +116,22 @@ class Shop:
             cut: when the ends were read, in seconds since the epoch.
             more: further stores of a task, such as ``task_0_0``.
         """
-        parts = []
+        task_manifests = []
         for partition in (0, 1):
             task = f"0_{partition}"
             stores = [
                 self.store(task, store, kind, [partition], cuts, based=based, cut=cut)
                 for store, kind in (("clicks", StoreKind.WINDOW), ("plain", StoreKind.KEY_VALUE))
             ]
-            parts.append(TaskManifest(task, (*stores, *more.get(f"task_{task}", {}).values())))
+            task_manifests.append(TaskManifest(task, (*stores, *more.get(f"task_{task}", {}).values())))
         names = self.store(GLOBAL, "names", StoreKind.KEY_VALUE, [0, 1], cuts, based=based, cut=cut)
-        parts.append(TaskManifest(GLOBAL, (names,)))
+        task_manifests.append(TaskManifest(GLOBAL, (names,)))
         self._made += 1
         request = f"request {uuid.uuid4().hex}"
         publication = Publication(
             self.app_repository, self.declared, request=request, origin="restore", clock=lambda: cut + self._made
         )
-        return publication.publish(parts, whole=True)
+        return publication.publish(task_manifests, whole=True)
 
     def store(
         self,

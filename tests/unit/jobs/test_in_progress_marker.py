@@ -55,7 +55,7 @@ def test_what_is_done_soon_says_nothing_and_does_not_wait_for_that(app_repositor
         pass
 
 
-def test_it_is_said_again_and_again_and_not_believed_for_long(app_repository: ApplicationRepository) -> None:
+def test_a_marker_is_renewed_and_expires_soon(app_repository: ApplicationRepository) -> None:
     name = app_repository.names.in_progress_marker
     with suppress(HandedOver), said_quickly(app_repository):
         assert heard(app_repository) is not None
@@ -71,7 +71,7 @@ def test_it_is_said_again_and_again_and_not_believed_for_long(app_repository: Ap
     assert marker_age(app_repository, said - LOST - 1) is None, "a clock was wrong, once"
 
 
-def test_a_word_that_cannot_be_said_is_said_later_and_stops_nothing(
+def test_a_failed_marker_update_is_retried_and_stops_nothing(
     app_repository: ApplicationRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away, tried = threading.Event(), threading.Event()
@@ -100,7 +100,7 @@ def test_who_hands_its_work_over_leaves_the_word_behind_and_says_it_even_where_i
     assert marker_age(app_repository, time.time()) is not None
 
 
-def test_who_goes_on_with_the_work_takes_the_word_away_however_quick_it_was(
+def test_a_resumed_job_clears_its_marker(
     app_repository: ApplicationRepository,
 ) -> None:
     with suppress(HandedOver), marked_in_progress(app_repository):

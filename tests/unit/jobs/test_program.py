@@ -117,7 +117,7 @@ def test_a_failure_says_who_tried_what_where_and_when(tmp_path: Path) -> None:
     assert started <= finished
 
 
-def test_a_job_that_is_killed_has_said_that_it_began(tmp_path: Path) -> None:
+def test_a_killed_job_has_reported_its_start(tmp_path: Path) -> None:
     """What lies at the report's path while the job runs is what a kill leaves there."""
     seen: list[dict[str, Any]] = []
 

@@ -57,7 +57,7 @@ def test_a_kernel_that_reads_one_byte_too_far_is_noticed(at_end: bool) -> None:
     assert (done.stdout, done.returncode) == ("inside\n", -signal.SIGSEGV)
 
 
-def test_what_a_kernel_writes_between_guards_is_where_its_caller_looks() -> None:
+def test_a_kernel_writes_between_the_guards_of_its_buffers() -> None:
     sums = np.zeros(2, np.uint64)
     rows = {"key_offsets": np.array([0, 1]), "keys": np.frombuffer(b"k", np.uint8), "valid": None, "count": 1}
     rows |= {"value_offsets": np.array([0, 1]), "values": np.frombuffer(b"v", np.uint8), "seed_a": 0, "seed_b": 1}

@@ -139,7 +139,7 @@ def test_whatever_the_umask_the_user_cache_is_private_and_used(mill: Mill) -> No
     assert mill.run()[0] == "loaded"
 
 
-def test_a_chosen_directory_that_cannot_be_used_is_said_once_with_the_remedy(mill: Mill) -> None:
+def test_an_unusable_cache_directory_is_reported_once_with_the_remedy(mill: Mill) -> None:
     mill.cache.mkdir()
     mill.cache.chmod(0o775)
     compiled, said = mill.run(before=TWO_LIBRARIES)
@@ -156,7 +156,7 @@ def test_a_chosen_directory_that_cannot_be_used_is_said_once_with_the_remedy(mil
     assert mill.run() == ("compiled", "")
 
 
-def test_without_any_place_it_works_and_is_said_once_with_the_remedy(mill: Mill) -> None:
+def test_without_a_cache_directory_kernels_work_with_one_warning(mill: Mill) -> None:
     mill.only_the_user_cache()
     mill.home.write_text("")
     compiled, said = mill.run(before=TWO_LIBRARIES)

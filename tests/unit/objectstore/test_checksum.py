@@ -18,7 +18,7 @@ def said(content: bytes) -> str:
 
 @settings(deadline=None, max_examples=60)
 @given(content=st.binary(max_size=40), part=st.integers(1, 12))
-def test_it_is_of_the_parts_one_after_the_other(content: bytes, part: int) -> None:
+def test_a_multipart_checksum_covers_the_parts_in_order(content: bytes, part: int) -> None:
     parts = [content[at : at + part] for at in range(0, len(content), part)]
     assert Checksum.of(content, part).value == said(b"".join(zlib.crc32(one).to_bytes(4) for one in parts))
     assert Checksum.of(content) == Checksum(said(content), 0)

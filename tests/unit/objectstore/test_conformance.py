@@ -90,7 +90,7 @@ def test_a_file_that_is_not_there_is_not_found_and_nothing_is_put(blobs: Blobs, 
     ("start", "end", "expected"),
     [(0, None, b"0123456789"), (3, None, b"3456789"), (0, 4, b"0123"), (4, 4, b""), (8, 99, b"89"), (99, None, b"")],
 )
-def test_a_range_is_what_lies_between_its_ends(blobs: Blobs, start: int, end: int | None, expected: bytes) -> None:
+def test_a_range_has_the_bytes_between_its_ends(blobs: Blobs, start: int, end: int | None, expected: bytes) -> None:
     blobs.put_if_absent("digits", b"0123456789")
     assert blobs.get("digits", start, end) == expected
 
@@ -206,7 +206,7 @@ def test_of_many_who_put_one_name_at_once_one_wins(blobs: Blobs, tmp_path: Path)
         assert blobs.get(name) == bytes(won) * 10_000
 
 
-def test_who_dies_leaves_whole_blobs_and_all_that_it_was_told_of(implementation: str, tmp_path: Path) -> None:
+def test_a_killed_writer_leaves_complete_blobs_and_all_acknowledged_ones(implementation: str, tmp_path: Path) -> None:
     words = [sys.executable, "-m", "tests.unit.objectstore.putting_process", implementation, str(tmp_path)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -219,7 +219,7 @@ def test_who_dies_leaves_whole_blobs_and_all_that_it_was_told_of(implementation:
     assert all(data == content(number) for number, data in found.items())
 
 
-def test_the_next_part_of_names_is_told_without_the_rest(blobs: Blobs) -> None:
+def test_the_next_part_of_names_is_listed_without_the_rest(blobs: Blobs) -> None:
     for name in ("apps/a/1", "apps/a/b/2", "apps/a-b/3", "apps/c/4", "apps/file", "apples/d/5"):
         blobs.put_if_absent(name, b"")
     assert sorted(blobs.directories("apps")) == ["a", "a-b", "c"]

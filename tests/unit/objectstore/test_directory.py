@@ -106,7 +106,7 @@ def test_directories_that_are_on_the_disk_are_forced_there_once_and_again_when_t
 
 
 @pytest.mark.parametrize("as_file", [False, True])
-def test_who_comes_second_forces_what_the_first_has_linked_to_the_disk(
+def test_a_second_writer_syncs_what_the_first_has_linked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_file: bool
 ) -> None:
     blobs = DirectoryBlobs(tmp_path / "blobs")
@@ -153,9 +153,7 @@ def test_what_the_system_refuses_has_a_kind_and_nothing_is_put(
     assert blobs.put_if_absent("a/b", b"bytes") is True
 
 
-def test_a_directory_that_somebody_made_anew_is_forced_to_the_disk_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recreated_directory_is_synced_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blobs = DirectoryBlobs(tmp_path / "blobs")
     blobs.put_if_absent("a/b/c", b"1")
     (tmp_path / "blobs/a").rename(tmp_path / "old")  # which keeps its inode from being given again
@@ -269,7 +267,7 @@ def test_in_a_repository_a_file_of_another_owner_is_copied_and_the_copy_is_the_r
 @as_root
 @pytest.mark.usefixtures("umask", "no_clones")
 @pytest.mark.parametrize("sharing", Sharing)
-def test_what_root_puts_into_somebody_else_s_repository_is_somebody_else_s(tmp_path: Path, sharing: Sharing) -> None:
+def test_files_that_root_puts_have_the_owner_of_the_repository(tmp_path: Path, sharing: Sharing) -> None:
     os.chown(tmp_path, 4242, 4243)
     DirectoryBlobs(tmp_path / "blobs", sharing).put_if_absent("a/bytes", b"bytes")
     found = (tmp_path / "blobs/a/bytes").stat()

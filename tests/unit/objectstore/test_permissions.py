@@ -46,7 +46,7 @@ def of_root(user: AnotherUser) -> Path:
 
 
 @pytest.mark.parametrize("what", ["blobs.put_if_absent('apps/a', b'1')", "pointers.swap('h', b'1', None)"])
-def test_who_may_not_write_is_told_who_where_and_whose_that_is(what: str) -> None:
+def test_missing_write_permission_names_user_path_and_owner(what: str) -> None:
     with another_user("022") as user:
         root = of_root(user)
         told = said(user, root.as_uri(), f"open_repository(sys.argv[1]).place.{what}")
@@ -57,7 +57,7 @@ def test_who_may_not_write_is_told_who_where_and_whose_that_is(what: str) -> Non
     assert f"read and write all of {root}" in error["action"]
 
 
-def test_who_may_not_read_is_told_that() -> None:
+def test_missing_read_permission_is_reported() -> None:
     with another_user("022") as user:
         root = of_root(user)
         (root / "repository.json").chmod(0o600)
@@ -69,7 +69,7 @@ def test_who_may_not_read_is_told_that() -> None:
     assert f"read all of {root}" in error["action"]
 
 
-def test_a_repository_below_a_directory_that_nobody_else_may_list_is_made_and_written() -> None:
+def test_a_repository_below_an_unlistable_directory_works() -> None:
     what = (
         "place.blobs.put_if_absent('apps/a', b'1'); place.blobs.replace('apps/a', b'2'); "
         "print(place.pointers.swap('h', b'1', None) is not None, place.blobs.get('apps/a'))"

@@ -108,7 +108,7 @@ def test_what_is_small_is_one_request_and_what_is_large_is_sent_in_parts(
     ],
     ids=lambda one: f"{one.kind.name}-{one.method}-{one.status}{one.containing}" if isinstance(one, Fault) else "",
 )
-def test_who_put_a_blob_knows_it_whatever_the_network_loses(
+def test_a_put_succeeds_whichever_reply_is_lost(
     blobs: S3Blobs, proxy: FaultyProxy, content: bytes, fault: Fault
 ) -> None:
     proxy.fail(fault)
@@ -119,7 +119,7 @@ def test_who_put_a_blob_knows_it_whatever_the_network_loses(
 
 
 @pytest.mark.parametrize(("content", "method"), [(b"small", "PUT"), (LARGE, "POST")], ids=["small", "large"])
-def test_who_put_a_blob_knows_it_though_its_second_request_met_the_first_one(
+def test_a_put_succeeds_if_its_retry_meets_its_first_request(
     blobs: S3Blobs, proxy: FaultyProxy, content: bytes, method: str
 ) -> None:
     which = "name" if method == "PUT" else "uploadId"
@@ -147,7 +147,7 @@ def test_a_checksum_of_the_bytes_comes_with_the_head(
     assert found.checksum != Checksum.of(content[:-1] + b"?", PART if large else 0)
 
 
-def test_an_object_that_somebody_else_has_written_has_another_checksum_or_none(blobs: S3Blobs) -> None:
+def test_an_object_of_another_writer_has_another_checksum_or_none(blobs: S3Blobs) -> None:
     blobs.put_if_absent("name", b"small")
     key = blobs._location.key("name")
     blobs._client.put_object(Bucket="blobs", Key=key, Body=b"smell")
@@ -178,9 +178,7 @@ def test_only_the_location_travels(blobs: S3Blobs) -> None:
 
 
 @pytest.mark.parametrize("built_on", [False, True])
-def test_a_swap_whose_reply_was_lost_says_that_it_won_or_that_nobody_knows(
-    server: S3Server, proxy: FaultyProxy, built_on: bool
-) -> None:
+def test_a_swap_without_a_reply_succeeded_or_is_unknown(server: S3Server, proxy: FaultyProxy, built_on: bool) -> None:
     mine = blobs_at(proxy.endpoint)
     location = mine._location
     others = S3Pointers(dataclasses.replace(location, endpoint=server.endpoint))
@@ -196,7 +194,7 @@ def test_a_swap_whose_reply_was_lost_says_that_it_won_or_that_nobody_knows(
 
 
 @pytest.mark.parametrize("content", [b"small", LARGE], ids=["small", "large"])
-def test_who_was_second_knows_that_too(blobs: S3Blobs, proxy: FaultyProxy, content: bytes) -> None:
+def test_a_second_writer_knows_that_it_was_second(blobs: S3Blobs, proxy: FaultyProxy, content: bytes) -> None:
     assert blobs.put_if_absent("name", b"another's")
     proxy.fail(Fault("PUT", Kind.LOST_REPLY), Fault("HEAD", Kind.LOST_REPLY))
     assert blobs.put_if_absent("name", content) is False
@@ -268,7 +266,7 @@ def test_a_damaged_object_that_breaks_off_each_time_is_still_worth_another_try(
     assert len(proxy.asked) == TRIES
 
 
-def test_wrong_bytes_that_are_others_each_time_are_nobodys(
+def test_bytes_that_differ_at_every_read_are_a_network_error(
     blobs: S3Blobs, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blobs.put_if_absent("name", b"content")
@@ -325,18 +323,18 @@ def all_refused(blobs: S3Blobs, kind: type[StatecoreError], code: str, **context
         assert SECRET not in str(caught.value)
 
 
-def test_a_bucket_that_is_missing_is_said(server: S3Server) -> None:
+def test_a_missing_bucket_is_reported(server: S3Server) -> None:
     all_refused(blobs_at(server.endpoint, bucket="absent"), Invalid, "bucket-unknown", answer="NoSuchBucket")
 
 
-def test_wrong_credentials_are_said(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_credentials_are_reported(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
     all_refused(blobs_at(server.endpoint), Invalid, "object-store-access-denied", answer="SignatureDoesNotMatch")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
     all_refused(blobs_at(server.endpoint), Invalid, "object-store-access-denied", answer="XAdminUserNotFound")
 
 
-def test_missing_credentials_are_said(server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_credentials_are_reported(server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -365,7 +363,7 @@ def test_a_server_that_does_not_answer_is_worth_another_try() -> None:
 
 @pytest.mark.parametrize("status", [200, 302])
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # botocore, deep in redirections
-def test_what_answers_and_is_no_s3_is_said_and_no_defect(status: int) -> None:
+def test_a_server_that_is_no_s3_is_reported_as_such(status: int) -> None:
     class Portal(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(status)

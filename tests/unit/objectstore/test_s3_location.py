@@ -79,14 +79,14 @@ def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
     assert "AWS_ACCESS_KEY_ID" in caught.value.action
 
 
-def test_a_place_is_said_without_how_it_is_reached() -> None:
+def test_a_location_is_printed_without_access_options() -> None:
     assert str(S3Location("bucket", "a", "http://host:1", encryption=Encryption.SSE_S3)) == "s3://bucket/a"
     assert str(S3Location("bucket").below("x", "y")) == "s3://bucket/x/y"
     assert S3Location("bucket", "p").below("x").key("n") == "p/x/n"
     assert S3Location("bucket").key("n") == "n"
 
 
-def test_requests_say_who_encrypts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_have_the_encryption_headers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CUSTOMER_KEY, KEY)
     of = {one: encryption_arguments(S3Location("bucket", encryption=one)) for one in Encryption}
     assert (of[Encryption.DEFAULT].create, of[Encryption.DEFAULT].access) == ({}, {})
@@ -141,7 +141,7 @@ def test_a_server_that_answers_busy_is_named_with_the_try(
     assert caplog.messages == [f"{endpoint}: retrying GetObject (2 of 3): status 503."]
 
 
-def test_it_is_said_every_ten_seconds_at_most_and_only_of_what_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_retries_are_reported_at_most_every_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
     notes = RetryLog(8, clock=lambda: now[0])
 

@@ -171,6 +171,6 @@ def test_a_server_that_keeps_conditions_only_for_one_at_a_time_is_refused(
         probe(location, Racing(make_client(location), condition))
 
 
-def test_a_bucket_that_is_missing_is_said(server: S3Server, location: S3Location) -> None:
+def test_a_missing_bucket_is_reported(server: S3Server, location: S3Location) -> None:
     with raises(Invalid, "bucket-unknown"):
         probe(S3Location("absent", endpoint=server.endpoint, region=location.region))

@@ -19,10 +19,10 @@ from tests.unit.repository.snapshots import APPLICATION
 def wanted_of(app_repository: ApplicationRepository) -> list[RemoteFile]:
     """All files of the newest snapshot."""
     newest = app_repository.head().snapshots[0]
-    parts = app_repository.task_manifests(app_repository.manifest(newest).value.task_manifests)
+    task_manifests = app_repository.task_manifests(app_repository.manifest(newest).value.task_manifests)
     return [
         RemoteFile(digest, extent, f"A file of store {store.store} of task {task}")
-        for task, read in parts.items()
+        for task, read in task_manifests.items()
         for store in read.manifest.stores
         for digest, extent in store.extents
     ]

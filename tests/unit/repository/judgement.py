@@ -40,7 +40,7 @@ class Judge:
         asked: the requests, by name.
         grown: since when the log of each store has had which end.
         heads: all that were.
-        parts: the parts of every snapshot that a head has named, by task.
+        task_manifests: those of every snapshot that a head has named, by task.
         trace: hash of all that the pointers have ever been.
     """
 
@@ -50,13 +50,13 @@ class Judge:
     asked: dict[str, Request]
     grown: Mapping[Key, Sequence[tuple[float, int]]]
     heads: list[Head] = field(default_factory=list)
-    parts: dict[str, dict[str, TaskManifest]] = field(default_factory=dict)
+    task_manifests: dict[str, dict[str, TaskManifest]] = field(default_factory=dict)
     trace: str = ""
 
     def __post_init__(self) -> None:
         self._named: dict[str, str] = {}  # blobs that a head has named, and the hash of what of them it named
         self._cuts: dict[str, dict[str, int | None]] = {}
-        self._gone: set[tuple[Key, int]] = set()  # folds that count have left nothing of a store up to an offset
+        self._gone: set[tuple[Key, int]] = set()  # compactions that count have left nothing of a store up to an offset
 
     def swapped(self, content: bytes) -> None:
         """Look at a new head."""
@@ -88,16 +88,16 @@ class Judge:
         name = self.names.manifest(entry.snapshot)
         named: dict[str, str] = {}
         manifest = MANIFEST.decode(self._piece(named, name, 0, None, entry.sha256))
-        parts = {}
+        task_manifests = {}
         for one in manifest.task_manifests:
             content = self._piece(named, one.extent.blob, one.extent.start, one.extent.bytes, one.sha256)
-            parts[one.task] = TASK_MANIFEST.decode(zlib.decompress(content))
-            for store in parts[one.task].stores:
+            task_manifests[one.task] = TASK_MANIFEST.decode(zlib.decompress(content))
+            for store in task_manifests[one.task].stores:
                 for digest, extent in store.extents:
                     self._piece(named, extent.blob, extent.start, extent.bytes, digest)
                 self._refuse_gaps(one.task, store)
-            parts[one.task] = parts[one.task].as_of(one.read_at_ms)
-        self.parts[entry.snapshot] = parts
+            task_manifests[one.task] = task_manifests[one.task].as_of(one.read_at_ms)
+        self.task_manifests[entry.snapshot] = task_manifests
         self._cuts[entry.snapshot] = {one.task: one.read_at_ms for one in manifest.task_manifests}
         return named
 
@@ -112,7 +112,7 @@ class Judge:
 
     def _compare(self, newest: SnapshotEntry, before: SnapshotEntry | None) -> None:
         request = self.asked[newest.request_id]
-        there, before_ = self.parts[newest.snapshot], self.parts[before.snapshot] if before else {}
+        there, before_ = self.task_manifests[newest.snapshot], self.task_manifests[before.snapshot] if before else {}
         now, then = ends_in(there), ends_in(before_)
         runs_now, runs_then = spans_in(there), spans_in(before_)
         for key in {**then, **now}:
@@ -128,9 +128,9 @@ class Judge:
                 raise Broken(f"nobody knows any more that nothing lay behind {key} at {cut_then}")
             if now.get(key, 0) < max((end for since, end in self.grown[key] if since <= cut), default=0):
                 raise Broken(f"{key} ends at {now.get(key)}, and something lay behind it at {cut}")
-        if request.kind == "fold":
+        if request.kind == "compaction":
             if now != then:
-                raise Broken(f"{request.name} has folded {then} to {now}")
+                raise Broken(f"{request.name} has compacted {then} to {now}")
         elif any(now.get(key, 0) < end for key, end in request.least.items() if key not in request.refused):
             raise Broken(f"{request.name} has published {now}, and was asked for {request.least}")
 
@@ -151,7 +151,7 @@ class Judge:
             Corrupted: a file is not what its hash says.
         """
         read = app_repository.task_manifests(app_repository.manifest(entry).value.task_manifests)
-        if {task: one.manifest for task, one in read.items()} != self.parts[entry.snapshot]:
+        if {task: one.manifest for task, one in read.items()} != self.task_manifests[entry.snapshot]:
             raise Broken(f"{entry.snapshot} was read as something else")
         for one in read.values():
             for store in one.manifest.stores:
@@ -161,7 +161,7 @@ class Judge:
     def _refuse_gaps(self, task: str, store: StoreSnapshot) -> None:
         """Make sure that a store has every offset once, in order, and that its runs are what their offsets say.
 
-        Where a fold has left nothing of the first ones, these lie in no run.
+        Where a compaction has left nothing of the first ones, these lie in no run.
         """
         runs = runs_of(store)
         start = runs[0].run.start if runs else store.changelogs[0].end
@@ -183,15 +183,19 @@ def runs_of(store: StoreSnapshot) -> tuple[StoredRun, ...]:
     return store.databases[0].runs if store.databases else ()
 
 
-def ends_in(parts: Mapping[str, TaskManifest]) -> dict[Key, int]:
+def ends_in(task_manifests: Mapping[str, TaskManifest]) -> dict[Key, int]:
     """Where each store ends."""
-    return {(task, store.store): store.changelogs[0].end for task, part in parts.items() for store in part.stores}
+    return {
+        (task, store.store): store.changelogs[0].end
+        for task, task_manifest in task_manifests.items()
+        for store in task_manifest.stores
+    }
 
 
-def spans_in(parts: Mapping[str, TaskManifest]) -> dict[Key, list[tuple[int, int]]]:
+def spans_in(task_manifests: Mapping[str, TaskManifest]) -> dict[Key, list[tuple[int, int]]]:
     """The offsets of the runs of each store, which has one database, or none."""
     return {
         (task, store.store): [(stored.run.start, stored.run.end) for stored in runs_of(store)]
-        for task, part in parts.items()
-        for store in part.stores
+        for task, task_manifest in task_manifests.items()
+        for store in task_manifest.stores
     }

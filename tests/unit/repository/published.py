@@ -1,4 +1,4 @@
-"""Snapshots for tests, published as a job publishes them: files, parts, manifest, head."""
+"""Snapshots for tests, published as a job publishes them: files, task manifests, manifest, head."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Publishing:
         self._scratch = scratch
         self._numbers = count()
 
-    def part(self, partition: int, end: int, *, content: bytes = b"", **changed: Any) -> TaskManifest:
+    def task_manifest(self, partition: int, end: int, *, content: bytes = b"", **changed: Any) -> TaskManifest:
         """A task whose store is one run up to an offset; the run's file is in the repository when this returns."""
         data = content or b"a run of %s %d up to %d" % (self.app_repository.application_id.encode(), partition, end)
         digest = sha256(data).hexdigest()
@@ -102,7 +102,7 @@ class Publishing:
     def publish(self, end: int, partitions: Sequence[int] = (0, 1), *, whole: bool = True, **changed: Any) -> Published:
         """Publish tasks up to an offset."""
         job = self.begin()
-        done = job.publish([self.part(partition, end, **changed) for partition in partitions], whole=whole)
+        done = job.publish([self.task_manifest(partition, end, **changed) for partition in partitions], whole=whole)
         assert done is not None
         return done
 

@@ -1,15 +1,15 @@
 """Stores of rows that are known, and jobs that publish them above one another: what a replay of the changelog has must
-be what a snapshot has, whoever came first.
+equal a snapshot, in any order of publications.
 
 A changelog is a list of records for each partition, and a run is what it left of a range: key → value, or ``None`` for
 a delete. A record has a time where the store has segments, and lies in the segment of that time. Jobs are planned upon
 the newest snapshot, and publish later, when others may have published:
 
-- a *checkpoint* puts runs above its parent. It leaves deletes out where its parent has no database, and databases that
+- a *checkpoint* puts runs above its base. It leaves deletes out where its base has no database, and databases that
   have expired by the latest time that it has seen;
 - a *rebuild* makes all runs anew, perhaps of a log that was compacted, where the latest time may be missing;
-- a *directory* is published as base files, whose latest time nobody knows;
-- a *fold* makes one run of some, without deletes where nothing lies below, or none.
+- a *directory* is published as base files, whose latest time is unknown;
+- a *compaction* makes one run of some, without deletes where nothing lies below, or none.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from statecore.repository.task_manifest_validation import contradictions_in
 TOPIC = "orders-left-changelog"
 INTERVAL_MS = 10
 RETENTIONS_MS = (10, 20, 25)
-_JOBS = ("checkpoint", "checkpoint", "checkpoint", "fold", "fold", "fold", "rebuild", "directory")
+_JOBS = ("checkpoint", "checkpoint", "checkpoint", "compaction", "compaction", "compaction", "rebuild", "directory")
 
 Row = tuple[int, str]
 """Partition and key."""
@@ -71,9 +71,9 @@ class Job:
     """Something that was planned: the newest store then, and how far it goes."""
 
     kind: str
-    parent: StoreSnapshot | None
+    base: StoreSnapshot | None
     ends: Ends
-    folds: tuple[Compaction, ...] = ()
+    compactions: tuple[Compaction, ...] = ()
 
 
 @dataclass
@@ -125,11 +125,11 @@ class History:
         ends = {number: len(log) for number, log in self.logs.items()}
         if self.newest is not None and kind in ("rebuild", "directory") and self.chance.random() < 0.7:
             ends = ends_of(self.newest)
-        folds = self._folds(self.newest) if kind == "fold" and self.newest is not None else ()
-        if kind != "fold" or folds:
-            self._jobs.append(Job(kind, self.newest, ends, folds))
+        compactions = self._compactions(self.newest) if kind == "compaction" and self.newest is not None else ()
+        if kind != "compaction" or compactions:
+            self._jobs.append(Job(kind, self.newest, ends, compactions))
 
-    def _folds(self, store: StoreSnapshot) -> tuple[Compaction, ...]:
+    def _compactions(self, store: StoreSnapshot) -> tuple[Compaction, ...]:
         """Some runs of each database, side by side and of one partition, become one."""
         made = []
         for database in store.databases:
@@ -144,7 +144,7 @@ class History:
                     rows = without_deletes(self._merged(inputs)) if is_lowest else self._merged(inputs)
                     one = inputs[0]
                     output = self._stored(database.segment, one.partition, one.start, inputs[-1].end, rows)
-                    self.met["a fold has left nothing"] += output is None
+                    self.met["a compaction has left nothing"] += output is None
                     made.append(Compaction(store.store, database.segment, tuple(inputs), output, is_lowest))
                 at += len(runs)
         return tuple(made)
@@ -155,27 +155,27 @@ class History:
             return
         job = self._jobs.pop(self.chance.randrange(len(self._jobs)))
         theirs = self.newest
-        if job.kind == "fold":
+        if job.kind == "compaction":
             assert theirs is not None
-            done = rebase_compaction(job.folds, TaskManifest(self.task, (theirs,)))
-            self.met["fold: " + ("nothing" if done is None else "published")] += 1
+            done = rebase_compaction(job.compactions, TaskManifest(self.task, (theirs,)))
+            self.met["compaction: " + ("nothing" if done is None else "published")] += 1
             if done is not None:
                 self._take(done, theirs)
             return
         mine = self._made(job)
         if job.kind in ("rebuild", "directory") and self.chance.random() < 0.7:  # beside nobody
-            if theirs == job.parent and not is_ahead(ends_of(theirs), ends_of(mine)):
+            if theirs == job.base and not is_ahead(ends_of(theirs), ends_of(mine)):
                 self.met[f"{job.kind}: in their place"] += 1
                 self._take(TaskManifest(self.task, (mine,)), theirs)
             return
-        parent = TaskManifest(self.task, () if job.parent is None else (job.parent,))
+        base = TaskManifest(self.task, () if job.base is None else (job.base,))
         if theirs is None:
             self._take(TaskManifest(self.task, (mine,)), None)
             return
         try:
-            done = rebase_advance(TaskManifest(self.task, (mine,)), TaskManifest(self.task, (theirs,)), parent)
+            done = rebase_advance(TaskManifest(self.task, (mine,)), TaskManifest(self.task, (theirs,)), base)
         except Fenced:
-            assert job.kind != "checkpoint" or ends_of(theirs) != ends_of(job.parent), "it stood upon the same offsets"
+            assert job.kind != "checkpoint" or ends_of(theirs) != ends_of(job.base), "it stood upon the same offsets"
             self.met[f"{job.kind}: fenced"] += 1
             return
         if done is None:
@@ -189,18 +189,18 @@ class History:
 
     def _count(self, job: Job, mine: StoreSnapshot, theirs: StoreSnapshot, done: StoreSnapshot) -> None:
         self.met[f"{job.kind}: {'as it was made' if done == mine else 'above theirs'}"] += 1
-        if done == mine or job.parent is None:
+        if done == mine or job.base is None:
             return
-        known, there, made, now = ({one.segment for one in of.databases} for of in (job.parent, theirs, mine, done))
+        known, there, made, now = ({one.segment for one in of.databases} for of in (job.base, theirs, mine, done))
         for segment in known | there | made:
             of = "".join(letter for letter, one in zip("ptm", (known, there, made), strict=True) if segment in one)
             self.met[f"above {self.shape}: {of}{' stays' if segment in now else ' goes'}"] += 1
         self.met["above a base"] += any(one.base for one in theirs.databases)
 
-    def _take(self, part: TaskManifest, before: StoreSnapshot | None) -> None:
+    def _take(self, task_manifest: TaskManifest, before: StoreSnapshot | None) -> None:
         """Look at what was published."""
-        (store,) = part.stores
-        assert contradictions_in(part) == []
+        (store,) = task_manifest.stores
+        assert contradictions_in(task_manifest) == []
         self._check(store)
         assert before is None or not is_ahead(ends_of(before), ends_of(store)), "it goes back"
         self.newest = store
@@ -244,11 +244,11 @@ class History:
         """What a job makes."""
         if job.kind == "directory":
             return self._directory(job)
-        parent = job.parent if job.kind == "checkpoint" else None
-        compacts = parent is None and self.chance.random() < 0.4
-        databases = {one.segment: one for one in (() if parent is None else parent.databases)}
-        begun = ends_of(parent) if parent is not None else dict.fromkeys(self.logs, 0)
-        latest = -1 if parent is None else seen(parent)
+        base = job.base if job.kind == "checkpoint" else None
+        compacts = base is None and self.chance.random() < 0.4
+        databases = {one.segment: one for one in (() if base is None else base.databases)}
+        begun = ends_of(base) if base is not None else dict.fromkeys(self.logs, 0)
+        latest = -1 if base is None else seen(base)
         for number, end in job.ends.items():
             start = begun[number]
             cuts = [start, *sorted(self.chance.sample(range(start + 1, end), max(0, min(end - start - 1, 2)))), end]
@@ -263,7 +263,7 @@ class History:
                     if run is not None:
                         runs = sorted((*below.runs, run), key=lambda stored: stored.run.partition)
                         databases[segment] = replace(below, runs=tuple(runs))
-        is_known = parent is None or parent.stream_time is not None
+        is_known = base is None or base.stream_time is not None
         kept = [one for segment, one in databases.items() if is_live(segment, latest, self.retention_ms)]
         return self._store(kept, job.ends, latest if is_known else None)
 

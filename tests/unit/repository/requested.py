@@ -27,7 +27,7 @@ class Request:
         rebases: whether a rebuild goes beside what others have published of its tasks.
         plan: what the next try does.
         least: the least ends of all plans.
-        gone: stores of which its folds have left nothing up to an offset.
+        gone: stores of which its compactions have left nothing up to an offset.
         tries: how many were begun.
         running: how many are at work.
         told: the snapshot that it was told of.
@@ -57,14 +57,14 @@ class Plan:
 
     Attributes:
         ends: how far each store goes.
-        parents: the tasks of the snapshot that was the newest then.
-        folds: which runs of each store become one: the first of them, and the one behind the last.
+        bases: the tasks of the snapshot that was the newest then.
+        compactions: which runs of each store become one: the first of them, and the one behind the last.
         read_at_ms: when the ends were those of the logs; 0 where they never were.
     """
 
     ends: dict[Key, int]
-    parents: dict[str, TaskManifest]
-    folds: dict[Key, tuple[int, int]]
+    bases: dict[str, TaskManifest]
+    compactions: dict[Key, tuple[int, int]]
     read_at_ms: int
 
 

@@ -4,8 +4,8 @@ A seed makes an application of a few tasks, whose changelogs grow, and a few req
 some stores of them, or all:
 
 - a *rebuild* makes them from nothing; some of them have refused what the newest snapshot has, and go back behind it;
-- a *checkpoint* puts what came since its parent, the newest snapshot when it was planned, above the parent's runs;
-- a *fold* makes one run of some that stand side by side; of the lowest ones of some stores nothing is left, because
+- a *checkpoint* puts what came since its base, the newest snapshot when it was planned, above the base's runs;
+- a *compaction* makes one run of some that stand side by side; the lowest ones of some stores vanish, because
   all rows up to there were deleted.
 
 A request is tried until a try says how it ended; tries die, give up and are begun again, now and then while the one
@@ -13,13 +13,12 @@ before is still at work. Somebody makes the head anew in between, and some only 
 
 After every step:
 
-- every snapshot that any head has ever named is whole: manifest, parts and files are there, and are what their hashes
-  say;
+- every snapshot that any head has ever named is whole: manifest, task manifests and files exist and match their hashes;
 - no head has lost a snapshot of the one before, and none has two of one request;
-- every database has each offset up to the end of its store once, and in order; but for the first ones, where a fold
-  that counts has left nothing of them;
+- every database has each offset up to the end of its store once, and in order; except the first ones, where a published
+  compaction has kept no rows of them;
 - of no task the newest snapshot goes back, unless it was refused; no store that a job did not touch has changed, and
-  none that was folded holds anything else;
+  none that was compacted holds anything else;
 - who was told that it published finds its snapshot, and all tries of a request the same one; who was told that it was
   fenced had none when it last looked; who was told that there was nothing left to publish last saw as much as it had;
 - who reads gets what was published, or an error; none is to say that there is nothing where there is something.
@@ -80,7 +79,7 @@ _MOST_TRIES = 12
 _STEPS = 20_000
 _DAMAGES = 6
 
-KINDS = ("rebuild", "checkpoint", "fold")
+KINDS = ("rebuild", "checkpoint", "compaction")
 
 
 @dataclass
@@ -147,7 +146,7 @@ class Simulation:
         self._requests = [self._request(f"request-{number}") for number in range(many)]
         asked = {request.name: request for request in self._requests}
         self._judge = Judge(self._storage, self._quiet.names, self.met, asked, self._grown)
-        self._vanishes = self._chance.random() < 0.5  # whether folds leave nothing of some stores
+        self._vanishes = self._chance.random() < 0.5  # whether compactions leave nothing of some stores
         self._merged: set[tuple[Key, int, int]] = set()
 
     @property
@@ -203,10 +202,10 @@ class Simulation:
             self._damage_and_publish_again(f"again-{number}")
 
     def _damage_and_publish_again(self, name: str) -> None:
-        """Damage a blob of the newest snapshot; whoever publishes the same again has everything at hand."""
+        """Damage a blob of the newest snapshot; a job that publishes the same again has all data."""
         self._network.settle()  # what was published before the damage names what was whole then
         newest = self._judge.heads[-1].snapshots[0]
-        spans = spans_in(self._judge.parts[newest.snapshot])
+        spans = spans_in(self._judge.task_manifests[newest.snapshot])
         as_directory, believing = self.seed % 2 == 0, self.seed % 4 < 2
         kinds = ["missing", "truncated", "flipped"]
         if believing and not as_directory:
@@ -218,7 +217,7 @@ class Simulation:
         self.met[f"damaged {blob.split('/')[2]}"] += 1
         whole, stores = self._chance.random() < 0.5, tuple(spans)
         # A repair may leave out the newest snapshot; the one before may have been refused, and have more.
-        ends = ends_in(self._judge.parts[newest.snapshot])
+        ends = ends_in(self._judge.task_manifests[newest.snapshot])
         request = Request(name, "rebuild", stores, whole, spans=spans, ends=ends, refused=frozenset(stores))
         self._judge.asked[name] = request
         blobs = (
@@ -247,7 +246,7 @@ class Simulation:
         self.met["healed"] += 1
 
     def _begin(self) -> None:
-        """Begin tries of requests that nobody is at work on, and now and then another one beside."""
+        """Begin attempts of idle requests, and sometimes a concurrent one."""
         for request in self._requests:
             beside = request.running == 1 and self._chance.random() < 0.003
             if not self._is_ready(request):
@@ -269,16 +268,16 @@ class Simulation:
         """
         if self._now < NOW + (20 if self._races else 8) * self._requests.index(request):
             return False
-        newest = self._judge.parts[self._judge.heads[-1].snapshots[0].snapshot] if self._judge.heads else {}
+        newest = self._judge.task_manifests[self._judge.heads[-1].snapshots[0].snapshot] if self._judge.heads else {}
         if request.kind == "checkpoint":
             ends = ends_in(newest)
             return any(ends.get(key, 0) < self._log[key] for key in request.stores) or self._chance.random() < 0.1
-        if request.kind != "fold" or all(one.is_over for one in self._requests if one.kind != "fold"):
+        if request.kind != "compaction" or all(one.is_over for one in self._requests if one.kind != "compaction"):
             return True
         return any(len(spans) > 1 for key, spans in spans_in(newest).items() if key in request.stores)
 
     def _happen(self) -> None:
-        """What others do: logs grow, heads are made anew, and somebody reads."""
+        """What others do: logs grow, heads are recreated, and snapshots are read."""
         if self._chance.random() < 0.01:
             self._turns.start(self._look)
         if self._chance.random() < (0.3 if self._races else 0.1):
@@ -319,8 +318,8 @@ class Simulation:
         if published is None:
             self.met[f"nothing left of a {request.kind}"] += 1
             seen = app_repository.pointers.seen  # type: ignore[attr-defined]
-            if request.kind != "fold" and seen is not None:
-                there = ends_in(self._judge.parts[HEAD.decode(seen).snapshots[0].snapshot])
+            if request.kind != "compaction" and seen is not None:
+                there = ends_in(self._judge.task_manifests[HEAD.decode(seen).snapshots[0].snapshot])
                 if any(there.get(key, 0) < end for key, end in request.least.items()):
                     raise Broken(f"{request.name} was told that nothing was left to publish, and there is {there}")
             return
@@ -365,7 +364,7 @@ class Simulation:
         if request.kind == "rebuild":
             published = self._rebuild(request, plan, app_repository, begun, believing=believing)
         else:
-            published = (self._checkpoint if request.kind == "checkpoint" else self._fold)(
+            published = (self._checkpoint if request.kind == "checkpoint" else self._compaction)(
                 request, plan, app_repository, begun
             )
         self._refuse_old_epochs(published, epoch)
@@ -379,13 +378,13 @@ class Simulation:
         read_at_ms = 0 if request.refused else int(self._now * 1000)
         if request.kind == "rebuild" and not request.rebases:
             return Plan(ends, {}, {}, read_at_ms)
-        parents = begun.task_manifests()
-        folds = {}
-        for key, spans in sorted(spans_in(parents).items()) if request.kind == "fold" else ():
+        bases = begun.task_manifests()
+        compactions = {}
+        for key, spans in sorted(spans_in(bases).items()) if request.kind == "compaction" else ():
             if key in request.stores and len(spans) > 1:
                 first = self._chance.randrange(len(spans) - 1) if spans[0][0] == 0 else 0
-                folds[key] = (first, self._chance.randint(first + 2, len(spans)))
-        return Plan(ends if request.kind != "fold" else {}, parents, folds, read_at_ms)
+                compactions[key] = (first, self._chance.randint(first + 2, len(spans)))
+        return Plan(ends if request.kind != "compaction" else {}, bases, compactions, read_at_ms)
 
     def _rebuild(
         self,
@@ -402,9 +401,9 @@ class Simulation:
             spans.setdefault(task, {})[store] = request.spans[task, store] if request.spans is not None else of
         before = [one.manifest for one in self._there(app_repository).values()] if believing else []
         runs = uploaded_runs(app_repository, self.directory, spans, before=before)
-        parts = [_part(task, stores, plan) for task, stores in runs.items()]
+        task_manifests = [_task_manifest(task, stores, plan) for task, stores in runs.items()]
         return begun.publish(
-            parts,
+            task_manifests,
             whole=request.whole,
             rebase=self._advancing(plan) if request.rebases else None,
             refused=request.refused,
@@ -423,8 +422,12 @@ class Simulation:
     def _checkpoint(
         self, request: Request, plan: Plan, app_repository: ApplicationRepository, begun: Publication
     ) -> Published | None:
-        below = {(task, store.store): runs_of(store) for task, part in plan.parents.items() for store in part.stores}
-        begun_at, newest = ends_in(plan.parents), ends_in(begun.task_manifests())
+        below = {
+            (task, store.store): runs_of(store)
+            for task, task_manifest in plan.bases.items()
+            for store in task_manifest.stores
+        }
+        begun_at, newest = ends_in(plan.bases), ends_in(begun.task_manifests())
         spans: dict[str, dict[str, list[tuple[int, int]]]] = {}
         for (task, store), end in plan.ends.items():
             start = begun_at.get((task, store), 0)
@@ -434,17 +437,19 @@ class Simulation:
                 spans.setdefault(task, {})[store] = []
         tails = uploaded_runs(app_repository, self.directory, spans)
         upon = {(task, store) for task, stores in spans.items() for store, of in stores.items() if of}
-        self.met["checkpoint above a fold that has left nothing"] += any(below.get(key) == () for key in upon)
-        parts = [
-            _part(task, {store: [*below.get((task, store), ()), *runs] for store, runs in stores.items()}, plan)
+        self.met["checkpoint above a compaction that has left nothing"] += any(below.get(key) == () for key in upon)
+        task_manifests = [
+            _task_manifest(
+                task, {store: [*below.get((task, store), ()), *runs] for store, runs in stores.items()}, plan
+            )
             for task, stores in tails.items()
         ]
         tasks = {task for task, _ in self._log}
         now = begun.task_manifests()  # an earlier try may have planned upon another one
-        quiet = [task for task in tasks if task not in spans and now.get(task) == plan.parents.get(task)]
+        quiet = [task for task in tasks if task not in spans and now.get(task) == plan.bases.get(task)]
         quiet = [task for task in quiet if all((task, one) in request.stores for one in STORES)]
         return begun.publish(
-            parts,
+            task_manifests,
             whole=False,
             tasks=tasks if self.seed % 2 else None,
             rebase=self._advancing(plan),
@@ -455,16 +460,16 @@ class Simulation:
     def _advancing(self, plan: Plan) -> Rebase:
         def rebase(mine: TaskManifest, theirs: TaskManifest) -> TaskManifest | None:
             try:
-                done = rebase_advance(mine, theirs, plan.parents.get(mine.task))
+                done = rebase_advance(mine, theirs, plan.bases.get(mine.task))
             except Fenced:
                 self.met["rebase: fenced"] += 1
                 raise
-            below = {} if mine.task not in plan.parents else spans_in({mine.task: plan.parents[mine.task]})
+            below = {} if mine.task not in plan.bases else spans_in({mine.task: plan.bases[mine.task]})
             there = spans_in({mine.task: theirs})
             for store in done.stores if done is not None else ():
                 key = (mine.task, store.store)
                 left = store not in theirs.stores and below.get(key) and not there.get(key, [()])
-                self.met["rebase: above a fold that has left nothing"] += bool(left)
+                self.met["rebase: above a compaction that has left nothing"] += bool(left)
                 is_new = store not in (*mine.stores, *theirs.stores)
                 self.met["rebase: " + ("above theirs" if is_new else "mine" if store in mine.stores else "theirs")] += 1
             self.met["rebase: nothing"] += done is None
@@ -472,31 +477,40 @@ class Simulation:
 
         return rebase
 
-    def _fold(
+    def _compaction(
         self, request: Request, plan: Plan, app_repository: ApplicationRepository, begun: Publication
     ) -> Published | None:
-        newest, folds = begun.task_manifests(), dict[str, list[Compaction]]()
-        for (task, name), (first, behind) in plan.folds.items():
-            (store,) = [store for store in plan.parents[task].stores if store.store == name]
+        newest, compactions = begun.task_manifests(), dict[str, list[Compaction]]()
+        for (task, name), (first, behind) in plan.compactions.items():
+            (store,) = [store for store in plan.bases[task].stores if store.store == name]
             inputs = [stored.run for stored in runs_of(store)[first:behind]]
             start, end = inputs[0].start, inputs[-1].end
-            self.met["fold of a fold"] += any(((task, name), one.start, one.end) in self._merged for one in inputs)
-            self.met["fold above a fold that has left nothing"] += first == 0 and start > 0
+            self.met["compaction of a compaction"] += any(
+                ((task, name), one.start, one.end) in self._merged for one in inputs
+            )
+            self.met["compaction above a compaction that has left nothing"] += first == 0 and start > 0
             output = None
             if first == 0 and self._leaves_nothing((task, name), end):
                 request.gone.add(((task, name), end))
             else:
                 (output,) = uploaded_runs(app_repository, self.directory, {task: {name: [(start, end)]}})[task][name]
                 self._merged.add(((task, name), start, end))
-            folds.setdefault(task, []).append(Compaction(name, None, tuple(inputs), output, is_lowest=first == 0))
+            compactions.setdefault(task, []).append(Compaction(name, None, tuple(inputs), output, is_lowest=first == 0))
 
         def rebase(mine: TaskManifest, theirs: TaskManifest) -> TaskManifest | None:
-            done = rebase_compaction(folds[mine.task], theirs)
-            self.met["refold: " + ("nothing" if done is None else "mine" if done == mine else "among theirs")] += 1
+            done = rebase_compaction(compactions[mine.task], theirs)
+            self.met[
+                "rebased compaction: " + ("nothing" if done is None else "mine" if done == mine else "among theirs")
+            ] += 1
             return done
 
-        made = [rebase_compaction(of, newest[task]) for task, of in folds.items() if task in newest]
-        return begun.publish([part for part in made if part is not None], whole=False, rebase=rebase, hourly=True)
+        made = [rebase_compaction(of, newest[task]) for task, of in compactions.items() if task in newest]
+        return begun.publish(
+            [task_manifest for task_manifest in made if task_manifest is not None],
+            whole=False,
+            rebase=rebase,
+            hourly=True,
+        )
 
     def _swapped(self, _: str, content: bytes) -> None:
         self._judge.swapped(content)
@@ -526,7 +540,7 @@ class Simulation:
             self.met["read"] += 1
 
 
-def _part(task: str, stores: Mapping[str, Sequence[StoredRun]], plan: Plan) -> TaskManifest:
+def _task_manifest(task: str, stores: Mapping[str, Sequence[StoredRun]], plan: Plan) -> TaskManifest:
     made = [store_of(task, name, stores[name], end=plan.ends[task, name]) for name in stores]
     made = [store if runs_of(store) else replace(store, databases=()) for store in made]
     return TaskManifest(task, tuple(replace(store, read_at_ms=plan.read_at_ms) for store in made))
@@ -537,10 +551,10 @@ EVERYTHING = frozenset(
         *KINDS,
         *(f"nothing left of a {kind}" for kind in KINDS),
         *(f"rebase: {what}" for what in ("mine", "theirs", "above theirs", "nothing", "fenced")),
-        *(f"refold: {what}" for what in ("mine", "nothing", "among theirs")),
-        "rebase: above a fold that has left nothing",
-        "checkpoint above a fold that has left nothing",
-        "fold of a fold",
+        *(f"rebased compaction: {what}" for what in ("mine", "nothing", "among theirs")),
+        "rebase: above a compaction that has left nothing",
+        "checkpoint above a compaction that has left nothing",
+        "compaction of a compaction",
         "cut",
         "published",
         "earlier",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.kinds import StoreKind
@@ -20,6 +22,7 @@ from statecore.repository.manifest import (
     BaseFile,
     ChangelogEnd,
     Extent,
+    Manifest,
     StoredDatabase,
     StoredRun,
     StoreSnapshot,
@@ -27,11 +30,11 @@ from statecore.repository.manifest import (
     TaskManifestReference,
     extents_of,
 )
-from statecore.repository.publication import Publication
+from statecore.repository.publication import Publication, Published
 from statecore.repository.repository import DESCRIPTOR, DESCRIPTOR_NAME, HASH, Place, Repository, RepositoryDescriptor
 from statecore.repository.upload import LocalFile, put_files
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
-from tests.harness.simulated_store import SimulatedBlobs
+from tests.harness.simulated_store import Network, SimulatedBlobs, Storage
 
 APPLICATION = "orders"
 KIND = StoreKind.KEY_VALUE
@@ -130,21 +133,21 @@ def uploaded(
 ) -> list[TaskManifest]:
     """Parts whose files are in the repository: a run for each so many offsets.
 
-    Those that parts before have are believed to be there, after a look.
+    Runs of earlier task manifests are expected to exist, after a check.
     """
     spans = {
         task: {store: list(pairwise([*range(0, end, every), end])) for store, end in stores.items()}
         for task, stores in ends.items()
     }
-    parts = []
+    task_manifests = []
     for task, runs in uploaded_runs(app_repository, directory, spans, bytes_=bytes_, before=before).items():
         of = ends[task]
-        parts.append(
+        task_manifests.append(
             TaskManifest(
                 task, tuple(store_of(task, name, runs[name], end=of[name], topic_id=topic_id) for name in sorted(of))
             )
         )
-    return parts
+    return task_manifests
 
 
 def uploaded_runs(
@@ -157,7 +160,7 @@ def uploaded_runs(
 ) -> dict[str, dict[str, list[StoredRun]]]:
     """Runs of these offsets, whose files are in the repository, by task and store.
 
-    Those that parts before have are believed to be there, after a look.
+    Runs of earlier task manifests are expected to exist, after a check.
     """
     known = extents_of(before)
     made = {}
@@ -190,7 +193,7 @@ def publication(
     if isinstance(app_repository.blobs, SimulatedBlobs):
         app_repository.blobs.storage.blobs.setdefault(
             DESCRIPTOR_NAME, (DESCRIPTOR.encode(app_repository.repository.descriptor), NOW)
-        )  # nobody made it
+        )  # it was not created
     options = {"clock": lambda: NOW, "faults": faults, **more}
     return Publication(app_repository, spec(*stores), request=request, origin=origin, **options)  # type: ignore[arg-type]
 
@@ -206,23 +209,84 @@ def ends_of(app_repository: ApplicationRepository) -> dict[str, dict[str, int]]:
 
 
 def fetched(app_repository: ApplicationRepository) -> dict[str, dict[str, ReadTaskManifest]]:
-    """The parts of every snapshot that counts, after all of its files were read and compared with their hashes."""
+    """The task manifests of every snapshot that counts; all their files were read and match their hashes."""
     found = {}
     for entry in app_repository.head().snapshots:
         manifest = app_repository.manifest(entry).value
-        parts = app_repository.task_manifests(manifest.task_manifests)
-        assert sorted(parts) == [part.task for part in manifest.task_manifests]
+        task_manifests = app_repository.task_manifests(manifest.task_manifests)
+        assert sorted(task_manifests) == [reference.task for reference in manifest.task_manifests]
         assert (manifest.identity, manifest.file_bytes) == (entry.identity, entry.file_bytes)
         for reference in manifest.task_manifests:
-            part = parts[reference.task].manifest
-            assert (part.identity, part.file_bytes) == (reference.identity, reference.file_bytes)
-            for store in part.stores:
+            task_manifest = task_manifests[reference.task].manifest
+            assert (task_manifest.identity, task_manifest.file_bytes) == (reference.identity, reference.file_bytes)
+            for store in task_manifest.stores:
                 for digest, extent in store.extents:
                     assert sha256(app_repository.read(extent, "A file")).hexdigest() == digest
-        found[entry.snapshot] = parts
+        found[entry.snapshot] = task_manifests
     return found
 
 
 def reference_of(task: str, digest: str = "a" * 64, blob: str = "b") -> TaskManifestReference:
-    """Where a part may lie."""
+    """Where a task manifest may be."""
     return TaskManifestReference(task, "c" * 64, digest, Extent(blob, 0, 10), 100, 5)
+
+
+Stores = dict[str, dict[str, int]]
+
+
+BOTH: Stores = {"0_0": {"left": 50, "right": 50}, "0_1": {"left": 50, "right": 50}}
+
+
+def blobs_of(storage: Storage, kind: str) -> list[str]:
+    return sorted(name for name in storage.blobs if name.split("/")[2:3] == [kind])
+
+
+def damaged(storage: Storage, name: str, kind: str) -> None:
+    content = storage.blobs.pop(name)[0]
+    if kind == "shorter":
+        storage.blobs[name] = (content[:-1], 0.0)
+
+
+@dataclass(frozen=True)
+class Snapshots:
+    """The snapshots of one application in a repository in memory."""
+
+    app_repository: ApplicationRepository
+    storage: Storage
+    network: Network
+    directory: Path
+
+    def upload(self, ends: Ends, **more: Any) -> list[TaskManifest]:
+        """Task manifests of stores that end there, with their runs put."""
+        return uploaded(self.app_repository, self.directory, ends, **more)
+
+    def upload_runs(self, runs: Any, **more: Any) -> Any:
+        """Runs of these offsets, put."""
+        return uploaded_runs(self.app_repository, self.directory, runs, **more)
+
+    def begin(self, request: str = "request", **more: Any) -> Publication:
+        """A publication that begins now."""
+        return publication(self.app_repository, request, **more)
+
+    def publish(self, request: str, ends: Ends, *, whole: bool = False, **more: Any) -> Published:
+        """Begin and publish stores that end there."""
+        return self.begin(request, **more).publish(self.upload(ends), whole=whole)
+
+    def fetched(self) -> dict[str, dict[str, ReadTaskManifest]]:
+        """See :func:`fetched`."""
+        return fetched(self.app_repository)
+
+    @property
+    def ends(self) -> dict[str, dict[str, int]]:
+        """The ends of the newest snapshot, by task and store."""
+        return ends_of(self.app_repository)
+
+    @property
+    def requests(self) -> list[str]:
+        """The request ids of the snapshots, the newest first."""
+        return [entry.request_id for entry in self.app_repository.head().snapshots]
+
+    @property
+    def newest(self) -> Manifest:
+        """The manifest of the newest snapshot."""
+        return self.app_repository.manifest(self.app_repository.head().snapshots[0]).value

@@ -36,8 +36,8 @@ def change(storage: Storage, name: str, content: bytes | None) -> None:
 
 
 def test_what_was_published_is_read(app_repository: ApplicationRepository, entry: SnapshotEntry) -> None:
-    (parts,) = fetched(app_repository).values()
-    assert {task: [store.store for store in read.manifest.stores] for task, read in parts.items()} == {
+    (task_manifests,) = fetched(app_repository).values()
+    assert {task: [store.store for store in read.manifest.stores] for task, read in task_manifests.items()} == {
         "0_0": ["left", "right"],
         "0_1": ["left"],
     }
@@ -54,7 +54,7 @@ def test_every_flipped_bit_of_a_manifest_is_found(
             app_repository.manifest(entry)
 
 
-def test_every_flipped_bit_of_a_part_is_found(
+def test_every_flipped_bit_of_a_task_manifest_is_found(
     app_repository: ApplicationRepository, entry: SnapshotEntry, storage: Storage
 ) -> None:
     references = app_repository.manifest(entry).value.task_manifests
@@ -85,7 +85,7 @@ def test_a_manifest_that_is_missing_is_no_snapshot_that_is_not_there(
 
 
 @pytest.mark.parametrize("left", [None, 0, 1, -1])
-def test_parts_that_are_missing_or_broke_off_are_found(
+def test_missing_or_truncated_task_manifests_are_found(
     app_repository: ApplicationRepository, entry: SnapshotEntry, storage: Storage, left: int | None
 ) -> None:
     references = app_repository.manifest(entry).value.task_manifests
@@ -95,7 +95,7 @@ def test_parts_that_are_missing_or_broke_off_are_found(
         app_repository.task_manifests(references)
 
 
-def test_parts_of_one_blob_come_in_one_request(
+def test_task_manifests_of_one_blob_are_read_with_one_request(
     app_repository: ApplicationRepository, entry: SnapshotEntry, network: Network
 ) -> None:
     asked = []
@@ -170,7 +170,7 @@ def test_a_head_that_is_lost_is_to_be_repaired(
 
 
 @pytest.mark.parametrize("request_", ["read", "list"])
-def test_who_could_not_look_does_not_say_that_there_is_none(
+def test_an_unreachable_store_is_not_reported_empty(
     app_repository: ApplicationRepository, network: Network, request_: str
 ) -> None:
     network.fault = lambda request, possible: "refused" if request == request_ else ""  # type: ignore[method-assign]
@@ -178,7 +178,7 @@ def test_who_could_not_look_does_not_say_that_there_is_none(
         app_repository.head()
 
 
-def test_who_could_not_look_does_not_say_that_something_is_damaged(
+def test_an_unreachable_store_is_not_reported_damaged(
     app_repository: ApplicationRepository, entry: SnapshotEntry, network: Network
 ) -> None:
     references = app_repository.manifest(entry).value.task_manifests
@@ -193,7 +193,7 @@ def test_who_could_not_look_does_not_say_that_something_is_damaged(
             ask()
 
 
-def test_applications_are_told_apart_also_where_their_names_begin_alike(
+def test_applications_with_a_common_prefix_are_separate(
     app_repository: ApplicationRepository, storage: Storage
 ) -> None:
     for name in ("a", "a-b", "a.b", "b"):
@@ -204,7 +204,7 @@ def test_applications_are_told_apart_also_where_their_names_begin_alike(
     assert sorted(applications_in(app_repository.repository)) == ["a", "a-b", "a.b", "b", "c"]
 
 
-def test_a_read_past_the_end_is_short_and_one_of_a_blob_that_is_not_there_is_said(
+def test_a_read_past_the_end_is_short_and_a_missing_blob_is_reported(
     app_repository: ApplicationRepository, storage: Storage
 ) -> None:
     storage.put("a", b"0123")

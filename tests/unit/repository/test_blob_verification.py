@@ -109,7 +109,7 @@ def test_a_file_at_hand_that_has_changed_is_no_damage_of_the_repository(
     assert caught.value.context["path"] == str(files[at].path)
 
 
-def test_no_more_is_read_than_may_be_and_what_is_read_is_drawn_anew(directory: DirectoryBlobs, tmp_path: Path) -> None:
+def test_verification_reads_up_to_its_budget_a_new_sample_each_time(directory: DirectoryBlobs, tmp_path: Path) -> None:
     _, named = put(directory, tmp_path / "scratch", 500, 501, 502, 503)
     for one in named:
         change(directory, one.extent.blob, bytes(one.extent.bytes))
@@ -183,7 +183,7 @@ def test_a_listing_that_is_too_long_is_given_up(storage: Storage) -> None:
     assert blobs.asked == {"list": 1, "head": 1}
 
 
-def test_a_file_that_is_gone_is_said_by_who_puts_it(storage: Storage, tmp_path: Path) -> None:
+def test_a_file_deleted_before_its_upload_is_reported(storage: Storage, tmp_path: Path) -> None:
     blobs = Counting(storage)
     files, _ = put(blobs, tmp_path, (1 << 20) + 5)
     files[0].path.unlink()

@@ -57,7 +57,7 @@ OF_ITS_NAME = [
 
 @pytest.mark.parametrize("empty", [False, True])
 @pytest.mark.parametrize(("changes", "difference"), OF_ITS_NAME)
-def test_what_decides_where_a_store_is_looked_for_counts_with_and_without_data(
+def test_what_decides_the_path_of_a_store_counts_with_and_without_data(
     changes: dict[str, Any], difference: Difference, empty: bool
 ) -> None:
     assert difference in found(replace(DECLARED, **changes), empty=empty)
@@ -72,7 +72,7 @@ def test_what_decides_where_a_store_is_looked_for_counts_with_and_without_data(
         ({"retention_ms": 300_000}, [Difference("segment interval", "5m", "150s")]),
     ],
 )
-def test_rows_are_looked_for_in_segments_of_the_declared_interval_and_for_the_declared_time(
+def test_segment_interval_and_retention_must_match_the_declaration(
     changes: dict[str, Any], expected: list[Difference]
 ) -> None:
     declared = replace(DECLARED, **changes)
@@ -97,7 +97,7 @@ def test_what_was_read_uncommitted_is_of_no_use_under_exactly_once(
     assert found(store=replace(STORE, isolation=read), guarantee=guarantee, empty=True) == ()
 
 
-def test_what_nobody_has_decided_differs_from_nothing() -> None:
+def test_an_undecided_declaration_matches_everything() -> None:
     undecided = StoreSpec("clicks", StoreKind.UNKNOWN, 0, "?")
     assert found(undecided) == ()
 

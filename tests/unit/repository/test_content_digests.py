@@ -49,13 +49,13 @@ def test_what_is_known_of_another_store_is_not_known_of_this_one(
     assert saved_digest(app_repository, IDENTITY) is None
 
 
-def test_of_several_stores_those_that_are_known_are_told(app_repository: ApplicationRepository) -> None:
+def test_digests_are_returned_for_the_stores_that_have_one(app_repository: ApplicationRepository) -> None:
     save_digest(app_repository, IDENTITY, CONTENT, "tests")
     assert saved_digests(app_repository, []) == {}
     assert saved_digests(app_repository, [OTHER, IDENTITY]) == {IDENTITY: CONTENT}
 
 
-def test_who_could_not_look_does_not_say_that_nothing_is_known(
+def test_an_unreachable_store_does_not_make_digests_unknown(
     app_repository: ApplicationRepository, network: Network
 ) -> None:
     save_digest(app_repository, IDENTITY, CONTENT, "tests")

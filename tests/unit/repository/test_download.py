@@ -172,7 +172,7 @@ def test_a_copy_that_broke_off_is_no_file(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The name is given to what is whole: nobody could tell a file of the right size from one."""
+    """Only a complete file gets the name: one of the right size could not be told apart."""
 
     def copy(source: Path, target: Path) -> None:
         Path(target).write_bytes(bytes(Path(source).stat().st_size))
@@ -268,7 +268,7 @@ def test_an_extent_that_is_another_files_is_found(
             download(app_repository, [replace(one, extent=extent)], tmp_path / "d")
 
 
-def test_who_could_not_look_does_not_say_that_something_is_damaged(
+def test_an_unreachable_store_is_not_reported_damaged(
     app_repository: ApplicationRepository, network: Network, wanted: list[RemoteFile], tmp_path: Path
 ) -> None:
     network.fault = lambda request, possible: "refused"  # type: ignore[method-assign]
@@ -352,7 +352,7 @@ def test_what_the_disk_refuses_is_one_of_the_kinds_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("die_after", [1, 2, 40, 80, 120])
-def test_after_a_kill_the_next_one_goes_on_with_what_came_whole(tmp_path: Path, die_after: int) -> None:
+def test_a_download_after_a_kill_resumes_from_complete_data(tmp_path: Path, die_after: int) -> None:
     url, directory = (tmp_path / "r").as_uri(), tmp_path / "d"
     app_repository = ApplicationRepository(create_repository(url)[0], APPLICATION)
     ends = {"0_0": {"left": 300, "right": 300}, "0_1": {"left": 100}}
@@ -429,15 +429,13 @@ def campaign(seeds: range, directory: Path, local: list[LocalFile]) -> set[str]:
 
 
 @pytest.mark.usefixtures("no_sync")
-def test_whatever_fails_a_download_goes_on_until_it_is_whole(local: list[LocalFile], tmp_path: Path) -> None:
+def test_a_download_resumes_after_any_failure_until_it_is_complete(local: list[LocalFile], tmp_path: Path) -> None:
     assert campaign(range(40), tmp_path, local) == {"refused", "missing", "truncated", "flipped"}
 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("no_sync")
-def test_whatever_fails_in_a_thousand_runs_a_download_goes_on_until_it_is_whole(
-    local: list[LocalFile], tmp_path: Path
-) -> None:
+def test_a_download_resumes_until_it_is_complete_in_a_thousand_runs(local: list[LocalFile], tmp_path: Path) -> None:
     campaign(range(1_000_000, 1_001_000), tmp_path, local)
 
 

@@ -1,4 +1,4 @@
-"""Heads: what is damaged or foreign is refused, and what nobody here knows stays."""
+"""Heads: damaged or foreign ones are refused, and unknown fields are kept."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_head_that_was_copied_from_elsewhere_is_refused(repository: str, appli
     assert caught.value.action.endswith(REPAIR)
 
 
-def test_what_nobody_here_knows_of_the_head_before_stays() -> None:
+def test_unknown_fields_of_the_head_are_kept() -> None:
     before: dict[str, Any] = HEAD.to_json(HEAD_OF_TWO)
     before |= {"retention": {"days": 30}, "lease": None}
     before["snapshots"][0]["pinned_by"] = "somebody"
@@ -105,7 +105,7 @@ def test_what_nobody_here_knows_of_the_head_before_stays() -> None:
         decoded_head(document.replace(b'"days": 30', b'"days": 31'), "r1", "orders", REPAIR)
 
 
-def test_a_snapshot_that_no_longer_counts_goes_with_all_that_was_said_of_it() -> None:
+def test_a_forgotten_snapshot_loses_its_entry_and_unknown_fields() -> None:
     before = HEAD.to_json(HEAD_OF_TWO)
     before["snapshots"][1]["pinned_by"] = "somebody"
     document = encoded_head(replace(HEAD_OF_TWO, snapshots=(entry("s2"),)), before)

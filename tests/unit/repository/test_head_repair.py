@@ -1,4 +1,4 @@
-"""A head is made anew from the manifests that are there, and whoever began before is fenced."""
+"""A head is recreated from the existing manifests, and jobs begun before are fenced."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_healthy_head_is_left_alone(lost: Lost) -> None:
     assert lost.head_file.read_bytes() == before
 
 
-def test_a_lost_head_is_made_anew_as_it_was(lost: Lost) -> None:
+def test_a_lost_head_is_recreated_as_it_was(lost: Lost) -> None:
     lost.publish(10, 20)
     lost.publishing.publish(30, [1], whole=False)
     before = lost.app_repository.head()
@@ -106,7 +106,7 @@ def test_a_lost_head_is_made_anew_as_it_was(lost: Lost) -> None:
     assert lost.app_repository.manifest(lost.app_repository.head().snapshots[0]).value.epoch == 1
 
 
-def test_a_head_that_is_made_anew_names_as_few_checkpoints_as_the_one_that_was_lost(lost: Lost) -> None:
+def test_a_recreated_head_keeps_as_few_checkpoints_as_the_lost_one(lost: Lost) -> None:
     (first,) = lost.publish(1)
     lost.publishing.origin = "checkpoint"
     checkpoints = lost.publish(*range(2, 20))
@@ -120,7 +120,7 @@ def test_a_head_that_is_made_anew_names_as_few_checkpoints_as_the_one_that_was_l
 
 @settings(deadline=None, max_examples=25)
 @given(at=st.integers(0, 1 << 20), bit=st.integers(0, 7))
-def test_a_head_with_a_flipped_bit_is_made_anew(two: Lost, at: int, bit: int) -> None:
+def test_a_head_with_a_flipped_bit_is_recreated(two: Lost, at: int, bit: int) -> None:
     good = two.head_file.read_bytes()
     before = two.app_repository.head()
     try:
@@ -136,7 +136,7 @@ def test_a_head_with_a_flipped_bit_is_made_anew(two: Lost, at: int, bit: int) ->
         two.head_file.write_bytes(good)
 
 
-def test_a_head_of_another_repository_is_made_anew(lost: Lost, tmp_path: Path) -> None:
+def test_a_head_of_another_repository_is_recreated(lost: Lost, tmp_path: Path) -> None:
     snapshots = lost.publish(10)
     other = Lost(tmp_path / "other")
     other.publish(10, 20, 30)
@@ -147,7 +147,7 @@ def test_a_head_of_another_repository_is_made_anew(lost: Lost, tmp_path: Path) -
     assert plan.head.generation == 4, "above what the copied head said"
 
 
-def test_what_a_head_names_and_nobody_can_read_is_left_out(lost: Lost) -> None:
+def test_unreadable_snapshots_of_a_head_are_left_out(lost: Lost) -> None:
     fourth, third, second, first = lost.publish(10, 20, 30, 40)
     document = parse_json(lost.head_file.read_bytes())
     lost.head_file.write_bytes(encode_json(HEAD.sealed({**document, "more": 7})))
@@ -164,10 +164,10 @@ def test_what_a_head_names_and_nobody_can_read_is_left_out(lost: Lost) -> None:
     lost.publish(50)
 
 
-def test_a_head_of_which_a_part_is_damaged_lets_nobody_publish_before_it_is_mended(lost: Lost) -> None:
+def test_a_head_with_a_damaged_task_manifest_refuses_publications_until_repaired(lost: Lost) -> None:
     second, first = lost.publish(10, 20)
-    part = lost.app_repository.manifest(lost.app_repository.head().snapshots[0]).value.task_manifests[1]
-    flip(lost.root / part.extent.blob, part.extent.start + 5)
+    task_manifest = lost.app_repository.manifest(lost.app_repository.head().snapshots[0]).value.task_manifests[1]
+    flip(lost.root / task_manifest.extent.blob, task_manifest.extent.start + 5)
     with pytest.raises(Corrupted):
         lost.publish(30)
     plan = lost.repaired()
@@ -182,7 +182,7 @@ def test_manifests_with_flipped_bits_are_left_out(lost: Lost) -> None:
     lost.head_file.unlink()
     flip(lost.manifest_file(second), 200, 3)
     plan = lost.repaired()
-    assert names(plan.head) == [third, first], "nobody knows what came before the second: the newest of the rest"
+    assert names(plan.head) == [third, first], "the predecessor of the second is unknown: the newest of the rest"
     assert list(reasons(plan)) == [second]
 
 
@@ -212,12 +212,12 @@ def test_every_flipped_bit_of_a_manifest_is_found_without_a_head(two: Lost) -> N
                 MANIFEST.decode(bytes(flipped))
 
 
-def test_a_snapshot_whose_part_or_file_is_gone_is_left_out_and_the_chain_goes_on_below_it(lost: Lost) -> None:
+def test_a_snapshot_without_a_task_manifest_or_file_is_left_out_of_the_chain(lost: Lost) -> None:
     fourth, third, second, first = lost.publish(10, 20, 30, 40)
     entries = {entry.snapshot: entry for entry in lost.app_repository.head().snapshots}
-    parts = {name: lost.app_repository.manifest(entry).value.task_manifests for name, entry in entries.items()}
-    (lost.root / parts[third][0].extent.blob).unlink()
-    ((_, file),) = lost.app_repository.task_manifests(parts[second])["0_1"].manifest.stores[0].extents
+    task_manifests = {name: lost.app_repository.manifest(entry).value.task_manifests for name, entry in entries.items()}
+    (lost.root / task_manifests[third][0].extent.blob).unlink()
+    ((_, file),) = lost.app_repository.task_manifests(task_manifests[second])["0_1"].manifest.stores[0].extents
     (lost.root / file.blob).write_bytes(b"short")
     lost.head_file.unlink()
     plan = lost.repaired()
@@ -239,7 +239,7 @@ def eight(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lost, list[str]]:
 
 
 @settings(deadline=None, max_examples=40)
-@given(fates=st.lists(st.sampled_from(["kept", "lost", "flipped", "part", "file"]), min_size=8, max_size=8))
+@given(fates=st.lists(st.sampled_from(["kept", "lost", "flipped", "task manifest", "file"]), min_size=8, max_size=8))
 def test_without_a_head_every_snapshot_that_is_whole_is_found_and_no_other(
     eight: tuple[Lost, list[str]], fates: list[str]
 ) -> None:
@@ -251,9 +251,11 @@ def test_without_a_head_every_snapshot_that_is_whole_is_found_and_no_other(
     try:
         for entry, fate in zip(head.snapshots, fates, strict=True):
             manifest = lost.app_repository.manifest(entry).value
-            part = manifest.task_manifests[0]
-            ((_, extent),) = lost.app_repository.task_manifests([part])[part.task].manifest.stores[0].extents
-            blob = {"part": part.extent.blob, "file": extent.blob}.get(
+            task_manifest = manifest.task_manifests[0]
+            ((_, extent),) = (
+                lost.app_repository.task_manifests([task_manifest])[task_manifest.task].manifest.stores[0].extents
+            )
+            blob = {"task manifest": task_manifest.extent.blob, "file": extent.blob}.get(
                 fate, lost.app_repository.names.manifest(entry.snapshot)
             )
             if fate != "kept":
@@ -266,7 +268,7 @@ def test_without_a_head_every_snapshot_that_is_whole_is_found_and_no_other(
             file.write_bytes(content)
     kept = [name for name, fate in zip(snapshots, fates, strict=True) if fate == "kept"]
     assert names(plan.head) == kept
-    gone = {name for name, fate in zip(snapshots, fates, strict=True) if fate in ("flipped", "part", "file")}
+    gone = {name for name, fate in zip(snapshots, fates, strict=True) if fate in ("flipped", "task manifest", "file")}
     assert reasons(plan).keys() == gone
     before = {entry.snapshot: replace(entry, new_bytes=0) for entry in head.snapshots}
     assert all(replace(entry, new_bytes=0) == before[entry.snapshot] for entry in plan.head.snapshots)
@@ -318,7 +320,7 @@ def test_a_manifest_of_another_place_or_name_is_left_out(lost: Lost, tmp_path: P
     assert "not JSON" in reasons(plan)["notes.txt"]
 
 
-def test_nobody_publishes_over_a_head_that_is_lost(lost: Lost) -> None:
+def test_a_lost_head_refuses_publications(lost: Lost) -> None:
     lost.publish(10, 20)
     lost.head_file.unlink()
     with raises(Corrupted, "head-missing") as refused:
@@ -332,7 +334,7 @@ def test_a_head_that_is_lost_while_a_job_is_at_work_is_not_made_by_it(lost: Lost
     job = lost.publishing.begin()
     lost.head_file.unlink()
     with raises(Corrupted, "head-missing"):
-        job.publish([lost.publishing.part(7, 30)], whole=False)
+        job.publish([lost.publishing.task_manifest(7, 30)], whole=False)
     assert not lost.head_file.exists()
 
 
@@ -343,19 +345,19 @@ def test_a_first_publication_that_was_killed_is_no_lost_head(lost: Lost) -> None
     assert first not in names(lost.app_repository.head())
 
 
-def test_who_began_before_is_fenced(lost: Lost) -> None:
+def test_a_job_begun_before_the_repair_is_fenced(lost: Lost) -> None:
     snapshots = lost.publish(10, 20)
     job = lost.publishing.begin()
     lost.head_file.unlink()
     lost.repaired()
     with pytest.raises(Fenced):
-        job.publish([lost.publishing.part(0, 30), lost.publishing.part(1, 30)], whole=True)
+        job.publish([lost.publishing.task_manifest(0, 30), lost.publishing.task_manifest(1, 30)], whole=True)
     assert names(lost.app_repository.head()) == snapshots
     with pytest.raises(Fenced):  # and again: the epoch does not come back
-        job.publish([lost.publishing.part(0, 30)], whole=False)
+        job.publish([lost.publishing.task_manifest(0, 30)], whole=False)
 
 
-def test_a_swap_by_somebody_else_meanwhile_stays(lost: Lost) -> None:
+def test_a_concurrent_swap_of_the_head_is_kept(lost: Lost) -> None:
     lost.publish(10)
     lost.head_file.unlink()
     plan = plan_repair(lost.app_repository)
@@ -368,7 +370,7 @@ def test_a_swap_by_somebody_else_meanwhile_stays(lost: Lost) -> None:
     assert lost.head_file.read_bytes() == before
 
 
-def test_a_damaged_head_without_a_usable_manifest_is_made_empty_so_that_publishing_goes_on(lost: Lost) -> None:
+def test_a_damaged_head_without_a_usable_manifest_becomes_empty(lost: Lost) -> None:
     (only,) = lost.publish(10)
     lost.manifest_file(only).unlink()
     with pytest.raises(Corrupted):
@@ -413,7 +415,7 @@ def test_what_a_newer_release_wrote_is_not_taken_for_damage(lost: Lost, what: st
         plan_repair(lost.app_repository)
 
 
-def test_on_a_real_server_a_lost_head_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_head_is_recreated_on_a_real_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     with s3_server.serving() as server:
@@ -431,7 +433,7 @@ def test_on_a_real_server_a_lost_head_is_made_anew(tmp_path: Path, monkeypatch: 
         assert names(app_repository.head()) == [snapshots[0], snapshots[2]]
         assert app_repository.head().epoch == before.epoch + 1
         with pytest.raises(Fenced):
-            job.publish([publishing.part(0, 40)], whole=False)
+            job.publish([publishing.task_manifest(0, 40)], whole=False)
         last = publishing.publish(40).snapshot
         client = server.client()
         head = client.get_object(Bucket="states", Key=f"production/{app_repository.names.head}")["Body"].read()
@@ -447,7 +449,7 @@ def test_on_a_real_server_a_lost_head_is_made_anew(tmp_path: Path, monkeypatch: 
         assert app_repository.head().epoch == before.epoch + 2
 
 
-def test_a_place_that_became_another_repository_while_it_was_looked_at_gets_no_head_of_this_one(lost: Lost) -> None:
+def test_a_place_that_became_another_repository_gets_no_repaired_head(lost: Lost) -> None:
     lost.publish(10)
     lost.head_file.unlink()
     plan = plan_repair(lost.app_repository)

@@ -58,7 +58,7 @@ def test_each_file_is_counted_once_at_the_newest_that_names_it(snapshots: list[l
     )
 
 
-@pytest.mark.parametrize("lost", [True, False], ids=["its manifest", "one of its parts"])
+@pytest.mark.parametrize("lost", [True, False], ids=["its manifest", "one of its task manifests"])
 def test_what_is_older_than_something_damaged_is_not_guessed(lost: bool) -> None:
     files: dict[TaskManifestKey, dict[str, int]] = {}
     found = [examined(number, [frozenset(name)], files) for number, name in enumerate("abcd")]
@@ -73,8 +73,10 @@ def test_a_pinned_snapshot_holds_what_a_rebuild_has_replaced(
     app_repository: ApplicationRepository, storage: Storage, tmp_path: Path
 ) -> None:
     for number, every in enumerate((50, 50, 200)):
-        parts = uploaded(app_repository, tmp_path, {"0_0": {"left": 100 + 50 * number}}, every=every)
-        publication(app_repository, f"r{number}", name=lambda number=number: f"{number:08x}").publish(parts, whole=True)
+        task_manifests = uploaded(app_repository, tmp_path, {"0_0": {"left": 100 + 50 * number}}, every=every)
+        publication(app_repository, f"r{number}", name=lambda number=number: f"{number:08x}").publish(
+            task_manifests, whole=True
+        )
     oldest = app_repository.head().snapshots[-1]
     pin(app_repository, oldest.snapshot)
     found = list_snapshots(app_repository, app_repository.head(), space_usage=True)

@@ -1,4 +1,4 @@
-"""Manifests and their parts, as documents: what is read is what was written, and what nobody here knows stays."""
+"""Manifests and task manifests as documents: they are read as written, and unknown fields are kept."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ MANIFESTS = st.deferred(lambda: st.builds(Manifest, spec=st.dictionaries(st.text
 
 @settings(deadline=None, max_examples=25)
 @given(documents(TaskManifest))
-def test_a_part_is_read_as_it_was_written(part: TaskManifest) -> None:
-    assert TASK_MANIFEST.decode(TASK_MANIFEST.encode(part)) == part
+def test_a_task_manifest_is_read_as_it_was_written(task_manifest: TaskManifest) -> None:
+    assert TASK_MANIFEST.decode(TASK_MANIFEST.encode(task_manifest)) == task_manifest
 
 
 @settings(deadline=None, max_examples=60)
@@ -67,11 +67,15 @@ def test_a_manifest_is_read_as_it_was_written(manifest: Manifest) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 7, -1, "0", None, True])
-@pytest.mark.parametrize("kind", ["part", "manifest"])
+@pytest.mark.parametrize("kind", ["task manifest", "manifest"])
 def test_a_version_that_is_not_known_is_refused_by_name(kind: str, version: object) -> None:
-    document = TASK_MANIFEST.to_json(TaskManifest("0_0", ())) if kind == "part" else MANIFEST.to_json(manifest_of())
+    document = (
+        TASK_MANIFEST.to_json(TaskManifest("0_0", ())) if kind == "task manifest" else MANIFEST.to_json(manifest_of())
+    )
     with pytest.raises(Invalid, match=f"has version {version}, and this release supports 0") as caught:
-        (TASK_MANIFEST if kind == "part" else MANIFEST).read(json.dumps({**document, "version": version}).encode())
+        (TASK_MANIFEST if kind == "task manifest" else MANIFEST).read(
+            json.dumps({**document, "version": version}).encode()
+        )
     assert "release" in caught.value.action
 
 
@@ -127,17 +131,17 @@ def test_a_document_that_broke_off_is_found() -> None:
 @settings(deadline=None, max_examples=30)
 @given(st.permutations([("a", "1"), ("b", "2"), ("c", "3")]))
 def test_an_identity_is_of_what_there_is_and_not_of_its_order(pairs: list[tuple[str, str]]) -> None:
-    def part(pairs: list[tuple[str, str]]) -> TaskManifest:
+    def task_manifest(pairs: list[tuple[str, str]]) -> TaskManifest:
         return TaskManifest(
             "0_0", tuple(replace(store_of("0_0", name, (), end=1), identity=one) for name, one in pairs)
         )
 
-    assert part(pairs).identity == part(sorted(pairs)).identity
-    assert part([(pairs[0][0], "other"), *pairs[1:]]).identity != part(pairs).identity
-    assert part(pairs[1:]).identity != part(pairs).identity
+    assert task_manifest(pairs).identity == task_manifest(sorted(pairs)).identity
+    assert task_manifest([(pairs[0][0], "other"), *pairs[1:]]).identity != task_manifest(pairs).identity
+    assert task_manifest(pairs[1:]).identity != task_manifest(pairs).identity
 
 
-def test_the_identity_of_a_snapshot_is_that_of_its_parts_and_not_of_where_they_lie() -> None:
+def test_the_identity_of_a_snapshot_depends_on_task_manifests_and_not_on_extents() -> None:
     one = replace(manifest_of(), task_manifests=(reference_of("0_0"), reference_of("0_1")))
     moved = replace(
         one, snapshot="s2", task_manifests=(reference_of("0_1", "b" * 64, "x"), reference_of("0_0", blob="y"))
@@ -150,11 +154,11 @@ def test_the_identity_of_a_snapshot_is_that_of_its_parts_and_not_of_where_they_l
 
 
 @pytest.mark.parametrize(("cuts", "first"), [([], None), ([3, 1, 2], 1), ([1, None], None), ([0], 0)])
-def test_the_first_cut_is_known_where_all_are(cuts: list[int | None], first: int | None) -> None:
+def test_the_earliest_read_position_is_known_if_all_are(cuts: list[int | None], first: int | None) -> None:
     assert min_known(cuts) == first
 
 
-def test_a_store_that_is_left_to_restore_says_nothing_of_when_a_task_was_cut() -> None:
+def test_a_store_restored_by_kafka_streams_gives_a_task_no_read_position() -> None:
     left = replace(store_of("0_0", "a", (), end=0, restored_by_kafka_streams=True), read_at_ms=None)
     read = replace(store_of("0_0", "b", (), end=5), read_at_ms=7)
     assert TaskManifest("0_0", (left, read)).read_at_ms == 7

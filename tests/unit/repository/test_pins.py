@@ -26,9 +26,9 @@ from tests.unit.repository.snapshots import NOW, fetched, publication, uploaded
 
 def publish(app_repository: ApplicationRepository, directory: Path, end: int, **more: Any) -> str:
     """A snapshot up to an offset."""
-    parts = uploaded(app_repository, directory, {"0_0": {"left": end}})
+    task_manifests = uploaded(app_repository, directory, {"0_0": {"left": end}})
     published = publication(app_repository, f"up to {end}", name=lambda: f"{end:08x}", **more).publish(
-        parts, whole=True
+        task_manifests, whole=True
     )
     return published.snapshot
 
@@ -100,7 +100,7 @@ def test_the_newest_is_the_one_that_was_it_at_first(
     assert len(app_repository.head().snapshots) == 3
 
 
-def test_who_is_second_reads_the_head_again(
+def test_a_pin_that_lost_the_swap_reads_the_head_again(
     app_repository: ApplicationRepository, two: tuple[str, str], network: Network, tmp_path: Path
 ) -> None:
     older, newer = two
@@ -113,10 +113,10 @@ def test_a_publication_that_began_before_keeps_the_pin(
     app_repository: ApplicationRepository, two: tuple[str, str], tmp_path: Path
 ) -> None:
     older, _ = two
-    parts = uploaded(app_repository, tmp_path, {"0_0": {"left": 30}})
+    task_manifests = uploaded(app_repository, tmp_path, {"0_0": {"left": 30}})
     job = publication(app_repository, "third")
     pin(app_repository, older, "meanwhile")
-    assert job.publish(parts, whole=True).snapshot
+    assert job.publish(task_manifests, whole=True).snapshot
     assert pinned(app_repository) == {older: "meanwhile"}
     assert len(app_repository.head().snapshots) == 3
 
@@ -125,7 +125,7 @@ def test_a_pinned_checkpoint_stays_and_one_whose_pin_was_taken_off_goes_with_the
     app_repository: ApplicationRepository, tmp_path: Path
 ) -> None:
     def checkpoint(number: int) -> str:
-        parts = uploaded(app_repository, tmp_path, {"0_0": {"left": 10 * number}})
+        task_manifests = uploaded(app_repository, tmp_path, {"0_0": {"left": 10 * number}})
         job = publication(
             app_repository,
             f"r{number}",
@@ -133,7 +133,7 @@ def test_a_pinned_checkpoint_stays_and_one_whose_pin_was_taken_off_goes_with_the
             name=lambda: f"{number:08x}",
             clock=lambda: NOW + 60 * number,
         )
-        return job.publish(parts, whole=True).snapshot
+        return job.publish(task_manifests, whole=True).snapshot
 
     first, second = checkpoint(1), checkpoint(2)
     pin(app_repository, first)
@@ -184,7 +184,7 @@ def test_a_note_that_is_no_note_is_refused(app_repository: ApplicationRepository
     assert pinned(app_repository)[two[0]].startswith("caf\udce9x")
 
 
-def test_where_others_are_always_first_nothing_is_changed_and_that_is_said(
+def test_a_pin_that_always_loses_the_swap_is_reported_and_changes_nothing(
     app_repository: ApplicationRepository, two: tuple[str, str], network: Network, storage: Storage
 ) -> None:
     def swapped() -> None:

@@ -5,30 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from statecore.errors import Fenced, StatecoreError
-from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.manifest import Manifest, StoredRun, TaskManifest
+from statecore.repository.manifest import StoredRun, TaskManifest
 from statecore.repository.publication import Publication, Published
 from statecore.repository.rebase import Compaction, rebase_advance, rebase_compaction
 from statecore.repository.snapshot_composition import MOST_BLOBS, ReadPosition
 from statecore.repository.upload import put_files
 from tests.harness.raising import raises
-from tests.harness.simulated_store import Network, Storage
 from tests.unit.repository.snapshots import (
     NOW,
+    Snapshots,
     content_of,
-    ends_of,
-    fetched,
     file_of,
-    publication,
     run_of,
     store_of,
-    uploaded,
-    uploaded_runs,
 )
 
 TASKS = tuple(f"0_{number}" for number in range(20))
@@ -37,111 +30,88 @@ Asked = Counter[str]
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    return tmp_path / "runs"
-
-
-@pytest.fixture
-def first(app_repository: ApplicationRepository, directory: Path) -> Published:
+def first(orders: Snapshots) -> Published:
     """A snapshot of all tasks."""
-    done = publication(app_repository, "first").publish(uploaded(app_repository, directory, ALL), whole=True)
+    done = orders.publish("first", ALL, whole=True)
     assert done is not None
     return done
 
 
 @pytest.fixture
-def asked(network: Network) -> Asked:
+def asked(orders: Snapshots) -> Asked:
     """What is asked of the store from now on."""
     asked: Asked = Counter()
-    network.fault = lambda request, _: asked.update([request]) or ""  # type: ignore[method-assign,func-returns-value]
+    orders.network.fault = lambda request, _: asked.update([request]) or ""  # type: ignore[method-assign,func-returns-value]
     return asked
 
 
-def newest(app_repository: ApplicationRepository) -> Manifest:
-    return app_repository.manifest(app_repository.head().snapshots[0]).value
-
-
-def tail(
-    app_repository: ApplicationRepository, directory: Path, task: str, there: TaskManifest, end: int, name: str = "left"
-) -> TaskManifest:
+def tail(orders: Snapshots, task: str, there: TaskManifest, end: int, name: str = "left") -> TaskManifest:
     """A store of a task with one run more."""
     (store,) = [one for one in there.stores if one.store == name]
     span = (store.changelogs[0].end, end)
-    runs = uploaded_runs(app_repository, directory, {task: {name: [span]}})[task][name]
+    runs = orders.upload_runs({task: {name: [span]}})[task][name]
     return TaskManifest(task, (store_of(task, name, [*store.databases[0].runs, *runs], end=end),))
 
 
-def above(parents: dict[str, TaskManifest]) -> Callable[[TaskManifest, TaskManifest], TaskManifest | None]:
-    return lambda mine, theirs: rebase_advance(mine, theirs, parents.get(mine.task))
+def above(bases: dict[str, TaskManifest]) -> Callable[[TaskManifest, TaskManifest], TaskManifest | None]:
+    return lambda mine, theirs: rebase_advance(mine, theirs, bases.get(mine.task))
 
 
-def checkpoint(
-    app_repository: ApplicationRepository, directory: Path, request: str, tasks: Sequence[str], **options: object
-) -> Published | None:
+def checkpoint(orders: Snapshots, request: str, tasks: Sequence[str], **options: object) -> Published | None:
     """All tasks are looked at, and these have grown."""
-    job = publication(app_repository, request, **options)
-    parents = job.task_manifests()
-    made = [tail(app_repository, directory, task, parents[task], end_of(parents[task]) + 10) for task in tasks]
-    quiet = dict.fromkeys(parents.keys() - set(tasks), ReadPosition(int(NOW * 1000) + 5, None))
-    return job.publish(
-        made, whole=False, tasks=parents.keys(), rebase=above(parents), read_positions=quiet, hourly=True
-    )
+    job = orders.begin(request, **options)
+    bases = job.task_manifests()
+    made = [tail(orders, task, bases[task], end_of(bases[task]) + 10) for task in tasks]
+    quiet = dict.fromkeys(bases.keys() - set(tasks), ReadPosition(int(NOW * 1000) + 5, None))
+    return job.publish(made, whole=False, tasks=bases.keys(), rebase=above(bases), read_positions=quiet, hourly=True)
 
 
-def end_of(part: TaskManifest, name: str = "left") -> int:
-    return next(store.changelogs[0].end for store in part.stores if store.store == name)
+def end_of(task_manifest: TaskManifest, name: str = "left") -> int:
+    return next(store.changelogs[0].end for store in task_manifest.stores if store.store == name)
 
 
-def test_it_says_which_tasks_are_made_kept_and_dropped(
-    app_repository: ApplicationRepository, first: Published, directory: Path
-) -> None:
+def test_it_says_which_tasks_are_made_kept_and_dropped(orders: Snapshots, first: Published) -> None:
     assert (first.made_tasks, first.kept_tasks, first.dropped_tasks) == (("0_0", "0_1", "0_2"), (), ())
-    done = publication(app_repository, "some").publish(
-        uploaded(app_repository, directory, {"0_1": {"left": 60}}), whole=False
-    )
+    done = orders.publish("some", {"0_1": {"left": 60}})
     assert done is not None
     assert (done.made_tasks, done.kept_tasks, done.dropped_tasks) == (("0_1",), ("0_0", "0_2"), ())
     two = {task: {"left": 70, "right": 70} for task in ("0_0", "0_1")}
-    done = publication(app_repository, "all").publish(uploaded(app_repository, directory, two), whole=True)
+    done = orders.publish("all", two, whole=True)
     assert done is not None
     assert (done.made_tasks, done.kept_tasks, done.dropped_tasks) == (("0_0", "0_1"), (), ("0_2",))
 
 
-def test_tasks_that_the_application_has_no_more_go_and_that_is_said(
-    app_repository: ApplicationRepository, first: Published, directory: Path
-) -> None:
-    before = {part.task: part for part in newest(app_repository).task_manifests}
-    parts = uploaded(app_repository, directory, {"0_0": {"left": 60}})
-    done = publication(app_repository, "fewer").publish(parts, whole=False, tasks={"0_0", "0_1"})
+def test_removed_tasks_leave_the_snapshot_with_a_warning(orders: Snapshots, first: Published) -> None:
+    before = {reference.task: reference for reference in orders.newest.task_manifests}
+    task_manifests = orders.upload({"0_0": {"left": 60}})
+    done = orders.begin("fewer").publish(task_manifests, whole=False, tasks={"0_0", "0_1"})
     assert done is not None
     assert (done.made_tasks, done.kept_tasks, done.dropped_tasks) == (("0_0",), ("0_1",), ("0_2",))
-    assert newest(app_repository).reference("0_1") == before["0_1"], "what nothing has changed of is not written again"
+    assert orders.newest.reference("0_1") == before["0_1"], "what nothing has changed of is not written again"
     (warning,) = done.warnings
     assert warning.startswith("Tasks 0_2 are not")
-    assert ends_of(app_repository) == {"0_0": {"left": 60, "right": 50}, "0_1": {"left": 50, "right": 50}}
-    assert len(fetched(app_repository)) == 2
+    assert orders.ends == {"0_0": {"left": 60, "right": 50}, "0_1": {"left": 50, "right": 50}}
+    assert len(orders.fetched()) == 2
 
 
 def test_stores_that_are_not_declared_any_more_go_from_tasks_without_news_too(
-    app_repository: ApplicationRepository, first: Published, directory: Path
+    orders: Snapshots, first: Published
 ) -> None:
-    parts = uploaded(app_repository, directory, {"0_0": {"left": 60}})
-    done = publication(app_repository, "left", stores=["left"]).publish(parts, whole=False, tasks=ALL)
+    task_manifests = orders.upload({"0_0": {"left": 60}})
+    done = orders.begin("left", stores=["left"]).publish(task_manifests, whole=False, tasks=ALL)
     assert done is not None
     assert (done.made_tasks, done.kept_tasks) == (("0_0", "0_1", "0_2"), ())
-    assert ends_of(app_repository) == {"0_0": {"left": 60}, "0_1": {"left": 50}, "0_2": {"left": 50}}
+    assert orders.ends == {"0_0": {"left": 60}, "0_1": {"left": 50}, "0_2": {"left": 50}}
     gone = "Store right of task 0_{} is not in the snapshot any more: the spec does not declare it."
     assert sorted(done.warnings) == [gone.format(number) for number in range(3)]
-    done = publication(app_repository, "other", stores=["other"]).publish([], whole=False, tasks=ALL)
+    done = orders.begin("other", stores=["other"]).publish([], whole=False, tasks=ALL)
     assert done is not None
     assert done.dropped_tasks == ("0_0", "0_1", "0_2")
-    assert newest(app_repository).task_manifests == ()
+    assert orders.newest.task_manifests == ()
 
 
-def test_where_there_is_nothing_to_publish_nothing_is(
-    app_repository: ApplicationRepository, first: Published, asked: Asked
-) -> None:
-    job = publication(app_repository, "none")
+def test_where_there_is_nothing_to_publish_nothing_is(orders: Snapshots, first: Published, asked: Asked) -> None:
+    job = orders.begin("none")
     assert job.publish([], whole=False) is None
     assert job.publish([], whole=False, tasks=ALL, read_positions={}) is None
     assert job.publish([], whole=False, read_positions={"0_0": ReadPosition(int(NOW * 1000) - 1, None)}) is None, (
@@ -153,216 +123,200 @@ def test_where_there_is_nothing_to_publish_nothing_is(
     assert not asked.keys() & {"put", "swap"}
 
 
-def test_a_moment_at_which_nothing_lay_behind_is_published_without_a_part(
-    app_repository: ApplicationRepository, first: Published, storage: Storage, directory: Path
-) -> None:
-    before, blobs = newest(app_repository), set(storage.blobs)
+def test_a_read_position_at_log_end_is_published_without_a_task_manifest(orders: Snapshots, first: Published) -> None:
+    before, blobs = orders.newest, set(orders.storage.blobs)
     later = int(NOW * 1000) + 5
-    done = publication(app_repository, "cut").publish(
-        [], whole=False, read_positions=dict.fromkeys(ALL, ReadPosition(later, None))
-    )
+    done = orders.begin("cut").publish([], whole=False, read_positions=dict.fromkeys(ALL, ReadPosition(later, None)))
     assert done is not None
     assert (done.made_tasks, done.kept_tasks, done.new_bytes) == ((), tuple(ALL), 0)
-    assert {name.split("/")[2] for name in set(storage.blobs) - blobs} == {"manifests"}
-    after = newest(app_repository)
-    assert after.task_manifests == tuple(replace(part, read_at_ms=later) for part in before.task_manifests)
+    assert {name.split("/")[2] for name in set(orders.storage.blobs) - blobs} == {"manifests"}
+    after = orders.newest
+    assert after.task_manifests == tuple(replace(reference, read_at_ms=later) for reference in before.task_manifests)
     assert after.identity == before.identity
-    assert app_repository.head().snapshots[0].read_at_ms == later
-    read = app_repository.task_manifests(after.task_manifests)
+    assert orders.app_repository.head().snapshots[0].read_at_ms == later
+    read = orders.app_repository.task_manifests(after.task_manifests)
     assert {store.read_at_ms for one in read.values() for store in one.manifest.stores} == {later}, "who reads knows it"
 
 
-def test_what_a_manifest_knows_of_a_task_stays_known_when_its_part_is_written_anew(
-    app_repository: ApplicationRepository, first: Published, directory: Path
+def test_fields_of_a_reference_are_kept_when_its_task_manifest_is_rewritten(
+    orders: Snapshots, first: Published
 ) -> None:
     later = int(NOW * 1000) + 5
-    publication(app_repository, "cut").publish([], whole=False, read_positions={"0_0": ReadPosition(later, None)})
-    job = publication(app_repository, "more")
-    made = tail(app_repository, directory, "0_0", job.task_manifests()["0_0"], 60)
+    orders.begin("cut").publish([], whole=False, read_positions={"0_0": ReadPosition(later, None)})
+    job = orders.begin("more")
+    made = tail(orders, "0_0", job.task_manifests()["0_0"], 60)
     made = replace(made, stores=(replace(made.stores[0], read_at_ms=later + 1),))
     job.publish([made], whole=False)
-    reference = newest(app_repository).reference("0_0")
+    reference = orders.newest.reference("0_0")
     assert reference is not None
     assert reference.read_at_ms == later
 
 
-def test_a_moment_counts_for_the_ends_that_the_job_has_seen(
-    app_repository: ApplicationRepository, first: Published, directory: Path
-) -> None:
-    late = publication(app_repository, "late")
-    checkpoint(app_repository, directory, "other", ["0_0"])
+def test_a_moment_counts_for_the_ends_that_the_job_has_seen(orders: Snapshots, first: Published) -> None:
+    late = orders.begin("late")
+    checkpoint(orders, "other", ["0_0"])
     later = int(NOW * 1000) + 9
     done = late.publish([], whole=False, read_positions=dict.fromkeys(ALL, ReadPosition(later, None)))
     assert done is not None
-    cuts = {part.task: part.read_at_ms for part in newest(app_repository).task_manifests}
+    cuts = {reference.task: reference.read_at_ms for reference in orders.newest.task_manifests}
     assert cuts["0_0"] == int(NOW * 1000), "others have published it meanwhile"
     assert cuts["0_1"] == later
-    assert (
-        publication(app_repository, "again").publish([], whole=False, read_positions={"0_1": ReadPosition(later, None)})
-        is None
-    )
+    assert orders.begin("again").publish([], whole=False, read_positions={"0_1": ReadPosition(later, None)}) is None
 
 
-def test_a_tail_is_published_above_a_compaction_that_was_first(
-    app_repository: ApplicationRepository, directory: Path
-) -> None:
-    parts = uploaded(app_repository, directory, {"0_0": {"left": 100, "right": 50}})
-    publication(app_repository, "first").publish(parts, whole=True)
-    job, other = publication(app_repository, "checkpoint"), publication(app_repository, "fold")
-    parents = job.task_manifests()
-    mine = tail(app_repository, directory, "0_0", parents["0_0"], 130)
-    inputs = tuple(stored.run for stored in parents["0_0"].stores[0].databases[0].runs)
-    (output,) = uploaded_runs(app_repository, directory, {"0_0": {"left": [(0, 100)]}})["0_0"]["left"]
-    fold = Compaction("left", None, inputs, output, is_lowest=True)
-    made = rebase_compaction([fold], parents["0_0"])
+def test_a_tail_is_published_above_a_compaction_that_was_first(orders: Snapshots) -> None:
+    task_manifests = orders.upload({"0_0": {"left": 100, "right": 50}})
+    orders.begin("first").publish(task_manifests, whole=True)
+    job, other = orders.begin("checkpoint"), orders.begin("compaction")
+    bases = job.task_manifests()
+    mine = tail(orders, "0_0", bases["0_0"], 130)
+    inputs = tuple(stored.run for stored in bases["0_0"].stores[0].databases[0].runs)
+    (output,) = orders.upload_runs({"0_0": {"left": [(0, 100)]}})["0_0"]["left"]
+    compaction = Compaction("left", None, inputs, output, is_lowest=True)
+    made = rebase_compaction([compaction], bases["0_0"])
     assert made is not None
     assert other.publish([made], whole=False) is not None
-    done = job.publish([mine], whole=False, rebase=above(parents))
+    done = job.publish([mine], whole=False, rebase=above(bases))
     assert done is not None
     assert done.concurrent == 1
-    left = fetched(app_repository)[done.snapshot]["0_0"].manifest.stores[0]
+    left = orders.fetched()[done.snapshot]["0_0"].manifest.stores[0]
     assert [(one.run.start, one.run.end) for one in left.databases[0].runs] == [(0, 100), (100, 130)]
     assert done.new_bytes == 40, "of the tail alone"
 
-    late = publication(app_repository, "fold-again")
-    assert late.publish([made], whole=False, rebase=lambda _, theirs: rebase_compaction([fold], theirs)) is None
+    late = orders.begin("compaction-again")
+    assert late.publish([made], whole=False, rebase=lambda _, theirs: rebase_compaction([compaction], theirs)) is None
 
 
-def test_what_others_have_published_already_is_not_published_again(
-    app_repository: ApplicationRepository, first: Published, storage: Storage, directory: Path
-) -> None:
-    late = publication(app_repository, "late")
-    parents = late.task_manifests()
-    mine = [tail(app_repository, directory, task, parents[task], 60) for task in ("0_0", "0_1")]
-    checkpoint(app_repository, directory, "other", ["0_0"])
-    theirs = newest(app_repository).reference("0_0")
-    done = late.publish(mine, whole=False, rebase=above(parents))
+def test_offsets_already_published_by_others_are_not_published_again(orders: Snapshots, first: Published) -> None:
+    late = orders.begin("late")
+    bases = late.task_manifests()
+    mine = [tail(orders, task, bases[task], 60) for task in ("0_0", "0_1")]
+    checkpoint(orders, "other", ["0_0"])
+    theirs = orders.newest.reference("0_0")
+    done = late.publish(mine, whole=False, rebase=above(bases))
     assert done is not None
     assert (done.made_tasks, done.kept_tasks) == (("0_1",), ("0_0", "0_2"))
-    assert newest(app_repository).reference("0_0") == theirs
-    again, before = publication(app_repository, "again"), dict(storage.pointers)
-    assert again.publish(mine, whole=False, rebase=above(parents)) is None, "also where they were first before it began"
-    assert storage.pointers == before
+    assert orders.newest.reference("0_0") == theirs
+    again, before = orders.begin("again"), dict(orders.storage.pointers)
+    assert again.publish(mine, whole=False, rebase=above(bases)) is None, "also where they were first before it began"
+    assert orders.storage.pointers == before
 
 
-def test_a_whole_application_keeps_what_others_have_brought_as_far(
-    app_repository: ApplicationRepository, first: Published, directory: Path
-) -> None:
-    late = publication(app_repository, "late")
-    parents = late.task_manifests()
-    parts = [
-        replace(there, stores=(*tail(app_repository, directory, task, there, 60).stores, there.stores[1]))
-        for task, there in parents.items()
+def test_a_whole_application_keeps_concurrent_tasks_at_the_same_offsets(orders: Snapshots, first: Published) -> None:
+    late = orders.begin("late")
+    bases = late.task_manifests()
+    task_manifests = [
+        replace(there, stores=(*tail(orders, task, there, 60).stores, there.stores[1])) for task, there in bases.items()
     ]
-    checkpoint(app_repository, directory, "other", ["0_0"])
-    done = late.publish(parts, whole=True, rebase=above(parents))
+    checkpoint(orders, "other", ["0_0"])
+    done = late.publish(task_manifests, whole=True, rebase=above(bases))
     assert done is not None
     assert (done.made_tasks, done.kept_tasks, done.dropped_tasks) == (("0_1", "0_2"), ("0_0",), ())
-    assert set(ends_of(app_repository)) == set(ALL)
+    assert set(orders.ends) == set(ALL)
 
 
-def test_where_what_others_have_published_does_not_fit_the_job_is_fenced(
-    app_repository: ApplicationRepository, first: Published, storage: Storage, directory: Path
-) -> None:
-    late = publication(app_repository, "late")
-    parents = late.task_manifests()
-    mine = [tail(app_repository, directory, "0_0", parents["0_0"], 100)]
-    checkpoint(app_repository, directory, "other", ["0_0"])
-    before = dict(storage.pointers)
+def test_a_job_is_fenced_if_concurrent_snapshots_do_not_fit(orders: Snapshots, first: Published) -> None:
+    late = orders.begin("late")
+    bases = late.task_manifests()
+    mine = [tail(orders, "0_0", bases["0_0"], 100)]
+    checkpoint(orders, "other", ["0_0"])
+    before = dict(orders.storage.pointers)
     with raises(Fenced, "publication-conflict", reason="offsets-changed"):
-        late.publish(mine, whole=False, rebase=above(parents))
+        late.publish(mine, whole=False, rebase=above(bases))
     with raises(Fenced, "publication-conflict", reason="tasks-published", tasks=["0_0"]):
         late.publish(mine, whole=False)
-    assert storage.pointers == before
+    assert orders.storage.pointers == before
 
 
-def test_a_rebase_that_goes_back_or_contradicts_itself_publishes_nothing(
-    app_repository: ApplicationRepository, first: Published, storage: Storage, directory: Path
-) -> None:
-    job = publication(app_repository, "job")
-    mine = uploaded(app_repository, directory, {"0_0": {"left": 60}})
-    before = dict(storage.pointers)
-    (back,) = uploaded(app_repository, directory, {"0_0": {"left": 40}})
+def test_a_rebase_that_goes_back_or_contradicts_itself_publishes_nothing(orders: Snapshots, first: Published) -> None:
+    job = orders.begin("job")
+    mine = orders.upload({"0_0": {"left": 60}})
+    before = dict(orders.storage.pointers)
+    (back,) = orders.upload({"0_0": {"left": 40}})
     with raises(Fenced, "publication-conflict", reason="snapshot-newer", found=50):
         job.publish(mine, whole=False, rebase=lambda *_: back)
     (database,) = mine[0].stores[0].databases
     doubled = replace(mine[0].stores[0], databases=(replace(database, runs=database.runs * 2),))
     with raises(StatecoreError, "defect"):
         job.publish(mine, whole=False, rebase=lambda *_: TaskManifest("0_0", (doubled,)))
-    assert storage.pointers == before
+    assert orders.storage.pointers == before
 
 
 def test_a_store_that_was_refused_goes_back_unless_others_have_published_it(
-    app_repository: ApplicationRepository, first: Published, directory: Path
+    orders: Snapshots, first: Published
 ) -> None:
     refused = {("0_0", "left")}
-    late = publication(app_repository, "late")
-    parents = late.task_manifests()
-    made = uploaded(app_repository, directory, {"0_0": {"left": 30}})
+    late = orders.begin("late")
+    bases = late.task_manifests()
+    made = orders.upload({"0_0": {"left": 30}})
     with raises(Fenced, "publication-conflict", reason="snapshot-newer", found=50):
-        publication(app_repository, "other").publish(made, whole=False, refused={("0_0", "right"), ("0_1", "left")})
-    assert publication(app_repository, "refused").publish(made, whole=False, refused=refused) is not None
-    assert ends_of(app_repository)["0_0"] == {"left": 30, "right": 50}
-    lower = uploaded(app_repository, directory, {"0_0": {"left": 20}})
-    assert late.publish(lower, whole=False, refused=refused, rebase=above(parents)) is None, "theirs has more"
+        orders.begin("other").publish(made, whole=False, refused={("0_0", "right"), ("0_1", "left")})
+    assert orders.begin("refused").publish(made, whole=False, refused=refused) is not None
+    assert orders.ends["0_0"] == {"left": 30, "right": 50}
+    lower = orders.upload({"0_0": {"left": 20}})
+    assert late.publish(lower, whole=False, refused=refused, rebase=above(bases)) is None, "theirs has more"
     with raises(Fenced, "publication-conflict", reason="snapshot-newer", found=30):
         late.publish(lower, whole=False, refused=refused, rebase=lambda mine, _: mine)
 
 
-def test_a_swap_that_was_lost_puts_equal_parts_no_second_time(
-    app_repository: ApplicationRepository, first: Published, storage: Storage, directory: Path
-) -> None:
-    job = publication(app_repository, "job")
-    parents = job.task_manifests()
-    mine = [tail(app_repository, directory, "0_0", parents["0_0"], 60)]
+def test_a_lost_swap_does_not_put_equal_task_manifests_again(orders: Snapshots, first: Published) -> None:
+    job = orders.begin("job")
+    bases = job.task_manifests()
+    mine = [tail(orders, "0_0", bases["0_0"], 60)]
     put: list[str] = []
-    storage.put, kept = (lambda name, content: put.append(name.split("/")[2]) or kept(name, content)), storage.put  # type: ignore[method-assign,func-returns-value]
-    swap, swaps = storage.swap, list[str]()
+    orders.storage.put, kept = (
+        (lambda name, content: put.append(name.split("/")[2]) or kept(name, content)),
+        orders.storage.put,
+    )  # type: ignore[method-assign,func-returns-value]
+    swap, swaps = orders.storage.swap, list[str]()
 
     def overtaken(name: str, content: bytes, expected: str | None) -> str | None:
         swaps.append(name)
         if len(swaps) == 1:
-            beside = uploaded(app_repository, directory, {"0_1": {"left": 60}})
-            publication(app_repository, "other").publish(beside, whole=False)
+            beside = orders.upload({"0_1": {"left": 60}})
+            orders.begin("other").publish(beside, whole=False)
             put.clear()
         return swap(name, content, expected)
 
-    storage.swap = overtaken  # type: ignore[method-assign]
-    done = job.publish(mine, whole=False, rebase=above(parents))
+    orders.storage.swap = overtaken  # type: ignore[method-assign]
+    done = job.publish(mine, whole=False, rebase=above(bases))
     assert done is not None
     assert done.concurrent == 1
     assert put == ["manifests"]
-    assert len(fetched(app_repository)) == 3
+    assert len(orders.fetched()) == 3
 
 
-def test_a_checkpoint_costs_four_writes_and_four_reads(
-    app_repository: ApplicationRepository, first: Published, asked: Asked, directory: Path
-) -> None:
-    """The writes are the pack of its runs, the parts, the manifest and the head; the reads are the head, the manifest,
-    the parts and the mark."""
+def test_a_checkpoint_costs_four_writes_and_four_reads(orders: Snapshots, first: Published, asked: Asked) -> None:
+    """The writes are the pack of its runs, the task manifests, the manifest and the head; the reads are the head,
+    the manifest, the task manifests and the repository descriptor."""
     for number in range(3):
         asked.clear()
-        job = publication(app_repository, f"checkpoint-{number}")
-        parents = job.task_manifests()
-        assert job.task_manifests() == parents
+        job = orders.begin(f"checkpoint-{number}")
+        bases = job.task_manifests()
+        assert job.task_manifests() == bases
         assert dict(asked) == {"read": 1, "get": 2}
-        ends = {task: end_of(part) for task, part in parents.items()}
+        ends = {task: end_of(task_manifest) for task, task_manifest in bases.items()}
         spans = {task: {"left": [(end, end + 10)]} for task, end in ends.items()}
-        runs = _in_one_pack(app_repository, directory, spans)
+        runs = _in_one_pack(orders, spans)
         assert dict(asked) == {"read": 1, "get": 2, "put": 1}
         made = [
             TaskManifest(
-                task, (store_of(task, "left", [*part.stores[0].databases[0].runs, runs[task]], end=ends[task] + 10),)
+                task,
+                (
+                    store_of(
+                        task, "left", [*task_manifest.stores[0].databases[0].runs, runs[task]], end=ends[task] + 10
+                    ),
+                ),
             )
-            for task, part in parents.items()
+            for task, task_manifest in bases.items()
         ]
-        done = job.publish(made, whole=False, tasks=parents.keys(), rebase=above(parents), hourly=True)
+        done = job.publish(made, whole=False, tasks=bases.keys(), rebase=above(bases), hourly=True)
         assert done is not None
         assert dict(asked) == {"read": 1, "get": 3, "put": 3, "swap": 1}
         assert done.warnings == ()
     asked.clear()
     assert (
-        publication(app_repository, "cuts").publish(
+        orders.begin("cuts").publish(
             [], whole=False, read_positions=dict.fromkeys(ALL, ReadPosition(int(NOW * 1000) + 1, None))
         )
         is not None
@@ -370,85 +324,75 @@ def test_a_checkpoint_costs_four_writes_and_four_reads(
     assert asked["put"] + asked["swap"] == 2
 
 
-def _in_one_pack(
-    app_repository: ApplicationRepository, directory: Path, spans: dict[str, dict[str, list[tuple[int, int]]]]
-) -> dict[str, StoredRun]:
+def _in_one_pack(orders: Snapshots, spans: dict[str, dict[str, list[tuple[int, int]]]]) -> dict[str, StoredRun]:
     at = {task: stores["left"][0] for task, stores in spans.items()}
-    files = {task: file_of(directory, content_of(task, "left", *span)) for task, span in at.items()}
-    extents = put_files(app_repository.blobs, app_repository.names, list(files.values()))
+    files = {task: file_of(orders.directory, content_of(task, "left", *span)) for task, span in at.items()}
+    extents = put_files(orders.app_repository.blobs, orders.app_repository.names, list(files.values()))
     return {
         task: StoredRun(run_of(files[task], task, "left", *at[task]), extent)
         for task, extent in zip(at, extents, strict=True)
     }
 
 
-def test_parts_never_lie_in_more_than_a_few_blobs_and_are_copied_as_they_are(
-    app_repository: ApplicationRepository, asked: Asked, storage: Storage, directory: Path
-) -> None:
+def test_task_manifests_are_in_few_blobs_and_copied_unchanged(orders: Snapshots, asked: Asked) -> None:
     """Each checkpoint finds news in one other task."""
-    parts = uploaded(app_repository, directory, {task: {"left": 50, "right": 50} for task in TASKS})
-    publication(app_repository, "first").publish(parts, whole=True)
+    task_manifests = orders.upload({task: {"left": 50, "right": 50} for task in TASKS})
+    orders.begin("first").publish(task_manifests, whole=True)
     copies = 0
     for number, task in enumerate(TASKS):
-        before = {part.task: part for part in newest(app_repository).task_manifests}
+        before = {reference.task: reference for reference in orders.newest.task_manifests}
         asked.clear()
-        done = checkpoint(app_repository, directory, f"checkpoint-{number}", [task])
+        done = checkpoint(orders, f"checkpoint-{number}", [task])
         assert done is not None
         assert (done.made_tasks, len(done.kept_tasks)) == ((task,), len(TASKS) - 1)
         assert asked["put"] + asked["swap"] == 4
         assert asked["read"] + asked["get"] <= MOST_BLOBS + 3
-        after = {part.task: part for part in newest(app_repository).task_manifests}
-        assert len({part.extent.blob for part in after.values()}) <= MOST_BLOBS
+        after = {reference.task: reference for reference in orders.newest.task_manifests}
+        assert len({task_manifest.extent.blob for task_manifest in after.values()}) <= MOST_BLOBS
         others = [one for one in TASKS if one != task]
         assert all(after[one].sha256 == before[one].sha256 for one in others), "who works on them is not in the way"
         assert all(after[one].read_at_ms == int(NOW * 1000) + 5 for one in others)
         copies += after[others[0]].extent.blob != before[others[0]].extent.blob
     assert copies == 2
-    assert len(fetched(app_repository)) == len(TASKS) + 1
-    assert {end["left"] for end in ends_of(app_repository).values()} == {60}
+    assert len(orders.fetched()) == len(TASKS) + 1
+    assert {end["left"] for end in orders.ends.values()} == {60}
 
 
-def test_parts_that_nobody_has_read_are_not_copied(
-    app_repository: ApplicationRepository, asked: Asked, directory: Path
-) -> None:
+def test_unread_task_manifests_are_not_copied(orders: Snapshots, asked: Asked) -> None:
     for number, task in enumerate(TASKS):
-        parts = uploaded(app_repository, directory, {task: {"left": 50, "right": 50}})
+        task_manifests = orders.upload({task: {"left": 50, "right": 50}})
         asked.clear()
-        publication(app_repository, f"restore-{number}").publish(parts, whole=False, hourly=True)
+        orders.begin(f"restore-{number}").publish(task_manifests, whole=False, hourly=True)
         assert asked["get"] <= 2, "the manifest and the mark"
-    assert len({part.extent.blob for part in newest(app_repository).task_manifests}) == len(TASKS)
-    assert checkpoint(app_repository, directory, "checkpoint", ["0_0"]) is not None
-    assert len({part.extent.blob for part in newest(app_repository).task_manifests}) == 1
+    assert len({reference.extent.blob for reference in orders.newest.task_manifests}) == len(TASKS)
+    assert checkpoint(orders, "checkpoint", ["0_0"]) is not None
+    assert len({reference.extent.blob for reference in orders.newest.task_manifests}) == 1
 
 
-def test_what_is_taken_over_is_looked_at_once_an_hour(
-    app_repository: ApplicationRepository, first: Published, asked: Asked, storage: Storage, directory: Path
-) -> None:
+def test_inherited_runs_are_checked_once_an_hour(orders: Snapshots, first: Published, asked: Asked) -> None:
     """That of the stores that were advanced, too: who puts a tail above runs has not their files."""
     assert first.snapshot.startswith("20261123T0000")
     (extent, *_) = [
         extent
-        for _, extent in app_repository.task_manifests(newest(app_repository).task_manifests)["0_0"]
+        for _, extent in orders.app_repository.task_manifests(orders.newest.task_manifests)["0_0"]
         .manifest.stores[0]
         .extents
     ]
-    del storage.blobs[extent.blob]
+    del orders.storage.blobs[extent.blob]
     heads = Counter[str]()
     for minute in range(5, 130, 5):
         asked.clear()
-        done = checkpoint(app_repository, directory, f"minute-{minute}", ["0_0"], clock=lambda: NOW + minute * 60)  # noqa: B023
+        done = checkpoint(orders, f"minute-{minute}", ["0_0"], clock=lambda: NOW + minute * 60)  # noqa: B023
         assert done is not None
         heads[done.created_at[11:13]] += bool(asked["head"])
         assert (len(done.warnings) == 1) == bool(asked["head"])
     assert heads == {"00": 0, "01": 1, "02": 1}
-    assert asked["get"] == 3 or not asked["head"], "parts that were read are not read again for it"
+    assert asked["get"] == 3 or not asked["head"], "task manifests that were read are not read again for it"
 
 
-def test_the_newest_snapshot_is_read_once(
-    app_repository: ApplicationRepository, first: Published, asked: Asked
-) -> None:
-    job: Publication = publication(app_repository, "job")
-    assert job.newest == newest(app_repository)
+def test_the_newest_snapshot_is_read_once(orders: Snapshots, first: Published, asked: Asked) -> None:
+    job: Publication = orders.begin("job")
+    assert job.newest == orders.newest
     asked.clear()
     assert set(job.task_manifests()) == set(ALL)
     assert job.task_manifests().keys() == ALL.keys()

@@ -63,7 +63,7 @@ def kill(url: str, application_id: str, request: str, directory: Path, ends: End
 
 
 @pytest.mark.parametrize("point", three_of(PUBLISH_POINTS))
-def test_after_a_kill_a_retry_ends_well_and_everything_published_is_fetchable(
+def test_after_a_kill_a_retry_succeeds_and_every_snapshot_is_fetchable(
     url: str, tmp_path: Path, application_id: str, point: str
 ) -> None:
     publish(url, application_id, "first", tmp_path, FIRST)
@@ -84,7 +84,7 @@ def test_after_a_kill_a_retry_ends_well_and_everything_published_is_fetchable(
 def test_a_job_that_publishes_between_the_kill_and_the_retry_stays(
     url: str, tmp_path: Path, application_id: str, point: str
 ) -> None:
-    """The first kill is of whoever makes the head."""
+    """The first kill hits the job that creates the head."""
     kill(url, application_id, "second", tmp_path, SECOND, point)
     app_repository = ApplicationRepository.open(url, application_id)
     assert (app_repository.read_head() is not None) == (point == "publish.after-head")

@@ -1,4 +1,4 @@
-"""What becomes of a part where others were first: nothing is lost, nothing doubled, and nothing goes back."""
+"""A task manifest is rebased on a newer snapshot: no record is lost or applied twice, no offset decreases."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def identified(of: StoreSnapshot) -> StoreSnapshot:
     return replace(of, identity=store_identity(of.kind, of.databases, of.offsets))
 
 
-def part(*stores: StoreSnapshot) -> TaskManifest:
+def task_manifest(*stores: StoreSnapshot) -> TaskManifest:
     return TaskManifest(TASK, stores)
 
 
@@ -99,24 +99,24 @@ MINE = store([(0, 50), (50, 100), (100, 130)], 130)
 FOLDED = store([(0, 100)], 100)
 
 
-def test_where_nobody_else_has_published_the_part_is_what_the_job_made() -> None:
-    assert rebase_advance(part(MINE), part(PARENT), part(PARENT)) == part(MINE)
+def test_without_concurrent_snapshots_the_task_manifest_is_unchanged() -> None:
+    assert rebase_advance(task_manifest(MINE), task_manifest(PARENT), task_manifest(PARENT)) == task_manifest(MINE)
 
 
-def test_a_tail_is_put_above_what_others_have_compacted() -> None:
-    done = rebase_advance(part(MINE), part(FOLDED), part(PARENT))
+def test_a_tail_is_appended_to_concurrently_compacted_runs() -> None:
+    done = rebase_advance(task_manifest(MINE), task_manifest(FOLDED), task_manifest(PARENT))
     assert spans_of(done) == [(0, 100), (100, 130)]
     assert done is not None
     assert done.stores[0].changelogs == MINE.changelogs
     assert (done.stores[0].read_at_ms, done.stores[0].content) == (MINE.read_at_ms, MINE.content), (
-        "a fold changes no row"
+        "a compaction changes no row"
     )
 
 
 def test_a_tail_is_put_above_runs_that_lie_elsewhere_now() -> None:
     """Somebody has published the same again, because a blob was damaged."""
     anew = store([(0, 50), (50, 100)], 100, blob="anew")
-    done = rebase_advance(part(MINE), part(anew), part(PARENT))
+    done = rebase_advance(task_manifest(MINE), task_manifest(anew), task_manifest(PARENT))
     assert spans_of(done) == [(0, 50), (50, 100), (100, 130)]
     assert done is not None
     assert [one.extent.blob for one in done.stores[0].databases[0].runs] == ["anew", "anew", "b"]
@@ -124,129 +124,144 @@ def test_a_tail_is_put_above_runs_that_lie_elsewhere_now() -> None:
 
 @pytest.mark.parametrize("theirs", [[(0, 130)], [(0, 50), (50, 100), (100, 130)], [(0, 200)]])
 def test_where_others_have_come_as_far_or_further_nothing_is_left(theirs: list[Span]) -> None:
-    assert rebase_advance(part(MINE), part(store(theirs, theirs[-1][1])), part(PARENT)) is None
+    assert (
+        rebase_advance(task_manifest(MINE), task_manifest(store(theirs, theirs[-1][1])), task_manifest(PARENT)) is None
+    )
 
 
 def test_of_stores_that_others_have_brought_further_theirs_is_published_beside_what_is_left() -> None:
     right = [replace(one, store="right") for one in (PARENT, MINE)]
     further = store([(0, 200)], 200)
-    done = rebase_advance(part(MINE, right[1]), part(further, right[0]), part(PARENT, right[0]))
-    assert done == part(further, right[1])
+    done = rebase_advance(
+        task_manifest(MINE, right[1]), task_manifest(further, right[0]), task_manifest(PARENT, right[0])
+    )
+    assert done == task_manifest(further, right[1])
 
 
 @pytest.mark.parametrize("theirs", [[(0, 50), (50, 100), (100, 120)], [(0, 90)]])
-def test_who_ends_between_others_and_did_not_begin_with_them_is_fenced(theirs: list[Span]) -> None:
+def test_a_tail_that_ends_between_concurrent_runs_is_fenced(theirs: list[Span]) -> None:
     with raises(Fenced, "publication-conflict", task="0_0", store="left"):
-        rebase_advance(part(MINE), part(store(theirs, theirs[-1][1])), part(PARENT))
+        rebase_advance(task_manifest(MINE), task_manifest(store(theirs, theirs[-1][1])), task_manifest(PARENT))
 
 
 def test_a_store_that_was_made_from_nothing_takes_the_place_of_one_that_has_less() -> None:
     made = store([(0, 70), (70, 130)], 130)
-    assert rebase_advance(part(made), part(store([(0, 50), (50, 100), (100, 120)], 120)), part(PARENT)) == part(made)
-    assert rebase_advance(part(made), part(store([(0, 50)], 50)), None) == part(made)
-    assert rebase_advance(part(made), part(store([(0, 150)], 150)), None) is None
+    assert rebase_advance(
+        task_manifest(made), task_manifest(store([(0, 50), (50, 100), (100, 120)], 120)), task_manifest(PARENT)
+    ) == task_manifest(made)
+    assert rebase_advance(task_manifest(made), task_manifest(store([(0, 50)], 50)), None) == task_manifest(made)
+    assert rebase_advance(task_manifest(made), task_manifest(store([(0, 150)], 150)), None) is None
 
 
-def test_a_store_that_was_refused_is_replaced_as_long_as_nobody_else_has_published_it() -> None:
+def test_a_refused_store_is_replaced_unless_others_have_published_it() -> None:
     """Its log was truncated: what the job made has less."""
     made = store([(0, 70)], 70)
-    assert rebase_advance(part(made), part(PARENT), part(PARENT)) == part(made)
-    assert rebase_advance(part(made), part(FOLDED), part(PARENT)) is None
+    assert rebase_advance(task_manifest(made), task_manifest(PARENT), task_manifest(PARENT)) == task_manifest(made)
+    assert rebase_advance(task_manifest(made), task_manifest(FOLDED), task_manifest(PARENT)) is None
 
 
 def test_a_store_that_others_have_dropped_is_not_published_again() -> None:
     with raises(Fenced, "publication-conflict", reason="store-removed"):
-        rebase_advance(part(MINE), part(), part(PARENT))
-    assert rebase_advance(part(MINE), part(), None) == part(MINE), "a new one is"
+        rebase_advance(task_manifest(MINE), task_manifest(), task_manifest(PARENT))
+    assert rebase_advance(task_manifest(MINE), task_manifest(), None) == task_manifest(MINE), "a new one is"
 
 
 @pytest.mark.parametrize(
     "changes",
     [{"kind": StoreKind.TIMESTAMPED_KEY_VALUE}, {"isolation": "read_uncommitted"}, {"retention_ms": 5}],
 )
-def test_what_others_have_published_by_another_spec_is_no_parent(changes: dict[str, object]) -> None:
+def test_a_concurrent_snapshot_of_another_spec_is_no_base(changes: dict[str, object]) -> None:
     theirs = identified(replace(FOLDED, **changes))  # type: ignore[arg-type]
     with raises(Fenced, "publication-conflict", reason="store-changed"):
-        rebase_advance(part(MINE), part(theirs), part(PARENT))
+        rebase_advance(task_manifest(MINE), task_manifest(theirs), task_manifest(PARENT))
 
 
-def test_a_topic_that_was_made_anew_is_no_parent_and_one_that_nobody_asked_for_is_the_same() -> None:
+def test_a_recreated_topic_is_no_base_and_one_of_unknown_id_is() -> None:
     other = store([(0, 100)], 100, topic_id="1" * 32)
     with raises(Fenced, "publication-conflict", reason="store-changed"):
-        rebase_advance(part(MINE), part(other), part(PARENT))
+        rebase_advance(task_manifest(MINE), task_manifest(other), task_manifest(PARENT))
     unknown = store([(0, 100)], 100, topic_id="")
-    assert spans_of(rebase_advance(part(MINE), part(unknown), part(PARENT))) == [(0, 100), (100, 130)]
+    assert spans_of(rebase_advance(task_manifest(MINE), task_manifest(unknown), task_manifest(PARENT))) == [
+        (0, 100),
+        (100, 130),
+    ]
 
 
 def test_the_base_below_stays() -> None:
-    base = [BaseFile("000009.sst", "a" * 64, Extent("base", 0, 10))]
-    parent, mine = store([(50, 100)], 100, base=base), store([(50, 100), (100, 130)], 130, base=base)
-    theirs = store([(50, 70), (70, 100)], 100, base=base)
-    done = rebase_advance(part(mine), part(theirs), part(parent))
+    files = [BaseFile("000009.sst", "a" * 64, Extent("base", 0, 10))]
+    base, mine = store([(50, 100)], 100, base=files), store([(50, 100), (100, 130)], 130, base=files)
+    theirs = store([(50, 70), (70, 100)], 100, base=files)
+    done = rebase_advance(task_manifest(mine), task_manifest(theirs), task_manifest(base))
     assert spans_of(done) == [(50, 70), (70, 100), (100, 130)]
     assert done is not None
-    assert done.stores[0].databases[0].base == tuple(base)
+    assert done.stores[0].databases[0].base == tuple(files)
 
 
 def test_segments_that_one_of_both_has_found_expired_are_gone() -> None:
     kept: dict[str, Any] = {"retention_ms": 20, "segment_interval_ms": 10}
-    parent = store({1: [(0, 100)], 2: [(0, 50), (50, 100)], 3: [(0, 100)]}, 100, **kept)
+    base = store({1: [(0, 100)], 2: [(0, 50), (50, 100)], 3: [(0, 100)]}, 100, **kept)
     tail = {2: [(0, 50), (50, 100), (100, 130)], 3: [(0, 100), (100, 130)], 4: [(100, 130)]}
     mine = store(tail, 130, **kept)
     theirs = store({3: [(0, 100)]}, 100, stream_time=50, **kept)
-    done = rebase_advance(part(mine), part(theirs), part(parent))
+    done = rebase_advance(task_manifest(mine), task_manifest(theirs), task_manifest(base))
     assert done is not None
     (one,) = done.stores
     assert [database.segment for database in one.databases] == [3, 4]
     assert spans_of(done, 3) == [(0, 100), (100, 130)]
     assert spans_of(done, 4) == [(100, 130)]
-    assert one.content is None, "nobody knows what it holds without the segment"
+    assert one.content is None, "its content without the segment is unknown"
     assert one.stream_time == 50, "the next tail does not begin the segment again"
 
 
 def test_segments_that_others_have_yet_stay_gone_where_the_job_has_found_them_expired() -> None:
-    """A fold has left nothing of segment 1 in the parent; others have made the store anew, and have it."""
+    """A compaction has left nothing of segment 1 in the base; others have made the store anew, and have it."""
     kept: dict[str, Any] = {"retention_ms": 20, "segment_interval_ms": 10}
-    parent = store({2: [(0, 100)], 3: [(0, 100)]}, 100, stream_time=30, **kept)
+    base = store({2: [(0, 100)], 3: [(0, 100)]}, 100, stream_time=30, **kept)
     mine = store({3: [(0, 100), (100, 130)], 5: [(100, 130)]}, 130, stream_time=50, **kept)
     theirs = store({1: [(0, 50), (50, 90)], 2: [(0, 100)], 3: [(0, 90), (90, 100)]}, 100, stream_time=30, **kept)
-    done = rebase_advance(part(mine), part(theirs), part(parent))
+    done = rebase_advance(task_manifest(mine), task_manifest(theirs), task_manifest(base))
     assert done is not None
     assert [database.segment for database in done.stores[0].databases] == [3, 5]
 
 
-def test_the_newest_segment_of_a_directory_tells_what_has_expired_in_it() -> None:
+def test_the_newest_segment_decides_which_have_expired() -> None:
     kept: dict[str, Any] = {"retention_ms": 20, "segment_interval_ms": 10}
-    parent = store({2: [(0, 100)], 5: [(0, 100)]}, 100, stream_time=40, **kept)
+    base = store({2: [(0, 100)], 5: [(0, 100)]}, 100, stream_time=40, **kept)
     mine = store({2: [(0, 100), (100, 130)], 5: [(0, 100), (100, 130)]}, 130, stream_time=40, **kept)
-    base = [BaseFile("000009.sst", "a" * 64, Extent("base", 0, 10))]
-    done = rebase_advance(part(mine), part(store({5: []}, 100, base=base, stream_time=None, **kept)), part(parent))
+    files = [BaseFile("000009.sst", "a" * 64, Extent("base", 0, 10))]
+    done = rebase_advance(
+        task_manifest(mine),
+        task_manifest(store({5: []}, 100, base=files, stream_time=None, **kept)),
+        task_manifest(base),
+    )
     assert done is not None
     (one,) = done.stores
     assert [database.segment for database in one.databases] == [5]
-    assert one.stream_time is None, "nobody knows how late a time the directory has seen"
+    assert one.stream_time is None, "the stream time of the directory is unknown"
 
 
-def test_nobody_knows_what_a_segment_holds_of_which_others_have_nothing() -> None:
-    """It may have expired there, or a fold has left nothing of it."""
+def test_a_tail_of_a_segment_missing_in_the_newest_snapshot_has_an_unknown_digest() -> None:
+    """It may have expired there, or a compaction has left nothing of it."""
     kept: dict[str, Any] = {"retention_ms": 20, "segment_interval_ms": 10}
-    parent = store({0: [(0, 100)]}, 100, stream_time=5, **kept)
+    base = store({0: [(0, 100)]}, 100, stream_time=5, **kept)
     mine = store({0: [(0, 100), (100, 130)]}, 130, stream_time=5, **kept)
     theirs = replace(store({}, 100, stream_time=None, **kept), kind=StoreKind.WINDOW)
-    done = rebase_advance(part(mine), part(theirs), part(parent))
+    done = rebase_advance(task_manifest(mine), task_manifest(theirs), task_manifest(base))
     assert spans_of(done, 0) == [(100, 130)]
     assert done is not None
     assert done.stores[0].content is None
 
 
-def test_a_tail_stays_where_a_compaction_has_left_nothing_of_what_lay_below() -> None:
-    parent, mine = store([(0, 50), (50, 100)], 100), store([(0, 50), (50, 100), (100, 130)], 130)
-    assert spans_of(rebase_advance(part(mine), part(store({}, 100)), part(parent))) == [(100, 130)]
+def test_a_tail_is_kept_above_runs_compacted_to_nothing() -> None:
+    base, mine = store([(0, 50), (50, 100)], 100), store([(0, 50), (50, 100), (100, 130)], 130)
+    assert spans_of(rebase_advance(task_manifest(mine), task_manifest(store({}, 100)), task_manifest(base))) == [
+        (100, 130)
+    ]
     kept: dict[str, Any] = {"retention_ms": 20, "segment_interval_ms": 10, "stream_time": 40}
-    parent = store({2: [(0, 50), (50, 100)], 3: [(0, 100)]}, 100, **kept)
+    base = store({2: [(0, 50), (50, 100)], 3: [(0, 100)]}, 100, **kept)
     mine = store({2: [(0, 50), (50, 100), (100, 130)], 3: [(0, 100)]}, 130, **kept)
     theirs = store({3: [(0, 100)]}, 100, **kept)
-    done = rebase_advance(part(mine), part(theirs), part(parent))
+    done = rebase_advance(task_manifest(mine), task_manifest(theirs), task_manifest(base))
     assert done is not None
     assert [database.segment for database in done.stores[0].databases] == [2, 3]
     assert spans_of(done, 2) == [(100, 130)]
@@ -260,39 +275,45 @@ def test_a_global_store_is_advanced_partition_by_partition() -> None:
 
     first, second, whole = stored(0, 50), stored(50, 100), stored(0, 100)
     beside, tail, beside_tail = stored(0, 40, partition=1), stored(100, 130), stored(40, 60, partition=1)
-    parent = of([first, second, beside], (100, 40))
+    base = of([first, second, beside], (100, 40))
     mine = of([first, second, tail, beside, beside_tail], (130, 60))
     done = rebase_advance(
-        TaskManifest("global", (mine,)), TaskManifest("global", (of([whole, beside], (100, 40)),)), part(parent)
+        TaskManifest("global", (mine,)),
+        TaskManifest("global", (of([whole, beside], (100, 40)),)),
+        task_manifest(base),
     )
     assert done is not None
     assert contradictions_in(done) == []
     assert done.stores[0].databases[0].runs == (whole, tail, beside, beside_tail)
     with pytest.raises(Fenced):  # further in one partition, and not in the other
         rebase_advance(
-            TaskManifest("global", (mine,)), TaskManifest("global", (of([whole, beside], (140, 40)),)), part(parent)
+            TaskManifest("global", (mine,)),
+            TaskManifest("global", (of([whole, beside], (140, 40)),)),
+            task_manifest(base),
         )
 
 
-def test_versioned_stores_are_made_anew_and_never_advanced() -> None:
+def test_versioned_stores_are_rebuilt_and_never_advanced() -> None:
     def of(end: int) -> StoreSnapshot:
         return identified(replace(store([(0, 0)], end), kind=StoreKind.VERSIONED_KEY_VALUE))
 
-    assert rebase_advance(part(of(130)), part(of(110)), part(of(100))) == part(of(130))
-    assert rebase_advance(part(of(130)), part(of(140)), part(of(100))) is None
+    assert rebase_advance(task_manifest(of(130)), task_manifest(of(110)), task_manifest(of(100))) == task_manifest(
+        of(130)
+    )
+    assert rebase_advance(task_manifest(of(130)), task_manifest(of(140)), task_manifest(of(100))) is None
 
 
-def fold(spans: Sequence[Span], *, is_lowest: bool = False, segment: int | None = None) -> Compaction:
+def compaction(spans: Sequence[Span], *, is_lowest: bool = False, segment: int | None = None) -> Compaction:
     inputs = tuple(stored(*span, segment=segment).run for span in spans)
     return Compaction(
-        "left", segment, inputs, stored(spans[0][0], spans[-1][1], segment=segment, blob="fold"), is_lowest
+        "left", segment, inputs, stored(spans[0][0], spans[-1][1], segment=segment, blob="compaction"), is_lowest
     )
 
 
 def test_a_compaction_takes_the_place_of_what_was_merged_whatever_came_above_and_below() -> None:
-    of = fold([(50, 100), (100, 130)])
+    of = compaction([(50, 100), (100, 130)])
     theirs = store([(0, 20), (20, 50), (50, 100), (100, 130), (130, 150)], 150)
-    done = rebase_compaction([of], part(theirs))
+    done = rebase_compaction([of], task_manifest(theirs))
     assert spans_of(done) == [(0, 20), (20, 50), (50, 130), (130, 150)]
     assert done is not None
     assert (done.stores[0].content, done.stores[0].changelogs) == (theirs.content, theirs.changelogs)
@@ -300,33 +321,35 @@ def test_a_compaction_takes_the_place_of_what_was_merged_whatever_came_above_and
 
 @pytest.mark.parametrize("theirs", [[(0, 50), (50, 130)], [(0, 100), (100, 130)], [(50, 100)], [(100, 130)]])
 def test_a_compaction_whose_runs_do_not_stand_side_by_side_any_more_is_left(theirs: list[Span]) -> None:
-    assert rebase_compaction([fold([(50, 100), (100, 130)])], part(store(theirs, 130))) is None
+    assert rebase_compaction([compaction([(50, 100), (100, 130)])], task_manifest(store(theirs, 130))) is None
 
 
 def test_deletes_that_were_left_out_must_have_nothing_below() -> None:
-    of = fold([(50, 100), (100, 130)], is_lowest=True)
-    base = [BaseFile("000009.sst", "a" * 64, Extent("base", 0, 10))]
-    assert rebase_compaction([of], part(store([(0, 50), (50, 100), (100, 130)], 130))) is None
-    assert rebase_compaction([of], part(store([(50, 100), (100, 130)], 130, base=base))) is None
-    assert spans_of(rebase_compaction([of], part(store([(50, 100), (100, 130)], 130)))) == [(50, 130)]
+    of = compaction([(50, 100), (100, 130)], is_lowest=True)
+    files = [BaseFile("000009.sst", "a" * 64, Extent("base", 0, 10))]
+    assert rebase_compaction([of], task_manifest(store([(0, 50), (50, 100), (100, 130)], 130))) is None
+    assert rebase_compaction([of], task_manifest(store([(50, 100), (100, 130)], 130, base=files))) is None
+    assert spans_of(rebase_compaction([of], task_manifest(store([(50, 100), (100, 130)], 130)))) == [(50, 130)]
 
 
 def test_a_compaction_of_which_nothing_was_left_leaves_nothing() -> None:
-    of = fold([(0, 50), (50, 100)], is_lowest=True)._replace(output=None)
-    assert spans_of(rebase_compaction([of], part(store([(0, 50), (50, 100), (100, 130)], 130)))) == [(100, 130)]
-    done = rebase_compaction([of], part(store([(0, 50), (50, 100)], 100)))
+    of = compaction([(0, 50), (50, 100)], is_lowest=True)._replace(output=None)
+    assert spans_of(rebase_compaction([of], task_manifest(store([(0, 50), (50, 100), (100, 130)], 130)))) == [
+        (100, 130)
+    ]
+    done = rebase_compaction([of], task_manifest(store([(0, 50), (50, 100)], 100)))
     assert done is not None
     assert done.stores[0].databases == ()
 
 
-def test_compactions_of_one_part_are_taken_database_by_database() -> None:
+def test_compactions_of_one_task_are_rebased_by_database() -> None:
     there = store({1: [(0, 50), (50, 100)], 2: [(0, 100)]}, 100)
     other = replace(store([(0, 50), (50, 100)], 100), store="right")
-    folds = [fold([(0, 50), (50, 100)], segment=1), fold([(0, 50), (50, 100)], segment=2)]
-    done = rebase_compaction(folds, part(there, other))
+    compactions = [compaction([(0, 50), (50, 100)], segment=1), compaction([(0, 50), (50, 100)], segment=2)]
+    done = rebase_compaction(compactions, task_manifest(there, other))
     assert done is not None
     (one,) = done.stores
-    assert one.store == "left", "only what was folded"
+    assert one.store == "left", "only what was compacted"
     assert spans_of(done, 1) == [(0, 100)]
     assert spans_of(done, 2) == [(0, 100)]
 
@@ -344,12 +367,12 @@ def test_whatever_others_have_done_each_offset_is_there_once_and_nothing_goes_ba
     cuts: list[int], more: int, data: st.DataObject
 ) -> None:
     end = cuts[-1]
-    parent = store(spans(cuts), end)
+    base = store(spans(cuts), end)
     mine = store([*spans(cuts), (end, end + more)], end + more)
     theirs_cuts = data.draw(st.one_of(st.just(cuts), CUTS, CUTS.map(lambda found: sorted({*found, end}))))
     theirs = store(spans(theirs_cuts), theirs_cuts[-1])
     try:
-        done = rebase_advance(part(mine), part(theirs), part(parent))
+        done = rebase_advance(task_manifest(mine), task_manifest(theirs), task_manifest(base))
     except Fenced:
         assert theirs_cuts[-1] not in (end,)
         assert theirs_cuts[-1] < end + more
@@ -365,7 +388,7 @@ def test_whatever_others_have_done_each_offset_is_there_once_and_nothing_goes_ba
 
 @settings(deadline=None, max_examples=300)
 @given(CUTS, CUTS, st.data())
-def test_a_compaction_changes_no_offset_of_what_others_have(
+def test_a_compaction_keeps_the_offsets_of_concurrent_snapshots(
     cuts: list[int], theirs_cuts: list[int], data: st.DataObject
 ) -> None:
     there = spans(theirs_cuts)
@@ -373,7 +396,7 @@ def test_a_compaction_changes_no_offset_of_what_others_have(
     first = data.draw(st.integers(0, len(of) - 1))
     inputs = of[first : data.draw(st.integers(first + 1, len(of)))]
     theirs = store(there, theirs_cuts[-1])
-    done = rebase_compaction([fold(inputs)], part(theirs))
+    done = rebase_compaction([compaction(inputs)], task_manifest(theirs))
     stands = any(there[at : at + len(inputs)] == inputs for at in range(len(there)))
     assert (done is not None) == stands
     if done is not None:

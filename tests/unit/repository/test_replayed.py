@@ -20,10 +20,10 @@ SEED = "STATECORE_SEED"
 STEPS = 25
 EVERYTHING = frozenset(
     {
-        "a fold has left nothing",
+        "a compaction has left nothing",
         "above a base",
-        "fold: nothing",
-        "fold: published",
+        "compaction: nothing",
+        "compaction: published",
         "rebuild: in their place",
         "directory: in their place",
         *(f"checkpoint: {what}" for what in ("above theirs", "as it was made", "fenced", "nothing")),
@@ -34,7 +34,7 @@ EVERYTHING = frozenset(
         *(f"above segments: {what} goes" for what in ("p", "pt", "pm")),
     }
 )
-"""What has to happen. The letters say who has a database: the parent, the newest snapshot (theirs), the job (mine)."""
+"""What has to happen. The letters say who has a database: the base, the newest snapshot (theirs), the job (mine)."""
 
 
 def run(seeds: range) -> Counter[str]:
@@ -51,7 +51,7 @@ def run(seeds: range) -> Counter[str]:
 
 @settings(deadline=None, max_examples=100)
 @given(st.randoms(use_true_random=False))
-def test_a_store_has_what_a_replay_has_whoever_has_published_above_whom(chance: Random) -> None:
+def test_a_store_equals_a_replay_for_any_order_of_publications(chance: Random) -> None:
     History(chance).run(STEPS)
 
 

@@ -53,7 +53,7 @@ def test_a_repository_is_made_once_and_opened_by_everybody(tmp_path: Path) -> No
     assert other.descriptor.id != made.descriptor.id
 
 
-def test_the_blobs_of_a_repository_are_found_by_its_url_while_somebody_has_it_open(tmp_path: Path) -> None:
+def test_an_open_repository_is_found_by_its_url(tmp_path: Path) -> None:
     given = url(tmp_path / "r")
     assert opened_blobs(given) is None
     made = create_repository(given).repository
@@ -97,7 +97,7 @@ def test_what_a_newer_release_adds_is_no_reason_to_refuse(tmp_path: Path) -> Non
     assert open_repository(url(tmp_path)).descriptor == made.descriptor
 
 
-def test_every_flipped_bit_of_a_mark_is_damage_and_no_other_repository(tmp_path: Path) -> None:
+def test_every_flipped_bit_of_a_descriptor_is_damage_and_no_other_repository(tmp_path: Path) -> None:
     made, *_ = create_repository(url(tmp_path))
     mark = tmp_path / DESCRIPTOR_NAME
     whole = mark.read_bytes()
@@ -121,9 +121,7 @@ def made_while(path: Path, then: Callable[[], object]) -> CreatedRepository:
 
 
 @pytest.mark.parametrize("left", [b"", b"damaged", None], ids=["empty", "damaged", "none"])
-def test_of_two_who_make_a_damaged_mark_at_the_same_time_both_get_that_of_the_faster(
-    tmp_path: Path, left: bytes | None
-) -> None:
+def test_two_concurrent_repairs_of_a_descriptor_get_the_first_one(tmp_path: Path, left: bytes | None) -> None:
     if left is not None:
         (tmp_path / DESCRIPTOR_NAME).write_bytes(left)
     faster: list[CreatedRepository] = []
@@ -132,7 +130,7 @@ def test_of_two_who_make_a_damaged_mark_at_the_same_time_both_get_that_of_the_fa
     assert slower.repository.descriptor == faster[0].repository.descriptor == open_repository(url(tmp_path)).descriptor
 
 
-def test_a_damaged_mark_is_replaced_by_one_of_those_who_have_read_it(tmp_path: Path) -> None:
+def test_a_damaged_descriptor_is_replaced_by_one_reader(tmp_path: Path) -> None:
     (tmp_path / DESCRIPTOR_NAME).write_bytes(b"damaged")
     faster: list[CreatedRepository] = []
 
@@ -146,7 +144,7 @@ def test_a_damaged_mark_is_replaced_by_one_of_those_who_have_read_it(tmp_path: P
     assert slower.repository.descriptor == faster[0].repository.descriptor == open_repository(url(tmp_path)).descriptor
 
 
-def test_an_id_that_somebody_published_while_the_place_was_put_to_the_test_is_kept(tmp_path: Path) -> None:
+def test_an_id_published_during_the_probe_is_kept(tmp_path: Path) -> None:
     root, scratch = tmp_path / "r", tmp_path / "scratch"
     scratch.mkdir()
     publishing = Publishing(url(root), scratch)
@@ -164,7 +162,7 @@ def test_an_id_that_somebody_published_while_the_place_was_put_to_the_test_is_ke
     assert ApplicationRepository.open(url(root), publishing.app_repository.application_id).head().snapshots
 
 
-def test_a_torn_mark_is_no_empty_place(tmp_path: Path) -> None:
+def test_a_truncated_descriptor_is_no_empty_repository(tmp_path: Path) -> None:
     create_repository(url(tmp_path))
     (tmp_path / DESCRIPTOR_NAME).write_bytes(b'{"version": 0, "id')
     with raises(Corrupted, "repository-descriptor-damaged") as caught:
@@ -185,7 +183,7 @@ def test_what_names_no_place_is_refused(named: str) -> None:
     assert "file:///path" in caught.value.action
 
 
-def test_a_path_with_spaces_is_one_and_is_said_so_that_a_shell_reads_it(tmp_path: Path) -> None:
+def test_a_path_with_spaces_is_printed_quoted_for_a_shell(tmp_path: Path) -> None:
     with pytest.raises(NotFound) as caught:
         open_repository(url(tmp_path / "two words?"))
     *_, word = shlex.split(caught.value.action)
@@ -212,7 +210,7 @@ def test_what_is_no_setting_of_a_directory_is_refused(tmp_path: Path, query: str
     assert "copy=1" in caught.value.action
 
 
-def test_a_place_in_s3_is_said_with_how_it_is_reached() -> None:
+def test_a_location_in_s3_is_printed_with_its_access_options() -> None:
     given = "s3://bucket/p?endpoint=http://127.0.0.1:1&region=r&encryption=AES256"
     assert place_of(given).url == given
 
@@ -262,7 +260,7 @@ LOSSES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_mark_is_put_back_with_the_id_that_was_lost(orders: Publishing, root: Path, loss: str) -> None:
+def test_a_descriptor_is_restored_with_the_lost_id(orders: Publishing, root: Path, loss: str) -> None:
     before = DESCRIPTOR.decode((root / DESCRIPTOR_NAME).read_bytes())
     LOSSES[loss](root / DESCRIPTOR_NAME)
     with pytest.raises(Corrupted) as caught:
@@ -313,7 +311,7 @@ def test_where_nothing_carries_an_id_a_new_one_is_made(orders: Publishing, root:
     assert made.repository.descriptor.id != before
 
 
-def test_where_ids_disagree_no_mark_is_made(orders: Publishing, root: Path) -> None:
+def test_contradicting_ids_create_no_descriptor(orders: Publishing, root: Path) -> None:
     newest = orders.app_repository.head().snapshots[0].snapshot
     forged = orders.forge("20231114T000000Z-00000009", newest, repository_id="another")
     (root / DESCRIPTOR_NAME).unlink()
@@ -337,7 +335,7 @@ def test_the_id_of_documents_of_a_newer_release_counts(orders: Publishing, root:
     assert create_repository(root.as_uri()).repository.descriptor.id == before
 
 
-def test_a_head_is_not_emptied_because_the_mark_was_made_anew(orders: Publishing, root: Path) -> None:
+def test_recreating_the_descriptor_does_not_empty_a_head(orders: Publishing, root: Path) -> None:
     """As an older release does it, or somebody who copies the mark of another repository."""
     before, head = open_repository(root.as_uri()).descriptor, root / orders.app_repository.names.head
     said = head.read_bytes()

@@ -81,9 +81,7 @@ def test_a_file_that_cannot_be_forced_to_the_disk_has_no_name(tmp_path: Path, mo
 
 
 @pytest.mark.parametrize(("pause", "is_told"), [(0, False), (1_000_000, False), (10**9, True)])
-def test_what_it_was_when_it_was_finished_is_told_where_a_later_write_would_show(
-    tmp_path: Path, pause: int, is_told: bool
-) -> None:
+def test_a_finished_file_records_its_state_so_that_later_writes_show(tmp_path: Path, pause: int, is_told: bool) -> None:
     def clock() -> int:
         (path,) = tmp_path.iterdir()
         return path.stat().st_mtime_ns + pause

@@ -133,7 +133,7 @@ def test_an_application_that_rested_keeps_what_it_had() -> None:
 @pytest.mark.parametrize(
     "made", ["", "yesterday", "9999-99-99T00:00:00Z", "2026-11-23T00:00:00", "0001-01-01T00:00:00+14:00"]
 )
-def test_a_time_that_nobody_can_read_is_no_reason_to_keep_them_all(made: str) -> None:
+def test_an_unreadable_time_does_not_keep_all_snapshots(made: str) -> None:
     history = [entry(number, made) for number in range(100)]
     assert len(retained_entries(history)) == NEWEST
     mixed = [entry(100 + number, START - timedelta(hours=number)) for number in range(30)]

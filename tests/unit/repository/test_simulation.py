@@ -32,10 +32,10 @@ from tests.unit.repository.simulation import EVERYTHING, Simulation
 
 SEED = "STATECORE_SEED"
 RARE = {
-    "checkpoint above a fold that has left nothing",
+    "checkpoint above a compaction that has left nothing",
     "delete late",
-    "fold of a fold",
-    "rebase: above a fold that has left nothing",
+    "compaction of a compaction",
+    "rebase: above a compaction that has left nothing",
 }
 """What sixty seeds do not meet."""
 
@@ -87,12 +87,12 @@ def _not_refusing(*_: object) -> None:
 
 
 def _as_it_was_made(self: Conflicts, seen: Any, asked: PublicationRequest) -> list[TaskManifest]:
-    """Whatever the newest snapshot has, the job's own part is published."""
+    """A rebase that ignores the newest snapshot and publishes the job's own task manifest."""
     return list(asked.task_manifests)
 
 
-def _above_anything(mine: StoreSnapshot, parent: StoreSnapshot) -> dict[int | None, list[StoredRun]]:
-    """All runs that a job has made are taken for its tail."""
+def _above_anything(mine: StoreSnapshot, base: StoreSnapshot) -> dict[int | None, list[StoredRun]]:
+    """All runs of a job count as its tail."""
     return {database.segment: list(database.runs) for database in mine.databases}
 
 
@@ -106,9 +106,9 @@ def _never_ahead(one: StoreSnapshot, other: StoreSnapshot) -> bool:
     return False
 
 
-def _of_their_own(part: TaskManifest, read_at_ms: int | None) -> TaskManifest:
-    """What a manifest knows of the ends of a part is forgotten when the part is written anew."""
-    return part
+def _of_their_own(task_manifest: TaskManifest, read_at_ms: int | None) -> TaskManifest:
+    """The read positions of a manifest are lost when the task manifest is rewritten."""
+    return task_manifest
 
 
 def _only_what_was_there_first(self: Publication, seen: Any) -> Published | None:
@@ -133,7 +133,7 @@ def _by_size(blobs: Blobs, name: str, content: bytes | Path, size: int) -> bool:
 
 
 def _believing(*_: object) -> set[object]:
-    """Nobody looks at what an earlier manifest names."""
+    """Files of an earlier manifest are not checked."""
     return set()
 
 

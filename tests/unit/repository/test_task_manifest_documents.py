@@ -32,19 +32,23 @@ from tests.unit.repository.snapshots import run_of, store_of
         max_size=4,
     )
 )
-def test_every_part_is_found_where_its_reference_says(parts: list[TaskManifest]) -> None:
-    content, references = encode_task_manifests([(part, None) for part in parts])
+def test_every_task_manifest_is_found_by_its_reference(task_manifests: list[TaskManifest]) -> None:
+    content, references = encode_task_manifests([(task_manifest, None) for task_manifest in task_manifests])
     assert len(content) == sum(reference.extent.bytes for reference in references)
-    for part, reference in zip(parts, references, strict=True):
+    for task_manifest, reference in zip(task_manifests, references, strict=True):
         at = reference.extent
         document = content[at.start : at.start + at.bytes]
         assert sha256(document).hexdigest() == reference.sha256
-        assert TASK_MANIFEST.decode(decompress(document, "It", "Look.")) == part
-        assert (reference.task, reference.identity) == (part.task, part.identity)
-        assert (reference.file_bytes, reference.read_at_ms, at.blob) == (part.file_bytes, part.read_at_ms, "")
+        assert TASK_MANIFEST.decode(decompress(document, "It", "Look.")) == task_manifest
+        assert (reference.task, reference.identity) == (task_manifest.task, task_manifest.identity)
+        assert (reference.file_bytes, reference.read_at_ms, at.blob) == (
+            task_manifest.file_bytes,
+            task_manifest.read_at_ms,
+            "",
+        )
 
 
-def test_a_part_that_is_written_anew_keeps_what_nobody_here_knows_of_stores_that_have_not_changed() -> None:
+def test_a_rewritten_task_manifest_keeps_unknown_fields_of_unchanged_stores() -> None:
     left, right = store_of("0_0", "left", (), end=5), store_of("0_0", "right", (), end=5)
     before = TASK_MANIFEST.to_json(TaskManifest("0_0", (left, right)))
     for store in before["stores"]:
@@ -61,7 +65,7 @@ def test_a_part_that_is_written_anew_keeps_what_nobody_here_knows_of_stores_that
     assert TASK_MANIFEST.decode(content) == TaskManifest("0_0", (left, ahead))
 
 
-def part_of(runs: int) -> TaskManifest:
+def task_manifest_of(runs: int) -> TaskManifest:
     """A task whose store has so many runs, in a few packs."""
     stored = []
     for number in range(runs):
@@ -73,20 +77,23 @@ def part_of(runs: int) -> TaskManifest:
 
 
 @pytest.mark.parametrize(("runs", "share"), [(6, 3), (156, 5)])
-def test_a_part_takes_a_fraction_of_what_it_would_as_text(runs: int, share: int) -> None:
-    part = part_of(runs)
-    content = encode_task_manifests([(part, None)])[0]
-    assert len(content) * share < len(TASK_MANIFEST.encode(part))
+def test_a_task_manifest_is_compressed_to_a_fraction(runs: int, share: int) -> None:
+    task_manifest = task_manifest_of(runs)
+    content = encode_task_manifests([(task_manifest, None)])[0]
+    assert len(content) * share < len(TASK_MANIFEST.encode(task_manifest))
 
 
 def test_text_that_is_no_utf_8_comes_back_as_it_was() -> None:
-    part = TaskManifest("0_0", (replace(store_of("0_0", "s", (), end=5), statecore_release="caf\udce9"),))
-    assert TASK_MANIFEST.decode(decompress(encode_task_manifests([(part, None)])[0], "It", "Look.")) == part
+    task_manifest = TaskManifest("0_0", (replace(store_of("0_0", "s", (), end=5), statecore_release="caf\udce9"),))
+    assert (
+        TASK_MANIFEST.decode(decompress(encode_task_manifests([(task_manifest, None)])[0], "It", "Look."))
+        == task_manifest
+    )
 
 
 @settings(deadline=None, max_examples=50)
 @given(st.binary(max_size=2000))
-def test_what_was_compressed_is_opened_and_what_broke_off_or_goes_on_is_refused(content: bytes) -> None:
+def test_compressed_documents_are_read_and_truncated_or_longer_ones_refused(content: bytes) -> None:
     document = zlib.compress(content)
     assert decompress(document, "It", "Look.") == content
     for size in {*range(0, len(document), 7), len(document) - 1}:
@@ -120,22 +127,22 @@ def test_a_bomb_is_damage_and_fills_no_memory(more: int) -> None:
 
 
 def test_the_largest_document_is_written_and_read_and_a_larger_one_is_neither() -> None:
-    part = part_of(2)
-    content = decompress(encode_task_manifests([(part, None)])[0], "It", "Look.")
+    task_manifest = task_manifest_of(2)
+    content = decompress(encode_task_manifests([(task_manifest, None)])[0], "It", "Look.")
     most = len(content)
-    assert decompress(encode_task_manifests([(part, None)], most=most)[0], "It", "Look.", most=most) == content
+    assert decompress(encode_task_manifests([(task_manifest, None)], most=most)[0], "It", "Look.", most=most) == content
     with raises(Invalid, "manifest-too-large", task="0_0", runs=2):
-        encode_task_manifests([(part, None)], most=most - 1)
+        encode_task_manifests([(task_manifest, None)], most=most - 1)
     with raises(Corrupted, "manifest-malformed", reason="too-large"):
         decompress(zlib.compress(content), "It", "Look.", most=most - 1)
 
 
 def test_white_space_and_the_level_mean_nothing_to_a_reader() -> None:
-    part = part_of(3)
+    task_manifest = task_manifest_of(3)
     for level in (0, 1, 9):
         assert (
             TASK_MANIFEST.decode(
-                decompress(zlib.compress(encode_json(TASK_MANIFEST.to_json(part)), level), "It", "Look.")
+                decompress(zlib.compress(encode_json(TASK_MANIFEST.to_json(task_manifest)), level), "It", "Look.")
             )
-            == part
+            == task_manifest
         )

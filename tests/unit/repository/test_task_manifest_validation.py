@@ -1,4 +1,4 @@
-"""A part that contradicts itself is not published, and where one was, it is no snapshot."""
+"""A task manifest that contradicts itself is not published, and a published one makes its snapshot damaged."""
 
 from __future__ import annotations
 
@@ -44,32 +44,41 @@ Change = Callable[[TaskManifest], TaskManifest]
 
 
 def store(**changes: Any) -> Change:
-    return lambda part: replace(part, stores=(replace(part.stores[0], **changes), *part.stores[1:]))
+    return lambda task_manifest: replace(
+        task_manifest, stores=(replace(task_manifest.stores[0], **changes), *task_manifest.stores[1:])
+    )
 
 
 def end(**changes: Any) -> Change:
-    return lambda part: store(changelogs=(replace(part.stores[0].changelogs[0], **changes),))(part)
+    return lambda task_manifest: store(changelogs=(replace(task_manifest.stores[0].changelogs[0], **changes),))(
+        task_manifest
+    )
 
 
 def database(**changes: Any) -> Change:
-    return lambda part: store(databases=(replace(part.stores[0].databases[0], **changes),))(part)
+    return lambda task_manifest: store(databases=(replace(task_manifest.stores[0].databases[0], **changes),))(
+        task_manifest
+    )
 
 
 def second_run(extent_bytes: int = 40, **changes: Any) -> Change:
-    def changed(part: TaskManifest) -> TaskManifest:
-        first, second = part.stores[0].databases[0].runs
+    def changed(task_manifest: TaskManifest) -> TaskManifest:
+        first, second = task_manifest.stores[0].databases[0].runs
         new = replace(second, run=replace(second.run, **changes), extent=replace(second.extent, bytes=extent_bytes))
-        return database(runs=(first, new))(part)
+        return database(runs=(first, new))(task_manifest)
 
     return changed
 
 
 def of_first_database(change: Callable[[StoredDatabase], tuple[StoredDatabase, ...]]) -> Change:
-    return lambda part: store(databases=change(part.stores[0].databases[0]))(part)
+    return lambda task_manifest: store(databases=change(task_manifest.stores[0].databases[0]))(task_manifest)
 
 
 WRONG: dict[str, tuple[Change, str]] = {
-    "a store twice": (lambda part: replace(part, stores=part.stores * 2), "has store 'left' twice"),
+    "a store twice": (
+        lambda task_manifest: replace(task_manifest, stores=task_manifest.stores * 2),
+        "has store 'left' twice",
+    ),
     "runs turned round": (
         of_first_database(lambda one: (replace(one, runs=one.runs[::-1]),)),
         "ends at 100 and one that begins at 0 cannot follow",
@@ -95,14 +104,16 @@ WRONG: dict[str, tuple[Change, str]] = {
     ),
     "no partition": (store(changelogs=()), "has the ends of 0 partitions"),
     "two partitions": (
-        lambda part: store(changelogs=tuple(ChangelogEnd(TOPIC, n, "", 99, 100) for n in (0, 1)))(part),
+        lambda task_manifest: store(changelogs=tuple(ChangelogEnd(TOPIC, n, "", 99, 100) for n in (0, 1)))(
+            task_manifest
+        ),
         "has the ends of 2 partitions",
     ),
     "an end that is the offset": (end(end=99), "has offset 99 .*, and that its data end before 99"),
     "an offset that is none": (end(offset=-1, end=0), "has offset -1 .*, which is not an offset"),
     "runs without an offset": (end(offset=-4, end=0), "has offset -4 .*, and has runs"),
     "an end without an offset": (
-        lambda part: database(runs=(), base=(BASE,))(end(offset=-4)(part)),
+        lambda task_manifest: database(runs=(), base=(BASE,))(end(offset=-4)(task_manifest)),
         "has offset -4 .*, and that its data end before 100",
     ),
     "left, and not empty": (store(restored_by_kafka_streams=True), "is restored by Kafka Streams, and has databases"),
@@ -114,7 +125,7 @@ WRONG: dict[str, tuple[Change, str]] = {
 
 
 @pytest.fixture
-def part(app_repository: ApplicationRepository, tmp_path: Path) -> TaskManifest:
+def task_manifest(app_repository: ApplicationRepository, tmp_path: Path) -> TaskManifest:
     """A task of one store of two runs, each of 40 bytes."""
     (found,) = uploaded(app_repository, tmp_path, {"0_0": {"left": 100}})
     return found
@@ -122,34 +133,34 @@ def part(app_repository: ApplicationRepository, tmp_path: Path) -> TaskManifest:
 
 @pytest.mark.parametrize("name", sorted(WRONG))
 def test_what_contradicts_itself_is_not_published_and_nothing_is_put(
-    name: str, part: TaskManifest, app_repository: ApplicationRepository, storage: Storage
+    name: str, task_manifest: TaskManifest, app_repository: ApplicationRepository, storage: Storage
 ) -> None:
     change, why = WRONG[name]
     job = publication(app_repository)
     before = sorted(storage.blobs)
     with pytest.raises(StatecoreError, match=why) as caught:
-        job.publish([change(part)], whole=True)
+        job.publish([change(task_manifest)], whole=True)
     assert type(caught.value) is StatecoreError
     assert (sorted(storage.blobs), storage.pointers) == (before, {})
 
 
 @pytest.mark.parametrize("name", sorted(WRONG))
 def test_what_contradicts_itself_is_corrupted_where_it_is_read(
-    name: str, part: TaskManifest, app_repository: ApplicationRepository, storage: Storage
+    name: str, task_manifest: TaskManifest, app_repository: ApplicationRepository, storage: Storage
 ) -> None:
     change, why = WRONG[name]
-    document, (reference,) = encode_task_manifests([(change(part), None)])
-    storage.put("part", document)
+    document, (reference,) = encode_task_manifests([(change(task_manifest), None)])
+    storage.put("document", document)
     with pytest.raises(Corrupted, match=why) as caught:
-        app_repository.task_manifests([replace(reference, extent=replace(reference.extent, blob="part"))])
+        app_repository.task_manifests([replace(reference, extent=replace(reference.extent, blob="document"))])
     assert caught.value.action == app_repository.fallback_advice
     assert caught.value.context["task"] == "0_0"
 
 
 def test_an_unknown_layout_is_not_published_and_is_of_another_release_where_it_is_read(
-    part: TaskManifest, app_repository: ApplicationRepository
+    task_manifest: TaskManifest, app_repository: ApplicationRepository
 ) -> None:
-    other = store(layout="9.9")(part)
+    other = store(layout="9.9")(task_manifest)
     with raises(StatecoreError, "defect") as caught:
         publication(app_repository).publish([other], whole=True)
     assert type(caught.value) is StatecoreError
@@ -158,18 +169,18 @@ def test_an_unknown_layout_is_not_published_and_is_of_another_release_where_it_i
     assert read.value.action == OTHER_RELEASE
 
 
-def test_the_first_contradictions_are_named_and_the_others_counted(part: TaskManifest) -> None:
+def test_the_first_contradictions_are_named_and_the_others_counted(task_manifest: TaskManifest) -> None:
     change = second_run(store="x", kind=StoreKind.LIST, segment=1, file_bytes=3, partition=7)
     with raises(StatecoreError, "defect") as caught:
-        check_consistent([change(part)])
+        check_consistent([change(task_manifest)])
     assert caught.value.what.count("store 'left' of task 0_0") == 3
     assert re.search(r"; and \d more\.$", caught.value.what)
 
 
 def test_a_global_store_ends_at_its_offsets_and_has_its_runs_in_order_partition_by_partition(
-    part: TaskManifest,
+    task_manifest: TaskManifest,
 ) -> None:
-    (one,) = part.stores
+    (one,) = task_manifest.stores
     first, second = one.databases[0].runs
     third = replace(first, run=replace(first.run, partition=1))
     ends = (ChangelogEnd(TOPIC, 0, "", 100, 100), ChangelogEnd(TOPIC, 1, "", 60, 60))
@@ -199,8 +210,8 @@ def test_what_is_empty_in_a_way_that_is_published_contradicts_nothing() -> None:
         assert contradictions_in(TaskManifest(task, (found,))) == []
 
 
-def test_runs_of_a_versioned_store_have_no_offsets(part: TaskManifest) -> None:
-    versioned = store(kind=StoreKind.VERSIONED_KEY_VALUE)(part)
+def test_runs_of_a_versioned_store_have_no_offsets(task_manifest: TaskManifest) -> None:
+    versioned = store(kind=StoreKind.VERSIONED_KEY_VALUE)(task_manifest)
     runs = tuple(
         replace(one, run=replace(one.run, kind=None, store="", topic="", partition=-1, start=0, end=0))
         for one in versioned.stores[0].databases[0].runs
@@ -221,35 +232,41 @@ def test_what_is_published_whole_contradicts_nothing(ends: dict[str, dict[str, i
     network = Network(Storage(), Random(0))
     app_repository = ApplicationRepository(repository(SimulatedBlobs(network), SimulatedPointers(network)), APPLICATION)
     with tempfile.TemporaryDirectory() as directory:
-        parts = uploaded(app_repository, Path(directory), ends, every=every)
-    assert [contradictions_in(part) for part in parts] == [[]] * len(parts)
-    publication(app_repository).publish(parts, whole=True)
+        task_manifests = uploaded(app_repository, Path(directory), ends, every=every)
+    assert [contradictions_in(task_manifest) for task_manifest in task_manifests] == [[]] * len(task_manifests)
+    publication(app_repository).publish(task_manifests, whole=True)
     read = app_repository.task_manifests(
         app_repository.manifest(app_repository.head().snapshots[0]).value.task_manifests
     )
-    assert {task: found.manifest for task, found in read.items()} == {part.task: part for part in parts}
+    assert {task: found.manifest for task, found in read.items()} == {
+        task_manifest.task: task_manifest for task_manifest in task_manifests
+    }
 
 
 WRONG_NAMES = {
-    "task": lambda part: replace(part, task="../../0_0"),
-    "store": lambda part: replace(part, stores=(replace(part.stores[0], store=".."),)),
-    "hash": lambda part: with_base(part, BaseFile("000001.sst", "/etc/passwd", PLACE)),
-    "file": lambda part: with_base(part, BaseFile("/tmp/planted", "a" * 64, PLACE)),
-    "blob of another": lambda part: with_base(part, BaseFile("CURRENT", "a" * 64, replace(PLACE, blob="apps/b/x"))),
-    "blob above": lambda part: with_base(part, BaseFile("CURRENT", "a" * 64, replace(PLACE, blob="apps/a/../x"))),
-    "extent": lambda part: with_base(part, BaseFile("CURRENT", "a" * 64, replace(PLACE, start=-1))),
+    "task": lambda task_manifest: replace(task_manifest, task="../../0_0"),
+    "store": lambda task_manifest: replace(task_manifest, stores=(replace(task_manifest.stores[0], store=".."),)),
+    "hash": lambda task_manifest: with_base(task_manifest, BaseFile("000001.sst", "/etc/passwd", PLACE)),
+    "file": lambda task_manifest: with_base(task_manifest, BaseFile("/tmp/planted", "a" * 64, PLACE)),
+    "blob of another": lambda task_manifest: with_base(
+        task_manifest, BaseFile("CURRENT", "a" * 64, replace(PLACE, blob="apps/b/x"))
+    ),
+    "blob above": lambda task_manifest: with_base(
+        task_manifest, BaseFile("CURRENT", "a" * 64, replace(PLACE, blob="apps/a/../x"))
+    ),
+    "extent": lambda task_manifest: with_base(task_manifest, BaseFile("CURRENT", "a" * 64, replace(PLACE, start=-1))),
 }
 PLACE = Extent("apps/a/files/aa", 0, 1)
 
 
-def with_base(part: TaskManifest, file: BaseFile) -> TaskManifest:
+def with_base(task_manifest: TaskManifest, file: BaseFile) -> TaskManifest:
     database = StoredDatabase(None, (), (file,))
-    return replace(part, stores=(replace(part.stores[0], databases=(database,)),))
+    return replace(task_manifest, stores=(replace(task_manifest.stores[0], databases=(database,)),))
 
 
 @pytest.mark.parametrize("wrong", sorted(WRONG_NAMES))
 def test_names_by_which_other_files_could_be_reached_are_refused(wrong: str) -> None:
-    part = TaskManifest("0_0", (store_of("0_0", "left", (), end=1),))
-    check_names(with_base(part, BaseFile("MANIFEST-000005", "a" * 64, PLACE)), "apps/a/")
+    task_manifest = TaskManifest("0_0", (store_of("0_0", "left", (), end=1),))
+    check_names(with_base(task_manifest, BaseFile("MANIFEST-000005", "a" * 64, PLACE)), "apps/a/")
     with raises(Corrupted, "manifest-names-invalid"):
-        check_names(WRONG_NAMES[wrong](part), "apps/a/")
+        check_names(WRONG_NAMES[wrong](task_manifest), "apps/a/")

@@ -71,7 +71,7 @@ def test_small_files_share_blobs_and_large_ones_have_their_own(
 
 @settings(deadline=None, max_examples=40)
 @given(sizes=st.lists(st.integers(0, 150), max_size=12), again=st.lists(st.integers(0, 11), max_size=4))
-def test_whatever_is_put_lies_where_it_is_said(
+def test_every_put_file_is_in_its_extent(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], again: list[int]
 ) -> None:
     network = Network(Storage(), random.Random(0))
@@ -104,7 +104,7 @@ def test_a_second_attempt_puts_nothing(
 
 @pytest.mark.parametrize("sizes", [(10,), (10, 20), ((1 << 20) + 1,)])
 @pytest.mark.parametrize("change", [lambda content: content + b"x", lambda content: content[:-1], lambda _: b""])
-def test_a_file_of_another_size_than_was_said_is_not_put(
+def test_a_file_of_another_size_is_not_put(
     app_repository: ApplicationRepository, storage: Storage, tmp_path: Path, sizes: tuple[int, ...], change: object
 ) -> None:
     local = files_of(tmp_path, *sizes)
@@ -173,7 +173,7 @@ def test_a_damaged_blob_in_a_directory_is_replaced(
 def test_a_file_that_has_changed_since_it_was_hashed_never_replaces_a_blob(
     app_repository: ApplicationRepository, storage: Storage, tmp_path: Path, damage: Callable[[bytes], bytes]
 ) -> None:
-    """Nor one that is damaged itself: nobody would look for the damage in what was put last."""
+    """Nor one that is damaged itself: the damage would be in the newest blob."""
     local = files_of(tmp_path, (1 << 20) + 1)
     (extent,) = put_files(app_repository.blobs, app_repository.names, local)
     there = damage(storage.blobs[extent.blob][0])
@@ -201,7 +201,7 @@ def test_a_server_keeps_its_blob_where_the_file_on_this_machine_is_the_damaged_o
     check(app_repository, local, extents)
 
 
-def test_a_blob_that_is_gone_when_it_is_looked_at_is_put(
+def test_a_blob_deleted_before_the_check_is_put(
     app_repository: ApplicationRepository, storage: Storage, network: Network
 ) -> None:
     """Another writer has deleted it, because it was of another size."""
@@ -253,7 +253,7 @@ def test_what_is_new_costs_a_request_a_blob_and_what_is_there_one_more(
     assert asked == {"put": 6, "head": 3}
 
 
-def test_a_small_file_that_cannot_be_read_is_said(app_repository: ApplicationRepository, tmp_path: Path) -> None:
+def test_an_unreadable_small_file_is_reported(app_repository: ApplicationRepository, tmp_path: Path) -> None:
     local = files_of(tmp_path, 10, 20)
     local[0].path.unlink()
     local[0].path.mkdir()

@@ -27,7 +27,7 @@ def test_the_zip_of_another_spark_stays(tmp_path: Path) -> None:
     assert without_zips([*of_spark, str(ROOT)]) == [*of_spark, str(ROOT)]
 
 
-def test_a_zip_that_lies_anywhere_stays() -> None:
+def test_a_zip_elsewhere_is_kept() -> None:
     path = ["pyspark.zip", "/app/pyspark.zip", "/pyspark.zip", str(ROOT)]
     assert without_zips(path) == path
 

@@ -28,13 +28,13 @@ def spec() -> ApplicationSpec:
     ("master", "batches"),
     [("local", 1), ("local[3]", 3), ("local[2, 4]", 2), ("local[*]", os.cpu_count()), ("spark://a:7077", 1)],
 )
-def test_a_plan_is_cut_for_the_threads_of_a_local_master(
+def test_a_plan_is_split_for_the_threads_of_a_local_master(
     spec: ApplicationSpec, master: str, batches: int | None
 ) -> None:
     assert SparkEngine(master).expected(spec) == batches
     assert SparkEngine(conf={"spark.master": master}).expected(spec) == batches
 
 
-def test_a_plan_is_cut_for_as_many_processes_as_there_will_be(spec: ApplicationSpec) -> None:
+def test_a_plan_is_split_for_the_number_of_processes(spec: ApplicationSpec) -> None:
     assert ProcessEngine(7).expected(spec) == 7
     assert ProcessEngine().expected(spec) >= 1

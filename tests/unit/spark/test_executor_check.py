@@ -44,7 +44,7 @@ def test_an_executor_that_can_do_all_is_fine(token: Path) -> None:
         assert ask(question, token) == []
 
 
-def test_a_staging_directory_of_another_machine_is_told_by_its_token(token: Path) -> None:
+def test_a_staging_directory_of_another_machine_is_detected_by_its_token(token: Path) -> None:
     question = Question(token.parent, (), ())
     other = token.with_name("executors-2")
     (wrong,) = ask(question, token, token=str(other))
@@ -69,13 +69,13 @@ def test_a_certificate_that_is_not_there_is_named(token: Path) -> None:
     assert (wrong.code, "/nowhere/ca.pem" in wrong.what) == ("file-not-readable", True)
 
 
-def test_kernels_that_cannot_be_loaded_are_said(token: Path) -> None:
+def test_kernels_that_cannot_be_loaded_are_reported(token: Path) -> None:
     (wrong,) = ask(Question(token.parent, (), ()), token, modules=["statecore.nothing"])
     assert wrong.code == "kernels-not-loadable"
     assert "(ModuleNotFoundError: No module named 'statecore.nothing')" in wrong.what
 
 
-def test_an_executor_with_the_base_package_alone_is_told_which_extra_it_needs(token: Path) -> None:
+def test_an_executor_without_the_extra_is_an_error_that_names_it(token: Path) -> None:
     blocked = f"import sys; sys.modules.update(dict.fromkeys({EXTRAS['pipeline']}))"
     source = f"exec(compile({Path(probe.__file__).read_text()!r}, 'probe', 'exec'))"
     command = (sys.executable, "-c", f"{blocked}\n{source}")

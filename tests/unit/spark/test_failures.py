@@ -100,7 +100,7 @@ IN_RUN = '  File "/site/statecore/kernels/library.py", line 82 in run\n'
         ("Bus error", IN_RUN, Retryable, "worker-bus-error", "mapped file"),
     ],
 )
-def test_a_worker_that_died_of_a_signal_is_told_apart_from_one_killed_for_want_of_memory(
+def test_a_worker_that_died_of_a_signal_differs_from_one_out_of_memory(
     signal: str, frames: str, kind: type[StatecoreError], code: str, words: str
 ) -> None:
     said = JAVA.format(reason=CRASHED.format(fatal=FATAL.format(signal=signal, frames=frames)))
@@ -116,7 +116,7 @@ def test_a_worker_that_died_of_a_signal_is_told_apart_from_one_killed_for_want_o
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGBUS])
-def test_both_engines_say_the_same_of_a_process_that_died(number: signal.Signals) -> None:
+def test_both_engines_report_a_dead_process_alike(number: signal.Signals) -> None:
     program = f"import os\ndef die():\n    os.kill(os.getpid(), {int(number)})\ndie()"
     died = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", program], capture_output=True, text=True, check=False

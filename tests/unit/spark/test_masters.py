@@ -46,7 +46,7 @@ def test_what_is_no_master_is_refused_before_a_jvm_is_started(master: str) -> No
     "master",
     ["local", "local[*]", "local[2, 4]", "local-cluster[2,1,1024]", "yarn", "k8s://https://a:443", "other://a"],
 )
-def test_masters_of_other_kinds_are_left_to_spark(master: str) -> None:
+def test_masters_of_other_kinds_are_passed_to_spark(master: str) -> None:
     reach_master(master)
 
 

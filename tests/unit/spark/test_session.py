@@ -32,7 +32,7 @@ class SlowContext:
         self.stopped.set()
 
 
-def test_a_context_that_comes_up_when_nobody_waits_any_more_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_context_that_starts_after_the_timeout_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyspark, "SparkContext", SlowContext)
     with raises(Retryable, "spark-master-not-responding", master="spark://one:7077"):
         registration.start_registered(None, "spark://one:7077", seconds=0.05)  # type: ignore[arg-type]

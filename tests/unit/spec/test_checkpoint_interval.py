@@ -66,7 +66,7 @@ def test_what_is_no_time_between_two_checkpoints_is_refused_with_its_line(said: 
     assert problem.startswith(f"stores.yaml:5:{len(NAME) + 3}: {NAME}: ")
 
 
-def test_it_is_no_part_of_what_the_application_is() -> None:
+def test_the_interval_is_not_in_the_digest_of_the_spec() -> None:
     assert spec_hash(read_spec(f"{GOOD}{NAME}: 1m\n")) == spec_hash(read_spec(GOOD))
     assert read_spec(f"{GOOD}{NAME}: 1m\n") == read_spec(GOOD)
 

@@ -52,7 +52,7 @@ def problems_of(text: str) -> list[str]:
     return caught.value.context["problems"]
 
 
-def test_every_part_of_a_good_spec_is_read():
+def test_every_section_of_a_valid_spec_is_read():
     spec = read(GOOD)
     assert (spec.application_id, spec.bootstrap_servers) == ("orders", "localhost:9092,[::1]:9093")
     assert spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2

@@ -19,7 +19,7 @@ subtopologies: {{"0": {{stores: {{a: {{kind: key-value}}}}}}}}
 """
 
 
-def test_how_spark_runs_the_jobs_may_be_said() -> None:
+def test_spark_settings_are_read() -> None:
     text = SPARK.format(
         "{executor_python: /opt/python, executor_memory: 2g, executor_cores: 2, executor_archives: [/a.tar.gz#a], "
         "conf: {spark.cores.max: 8}}"
@@ -50,6 +50,6 @@ def test_how_spark_runs_the_jobs_may_be_said() -> None:
         ("{conf: 3}", "a mapping of Spark properties"),
     ],
 )
-def test_what_is_wrong_with_it_is_said(section: str, words: str) -> None:
+def test_invalid_spark_settings_are_reported(section: str, words: str) -> None:
     with pytest.raises(Invalid, match=re.escape(words)):
         read_spec(SPARK.format(section))

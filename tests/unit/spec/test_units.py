@@ -36,5 +36,5 @@ def test_anything_else_is_none(text: str) -> None:
 
 
 @given(st.integers(1, 1 << 50))
-def test_what_is_said_is_read(size: int) -> None:
+def test_valid_values_are_read(size: int) -> None:
     assert parse_size(format_size(size)) == size

@@ -1,7 +1,7 @@
 """Members of a group without a broker: the real members, leader and protocol, and the coordinator of a test.
 
 A member joins when it is polled, or behind its back (:meth:`Coordinator.join`), as kafka-python's I/O loop does it.
-What the leader has decided is handed over to all as soon as all have joined, whatever each of them is doing.
+The decision of the leader is sent to all as soon as all have joined, whatever each of them is doing.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def warm(shop: Shop, state_dir: Path) -> Warm:
 
 
 def fetched(bases: Bases, task: str = TASK) -> None:
-    """The base is fetched, and nobody has put it in its place."""
+    """The base is fetched and not placed yet."""
     assert bases.is_pending(task)
     wait([bases._pending[task].fetched], 60)
 
@@ -206,7 +206,7 @@ def test_a_task_that_the_snapshot_has_not_is_read_from_the_start(warm: Warm) -> 
 
 
 @pytest.mark.parametrize("copied", [False, True])
-def test_a_snapshot_of_another_application_is_nobody_s_base(own_shop: Shop, state_dir: Path, copied: bool) -> None:
+def test_a_snapshot_of_another_application_is_no_base(own_shop: Shop, state_dir: Path, copied: bool) -> None:
     if copied:
         apps = own_shop.root / "repository" / "apps"
         shutil.copytree(apps / "orders", apps / "other")
@@ -215,19 +215,6 @@ def test_a_snapshot_of_another_application_is_nobody_s_base(own_shop: Shop, stat
         brought(bases)
     assert FROM_START in " ".join(warm.said)
     assert not warm.place.exists()
-
-
-def test_a_repository_that_is_away_is_asked_again(warm: Warm) -> None:
-    with warm.process() as bases:
-        warm.fetch = failing(AWAY)
-        for _ in range(2):
-            fetched(bases)
-            with pytest.raises(Retryable) as caught:
-                bases.is_pending(TASK)
-            assert caught.value is AWAY
-        warm.fetch = fitting
-        brought(bases)
-    assert warm.rows == of_task(300)
 
 
 def test_a_damaged_snapshot_is_passed_over_and_where_none_is_whole_the_task_is_read_from_the_start(
@@ -279,9 +266,7 @@ def test_a_process_that_dies_when_it_has_put_a_base_leaves_a_whole_task(warm: Wa
     assert not warm.base.exists()
 
 
-def test_a_process_that_dies_before_it_knows_what_it_has_fetched_leaves_nothing_to_be_believed(
-    own_shop: Shop, state_dir: Path
-) -> None:
+def test_a_process_killed_before_it_recorded_a_fetch_leaves_no_valid_base(own_shop: Shop, state_dir: Path) -> None:
     """A newer snapshot is there by then, and what is known of that must not be said of the rows of the older one."""
     warm = Warm(own_shop, state_dir)
     with warm.process(InjectedFault("fetch.after-placement")) as bases:
@@ -356,7 +341,7 @@ def test_a_base_that_came_and_is_given_up_is_not_put(warm: Warm) -> None:
     assert warm.said == []
 
 
-def test_a_base_of_which_a_part_was_deleted_when_the_process_died_is_fetched_again(warm: Warm) -> None:
+def test_a_base_partly_deleted_at_a_kill_is_fetched_again(warm: Warm) -> None:
     with warm.process(InjectedFault("base.during-discard")) as bases:
         fetched(bases)
         bases.cancel_fetch(TASK)
@@ -368,15 +353,19 @@ def test_a_base_of_which_a_part_was_deleted_when_the_process_died_is_fetched_aga
     assert warm.rows == of_task(300)
 
 
-def test_a_repository_that_may_not_be_read_for_a_while_makes_nobody_read_from_the_start(warm: Warm) -> None:
+@pytest.mark.parametrize(("fails", "error"), [("opens", NO_RIGHTS), ("fetch", AWAY)])
+def test_a_temporarily_unreadable_repository_causes_no_read_from_the_start(
+    warm: Warm, fails: str, error: StatecoreError
+) -> None:
+    works = {"opens": ApplicationRepository.open, "fetch": fitting}[fails]
     with warm.process() as bases:
-        warm.opens = failing(NO_RIGHTS)
+        setattr(warm, fails, failing(error))
         for _ in range(2):
             fetched(bases)
-            with pytest.raises(Invalid) as caught:
+            with pytest.raises(type(error)) as caught:
                 bases.is_pending(TASK)
-            assert caught.value is NO_RIGHTS
-        warm.opens = ApplicationRepository.open
+            assert caught.value is error
+        setattr(warm, fails, works)
         brought(bases)
     assert warm.rows == of_task(300)
 
@@ -426,7 +415,7 @@ def test_a_start_does_not_wait_for_a_repository_that_does_not_answer(warm: Warm)
         go_on.set()
 
 
-def test_an_object_store_that_does_not_answer_is_asked_twice_and_waited_for_as_long_as_was_said(
+def test_an_unreachable_object_store_is_retried_once_within_the_timeout(
     warm: Warm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever stops the process waits for the request that is on its way."""
@@ -536,7 +525,7 @@ def test_a_task_that_had_no_base_and_was_given_up_is_asked_for_again(warm: Warm)
     assert warm.rows == of_task(300)
 
 
-def test_what_was_known_of_a_base_that_is_gone_is_not_said_of_the_next_one(own_shop: Shop, state_dir: Path) -> None:
+def test_facts_of_a_deleted_base_are_not_used_for_the_next_one(own_shop: Shop, state_dir: Path) -> None:
     """A process dies when it has fetched a newer snapshot, and before it knows what of."""
     warm = Warm(own_shop, state_dir)
     with warm.process(InjectedFault("base.before-rename")) as bases:

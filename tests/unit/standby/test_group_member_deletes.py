@@ -137,7 +137,7 @@ def play(
 
 @how(deadline=None, max_examples=200)
 @forall(DISKS, BEGIN, STEPS)
-def test_of_every_task_that_was_ever_whole_somebody_has_all(
+def test_of_every_task_ever_complete_one_member_has_all(
     disks: dict[str, dict[str, int]], begin: list[str], steps: list[tuple[str, str]]
 ) -> None:
     play(disks, begin, steps)
@@ -166,7 +166,7 @@ def two_with_one_task_each_way() -> World:
     return world
 
 
-def test_what_others_keep_goes_by_an_assignment_that_was_asked_for() -> None:
+def test_tasks_of_others_are_deleted_after_a_requested_assignment() -> None:
     world = two_with_one_task_each_way()
     a, b = world.processes.values()
     assert a.assigned is not None
@@ -181,7 +181,7 @@ def test_what_others_keep_goes_by_an_assignment_that_was_asked_for() -> None:
     assert all(world.whole(task) for task in ENDS)
 
 
-def test_nothing_goes_once_the_member_has_joined_again() -> None:
+def test_nothing_is_deleted_after_the_member_has_rejoined() -> None:
     """In the next generation others may count on what it had when it joined."""
     world = two_with_one_task_each_way()
     a, b = world.processes.values()
@@ -198,7 +198,7 @@ def test_nothing_goes_once_the_member_has_joined_again() -> None:
     assert a.clean()
 
 
-def test_what_is_to_be_deleted_is_no_part_of_what_the_member_says() -> None:
+def test_tasks_to_delete_are_not_in_the_subscription() -> None:
     world = two_with_one_task_each_way()
     a = world.processes["a"]
     a.group.probe()
@@ -221,7 +221,7 @@ def test_a_member_that_was_not_asked_for_long_deletes_nothing() -> None:
     assert a.clean() == []
 
 
-def test_who_fell_out_deletes_nothing_until_the_others_have_said_anew_what_they_have() -> None:
+def test_a_member_that_rejoins_deletes_nothing_before_new_reports() -> None:
     world = two_with_one_task_each_way()
     a = world.processes["a"]
     a.group.probe()
@@ -259,7 +259,7 @@ def test_a_copy_that_warms_up_is_no_reason_to_delete_another() -> None:
 
 
 def test_a_member_whose_copy_became_less_asks_once_for_another_assignment() -> None:
-    """A standby that was made anew, or could not be opened: whoever has what is left of it counts on it no more."""
+    """A standby that was rebuilt, or could not be opened: other members no longer count on it."""
     world = two_with_one_task_each_way()
     a, b = world.processes.values()
     assert b.assigned is not None

@@ -20,7 +20,7 @@ class World:
         self.news.end_round(StandbyReport("app", "/d", self.rounds, (task,)), is_complete=is_whole)
 
 
-def test_rounds_that_follow_each_other_at_once_are_told_once_an_interval() -> None:
+def test_frequent_rounds_are_logged_once_an_interval() -> None:
     world = World()
     for second in range(100):
         world.now = float(second)
@@ -28,7 +28,7 @@ def test_rounds_that_follow_each_other_at_once_are_told_once_an_interval() -> No
     assert world.told == [1, 31, 61, 91]
 
 
-def test_whole_rounds_and_changes_are_told_at_once() -> None:
+def test_complete_rounds_and_changes_are_logged_at_once() -> None:
     world = World()
     world.round(None)
     world.round(None)

@@ -44,7 +44,7 @@ class TwoPartitions(OnePartition):
     partitions = 2
 
 
-def test_corrupt_copies_and_bases_that_nobody_waits_for_are_deleted_in_time_without_a_group_too(tmp_path: Path) -> None:
+def test_corrupt_copies_and_unused_bases_expire_without_a_group(tmp_path: Path) -> None:
     spec = tmp_path / "stores.json"
     spec.write_text(json.dumps(SPEC))
     old = tmp_path / "app" / ".statecore" / "corrupt" / "0_0@1000"
@@ -127,8 +127,8 @@ def test_to_clean_even_the_best_copy_is_refused_where_nothing_is_cleaned() -> No
 
 
 @pytest.mark.parametrize("request_type", [StandbyRequest, PromoteRequest])
-def test_global_stores_are_not_kept_warm_and_the_help_does_not_offer_them(request_type: type[Any]) -> None:
-    more = {"warm_dir": "/w"} if request_type is PromoteRequest else {}
+def test_global_stores_have_no_standby_tasks_and_the_help_does_not_offer_them(request_type: type[Any]) -> None:
+    more = {"standby_dir": "/w"} if request_type is PromoteRequest else {}
     with raises(Invalid, "global-task-unsupported"):
         request_type(spec_path="s", state_dir="d", tasks=("0_0", "global"), **more)
     assert "global" not in declared_fields(request_type)["tasks"].declaration.help

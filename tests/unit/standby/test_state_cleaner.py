@@ -1,4 +1,4 @@
-"""Task directories that nobody owns go, and never the best copy."""
+"""Unassigned task directories are deleted, and never the best copy."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def clean(world: World, others: dict[str, int], owned: tuple[str, ...] = (), for
     return clean_unowned(world.directory, owned, others, spec=spec_of(), force=force)
 
 
-def test_a_task_goes_that_nobody_owns_and_somebody_has_as_much_of(world: World) -> None:
+def test_an_unassigned_task_is_deleted_if_another_copy_has_its_offsets(world: World) -> None:
     put(world, "0_0")
     put(world, "0_1")
     assert clean(world, {"0_0": 10, "0_1": 11}, owned=("0_1",)).deleted == ("0_0",)
@@ -60,7 +60,7 @@ def test_a_task_goes_that_nobody_owns_and_somebody_has_as_much_of(world: World) 
     ("others", "says"),
     [({"0_0": 9}, "best copy: its offset sum is 10"), ({}, "No other process"), ({"0_1": 99}, "No other process")],
 )
-def test_the_best_copy_stays_unless_told_otherwise(world: World, others: dict[str, int], says: str) -> None:
+def test_the_best_copy_is_kept_unless_configured_otherwise(world: World, others: dict[str, int], says: str) -> None:
     put(world, "0_0")
     found = clean(world, others)
     assert says in found.kept["0_0"]
@@ -71,7 +71,7 @@ def test_the_best_copy_stays_unless_told_otherwise(world: World, others: dict[st
     assert stores_in(forced.moved_away["0_0"])
 
 
-def test_what_went_by_force_lies_aside_for_a_week(world: World) -> None:
+def test_a_forced_deletion_is_quarantined_for_a_week(world: World) -> None:
     put(world, "0_0")
     put(world, "0_1")
     now = 2e9
@@ -83,7 +83,7 @@ def test_what_went_by_force_lies_aside_for_a_week(world: World) -> None:
         assert lies.exists() is there
 
 
-def test_a_task_whose_log_has_lost_records_lies_aside_for_a_week(world: World) -> None:
+def test_a_task_whose_log_lost_records_is_quarantined_for_a_week(world: World) -> None:
     put(world, "0_0")
     done = clean_unowned(world.directory, (), {"0_0": 10}, spec=spec_of(), shortened=("0_0",))
     assert (done.deleted, done.kept) == ((), {})
@@ -98,7 +98,7 @@ def test_a_disk_that_is_full_keeps_a_task_and_ends_nothing(world: World, monkeyp
     assert "No space left" in clean(world, {"0_0": 10}).kept["0_0"]
 
 
-def test_a_task_that_was_opened_since_it_was_looked_at_stays(world: World) -> None:
+def test_a_task_opened_after_the_scan_is_kept(world: World) -> None:
     put(world, "0_0")
     opened = RocksDBStore(world.path("0_0") / "rocksdb" / KV, StoreKind.KEY_VALUE)
 
@@ -138,10 +138,8 @@ def test_an_open_task_stays(world: World, force: bool) -> None:
 
 
 @pytest.mark.parametrize("task", ["7_0", "0_1"])
-def test_a_directory_that_is_none_of_this_application_s_stays_while_somebody_has_it_open(
-    world: World, task: str
-) -> None:
-    """``7_0`` is of a subtopology that nobody declares, ``0_1`` another application's."""
+def test_a_foreign_directory_is_kept_while_a_process_has_it_open(world: World, task: str) -> None:
+    """``7_0`` is of an undeclared subtopology, ``0_1`` another application's."""
     world.put_plain(task, 30, application="other" if task == "0_1" else APPLICATION)
     os.utime(world.path(task), (LONG_AGO, LONG_AGO))
     with RocksDBStore(world.path(task) / "rocksdb" / KV, StoreKind.KEY_VALUE):
@@ -195,7 +193,7 @@ def test_a_versioned_store_keeps_its_task_where_it_has_rows_and_its_offset_count
         assert "scratch is versioned" in found.kept["0_0"]
 
 
-def test_a_store_that_nobody_declares_keeps_its_task(world: World) -> None:
+def test_an_undeclared_store_keeps_its_task(world: World) -> None:
     put(world, "0_0")
     put_store(world, "forgotten", StoreKind.KEY_VALUE, {changelog("forgotten"): 3}, rows=False)
     assert "forgotten is not declared" in clean(world, {"0_0": 1000}).kept["0_0"]
@@ -214,7 +212,7 @@ def test_another_application_s_task_stays_also_by_force(world: World) -> None:
     assert clean(world, {"0_1": 1000}, force=True).moved_away == {}
 
 
-def test_a_task_on_which_somebody_counts_stays(world: World) -> None:
+def test_a_task_in_use_by_the_group_is_kept(world: World) -> None:
     put(world, "0_0")
     put(world, "0_1")
     asked: list[str] = []
@@ -266,7 +264,7 @@ def test_global_stores_the_process_id_and_the_lock_stay_whatever_is_asked(world:
     ]
 
 
-def test_what_cannot_be_deleted_is_said_and_goes_next_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_deletion_is_reported_and_retried(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     put(world, "0_0")
 
     with monkeypatch.context() as patched:

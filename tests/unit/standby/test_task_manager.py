@@ -136,7 +136,7 @@ def world() -> World:
         (ZeroDivisionError(), StatecoreError),
     ],
 )
-def test_a_task_that_fails_is_closed_and_said_and_the_others_go_on(
+def test_a_failed_task_is_closed_and_reported_and_the_others_continue(
     world: World, failure: Exception, kind: type[StatecoreError]
 ) -> None:
     world.kept.add("0_0")
@@ -156,7 +156,7 @@ def test_a_task_that_fails_is_closed_and_said_and_the_others_go_on(
     assert world.kept.sums() == {"0_0": 0, "0_1": 10}
 
 
-def test_a_task_that_cannot_be_opened_is_tried_again_later_each_time_and_said_once(world: World) -> None:
+def test_a_task_that_cannot_be_opened_is_retried_with_backoff_and_reported_once(world: World) -> None:
     world.refused["0_0"] = Capacity("No room.", code="test-error", action="Make room.")
     world.kept.add("0_0")
     tried: list[float] = []
@@ -257,7 +257,7 @@ def test_a_topic_that_is_gone_stops_only_the_tasks_that_follow_it(world: World) 
     assert [task.exit_code for task in world.kept.report()] == [NotFound.exit_code, 0]
 
 
-def test_a_store_whose_rows_cannot_be_continued_is_made_anew_and_followed_at_once(world: World) -> None:
+def test_a_store_that_cannot_be_continued_is_rebuilt_and_followed_at_once(world: World) -> None:
     world.kept.add("0_0")
     task = world.opened["0_0"]
     task.rounds = [
@@ -275,7 +275,7 @@ def test_a_store_whose_rows_cannot_be_continued_is_made_anew_and_followed_at_onc
     }
 
 
-def test_a_store_that_is_stale_again_when_it_was_made_anew_is_said_and_counts_nothing(world: World) -> None:
+def test_a_rebuilt_store_that_is_stale_again_is_reported_and_not_counted(world: World) -> None:
     world.kept.add("0_0")
     task = world.opened["0_0"]
     task.rounds = [RoundResult(stale={"counts": "records are gone"}), RoundResult(stale={"counts": "and again"})]
@@ -287,7 +287,7 @@ def test_a_store_that_is_stale_again_when_it_was_made_anew_is_said_and_counts_no
     assert world.kept.report()[0].exit_code == 0
 
 
-def test_a_store_that_is_found_stale_when_the_round_is_over_is_made_anew_all_the_same(world: World) -> None:
+def test_a_store_found_stale_after_the_round_is_rebuilt(world: World) -> None:
     """Whoever starts from the copy next would keep rows whose deletes are gone."""
     world.kept.add("0_0")
     task = world.opened["0_0"]
@@ -374,7 +374,7 @@ def test_while_the_brokers_are_away_no_lag_is_measured_and_the_tasks_count_as_fa
     assert (world.told.now(STANDBY_TASKS), world.told.now(STANDBY_FAILED)) == (2, 0)
 
 
-def test_an_outage_is_said_once_for_all_tasks_and_so_is_its_end(world: World) -> None:
+def test_an_outage_and_its_end_are_reported_once_for_all_tasks(world: World) -> None:
     for name in ("0_0", "0_1", "0_2"):
         world.kept.add(name)
     tries = itertools.count()
@@ -466,7 +466,7 @@ def test_a_task_that_is_dropped_while_its_base_is_on_its_way_gives_the_base_up(w
     assert (kept.is_waiting, given_up, world.opened) == (False, ["0_0"], {})
 
 
-def test_a_task_that_goes_on_is_tried_again_soon_when_it_fails_the_next_time(world: World) -> None:
+def test_a_success_resets_the_backoff_of_a_task(world: World) -> None:
     world.kept.add("0_0")
     for _ in range(3):
         world.opened["0_0"].rounds = [Retryable("away", code="test-error", action="")]
@@ -532,7 +532,7 @@ def test_a_store_beyond_the_end_counts_nothing_until_a_round_has_seen_that_its_c
     assert world.kept.sums({task.changelog: 9}) == {"0_0": 10}  # what was read of the end is older
 
 
-def test_a_task_that_has_less_than_before_is_told_at_once_and_not_again(world: World) -> None:
+def test_a_task_with_lower_offsets_is_announced_once(world: World) -> None:
     told: list[int] = []
     world.kept.on_state_loss(lambda: told.append(world.kept.sums()["0_0"]))
     world.kept.add("0_0")
@@ -551,7 +551,7 @@ def test_a_task_that_has_less_than_before_is_told_at_once_and_not_again(world: W
 
 
 def test_the_error_of_a_store_that_a_round_had_no_time_for_stays(world: World) -> None:
-    """Else whoever stops the process between two such rounds is told that the copy may be started from."""
+    """Else a stop between two such rounds would leave a copy that counts as usable."""
     world.kept.add("0_0")
     task = world.opened["0_0"]
     gone = Corrupted("Its topic was created again.", code="test-error", action="Look.")

@@ -50,7 +50,7 @@ def test_a_task_whose_changelog_is_gone_is_refused_until_it_is_back(directory: S
     world.wanted.check("1_1")
 
 
-def test_copies_on_the_disk_tell_the_tasks_that_no_changelog_tells(directory: StateDirectory) -> None:
+def test_copies_on_disk_supply_tasks_without_changelogs(directory: StateDirectory) -> None:
     directory.task_path("1_3").mkdir(parents=True)
     world = World(directory, Brokers("names", "sums"))
     assert (list(world.wanted.names), world.wanted.left_out) == (["0_0", "0_1", "1_3"], {})
@@ -60,7 +60,7 @@ def test_copies_on_the_disk_tell_the_tasks_that_no_changelog_tells(directory: St
     world.wanted.check("1_3")
 
 
-def test_where_nothing_tells_the_tasks_of_a_subtopology_that_is_left_out_aloud(directory: StateDirectory) -> None:
+def test_a_subtopology_of_unknown_tasks_is_left_out_with_a_message(directory: StateDirectory) -> None:
     world = World(directory, Brokers("names", "sums"))
     assert list(world.wanted.names) == ["0_0", "0_1"]
     assert list(world.wanted.left_out) == ["1_?"]
@@ -73,7 +73,7 @@ def test_a_task_that_was_named_is_refused_where_there_cannot_be_one(directory: S
 
 
 @pytest.mark.parametrize("away", [True, False])
-def test_a_task_that_was_named_is_refused_until_somebody_can_tell_of_it(directory: StateDirectory, away: bool) -> None:
+def test_a_named_task_is_refused_until_its_changelog_is_known(directory: StateDirectory, away: bool) -> None:
     brokers = Brokers("names", "sums", "counts")
     brokers.away = away
     error = Retryable if away else NotFound
@@ -120,7 +120,7 @@ def test_a_changelog_that_is_gone_refuses_the_tasks_that_follow_it_and_no_others
     assert partly.subtopology_entry("1_0") is None
 
 
-def test_where_no_changelog_tells_the_tasks_of_a_subtopology_one_entry_stands_for_all_of_them() -> None:
+def test_a_subtopology_without_changelogs_has_one_entry() -> None:
     untold = found(spec(), "names", "sums")
     assert (untold.names, list(untold.refused)) == (["0_0", "0_1"], ["1_?"])
     assert isinstance(untold.refused["1_?"], NotFound)
@@ -128,7 +128,7 @@ def test_where_no_changelog_tells_the_tasks_of_a_subtopology_one_entry_stands_fo
     assert (is_subtopology_entry("1_?"), is_subtopology_entry("1_0")) == (True, False)
 
 
-def test_where_no_changelog_is_there_at_all_that_is_what_is_said() -> None:
+def test_an_application_without_any_changelog_is_reported() -> None:
     with pytest.raises(NotFound, match="Topics do not exist"):
         found(spec(), "names", "sums", "counts")
 
@@ -140,7 +140,7 @@ def test_where_no_changelog_is_there_at_all_that_is_what_is_said() -> None:
         ({"kind": "key-value", "changelog": "?"}, ["1_?"]),
     ],
 )
-def test_what_nobody_has_decided_refuses_its_tasks_alone(store: dict[str, str], refused: list[str]) -> None:
+def test_an_undecided_store_refuses_its_tasks_alone(store: dict[str, str], refused: list[str]) -> None:
     undecided = found(spec(names=store))
     assert list(undecided.stores) == ["0_0", "0_1"]
     assert {task: type(error) for task, error in undecided.refused.items()} == dict.fromkeys(refused, Invalid)

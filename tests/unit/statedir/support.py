@@ -12,7 +12,10 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+import pytest
+
 from statecore.errors import Invalid
+from statecore.faults import FaultInjected, InjectedFault
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ProcessingGuarantee
@@ -184,3 +187,13 @@ def content_of(task_directory: Path) -> dict[str, object] | None:
 def offset_of(directory: StateDirectory, task: str, store: str) -> int | None:
     state = state_of(directory, task, f"rocksdb/{store}")
     return None if state is None else state.offsets.get(changelog(task, store))
+
+
+def work_content(directory) -> set[str]:
+    return {entry.name for entry in directory.work_path.iterdir()}
+
+
+def interrupted(directory, point, *images, nth=1, **options):
+    plan = plan_placement(directory, images, **{"guarantee": EOS, "replace": True, **options})
+    with pytest.raises(FaultInjected):
+        apply_placement(plan, InjectedFault(point, "raise", nth))

@@ -32,13 +32,6 @@ BOTH = pytest.mark.parametrize("guarantee", [EOS, ALOS])
 ODD = ["c", "C-1_x.y", "x.tmp", "x.lock", "x.position", "s.c", "checkpoint"]
 
 
-@pytest.fixture
-def directory(tmp_path: Path):
-    directory = StateDirectory(tmp_path / "state", "app")
-    with directory.lock():
-        yield directory
-
-
 def custom(store: str = "c", task: str = "0_0") -> SiblingStore:
     return sibling(task, store, CUSTOM)
 
@@ -70,7 +63,7 @@ def placed(directory: StateDirectory, *siblings: SiblingStore, **options):
 
 
 @pytest.mark.parametrize("store", ODD)
-def test_where_nothing_of_it_is_there_it_is_left_to_kafka_streams_alone(directory, store):
+def test_a_missing_custom_store_is_restored_by_kafka_streams(directory, store):
     (note,) = placed(directory, custom(store)).notes
     assert said(directory, store) == -4
     assert store in note
@@ -112,7 +105,7 @@ def test_what_was_not_closed_stays_under_at_least_once(directory, where):
 
 @BOTH
 @pytest.mark.parametrize("there", [None, "c", "rocksdb/c", "c/c.0"])
-def test_an_offset_without_files_is_not_believed(directory, guarantee, there):
+def test_an_offset_without_files_is_ignored(directory, guarantee, there):
     offset(directory)
     if there is not None:
         (directory.task_path("0_0") / there).mkdir(parents=True)
@@ -130,7 +123,7 @@ def test_an_offset_that_is_none_of_it_counts_as_none(directory, guarantee, text)
 
 
 @BOTH
-def test_an_offset_in_the_file_of_an_older_release_is_taken_over(directory, guarantee):
+def test_an_offset_in_the_file_of_an_older_release_is_inherited(directory, guarantee):
     rows = write(directory.task_path("0_0") / "c" / "rows")
     offset(directory, at=3)
     write(directory.task_path("0_0") / ".checkpoint", "0\n2\napp-c-changelog 0 5\napp-s-changelog 0 5\n")
@@ -147,7 +140,7 @@ def test_the_file_of_an_older_release_is_not_dropped_while_another_store_is_kept
     assert (problem["code"], problem["topics"]) == ("checkpoint-of-other-stores", ["app-kept-changelog"])
 
 
-def test_each_of_two_is_judged_by_itself(directory):
+def test_two_custom_stores_are_checked_separately(directory):
     closed = write(directory.task_path("0_0") / "c" / "rows")
     offset(directory)
     torn = write(directory.task_path("0_0") / "c.d" / "rows")
@@ -157,7 +150,7 @@ def test_each_of_two_is_judged_by_itself(directory):
     assert (torn.exists(), beside.exists(), said(directory, "c.d")) == (False, False, -4)
 
 
-def test_files_of_which_nobody_knows_whose_they_are_are_not_trusted_where_one_was_not_closed(directory):
+def test_files_of_an_unknown_owner_are_not_trusted_if_a_store_was_not_closed(directory):
     rows = write(directory.task_path("0_0") / "elsewhere" / "rows")
     offset(directory)
     placed(directory, custom("c"), custom("d"))
@@ -237,7 +230,7 @@ def test_a_global_one_is_never_given_an_unknown_offset(directory, guarantee, at,
     assert len(plan.notes) == (not kept)
 
 
-def test_a_global_one_takes_over_the_file_of_an_older_release(directory):
+def test_a_global_custom_store_inherits_the_file_of_an_older_release(directory):
     write(directory.global_path / "c" / "rows")
     write(directory.global_path / ".checkpoint", "0\n2\nsource 0 7\nsource 1 9\n")
     image = make_global_image(directory, "g", {TopicPartition("products", 0): 12})

@@ -36,7 +36,7 @@ def decided(state_dir: Path, process: Process, owner: str | None = None) -> tupl
 
 
 @as_root
-def test_owner_and_mode_are_those_of_the_application_else_of_the_state_directory_else_of_the_parent(tmp_path):
+def test_owner_and_mode_come_from_application_state_directory_or_parent(tmp_path):
     above = made(tmp_path / "above", 4240, 4241, 0o700)
     assert decided(above / "state", ROOT) == (4240, 4241, 0o750)
     state = made(above / "state", 4242, 4243, 0o2775)
@@ -49,7 +49,7 @@ def test_owner_and_mode_are_those_of_the_application_else_of_the_state_directory
 
 
 @as_root
-def test_what_everybody_may_write_to_or_root_owns_belongs_to_whoever_makes_something_there(tmp_path):
+def test_in_shared_or_root_owned_directories_the_creator_owns_files(tmp_path):
     for mode in (0o1777, 0o777, 0o755):
         state = made(tmp_path / f"{mode:o}", 0, 0, mode)
         assert decided(state, Process(7, 8, frozenset({8}), may_chown=False)) == (7, 8, 0o750)

@@ -49,11 +49,11 @@ def sst(flushed_at: int, *, compacted: bool = False) -> LiveFile:
         (sst(1005), WRITTEN + 1, True),
     ],
 )
-def test_a_file_is_late_where_both_clocks_say_so(file: LiveFile, written_ns: int, late: bool) -> None:
+def test_a_file_is_late_if_both_clocks_agree(file: LiveFile, written_ns: int, late: bool) -> None:
     assert is_late(file, written_ns, WRITTEN) is late
 
 
-def test_times_that_were_cut_to_seconds_are_compared_so() -> None:
+def test_times_truncated_to_seconds_are_compared_so() -> None:
     assert not is_late(sst(1000), 1000 * SECOND + 200_000_000, 1000 * SECOND)
     assert is_late(sst(1001), 1001 * SECOND, 1000 * SECOND)
 
@@ -101,14 +101,14 @@ def test_files_are_named_as_they_lie_in_the_task(task: Path) -> None:
     assert look(task, earlier_s=60) == (["rocksdb/plain/000008.sst", "rocksdb/stamped/000010.sst"], True)
 
 
-def test_a_copy_with_its_times_or_links_tells_the_same(task: Path, tmp_path: Path) -> None:
+def test_a_copy_with_its_times_or_links_gives_the_same_flush_time(task: Path, tmp_path: Path) -> None:
     shutil.copytree(task, tmp_path / "copied")
     shutil.copytree(task, tmp_path / "linked", copy_function=os.link)
     for name in ("copied", "linked"):
         assert look(tmp_path / name, earlier_s=60) == look(task, earlier_s=60)
 
 
-def test_a_copy_without_its_times_tells_nothing_and_that_is_seen(task: Path, tmp_path: Path) -> None:
+def test_a_copy_without_its_times_gives_no_flush_time(task: Path, tmp_path: Path) -> None:
     shutil.copytree(task, tmp_path / "copied", copy_function=shutil.copy)
     assert look(tmp_path / "copied", earlier_s=60) == ([], False)
 

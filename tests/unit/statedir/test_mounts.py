@@ -75,7 +75,7 @@ def test_a_mount_of_the_same_file_system_within_the_application_is_refused_befor
     assert new_ones(directory) == [*TASKS]
 
 
-def test_a_mount_at_the_directory_of_the_application_is_in_nobodys_way(tmp_path: Path) -> None:
+def test_a_mount_at_the_application_directory_is_allowed(tmp_path: Path) -> None:
     directory = with_tasks(tmp_path / "state with a blank")
     with mounts.bound(directory.path):
         assert mount_in(directory.path) == directory.path

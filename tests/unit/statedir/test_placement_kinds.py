@@ -18,8 +18,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.statedir.database_state import read_database_state
 from statecore.statedir.placement import apply_placement, plan_placement, recover
 from statecore.statedir.placement_stores import SiblingStore
-from statecore.statedir.state_directory import StateDirectory, store_directory
-from tests.harness.filesystems import without_exchange
+from statecore.statedir.state_directory import store_directory
 from tests.harness.raising import raises
 from tests.unit.statedir.support import (
     ALOS,
@@ -44,13 +43,6 @@ from tests.unit.statedir.support import (
 )
 
 ENDS = {TopicPartition("products", 0): 12, TopicPartition("products", 1): 0, TopicPartition("products", 2): 7}
-
-
-@pytest.fixture
-def directory(tmp_path: Path):
-    directory = StateDirectory(tmp_path / "state", "app")
-    with directory.lock():
-        yield directory
 
 
 def content(directory, task="0_0"):
@@ -88,7 +80,7 @@ def test_a_segmented_store_is_placed_whole_and_no_old_segment_stays(directory):
     ],
 )
 @pytest.mark.parametrize("start", [0, 60_000])
-def test_every_segment_is_looked_at(directory, start, offset, closed, expected):
+def test_every_segment_is_checked(directory, start, offset, closed, expected):
     make_segments(directory.task_path("0_0") / "w", changelog("0_0", "w"), 5, (0,))
     path = directory.work_path / "image" / "w"
     partition = changelog("0_0", "w")
@@ -140,7 +132,10 @@ def test_a_segmented_sibling_is_kept_with_all_its_segments_unless_one_was_not_cl
 
 
 @pytest.mark.parametrize("kind", [kind for kind in StoreKind if kind.can_be_built])
-def test_a_store_that_is_created_has_the_shape_and_the_families_of_its_kind(directory, kind):
+@pytest.mark.parametrize("live", [False, True])
+def test_under_exactly_once_a_missing_sibling_is_created_with_an_unknown_offset(directory, kind, live):
+    if live:
+        directory.task_path("0_0").mkdir()
     place(directory, make_image(directory, "0_0", "s"), siblings=[sibling("0_0", "gap", kind)])
     where = store_directory("gap", kind) + ("/gap.0" if kind.is_segmented else "")
     state = read_database_state(directory.task_path("0_0") / where)
@@ -150,6 +145,7 @@ def test_a_store_that_is_created_has_the_shape_and_the_families_of_its_kind(dire
     if kind is BUFFER:
         expected[".checkpoint_gap"] = checkpoint("app-gap-changelog", OFFSET_UNKNOWN)
     assert content(directory) == expected
+    assert not list((directory.task_path("0_0") / where).glob("rocksdict*"))
 
 
 @pytest.mark.parametrize("kind", sorted(WINDOWED_KINDS))
@@ -351,13 +347,6 @@ def test_the_global_checkpoint_of_an_older_version_is_dropped_only_when_it_names
     assert (task["kept"], task["dropped"]) == (["rocksdb/h"], [".checkpoint"])
     place(directory, image)
     assert set(content(directory, "global")) == {"rocksdb/g", "rocksdb/h"}
-
-
-@pytest.fixture(params=["exchange", "renames"])
-def swapping(request, monkeypatch):
-    """Both ways of swapping two directories."""
-    if request.param == "renames":
-        without_exchange(monkeypatch)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")

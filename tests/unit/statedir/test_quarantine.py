@@ -32,9 +32,7 @@ def put(directory: StateDirectory, task: str, store: str) -> Path:
 
 @pytest.mark.parametrize("task", ["0_1", "1_0"])
 @pytest.mark.parametrize("store", ["rocksdb/plain", "clicks"])
-def test_a_store_lies_aside_where_it_lay_in_its_task_and_the_others_stay(
-    directory: StateDirectory, task: str, store: str
-) -> None:
+def test_a_quarantined_store_keeps_its_path_in_the_task(directory: StateDirectory, task: str, store: str) -> None:
     other = put(directory, task, "rocksdb/other")
     moved = [quarantine_store(directory, task, put(directory, task, store), STALE, 7) for _ in range(2)]
     assert [one.at_ms for one in moved] == [7, 8]

@@ -96,7 +96,7 @@ def _size(file):
     return file.stat().st_size
 
 
-def test_a_segment_that_expires_while_one_looks_is_passed_over(tmp_path, monkeypatch):
+def test_a_segment_that_expires_during_the_inspection_is_skipped(tmp_path, monkeypatch):
     for start in (600_000, 900_000):
         rows = [(b"k" + (start + 1).to_bytes(8) + bytes(4), bytes(8) + b"v")]
         families = {"default": [], "keyValueWithTimestamp": rows, "offsets": offsets("app-s-changelog", 0, 1)}

@@ -47,7 +47,7 @@ TRY_LOCK = """
 """
 
 
-def test_stores_lie_where_kafka_streams_looks_for_them(directory):
+def test_store_paths_are_those_of_kafka_streams(directory):
     assert directory.store_path("0_1", "s", StoreKind.TIMESTAMPED_KEY_VALUE) == directory.path / "0_1/rocksdb/s"
     assert directory.store_path("0_1", "s", StoreKind.VERSIONED_KEY_VALUE) == directory.path / "0_1/rocksdb/s"
     assert directory.store_path("0_1", "s", StoreKind.LIST) == directory.path / "0_1/rocksdb/s"
@@ -61,7 +61,7 @@ def test_what_is_no_task_has_no_path(directory, task):
         directory.task_path(task)
 
 
-def test_the_stores_of_a_task_are_told_with_their_shape_and_databases(directory):
+def test_the_stores_of_a_task_are_listed_with_their_databases(directory):
     for task in ("0_0", "global"):
         path = directory.path / task
         for database in ("rocksdb/plain", "rocksdb/a.position", "w/w.60000", "w/w.120000", "w/w.0", "b/b.0"):
@@ -238,7 +238,7 @@ def test_the_application_s_own_directory_is_no_state_directory(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="Linux")
-def test_where_nobody_can_make_a_directory_no_other_job_is_blamed(monkeypatch):
+def test_an_uncreatable_directory_is_not_reported_as_another_job(monkeypatch):
     with raises(Invalid, "state-directory-invalid", state_dir="/proc/state"):
         StateDirectory(Path("/proc/state"), "orders").check_usable()
     monkeypatch.setattr("statecore.statedir.state_directory.is_virtual_file_system", lambda _: False)
@@ -353,7 +353,7 @@ def test_a_job_that_failed_and_has_work_to_go_on_with_keeps_it_and_the_lock(tmp_
     assert (directory.path / ".lock").exists()
 
 
-def test_who_opened_the_lock_before_it_was_taken_away_does_not_hold_another_file(directory, monkeypatch):
+def test_a_lock_file_opened_before_its_deletion_is_not_held(directory, monkeypatch):
     """The file vanishes between opening and locking: the lock is taken on the file of that name, not on its ghost."""
     directory.path.mkdir(parents=True)
     (directory.path / ".lock").touch()
@@ -386,7 +386,7 @@ def test_a_directory_that_another_refused_job_takes_away_meanwhile_is_made_again
     assert not goes
 
 
-def test_who_lost_the_lock_does_not_take_away_that_of_the_application(directory):
+def test_releasing_a_lost_lock_keeps_that_of_the_application(directory):
     """The directory was deleted below the job, and the application started there: its lock is not ours to delete."""
 
     def work() -> None:

@@ -50,7 +50,7 @@ def test_the_file_of_a_task_wins_over_the_store_unless_it_does_not_know(task: Pa
     assert read_stopped_store_offsets(place(task), [LOG]).offsets == {PART: counts}
 
 
-def test_what_older_releases_keep_lies_in_files_beside_the_store(task: Path) -> None:
+def test_offsets_of_older_releases_are_in_files_beside_the_store(task: Path) -> None:
     write_database(task / "rocksdb" / "s", {"default": []})
     (task / ".checkpoint").write_bytes(encode_checkpoint({PART: 8}))
     (task / "s.position").write_bytes(encode_checkpoint({TopicPartition("in", 0): 4}))

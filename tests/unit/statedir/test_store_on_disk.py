@@ -41,7 +41,7 @@ def places(application: Path) -> Iterator[StoreDirectory]:
 
 
 @pytest.mark.parametrize("name", three_of(golden_names()))
-def test_golden_databases_say_what_kafka_streams_left_in_them(name: str, tmp_path: Path) -> None:
+def test_golden_databases_are_read_as_kafka_streams_left_them(name: str, tmp_path: Path) -> None:
     application, golden = unpacked(name, tmp_path), golden_directories()[name]
     found = {}
     for place in places(application):

@@ -96,7 +96,7 @@ def test_a_state_directory_that_this_user_may_not_enter_is_refused_and_no_defect
         ("sales", None),
     ],
 )
-def test_the_owner_is_told_by_the_name_of_a_store_that_is_there(topic, said):
+def test_the_owner_of_a_path_is_the_store_of_that_name(topic, said):
     assert changelog_owner(topic, "orders", ("counts", "day", "by-day")) == said
 
 

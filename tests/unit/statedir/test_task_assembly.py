@@ -93,7 +93,7 @@ def test_each_image_of_a_run_that_a_repository_has_too_gets_a_file_of_its_own(st
     assert seen(tmp_path / "published") == seen(staging / "files/abc") == (0, 0, 0o640)
 
 
-def test_a_name_where_others_may_take_it_away_is_somebody_else_s(staging: Path) -> None:
+def test_a_file_in_a_directory_that_others_can_change_is_copied(staging: Path) -> None:
     (staging / "attempts").mkdir()
     os.link(staging / "files/abc", staging / "attempts/abc")
     placed = give(staging, to(0o770))

@@ -147,7 +147,7 @@ def test_what_root_keeps_belongs_to_the_owner_who_deletes_it_a_week_later(direct
 
 @pytest.mark.parametrize("point", [point for point in PLACEMENT_POINTS if point != "placement.between-renames"])
 @pytest.mark.parametrize("nth", [1, 2])
-def test_whoever_stops_at_any_point_leaves_each_task_old_or_new_and_the_next_job_settles_it(
+def test_a_change_that_failed_at_any_point_leaves_each_task_old_or_new(
     directory: StateDirectory, point: str, nth: int
 ) -> None:
     tasks = ("0_0", "0_1")
@@ -193,7 +193,7 @@ with directory.lock():
 """
 
 
-def test_what_another_user_has_kept_stays_and_keeps_nobody_from_working(directory: StateDirectory) -> None:
+def test_copies_kept_by_another_user_stay_and_stop_no_job(directory: StateDirectory) -> None:
     with another_user("022") as user:
         state_dir = user.home / "state"
         application = state_dir / "app"

@@ -50,7 +50,7 @@ def interrupted_at(number: int) -> Iterator[list[int]]:
 
 
 def another_thread_may_ask() -> bool:
-    """Whether nobody was left with what is held while a lock is asked for."""
+    """Whether nothing stays held after a request for a lock."""
     with ThreadPoolExecutor(1) as threads:
         free = threads.submit(guard().acquire, blocking=False).result()
         if free:

@@ -183,7 +183,7 @@ def test_a_flipped_bit_is_found_by_every_way_of_reading(tmp_path: Path, read: st
     assert contents(path) == before
 
 
-def test_verify_counts_rows_and_looks_through_the_offsets(tmp_path: Path) -> None:
+def test_verify_counts_rows_and_checks_the_offsets(tmp_path: Path) -> None:
     path = fresh(tmp_path / "db")
     with RocksDBStore(path, PLAIN) as store:
         assert store.verify() == len(ROWS)

@@ -93,7 +93,7 @@ DAMAGES: list[Callable[[Path], None]] = [lost, cut, emptied]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_blob_file_that_is_missing_or_cut_is_damage_before_anything_is_opened(
+def test_a_missing_or_truncated_blob_file_is_damage_before_the_open(
     store: Path, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     damage(store)
@@ -115,7 +115,7 @@ def test_a_blob_file_that_is_missing_or_cut_is_damage_before_anything_is_opened(
 
 
 @pytest.mark.parametrize(("damage", "cause"), [(lost, "file-missing"), (cut, "database-unreadable")])
-def test_a_look_at_a_database_finds_it(store: Path, damage: Callable[[Path], None], cause: str) -> None:
+def test_an_inspection_finds_a_missing_blob_file(store: Path, damage: Callable[[Path], None], cause: str) -> None:
     found = inspect_database(Segment(store, None), None, InspectionDepth())
     assert found is not None
     assert (found.cause, found.rows) == ("", ROWS - 20)
@@ -143,7 +143,7 @@ def test_two_databases_share_their_rows_only_where_they_share_their_blob_files(s
     assert not have_same_files(store, tmp_path / "linked")
 
 
-def test_files_of_which_nobody_knows_where_they_are_refuse_whatever_lists_them(store: Path, tmp_path: Path) -> None:
+def test_files_at_unknown_paths_refuse_every_listing(store: Path, tmp_path: Path) -> None:
     edit = added_at(path_id=1)
     with (store / manifest_of(store)[0]).open("ab") as manifest:
         manifest.write(struct.pack("<IHB", 0, len(edit), 1) + edit)
@@ -161,9 +161,7 @@ def test_files_of_which_nobody_knows_where_they_are_refuse_whatever_lists_them(s
     assert found.cause == NOT_READABLE_HERE
 
 
-def test_a_database_whose_files_nobody_knows_is_not_opened_for_writing(
-    store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_with_unknown_files_is_not_opened_for_writing(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def not_understood(_: bytes) -> Manifest:
         raise ValueError("tag 999 of a version edit")
 

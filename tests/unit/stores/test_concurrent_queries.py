@@ -193,7 +193,7 @@ def test_closing_the_store_under_a_reader_is_an_error_for_it_and_nothing_worse(t
         assert set(outcomes[:-1]) == {3000}
 
 
-def test_no_commit_comes_between_the_parts_of_a_view(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_view_is_consistent_across_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A view has snapshots of rows and of offsets and an iterator; a writer that wants to commit meanwhile waits."""
     with IMPLEMENTATIONS["rocksdb"](tmp_path, QUICK) as store:
         store.put(b"a", b"1")

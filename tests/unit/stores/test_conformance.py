@@ -306,7 +306,7 @@ def _fails(_: StateStore, prepared: object) -> None:
 
 
 class TestTransactions:
-    def test_the_writer_reads_what_it_staged_and_nobody_else_does(self, filled: StateStore) -> None:
+    def test_only_the_writer_reads_its_staged_writes(self, filled: StateStore) -> None:
         with filled.transaction() as transaction:
             transaction.put(b"aa", b"new")
             transaction.delete(b"b")
@@ -376,7 +376,7 @@ class TestTransactions:
         filled.transaction().abort()
 
     @pytest.mark.parametrize("next_call", ["get", "put", "commit", "transaction", "scan", "view", "bytes", "position"])
-    def test_one_that_nobody_holds_is_dropped_with_its_writes(self, filled: StateStore, next_call: str) -> None:
+    def test_an_unreferenced_transaction_is_dropped_with_its_writes(self, filled: StateStore, next_call: str) -> None:
         filled.transaction().put(b"a", b"lost")
         if next_call == "get":
             assert filled.get(b"a") == b"1"

@@ -1,4 +1,4 @@
-"""Pools of forked processes, and forks by threads, beside a store that is written to: nobody hangs or harms it."""
+"""Pools of forked processes, and forks by threads, beside a store that is written to: none hangs or harms it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Task directories that real applications on older versions of Kafka Streams left, taken over by real stores.
+"""Task directories that real applications on older versions of Kafka Streams left, opened by real stores.
 
 ``tests/golden/make_older.py`` made them, and says what is in them.
 """

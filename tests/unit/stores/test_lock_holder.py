@@ -70,7 +70,7 @@ def test_questions_about_a_lock_of_this_process_take_one_descriptor(file: Path, 
     assert open_files() == before - 1
 
 
-def test_a_file_that_is_open_here_and_locked_by_nobody_is_held_by_nobody(file: Path) -> None:
+def test_an_open_file_without_a_lock_has_no_holder(file: Path) -> None:
     with file.open("r+"):
         before = open_files()
         assert ask(file) is None

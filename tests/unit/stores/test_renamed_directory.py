@@ -111,7 +111,7 @@ def test_a_store_opens_at_the_name_that_another_one_lost(tmp_path: Path) -> None
             assert dict(store.all()) == expected
 
 
-def test_what_goes_wrong_after_a_rename_is_told_of_the_store_and_not_of_what_has_its_name(tmp_path: Path) -> None:
+def test_an_error_after_a_rename_names_the_moved_store(tmp_path: Path) -> None:
     path = fresh(tmp_path / "db")
     store = RocksDBStore(path, PLAIN)
     store.open()

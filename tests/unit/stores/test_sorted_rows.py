@@ -92,7 +92,7 @@ def test_its_memory_is_about_what_it_says() -> None:
     assert rows.memory_bytes == 0
 
 
-def test_snapshots_that_nobody_holds_take_no_memory_however_many_there_were() -> None:
+def test_released_snapshots_take_no_memory() -> None:
     """Rows that are queried for hours and never written to; those who still read keep what they read."""
     rows = SortedRows()
     rows.put(b"a", b"1")

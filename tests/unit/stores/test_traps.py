@@ -258,7 +258,7 @@ def test_close_leaves_nothing_in_the_log_of_any_family(tmp_path: Path) -> None:
         assert (store.get(b"a"), store.committed_offset(CHANGELOG), store.status) == (b"b", 7, 0)
 
 
-def test_views_iterators_and_scans_that_nobody_closed_do_not_keep_the_lock(tmp_path: Path) -> None:
+def test_unclosed_views_iterators_and_scans_do_not_keep_the_lock(tmp_path: Path) -> None:
     path = tmp_path / "db"
     store = RocksDBStore(path, PLAIN, create=True)
     store.open()

@@ -16,6 +16,7 @@ import pyarrow as pa
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.decoder import CHANGELOG_SCHEMA
 from statecore.changelog.model import IsolationLevel, LogOffsets, OffsetRange, ReadStatistics, TopicDescription
+from statecore.errors import Reason
 from statecore.faults import NO_FAULTS, FaultPoints, InjectedFault
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
@@ -186,3 +187,15 @@ def main(state_dir: Path, point: str, nth: int) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+
+
+def code_of(why: str) -> str:
+    """The code of why a store is stale."""
+    assert isinstance(why, Reason)
+    return why.code
+
+
+def stop_after(pieces: int) -> Any:
+    """Asked once before the first piece, and after each."""
+    asked = iter(range(pieces + 1))
+    return lambda: next(asked, None) == pieces

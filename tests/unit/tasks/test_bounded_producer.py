@@ -63,7 +63,7 @@ def test_a_call_that_is_not_answered_ends_and_the_producer_is_refused_from_then_
     listed.answered.set()
 
 
-def test_a_producer_that_was_given_up_is_refused_to_whoever_has_it_next_and_no_other_one_is() -> None:
+def test_an_abandoned_producer_refuses_further_use() -> None:
     listed = Sending(silent="flush")
     with pytest.raises(Retryable):
         BoundedProducer(listed, "0_1", 30).flush()
@@ -93,7 +93,7 @@ def test_no_more_is_kept_of_a_producer_that_was_given_up_than_there_is_of_the_pr
     assert of not in bounded_producer._ABANDONED
 
 
-def test_the_sender_of_the_pinned_kafka_python_is_told_to_end_when_its_producer_is_given_up(
+def test_abandoning_a_producer_stops_the_sender_of_the_pinned_kafka_python(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ended: list[Sender] = []
@@ -139,7 +139,7 @@ def test_a_flush_waits_for_the_shorter_time(max_block_ms: int, timeout: float) -
     listed.answered.set()
 
 
-def test_a_signal_that_ends_the_wait_leaves_a_producer_that_nobody_uses() -> None:
+def test_a_signal_that_ends_the_wait_abandons_the_producer() -> None:
     def raising(number: int, frame: FrameType | None) -> Any:
         raise KeyboardInterrupt
 

@@ -80,7 +80,7 @@ def test_a_commit_that_no_broker_answers_is_no_commit_and_the_next_task_finds_ou
     again.close()
 
 
-def test_brokers_that_do_not_answer_keep_nobody_from_opening_aborting_and_giving_stores_away(world: World) -> None:
+def test_stores_can_be_opened_aborted_and_released_without_brokers(world: World) -> None:
     exactly_once = world.spec.processing_guarantee is EXACTLY_ONCE
     task = world.active(commits=IMPATIENT)
     world.producer.silent = "init_transactions"

@@ -72,7 +72,7 @@ def test_stores_that_are_not_logged_or_global_do_not_count(world: World, declare
 
 
 @pytest.mark.parametrize("declared", [True, False])
-def test_a_younger_checkpoint_is_believed_and_no_database_is_opened(world: World, declared: bool) -> None:
+def test_a_newer_checkpoint_file_is_used_without_opening_databases(world: World, declared: bool) -> None:
     world.put_task("0_0", 4)
     world.write_checkpoint("0_0", {changelog(KV): 3, changelog(WINDOW): 4})
     for manifest in world.path("0_0").rglob("MANIFEST-*"):  # who opens the database sees no more than damage
@@ -113,7 +113,7 @@ def test_a_checkpoint_says_nothing_of_a_store_without_a_database(world: World) -
     assert [one.reason for one in read(world).stores] == ["", "It has no directory."]
 
 
-def test_a_broken_checkpoint_is_said_and_the_databases_are_read(world: World) -> None:
+def test_a_broken_checkpoint_file_is_reported_and_the_databases_are_read(world: World) -> None:
     world.put_task("0_0", 4)
     (world.path("0_0") / ".checkpoint").write_text("0\nnonsense\n")
     found = read(world)
@@ -121,7 +121,7 @@ def test_a_broken_checkpoint_is_said_and_the_databases_are_read(world: World) ->
     assert "line 2" in found.reason
 
 
-def test_segments_count_with_the_smallest_offset_and_it_is_said_that_they_disagree(world: World) -> None:
+def test_the_smallest_segment_offset_counts_and_a_disagreement_is_reported(world: World) -> None:
     world.put_plain("0_0", 4)
     world.put_segment("0_0", 0, 7)
     world.put_segment("0_0", 3_600_000, 9)
@@ -182,7 +182,7 @@ def test_an_unknown_offset_of_an_open_task_counts_nothing() -> None:
     assert open_task_sum(Unknown(), "app", spec_of()).sum == 0
 
 
-def test_a_store_that_somebody_has_open_is_told_as_it_was_flushed(world: World) -> None:
+def test_an_open_store_has_its_flushed_offset(world: World) -> None:
     world.put_task("0_0", 4)
     with RocksDBStore(world.path("0_0") / "rocksdb" / KV, StoreKind.KEY_VALUE):
         world.write_checkpoint("0_0", {changelog(KV): 90, changelog(WINDOW): 90})
@@ -232,7 +232,7 @@ def test_a_store_whose_name_is_that_of_a_lock_is_no_empty_task(tmp_path: Path) -
     assert not is_empty_task(tmp_path)
 
 
-def test_an_expired_segment_that_was_deleted_in_part_is_no_damage(world: World) -> None:
+def test_an_expired_partly_deleted_segment_is_no_damage(world: World) -> None:
     world.put_plain("0_0", 4)
     for start in (0, 14_400_000):
         world.put_segment("0_0", start, 4)
@@ -256,7 +256,7 @@ def test_without_a_spec_a_source_topic_in_the_checkpoint_counts(world: World) ->
     assert read(world, declared=False).sum == 31
 
 
-def test_a_look_changes_nothing(world: World) -> None:
+def test_reading_offset_sums_changes_nothing(world: World) -> None:
     world.put_task("0_0", 4)
 
     def everything() -> dict[Path, tuple[int, int]]:

@@ -33,7 +33,7 @@ def store_of(tmp_path: Path, kind: StoreKind, *, exactly_once: bool = False) -> 
 
 @pytest.mark.parametrize("exactly_once", [False, True])
 @pytest.mark.parametrize("kind", [StoreKind.KEY_VALUE, StoreKind.WINDOW, StoreKind.GRACE_BUFFER])
-def test_it_goes_on_where_it_was_closed(tmp_path: Path, kind: StoreKind, exactly_once: bool) -> None:
+def test_it_resumes_where_it_was_closed(tmp_path: Path, kind: StoreKind, exactly_once: bool) -> None:
     store = store_of(tmp_path, kind, exactly_once=exactly_once)
     store.open()
     assert (store.offset, store.position) == (OFFSET_UNKNOWN, 0)
@@ -96,7 +96,7 @@ def test_files_of_rows_without_current_are_refused_and_stay(
 
 
 @pytest.mark.parametrize("lost", ["CURRENT", "*.sst", "MANIFEST-*"])
-def test_an_expired_segment_that_was_deleted_in_part_goes(tmp_path: Path, lost: str) -> None:
+def test_an_expired_partly_deleted_segment_is_removed(tmp_path: Path, lost: str) -> None:
     store = store_of(tmp_path, StoreKind.WINDOW)
     for segment in (0, 60_000, 300_000):
         with RocksDBStore(tmp_path / "0_0" / "store" / f"store.{segment}", StoreKind.WINDOW, create=True) as made:
@@ -111,7 +111,7 @@ def test_an_expired_segment_that_was_deleted_in_part_goes(tmp_path: Path, lost: 
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])
-def test_a_grace_buffer_whose_file_is_damaged_is_made_anew_and_nothing_else(tmp_path: Path, exactly_once: bool) -> None:
+def test_only_a_grace_buffer_with_a_damaged_file_is_rebuilt(tmp_path: Path, exactly_once: bool) -> None:
     store = store_of(tmp_path, StoreKind.GRACE_BUFFER, exactly_once=exactly_once)
     store.open()
     store.apply([], 7)
@@ -131,7 +131,7 @@ def test_a_grace_buffer_whose_file_is_damaged_is_made_anew_and_nothing_else(tmp_
     assert read_offsets(file) == {CHANGELOG: 8}
 
 
-def test_what_a_process_left_that_had_begun_to_make_a_database_is_made_anew(tmp_path: Path) -> None:
+def test_a_database_of_a_killed_creation_is_recreated(tmp_path: Path) -> None:
     store = store_of(tmp_path, StoreKind.KEY_VALUE)
     store.path.mkdir(parents=True)
     for name in ("LOCK", "LOG", "IDENTITY", "MANIFEST-000001"):
@@ -197,7 +197,7 @@ def test_segments_are_set_to_the_least_of_their_offsets(tmp_path: Path, offsets:
     assert set(databases(store).values()) == {3}
 
 
-def test_nobody_knows_where_a_store_stands_that_has_rows_and_a_segment_without_an_offset(tmp_path: Path) -> None:
+def test_a_store_with_rows_and_a_segment_without_an_offset_has_an_unknown_offset(tmp_path: Path) -> None:
     path = segment(tmp_path, 10, 5)
     with RocksDBStore(path, StoreKind.WINDOW) as one:
         one.put(b"k" + (600_000).to_bytes(8, "big") + b"\0\0\0\0", b"v")

@@ -1,20 +1,18 @@
-"""A standby task reads in pieces, judges what it reads between them, and loses nothing that it cannot read again."""
+"""A standby task that follows its changelogs in rounds, and stores that cannot be continued."""
 
 from __future__ import annotations
 
 import errno
-import json
 import shutil
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from statecore.changelog.model import OffsetRange
-from statecore.errors import Capacity, Fenced, Reason, Retryable, StatecoreError
+from statecore.errors import Capacity, Fenced, Retryable, StatecoreError
 from statecore.faults import NO_FAULTS, FaultInjected, InjectedFault
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
@@ -24,7 +22,7 @@ from statecore.statedir.quarantine import quarantined
 from statecore.statedir.work_directory import STALE
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.tasks.changelog_ends import ChangelogEnd
-from statecore.tasks.standby_task import RoundResult, StandbyTask
+from statecore.tasks.standby_task import StandbyTask
 from tests.harness.forked import Forks
 from tests.unit.tasks.standby_world import (
     CHANGELOG,
@@ -32,13 +30,13 @@ from tests.unit.tasks.standby_world import (
     TASK,
     World,
     changelog_of,
+    code_of,
     rows_of,
     spec_of,
+    stop_after,
     store_of,
     with_gaps,
 )
-
-DAY_MS = 86_400_000
 
 
 @pytest.fixture
@@ -48,19 +46,7 @@ def world(tmp_path: Path) -> Iterator[World]:
         yield world
 
 
-def code_of(why: str) -> str:
-    """The code of why a store is stale."""
-    assert isinstance(why, Reason)
-    return why.code
-
-
-def stop_after(pieces: int) -> Any:
-    """Asked once before the first piece, and after each."""
-    asked = iter(range(pieces + 1))
-    return lambda: next(asked, None) == pieces
-
-
-def test_an_initial_copy_that_was_stopped_on_a_log_with_gaps_goes_on_where_it_was(world: World) -> None:
+def test_an_initial_copy_stopped_on_a_log_with_gaps_resumes(world: World) -> None:
     for number in range(30):
         world.log.put(f"k{number % 7}", f"v{number}")
     world.compact(12, 13, 14, 21)
@@ -79,33 +65,7 @@ def test_an_initial_copy_that_was_stopped_on_a_log_with_gaps_goes_on_where_it_wa
     again.close()
 
 
-def test_an_initial_copy_that_took_longer_than_deletes_are_kept_is_made_anew(world: World) -> None:
-    world.log.put("gone", "here")
-    for number in range(9):
-        world.log.put(f"k{number}", "v")
-    deleted = world.log.put("gone", None)
-    for number in range(9):
-        world.log.put(f"k{number}", "w")
-
-    def compaction(span: OffsetRange) -> None:
-        if span.start == 10 and deleted in world.log.records:
-            world.now += 2 * 86_400
-            world.compact(0, deleted)
-
-    world.reader.before = compaction
-    task = world.task(piece_offsets=10)
-    task.open()
-    done = world.follow(task)
-    assert code_of(done.stale[STORE]) == "tail-read-too-late"
-    task.rebuild(STORE)
-    assert not quarantined(world.directory, STALE), "the log tells of every row of it"
-    assert not world.follow(task).stale
-    assert b"gone" not in rows_of(task)
-    assert len(rows_of(task)) == 9
-    task.close()
-
-
-def test_a_first_read_whose_log_loses_records_meanwhile_is_made_anew(world: World) -> None:
+def test_an_initial_copy_whose_log_lost_records_is_rebuilt(world: World) -> None:
     for number in range(20):
         world.log.put(f"k{number}", "v")
 
@@ -131,27 +91,6 @@ def test_a_log_that_begins_late_is_followed_from_there(world: World) -> None:
     assert len(rows_of(task)) == 8
     world.log.start = 20
     assert not world.follow(task).stale
-    task.close()
-
-
-def test_each_piece_of_a_first_read_is_remembered_with_the_moment_before_it_began(world: World) -> None:
-    for number in range(20):
-        world.log.put(f"k{number}", "v")
-    seen: list[tuple[int, int | None]] = []
-    task = world.task(piece_offsets=10)
-    task.open()
-    file = world.directory.work_path / "standby" / TASK / "logs.json"
-
-    def look(span: OffsetRange) -> None:
-        (log,) = json.loads(file.read_text())["logs"]
-        seen.append((log["end"], log["read_at_ms"]))
-        world.now += 60
-
-    world.reader.before = look
-    world.follow(task)
-    assert seen == [(0, 1_000_000_000), (10, 1_000_000_000)]
-    (log,) = json.loads(file.read_text())["logs"]
-    assert (log["end"], log["leader_epoch"]) == (20, 1)
     task.close()
 
 
@@ -187,7 +126,7 @@ def test_what_a_store_had_is_kept_aside_when_its_log_has_lost_records(world: Wor
 
 
 @pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, Capacity), (errno.EIO, Retryable)])
-def test_what_the_system_refuses_is_said_of_the_store_and_the_next_round_goes_on(
+def test_a_system_error_names_the_store_and_the_next_round_resumes(
     world: World, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[StatecoreError]
 ) -> None:
     for at in range(5):
@@ -228,7 +167,7 @@ def test_a_directory_that_cannot_be_made_for_a_read_is_one_of_our_errors(
     task.close()
 
 
-def test_a_task_that_was_closed_is_opened_again_and_goes_on(world: World) -> None:
+def test_a_closed_task_is_reopened_and_resumes(world: World) -> None:
     world.log.put("a", "1")
     task = world.task()
     assert not task.is_open
@@ -263,9 +202,7 @@ def with_another_leader(world: World, epoch: int, ended_at: int | None) -> dict[
 
 
 @pytest.mark.parametrize("point", ["standby.before-reset", "standby.after-reset"])
-def test_rows_of_a_lost_branch_are_not_followed_on_wherever_the_store_was_to_be_made_anew(
-    tmp_path: Path, point: str
-) -> None:
+def test_a_rebuild_does_not_continue_rows_of_a_diverged_log(tmp_path: Path, point: str) -> None:
     world = World(tmp_path / "state", faults=InjectedFault(point))
     for number in range(20):
         world.log.put(f"old{number}", "1")
@@ -295,7 +232,7 @@ def test_rows_of_a_lost_branch_are_not_followed_on_wherever_the_store_was_to_be_
         task.close()
 
 
-def test_rows_of_another_changelog_are_left_to_a_person(world: World) -> None:
+def test_rows_of_another_changelog_are_an_error(world: World) -> None:
     world.log.put("a", "1")
     database = world.directory.task_path(TASK) / "rocksdb" / STORE
     database.parent.mkdir(parents=True)
@@ -410,7 +347,7 @@ def fail_for(store: str, span: OffsetRange) -> None:
         raise Retryable("No broker answered.", code="test-error", action="Wait.")
 
 
-def test_rows_whose_record_is_damaged_are_kept_aside_and_read_anew_also_by_the_next_process(world: World) -> None:
+def test_rows_with_a_damaged_record_are_quarantined_and_rebuilt(world: World) -> None:
     world.log.put("a", "1")
     task = world.task()
     task.open()
@@ -457,7 +394,7 @@ def test_a_record_that_the_system_does_not_let_be_read_stops_the_task_and_stays(
 
 @pytest.mark.parametrize("piece", [1, 2, 3])
 @pytest.mark.parametrize("point", ["standby.before-ingest", "standby.after-ingest", "standby.before-expiry"])
-def test_a_first_read_that_was_killed_in_any_piece_goes_on_and_ends_with_the_same_rows(
+def test_an_initial_copy_killed_at_any_piece_resumes_with_the_same_rows(
     forks: Forks, tmp_path: Path, point: str, piece: int
 ) -> None:
     killed = forks.run("tests.unit.tasks.standby_world", str(tmp_path / "state"), point, str(piece))
@@ -481,126 +418,3 @@ def test_a_first_read_that_was_killed_in_any_piece_goes_on_and_ends_with_the_sam
         assert rows_of(task) == expected
         assert not quarantined(world.directory, STALE)
         task.close()
-
-
-def test_a_round_that_was_stopped_half_way_is_no_moment_at_which_nothing_lay_behind_the_store(world: World) -> None:
-    world.log.put("gone", "here")
-    for number in range(9):
-        world.log.put(f"k{number}", "v")
-    task = world.task(piece_offsets=10)
-    task.open()
-    assert not world.follow(task).stale
-    for number in range(10):
-        world.log.put(f"k{number}", "w")
-    deleted = world.log.put("gone", None)
-    world.log.put("k0", "x")
-    world.now += 0.9 * 86_400
-    assert not world.follow(task, stop_after(1)).stale
-    assert task.offsets() == {CHANGELOG: 19}
-    world.now += 0.6 * 86_400  # the delete is older than delete.retention.ms, the stopped round is not
-    world.compact(deleted)
-    assert code_of(world.follow(task).stale[STORE]) == "tail-read-too-late"
-    task.close()
-
-
-def test_a_copy_that_is_put_back_is_not_judged_by_the_record_of_one_that_was_begun_meanwhile(world: World) -> None:
-    """Else a delete that was compacted away while it lay aside would be missed."""
-    world.log.configs = {"cleanup.policy": "compact", "delete.retention.ms": str(DAY_MS)}
-    world.log.put("dead", "alive")
-    for number in range(19):
-        world.log.put(f"k{number}", "v")
-    task = world.task()
-    task.open()
-    world.follow(task)
-    task.close()
-    place, aside = world.directory.task_path(TASK), world.directory.work_path / "unowned"
-    place.rename(aside)
-    delete = world.log.put("dead", None)
-    world.log.put("k0", "w")
-    world.now += 6 * DAY_MS / 1000
-    world.compact(0, delete)
-    begun = world.task(piece_offsets=5)
-    begun.open()
-    answers = iter([False, True])
-    assert world.follow(begun, lambda: next(answers, True)).followed
-    begun.close()
-    shutil.rmtree(place)
-    aside.rename(place)
-    task = world.task()
-    task.open()
-    assert list(world.follow(task).stale) == ["plain"]
-    task.rebuild("plain")
-    world.follow(task)
-    assert b"dead" not in rows_of(task)
-    task.close()
-
-
-def deleted_behind(world: World) -> StandbyTask:
-    """A store at the end of its log, behind which a row was deleted, and compaction has taken the delete."""
-    world.log.put("gone", "here")
-    world.log.put("k", "v")
-    task = world.task()
-    task.open()
-    assert not world.follow(task).stale
-    world.log.put("gone", None)
-    world.log.put("k", "w")
-    world.compact(0, 2)
-    return task
-
-
-@pytest.mark.parametrize("now", [{"delete.retention.ms": str(9 * DAY_MS)}, {"cleanup.policy": "delete"}])
-def test_a_copy_is_judged_by_what_was_in_force_in_its_last_round(world: World, now: dict[str, str]) -> None:
-    world.log.configs = {"cleanup.policy": "compact", "delete.retention.ms": "1000"}
-    task = deleted_behind(world)
-    world.log.configs = {**world.log.configs, **now}
-    assert list(world.follow(task).stale) == [STORE]
-    task.close()
-    task = world.task()
-    task.open()
-    assert list(world.follow(task).stale) == [STORE], "as the next process knows it too"
-    task.close()
-
-
-def test_a_copy_is_not_older_than_deletes_are_kept_whatever_clock_this_machine_has(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task = deleted_behind(world)
-    monkeypatch.setattr("time.time", lambda: 1e12)
-    assert not world.follow(task).stale
-    task.close()
-
-
-def test_where_the_cluster_tells_no_time_the_age_of_this_process_alone_is_known(
-    world: World,
-) -> None:
-    """A first read of several pieces ends, and a copy is moved on by the process that has followed it."""
-    uptime = 5_000_000
-    world.tells_time = False
-
-    def follow(task: StandbyTask) -> RoundResult:
-        ends = {at: replace(end, read_at_ms=None, read_at_uptime_ms=uptime) for at, end in world.log.ends(0).items()}
-        return task.follow(ends)
-
-    for number in range(30):
-        world.log.put(f"k{number % 7}", "v")
-    world.compact(12, 13, 14, 21)
-    task = world.task(piece_offsets=10, uptime=lambda: uptime)
-    task.open()
-    assert not follow(task).stale
-    world.log.put("k1", "w")
-    world.compact(world.log.put("k2", None), world.log.put("k2", "w"))
-    uptime += DAY_MS // 2
-    assert not follow(task).stale
-    world.compact(world.log.put("k2", None))
-    world.log.put("k1", "x")
-    uptime += DAY_MS
-    assert list(follow(task).stale) == [STORE], "too late"
-    task.rebuild(STORE)
-    assert not follow(task).stale
-    task.close()
-    world.compact(world.log.put("k2", None))
-    world.log.put("k1", "y")
-    task = world.task(uptime=lambda: uptime)
-    task.open()
-    assert list(follow(task).stale) == [STORE], "another process knows nothing of it"
-    task.close()

@@ -105,7 +105,7 @@ def test_a_directory_of_another_application_is_refused_without_a_start_too_and_t
     tasks.take("0_1").close()
 
 
-def test_a_task_that_somebody_else_has_open_is_left_to_them(world: World) -> None:
+def test_a_task_open_in_another_process_is_not_moved(world: World) -> None:
     world.put_task("0_0", 4)
     world.put_task("0_1", 4)
     tasks = StartupTasks(world.directory, spec_of(), opener(world, []))
@@ -118,7 +118,7 @@ def test_a_task_that_somebody_else_has_open_is_left_to_them(world: World) -> Non
 
 
 @pytest.mark.parametrize("bound", [0, 100])
-def test_a_corrupt_task_is_moved_aside_under_exactly_once_after_a_copy_was_looked_for(world: World, bound: int) -> None:
+def test_a_corrupt_task_is_quarantined_under_exactly_once_after_a_search_for_copies(world: World, bound: int) -> None:
     world.put_task("0_0", 4)
     world.put_task("0_1", 9)
     break_it(world, "0_1")
@@ -167,7 +167,7 @@ def test_a_closed_task_that_kafka_streams_left_open_is_found_under_exactly_once_
     tasks.close_rest()
 
 
-def test_a_closed_task_that_kafka_streams_left_open_goes_on_at_least_once(world: World) -> None:
+def test_a_task_left_open_by_kafka_streams_resumes_under_at_least_once(world: World) -> None:
     world.put_task("0_1", 9)
     world.leave_open("0_1")
     tasks = StartupTasks(world.directory, spec_of(ALOS), opener(world, []), settings=StartupSettings(0))
@@ -182,7 +182,7 @@ def test_what_a_killed_job_left_is_settled_before_a_task_is_read(world: World) -
     assert not left.exists()
 
 
-def test_what_only_an_opening_finds_corrupt_is_moved_aside_too_and_taken_anew(world: World) -> None:
+def test_a_task_found_corrupt_at_the_open_is_quarantined_and_recreated(world: World) -> None:
     world.put_task("0_0", 4)
     world.put_task("0_1", 9)
     log: list[str] = []
@@ -209,9 +209,7 @@ def test_a_task_that_is_found_corrupt_when_it_is_taken_goes_the_same_way(world: 
 
 @pytest.mark.parametrize("seen", ["at the start", "when it is opened", "when it is taken", "closed"])
 @pytest.mark.parametrize("other", ["scratch", "nobody-knows"])
-def test_a_corrupt_task_stays_where_it_is_when_it_has_a_store_that_no_changelog_tells_of(
-    world: World, seen: str, other: str
-) -> None:
+def test_a_corrupt_task_with_an_unlogged_store_is_not_moved(world: World, seen: str, other: str) -> None:
     world.put_task("0_1", 9)
     world.put_plain("0_1", None, other)
     if seen == "at the start":
@@ -231,7 +229,7 @@ def test_a_corrupt_task_stays_where_it_is_when_it_has_a_store_that_no_changelog_
     assert "0_1" not in tasks.sums
 
 
-def test_a_corrupt_task_of_which_somebody_has_a_store_open_is_left_to_them(world: World) -> None:
+def test_a_corrupt_task_with_a_store_open_elsewhere_is_not_moved(world: World) -> None:
     world.put_task("0_1", 9)
     break_it(world, "0_1")
     tasks = StartupTasks(world.directory, spec_of(), opener(world, [], corrupt="0_1"))
@@ -306,7 +304,7 @@ def test_a_repository_that_does_not_answer_leaves_unknown_whether_there_is_a_cop
     assert (found.snapshot, found.why_snapshot_unknown) == (None, "No answer.")
 
 
-def test_the_next_start_mentions_what_lies_aside_and_deletes_it_when_its_time_is_over(world: World) -> None:
+def test_the_next_start_reports_quarantined_tasks_and_deletes_expired_ones(world: World) -> None:
     now = [1000.0]
 
     def start() -> StartupTasks:
@@ -385,7 +383,7 @@ def test_killed_at_any_point_the_next_start_finds_the_same(forks: Forks, tmp_pat
     assert len(quarantined(world.directory, "corrupt")) == 1
 
 
-def test_rows_that_no_changelog_tells_of_keep_a_corrupt_task_where_it_is_also_where_nobody_can_open_them(
+def test_unreadable_unlogged_rows_keep_a_corrupt_task_in_place(
     world: World,
 ) -> None:
     """A copy or a deletion ended in the middle; a person may have the rest of it."""

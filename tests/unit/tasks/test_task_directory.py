@@ -43,7 +43,7 @@ def test_a_directory_that_cannot_be_made_is_invalid(tmp_path: Path) -> None:
             open_task_directory(directory, STORES, exactly_once=True)
 
 
-def test_offsets_of_an_older_version_are_taken_over(tmp_path: Path) -> None:
+def test_offsets_of_an_older_version_are_inherited(tmp_path: Path) -> None:
     with RocksDBStore(tmp_path / "rocksdb" / "counts", StoreKind.KEY_VALUE, create=True) as store:
         store.put(b"a", b"1")
         store.commit({CHANGELOG: None})
@@ -62,7 +62,7 @@ def test_a_store_that_keeps_no_offset_is_given_a_file(tmp_path: Path) -> None:
         assert task.stores["beside"].committed_offset(BESIDE) == 3
 
 
-def test_what_nobody_declared_is_refused_before_anything_is_changed(tmp_path: Path) -> None:
+def test_undeclared_stores_are_refused_before_any_change(tmp_path: Path) -> None:
     with RocksDBStore(tmp_path / "rocksdb" / "other", StoreKind.KEY_VALUE, create=True):
         pass
     with pytest.raises(Invalid, match="not declared: rocksdb/other"):

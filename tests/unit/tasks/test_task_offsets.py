@@ -80,7 +80,7 @@ BOTH = "app-beside-changelog 0 7; app-inside-changelog 0 7"
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])
-def test_offsets_of_an_older_version_are_taken_over_once(tmp_path: Path, exactly_once: bool) -> None:
+def test_offsets_of_an_older_version_are_inherited_once(tmp_path: Path, exactly_once: bool) -> None:
     rows_without_offsets(tmp_path)
     checkpoint(tmp_path, {INSIDE: 5, BESIDE: 6})
     checkpoint(tmp_path, {TopicPartition("in", 0): 3}, "inside.position")
@@ -138,7 +138,7 @@ def test_an_unknown_offset_stays_unknown(tmp_path: Path) -> None:
     assert task.inside.committed_offset(INSIDE) is None
 
 
-def test_offsets_of_stores_nobody_named_are_refused_before_anything_is_opened(tmp_path: Path) -> None:
+def test_offsets_of_unknown_stores_are_refused_before_any_open(tmp_path: Path) -> None:
     rows_without_offsets(tmp_path)
     foreign = TopicPartition("app-inside-changelog", 1)
     checkpoint(tmp_path, {INSIDE: 5, foreign: 6})
@@ -210,7 +210,7 @@ def test_a_clean_close_leaves_what_the_next_one_reads(
         (NextReader.KAFKA_STREAMS_4_2, True, set()),
     ],
 )
-def test_a_crash_leaves_the_offsets_of_the_last_checkpoint_where_they_can_be_believed(
+def test_a_crash_leaves_the_offsets_of_the_last_checkpoint_valid(
     tmp_path: Path, next_reader: NextReader, exactly_once: bool, left: set[str]
 ) -> None:
     crashed = Task(tmp_path, exactly_once=exactly_once, next_reader=next_reader)
@@ -228,7 +228,7 @@ def test_a_crash_leaves_the_offsets_of_the_last_checkpoint_where_they_can_be_bel
     assert taken.unknown == (("beside",) if exactly_once else ())
 
 
-def test_a_closed_store_is_looked_up_and_an_open_one_asked(tmp_path: Path) -> None:
+def test_offsets_of_closed_stores_are_read_from_disk_and_of_open_ones_from_memory(tmp_path: Path) -> None:
     with Task(tmp_path).running() as task:
         task.commit(7)
     task = Task(tmp_path)

@@ -95,7 +95,7 @@ def test_stores_in_memory_and_stores_without_a_changelog_are_not_made(path: Path
 
 
 @pytest.mark.parametrize("how", ["rows", "offset", "no offset", "open", "damaged"])
-def test_a_versioned_store_is_left_empty_at_minus_four_and_what_it_was_lies_aside(path: Path, how: str) -> None:
+def test_a_versioned_store_is_emptied_at_minus_four_and_the_old_one_quarantined(path: Path, how: str) -> None:
     spec = spec_of(store_of("versions", StoreKind.VERSIONED_KEY_VALUE), exactly_once=True)
     world = World(path, spec)
     database = world.directory.task_path(TASK) / "rocksdb" / "versions"
@@ -161,9 +161,7 @@ def test_stores_are_closed_also_where_the_file_of_offsets_cannot_be_deleted(
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])
-def test_a_store_without_a_changelog_of_which_an_expired_segment_was_deleted_in_part_stays(
-    path: Path, exactly_once: bool
-) -> None:
+def test_an_unlogged_store_with_an_expired_partly_deleted_segment_is_kept(path: Path, exactly_once: bool) -> None:
     spec = spec_of(store_of("alone", StoreKind.WINDOW, logged=False), store_of("plain"), exactly_once=exactly_once)
     place = World(path, spec).directory.task_path(TASK) / "alone"
     for start in (0, 3_000_000):
@@ -240,7 +238,7 @@ def test_a_placement_that_was_interrupted_is_settled_before_a_task_is_opened(pat
         stores.close()
 
 
-def test_a_changelog_of_another_name_than_the_spec_s_is_not_believed(path: Path) -> None:
+def test_a_changelog_of_another_name_than_in_the_spec_is_ignored(path: Path) -> None:
     spec = spec_of(store_of("plain"))
     world = World(path, spec)
     database = world.directory.task_path(TASK) / "rocksdb" / "plain"

@@ -104,7 +104,7 @@ def test_what_was_approved_is_handed_on_and_of_the_others_why_not() -> None:
 
 
 @pytest.mark.parametrize("by", ["vera", None])
-def test_a_no_skips_what_follows_and_who_said_it_is_kept(
+def test_a_rejection_skips_the_following_tasks_and_records_its_author(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], by: str | None
 ) -> None:
     task, running = operator(), context(plan(0), None, plan(2))
@@ -121,14 +121,14 @@ def test_a_no_skips_what_follows_and_who_said_it_is_kept(
     assert said in capsys.readouterr().out
 
 
-def test_without_approval_nobody_is_asked(shown: list[dict[str, Any]]) -> None:
+def test_approval_can_be_switched_off(shown: list[dict[str, Any]]) -> None:
     handed = operator().execute(context(plan(0), None, plan(2), approve="none"))  # type: ignore[arg-type]
     assert [one["plan_id"] for one in handed] == ["plan-1", "", "plan-1"]
     assert shown == []
 
 
 @pytest.mark.parametrize("approve", ["ask", "none"])
-def test_where_nothing_is_to_be_done_nobody_is_asked_and_it_is_said(shown: list[dict[str, Any]], approve: str) -> None:
+def test_a_plan_without_changes_needs_no_approval_and_is_reported(shown: list[dict[str, Any]], approve: str) -> None:
     with pytest.raises(AirflowSkipException, match=r"2 of 3.*4\.3.*\. 1 "):
         operator().execute(context(plan(0, done=True), None, plan(2, done=True), approve=approve))  # type: ignore[arg-type]
     assert shown == []
@@ -155,7 +155,7 @@ def became(
     return found["outcome"]
 
 
-def test_what_became_of_a_directory_is_told_from_what_its_tasks_returned() -> None:
+def test_the_outcome_of_a_directory_is_that_of_its_tasks() -> None:
     assert became(None) == "not planned"
     assert became(None, refused="Invalid (spec-invalid)") == "not planned: Invalid (spec-invalid)"
     assert became(plan(0, done=True)) == "nothing to do"
@@ -168,7 +168,7 @@ def test_what_became_of_a_directory_is_told_from_what_its_tasks_returned() -> No
     assert became(plan(0), {"outcome": "migrated"}, {"looked": False}).startswith("migrated; not verified")
 
 
-def test_the_last_word_names_what_is_not_as_it_was_to_become(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_verification_names_what_differs_from_the_plan(caplog: pytest.LogCaptureFixture) -> None:
     log = logging.getLogger("test")
     found: list[DirectoryOutcome] = [
         {"name": f"app-{n}", "state_dir": "/srv", "outcome": word}

@@ -32,7 +32,7 @@ def test_the_form_has_the_fields_of_the_request_but_those_of_a_directory_and_of_
     assert form["to"].schema["enum"] == ["3.9", "4.2", "4.3", "4.4"]
 
 
-def test_a_guarantee_may_be_left_to_the_spec() -> None:
+def test_the_spec_can_supply_the_guarantee() -> None:
     form = MIGRATION.params(None)["processing_guarantee"]
     assert form.resolve() is None
     assert form.schema["enum"] == [None, "at_least_once", "exactly_once_v2"]
@@ -86,7 +86,7 @@ def test_an_entry_is_the_request_of_a_directory_with_what_the_form_says() -> Non
     assert not MigrateRequest.from_json(entry["request"]).apply
 
 
-def test_directories_of_one_application_are_told_apart() -> None:
+def test_directories_of_one_application_have_distinct_names() -> None:
     names = [
         entry["title"]
         for entry in MIGRATION.entries(
@@ -121,7 +121,7 @@ def test_directories_of_one_application_are_told_apart() -> None:
         (params(ORDERS, to="5.0"), "parameter-invalid", {"parameter": "to"}),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_anything_is_looked_at(
+def test_invalid_parameters_are_refused_before_any_inspection(
     given: dict[str, Any], code: str, context: dict[str, Any]
 ) -> None:
     with raises(Invalid, code, **context):

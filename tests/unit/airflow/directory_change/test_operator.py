@@ -50,7 +50,7 @@ def test_commands_are_verbs_of_the_program() -> None:
 
 
 @pytest.mark.parametrize("step", ["plan", "verify"])
-def test_a_look_asks_for_no_change(spark: StubSpark, step: str) -> None:
+def test_an_inspection_requests_no_change(spark: StubSpark, step: str) -> None:
     (spark.jobs / "orders.applied").touch()
     found = operator(step, spark).execute(context())
     (call,) = asked(spark)
@@ -77,7 +77,7 @@ def test_without_an_approved_plan_nothing_is_started(spark: StubSpark) -> None:
     assert asked(spark) == []
 
 
-def test_the_report_lies_where_no_page_takes_it_for_one_of_a_restore(spark: StubSpark, tmp_path: Path) -> None:
+def test_the_report_is_not_in_the_directory_of_restore_reports(spark: StubSpark, tmp_path: Path) -> None:
     found = operator("plan", spark).execute(context())
     assert Path(found["report"]).parent == tmp_path / "reports" / "orders" / "migrations"
     assert json.loads(Path(found["report"]).read_text())["plan_id"] == "plan-1"
@@ -109,12 +109,12 @@ def test_a_jobs_error_decides_whether_it_is_tried_again(spark: StubSpark, kind: 
         operator("apply", spark).execute(context())
 
 
-def test_what_is_left_to_do_after_it_was_done_fails(spark: StubSpark) -> None:
+def test_remaining_changes_after_an_application_fail_the_task(spark: StubSpark) -> None:
     with pytest.raises(JobRefused, match=r"Corrupted \(migration-incomplete\)"):
         operator("verify", spark).execute(context())
 
 
-def test_an_application_that_works_again_is_not_looked_at_and_that_is_said(spark: StubSpark) -> None:
+def test_a_running_application_is_skipped_and_reported(spark: StubSpark) -> None:
     spark.behaves({"orders": FENCED})
     assert operator("verify", spark).execute(context()) == {"looked": False, "map_index": 2}
     spark.behaves({"orders": {**FENCED, "error": "Corrupted"}})
@@ -122,7 +122,7 @@ def test_an_application_that_works_again_is_not_looked_at_and_that_is_said(spark
         operator("verify", spark).execute(context())
 
 
-def test_spark_does_what_changes_something_and_looks_are_made_beside_the_task(spark: StubSpark) -> None:
+def test_spark_applies_changes_and_inspections_run_beside_the_task(spark: StubSpark) -> None:
     conf = {"spark.executor.memory": "2g"}
     for step in ("plan", "apply", "verify"):
         operator(step, spark, engine="spark", conf=conf).execute(context())
@@ -132,9 +132,7 @@ def test_spark_does_what_changes_something_and_looks_are_made_beside_the_task(sp
     assert call["argv"][call["argv"].index("--name") + 1] == "statecore migrate orders"
 
 
-def test_where_the_driver_is_elsewhere_looks_are_made_there_too(
-    spark: StubSpark, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_inspections_run_on_the_machine_of_the_driver(spark: StubSpark, monkeypatch: pytest.MonkeyPatch) -> None:
     connection = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
     monkeypatch.setenv("PATH", f"{spark.bin}:/usr/bin:/bin")
@@ -179,7 +177,7 @@ def test_a_spec_that_is_not_there_fails_its_own_directory(spark: StubSpark) -> N
         operator("plan", spark, request=request).execute(context())
 
 
-def test_who_verifies_asks_the_doctor_and_what_is_bad_fails(spark: StubSpark) -> None:
+def test_verification_runs_the_doctor_and_fails_on_findings(spark: StubSpark) -> None:
     (spark.jobs / "orders.applied").touch()
     warning = {"severity": "warning", "code": "file-leftover", "task": "", "store": "", "what": "A file."}
     spark.behaves({"doctor": [warning]})  # type: ignore[dict-item]
@@ -201,7 +199,7 @@ def test_who_verifies_asks_the_doctor_and_what_is_bad_fails(spark: StubSpark) ->
         operator("verify", spark).execute(context())
 
 
-def test_who_plans_or_applies_asks_no_doctor(spark: StubSpark) -> None:
+def test_planning_and_applying_run_no_doctor(spark: StubSpark) -> None:
     for step in ("plan", "apply"):
         operator(step, spark).execute(context())
     assert not (spark.jobs / "doctor.json").exists()

@@ -47,7 +47,7 @@ def test_tasks_that_differ_in_offsets_alone_are_one_row() -> None:
     assert "0_11 and 18 more" in table(plan)
 
 
-def test_what_stays_as_it_is_and_what_lies_beside_the_stores_is_said() -> None:
+def test_a_plan_lists_unchanged_tasks_and_stray_files() -> None:
     plan = MIGRATION.short(
         report(task("0_0", left=("It is wiped.",), notes=("by-id: look",), steps=(".checkpoint: moved",)))
     )

@@ -42,7 +42,7 @@ def test_a_parameter_that_there_is_not_is_refused() -> None:
         RECOVERY.entries({"directories": [DIRECTORY], "store": "x", **PARAMS})
 
 
-def test_who_approves_sees_what_is_rebuilt_and_what_the_next_start_would_do() -> None:
+def test_the_approval_shows_rebuilds_and_the_effect_of_the_next_start() -> None:
     shown = page(RECOVERY, [(entry(), plan("Nothing would be left of prices."))], "")
     assert "| a_b | `/srv` | prices | `p-1` |" in shown
     check("approval-of-a-recovery", shown, {})

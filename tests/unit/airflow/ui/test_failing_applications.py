@@ -18,7 +18,7 @@ def shown(directory: Path) -> list[str]:
     return sorted(one.instance.application_id for name in index.names() for one in index.application(name).instances)
 
 
-def test_what_was_said_is_taken_back_by_name(tmp_path: Path) -> None:
+def test_a_failure_is_cleared_by_name(tmp_path: Path) -> None:
     for name in ("orders", "billing", "/srv/specs/a.yaml"):
         refusals.record(tmp_path, name, "d/r/t/1", ERROR)
     assert shown(tmp_path) == ["/srv/specs/a.yaml", "billing", "orders"]
@@ -26,7 +26,7 @@ def test_what_was_said_is_taken_back_by_name(tmp_path: Path) -> None:
     assert shown(tmp_path) == ["billing"]
 
 
-def test_what_nobody_asks_for_any_more_is_forgotten_after_a_day(tmp_path: Path) -> None:
+def test_a_failure_not_reported_again_expires_after_a_day(tmp_path: Path) -> None:
     for name in ("/old.yaml", "/new.yaml"):
         refusals.record(tmp_path, name, "d/r/t/1", ERROR)
     before = time.time() - refusals.KEPT_SECONDS - 1

@@ -40,7 +40,7 @@ def test_the_page_runs_its_own_script_and_asks_this_airflow_alone() -> None:
     assert "<b>" not in text
 
 
-def test_the_page_looks_for_the_tasks_of_all_operators() -> None:
+def test_the_page_lists_the_tasks_of_all_operators() -> None:
     from statecore.airflow.checkpoint_operator import StatecoreCheckpointOperator
     from statecore.airflow.directory_change.operator import StatecoreDirectoryChangeOperator
     from statecore.airflow.operators import StatecoreSparkOperator

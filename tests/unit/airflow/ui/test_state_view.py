@@ -57,7 +57,7 @@ def test_a_page_reads_no_report_but_those_of_the_applications_on_it(index: Repor
         (Filter("app-08", Outcome.FAILED), []),
     ],
 )
-def test_a_filter_looks_at_application_host_directory_and_outcome(
+def test_a_filter_matches_application_host_directory_and_outcome(
     index: ReportIndex, wanted: Filter, names: list[str]
 ) -> None:
     found = application_page(index, wanted, size=100)

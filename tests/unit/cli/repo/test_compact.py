@@ -26,7 +26,7 @@ def farm(tmp_path: Path) -> Farm:
 
 
 @pytest.fixture
-def fold(capfd: pytest.CaptureFixture[str], farm: Farm) -> Run:
+def compact(capfd: pytest.CaptureFixture[str], farm: Farm) -> Run:
     spec = farm.root / "stores.yaml"
     spec.write_text(
         "application_id: orders\nbootstrap_servers: broker:9\nprocessing_guarantee: at_least_once\n"
@@ -41,38 +41,38 @@ def fold(capfd: pytest.CaptureFixture[str], farm: Farm) -> Run:
     return run_command
 
 
-def test_a_plan_says_what_would_be_merged(farm: Farm, fold: Run) -> None:
+def test_a_plan_says_what_would_be_merged(farm: Farm, compact: Run) -> None:
     before = farm.app_repository.head()
-    code, out, _ = fold("--plan")
+    code, out, _ = compact("--plan")
     assert code == 0
     assert "13" in out.split()
     assert "plain" in out
     assert farm.app_repository.head() == before
-    document = json.loads(fold("--plan", "--json")[1])
+    document = json.loads(compact("--plan", "--json")[1])
     assert (document["version"], document["outcome"], document["snapshot"]) == (1, "planned", None)
     assert [one["runs"] for one in document["compacted"]] == [13]
 
 
-def test_a_compaction_says_what_it_has_published_and_the_next_one_that_there_is_nothing(farm: Farm, fold: Run) -> None:
-    code, out, _ = fold()
+def test_a_compaction_names_its_snapshot_and_a_second_one_has_nothing_to_do(farm: Farm, compact: Run) -> None:
+    code, out, _ = compact()
     assert code == 0
     assert f"published {farm.app_repository.head().snapshots[0].snapshot}: " in out
-    assert "no database" in fold()[1]
+    assert "no database" in compact()[1]
     farm.check()
 
 
-def test_damage_is_said_and_is_the_exit_code(farm: Farm, fold: Run) -> None:
+def test_damage_is_printed_and_sets_the_exit_code(farm: Farm, compact: Run) -> None:
     (farm.root / "repository" / farm.runs(PLAIN)[3].extent.blob).unlink()
-    code, _, err = fold()
+    code, _, err = compact()
     assert code == 12
     assert "'plain' of task 0_0" in err
-    document = json.loads(fold("--json")[1])
+    document = json.loads(compact("--json")[1])
     assert (document["outcome"], len(document["findings"])) == (CompactionOutcome.NOTHING_LEFT, 1)
 
 
-def test_an_application_without_a_snapshot_is_told_so(tmp_path: Path, fold: Run, farm: Farm) -> None:
+def test_an_application_without_a_snapshot_is_reported(tmp_path: Path, compact: Run, farm: Farm) -> None:
     spec = farm.root / "stores.yaml"
     spec.write_text(spec.read_text().replace("orders", "others"))
-    code, _, err = fold()
+    code, _, err = compact()
     assert code == 14
     assert code_said(err) == "snapshots-not-found"

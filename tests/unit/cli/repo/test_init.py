@@ -51,7 +51,7 @@ def test_a_repository_is_made_and_found_again(url: str, capfd: pytest.CaptureFix
     assert document["repository"] in said
 
 
-def test_a_mark_that_was_lost_is_put_back_and_that_is_said(
+def test_a_lost_repository_descriptor_is_restored_and_reported(
     url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     publishing = Publishing(url, tmp_path)

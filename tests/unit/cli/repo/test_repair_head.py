@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from statecore.cli.main import main
-from tests.harness.raising import code_said
 from tests.unit.repository.published import Publishing, flip
 
 Run = Callable[..., tuple[int, str, str]]
@@ -46,7 +45,7 @@ def repair(capfd: pytest.CaptureFixture[str], orders: Publishing) -> Run:
     return run_command
 
 
-def test_a_healthy_head_is_said_to_be_well(orders: Publishing, head: Path, repair: Run) -> None:
+def test_a_healthy_head_is_reported_healthy(orders: Publishing, head: Path, repair: Run) -> None:
     orders.publish(10)
     before = head.read_bytes()
     for words in ([], ["--apply"]):
@@ -94,9 +93,3 @@ def test_of_many_checkpoints_that_a_head_has_let_go_some_are_named_and_the_rest_
     assert said[:20] == [f"not named: {one}: {why}" for one in made[22:2:-1]]
     assert said[20:] == [f"not named: 3 more: {why} (--json names them)"]
     assert len(json.loads(repair("--json")[1])["left_out"]) == 23
-
-
-def test_an_application_that_is_not_there_is_answered_so(orders: Publishing, repair: Run) -> None:
-    orders.publish(10)
-    code, _, err = repair(application_id="order")
-    assert (code, code_said(err), " orders" in err) == (14, "application-not-found", True)

@@ -47,8 +47,8 @@ class Repository:
     def manifest(self, snapshot: str) -> Path:
         return self.root / self.orders.app_repository.names.manifest(snapshot)
 
-    def damage_part(self, snapshot: str, task: str) -> None:
-        """Turn a bit of the part of a task."""
+    def damage_task_manifest(self, snapshot: str, task: str) -> None:
+        """Flip a bit of the task manifest of a task."""
         head = self.orders.app_repository.head()
         reference = self.orders.app_repository.manifest(head.entry(snapshot)).value.reference(task)  # type: ignore[arg-type]
         assert reference is not None
@@ -105,7 +105,7 @@ def test_each_application_has_a_line(run: Run, repository: Repository) -> None:
     assert (second["application_id"], second["trouble"]) == ("payments", None)
 
 
-def test_a_newest_manifest_that_nobody_can_publish_upon_is_trouble_also_among_all_applications(
+def test_a_damaged_newest_manifest_is_an_error_also_in_the_list_of_applications(
     run: Run, repository: Repository
 ) -> None:
     manifest = repository.manifest(repository.snapshots[-1])
@@ -214,12 +214,12 @@ def test_what_each_snapshot_holds_is_added_up_where_it_is_asked_for(run: Run, re
     assert document(run, "repo", "show", *detail)[1]["snapshot"]["held_bytes"] is None
     assert "held by no newer snapshot" in run("repo", "show", *detail, "--held")[1]
     assert "held by no newer snapshot" not in run("repo", "show", *detail)[1]
-    repository.damage_part(second, "0_0")
+    repository.damage_task_manifest(second, "0_0")
     code, out, _ = run("repo", "snapshots", *of, "--held")
-    assert (code, cells(out, first)[7]) == (12, "unknown"), "nobody knows what the damaged part names"
+    assert (code, cells(out, first)[7]) == (12, "unknown"), "the files of a damaged task manifest are unknown"
 
 
-def test_to_look_at_all_applications_reads_no_part(
+def test_listing_all_applications_reads_no_task_manifest(
     run: Run, repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
@@ -237,7 +237,7 @@ def test_to_look_at_all_applications_reads_no_part(
         assert sorted(read) == ["manifests", "manifests", "orders", "payments", "repository.json"]
 
 
-def test_a_store_that_is_left_to_restore_says_so(run: Run, repository: Repository) -> None:
+def test_a_store_restored_by_kafka_streams_is_marked(run: Run, repository: Repository) -> None:
     of_another_topic = (ChangelogEnd(TOPIC, 1, "b" * 32, -4, 0, 0, 45, 3),)
     repository.orders.publish(
         40, [1], whole=False, restored_by_kafka_streams=True, databases=(), rows=None, changelogs=of_another_topic
@@ -270,16 +270,14 @@ def test_a_damaged_manifest_hides_no_other_snapshot(run: Run, repository: Reposi
     assert run("repo", "show", "newest", *of)[0] == 0, "of what was not looked at nothing is said"
 
 
-def test_a_damaged_part_hides_no_other_task_and_is_said_of_every_snapshot_that_has_it(
-    run: Run, repository: Repository
-) -> None:
+def test_a_damaged_task_manifest_is_reported_for_every_snapshot_with_it(run: Run, repository: Repository) -> None:
     first, second, third = repository.snapshots
-    repository.damage_part(second, "0_0")
+    repository.damage_task_manifest(second, "0_0")
     of = ("--repository", repository.url, "--application-id", "orders")
     code, found = document(run, "repo", "snapshots", *of)
     assert code == 12
     damage = {one["snapshot"]: [error["task"] for error in one["damage"]] for one in found["snapshots"]}
-    assert damage == {third: ["0_0"], second: ["0_0"], first: []}, "the third has the part of the second"
+    assert damage == {third: ["0_0"], second: ["0_0"], first: []}, "the third has the task manifest of the second"
     code, out, _ = run("repo", "show", "newest", *of)
     assert (code, cells(out, "0_1")[6]) == (12, "29")
     assert "damaged: task 0_0: " in out
@@ -328,12 +326,12 @@ def test_none_there_says_what_there_is_instead(run: Run, repository: Repository,
     assert run("repo", "init", "--repository", empty)[0] == 0
     code, _, err = run("repo", "snapshots", "--repository", empty)
     assert (code, code_said(err), " orders " in err) == (14, "snapshots-not-found", False)
-    Publishing(empty, tmp_path / "scratch").part(0, 1)
+    Publishing(empty, tmp_path / "scratch").task_manifest(0, 1)
     code, _, err = run("repo", "snapshots", "--repository", empty)
     assert (code, code_said(err), " orders " in err) == (14, "snapshots-not-found", True)
 
 
-def test_that_nobody_could_look_is_not_that_there_is_none(
+def test_an_unreachable_repository_differs_from_a_missing_one(
     run: Run, repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.open

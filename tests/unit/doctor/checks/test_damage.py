@@ -1,18 +1,25 @@
-"""Databases whose files are not what their MANIFEST says."""
+"""Damaged databases, and files that do not match their MANIFEST."""
 
 from __future__ import annotations
 
+import os
 import shutil
 
 import pytest
 
+from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import RELEASES
+from statecore.formats.rocksdb_log import read_manifest
+from statecore.formats.topic_partition import TopicPartition
+from statecore.stores.rocksdb.store import RocksDBStore
+from statecore.stores.settings import KEEP_FILES
 from tests.golden.directories import names as golden_names
 from tests.golden.directories import unpacked
 from tests.harness.damaging import PLAIN, cut_manifest, tables_of
 from tests.harness.directory import read_database
 from tests.harness.fleet import NEWEST as NEWEST_RELEASE
 from tests.harness.tiers import one_of
+from tests.unit.doctor.diagnosing import ALOS, LOSS, NOTE, WARNING, codes, diagnose, flip, largest_sst, plain
 from tests.unit.doctor.golden import examined, worse
 
 OLDER = [name for release in ("3.9", "4.2") for name in golden_names(moment="clean", release=release)]
@@ -31,7 +38,7 @@ def test_an_older_database_that_lost_its_flush_is_a_loss(tmp_path, name, release
     assert said[1] - said[0] == {("manifest-truncated", "loss", "0_0", PLAIN)}
 
 
-def test_an_older_database_with_rows_and_a_file_too_many_is_not_said_to_be_right(tmp_path):
+def test_an_older_database_with_an_extra_file_is_not_reported_sound(tmp_path):
     name = golden_names(moment="clean", release="4.2")[0]
     application = unpacked(name, tmp_path)
     database = application / "0_0/rocksdb" / PLAIN
@@ -41,3 +48,124 @@ def test_an_older_database_with_rows_and_a_file_too_many_is_not_said_to_be_right
     (what,) = [one.what for one in seen.findings if one.code == "manifest-truncated"]
     assert "000099.sst" in what
     assert "rightly" not in what
+
+
+def test_a_block_that_is_corrupt_is_found_by_a_scan(tmp_path):
+    path = plain(tmp_path, rows=5000, status=1)
+    plain(tmp_path, task="0_1")
+    flip(largest_sst(path), largest_sst(path).stat().st_size // 2)
+    assert codes(tmp_path, guarantee=ALOS) == {"store-not-closed": WARNING}
+    # What is broken hides nothing of the same store, nor of others.
+    assert codes(tmp_path, guarantee=ALOS, scan=True) == {"block-corrupt": LOSS, "store-not-closed": WARNING}
+
+
+def spoil_manifest(path):
+    flip(next(path.glob("MANIFEST*")), 20)
+
+
+def lose_manifest(path):
+    next(path.glob("MANIFEST*")).unlink()
+
+
+def lose_rows(path):
+    largest_sst(path).unlink()
+
+
+def cut_rows(path):
+    os.truncate(largest_sst(path), largest_sst(path).stat().st_size // 2)
+
+
+def spoil_current(path):
+    (path / "CURRENT").write_text("nothing\n")
+
+
+def lose_current(path):
+    (path / "CURRENT").unlink()
+
+
+def shorten_manifest(path):
+    file = next(path.glob("MANIFEST*"))
+    os.truncate(file, file.stat().st_size - 5)
+
+
+def empty_manifest(path):
+    """As if it had lost all that came after its beginning."""
+    os.truncate(next(path.glob("MANIFEST*")), 60)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code"),
+    [
+        (spoil_manifest, "database-unreadable"),
+        (lose_manifest, "file-missing"),
+        (lose_rows, "file-missing"),
+        (cut_rows, "database-unreadable"),
+        (spoil_current, "database-unreadable"),
+        (lose_current, "current-missing"),
+        (shorten_manifest, "manifest-truncated"),
+    ],
+)
+def test_damage_has_its_code_and_hides_no_other_finding(tmp_path, spoil, code):
+    spoil(plain(tmp_path, rows=2000))
+    plain(tmp_path, task="0_1", status=1)
+    found = {(one.task, one.code) for one in diagnose(tmp_path).findings}
+    assert found == {("0_0", code), ("0_1", "store-not-closed")}
+    assert diagnose(tmp_path).exit_code >= 21
+
+
+def test_every_length_of_a_manifest_is_found_or_refused(tmp_path):
+    """RocksDB opens some of them, without a word, as an older or an empty database."""
+    whole = tmp_path / "whole"
+    path = whole / "app/0_0/rocksdb/s"
+    with RocksDBStore(path, StoreKind.KEY_VALUE, create=True, settings=KEEP_FILES) as store:
+        for offset in range(3):
+            store.put(b"a%d" % offset, b"1")
+            store.commit({TopicPartition("app-s-changelog", 0): offset})
+            store.flush()
+    (path / "statecore-witness").unlink()  # as of Kafka Streams
+    assert codes(whole) == {}
+    (manifest,) = path.glob("MANIFEST-*")
+    data = manifest.read_bytes()
+    between = {read_manifest(data[:length]).valid_bytes for length in range(len(data))}  # entries that are whole
+    silent = []
+    for length in sorted({*between, 5, len(data) // 2, len(data) - 1}):
+        if length in between and read_manifest(data[:length]).files == read_manifest(data).files:
+            continue  # what was cut off says nothing of rows: which log is behind
+        copy = tmp_path / f"cut-{length}"
+        shutil.copytree(whole, copy)
+        os.truncate(copy / manifest.relative_to(whole), length)
+        found = codes(copy)
+        if not set(found) & {"manifest-truncated", "database-unreadable", "file-missing"}:
+            silent.append((length, found))
+    assert silent == []
+
+
+def test_an_unreadable_database_is_neither_healthy_nor_damaged(tmp_path, monkeypatch):
+    plain(tmp_path)
+    plain(tmp_path, task="0_1", status=1)
+    symlink = os.symlink
+
+    def refused(file, link, *options):
+        if "0_0" in str(file):
+            raise PermissionError(13, os.strerror(13), str(file))
+        symlink(file, link, *options)
+
+    monkeypatch.setattr(os, "symlink", refused)
+    found = diagnose(tmp_path, guarantee=ALOS)
+    assert {(one.task, one.code) for one in found.findings} == {("0_0", "database-unseen"), ("0_1", "store-not-closed")}
+    assert found.exit_code == 21
+
+
+def test_files_that_were_kept_aside(tmp_path):
+    path = plain(tmp_path)
+    (path / "lost").mkdir()
+    (path / "lost/000011.sst").write_bytes(b"")
+    assert codes(tmp_path) == {"files-set-aside": WARNING}
+
+
+def test_a_whole_file_that_a_kill_left_is_a_note(tmp_path):
+    path = plain(tmp_path)
+    shutil.copy(largest_sst(path), path / "000099.sst")
+    (path / "000098.sst").write_bytes(b"half a file")
+    (one,) = diagnose(tmp_path).findings
+    assert (one.code, one.severity, one.evidence["unnamed"]) == ("manifest-truncated", NOTE, ["000099.sst"])

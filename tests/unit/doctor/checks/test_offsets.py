@@ -1,4 +1,4 @@
-"""What a store says of itself: here, that a part of it is another's."""
+"""Offsets and status inside stores: missing, unknown, not closed, or of another partition."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import pytest
 
 from statecore.doctor.checks.context import CheckContext
 from statecore.doctor.checks.offsets import check_offsets
+from statecore.doctor.finding_catalog import Repair
 from statecore.doctor.inspection import DatabaseView, StoreView, TaskView
 from statecore.doctor.repair_plan import plan_repairs
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
+from statecore.spec.reader import read_spec
 from statecore.statedir.known_files import OffsetFileContent
 from tests.golden.directories import names as golden_names
 from tests.golden.directories import unpacked
@@ -19,7 +21,9 @@ from tests.harness.damage import WINDOWS
 from tests.harness.damaging import segments_of
 from tests.harness.fleet import NEWEST as NEWEST_RELEASE
 from tests.harness.tiers import one_of
+from tests.unit.doctor.diagnosing import ALOS, EOS, ERROR, LOSS, NOTE, SPEC, WARNING, codes, declares, diagnose, plain
 from tests.unit.doctor.golden import examined, worse
+from tests.unit.doctor.stored import offsets, write_database
 
 
 @pytest.mark.parametrize("name", golden_names(moment="clean", release=NEWEST_RELEASE))
@@ -48,10 +52,82 @@ PLAIN, BUFFER, OWN = StoreKind.KEY_VALUE, StoreKind.GRACE_BUFFER, TopicPartition
         (PLAIN, {OWN: 7}, {}, True),
     ],
 )
-def test_an_offset_is_missing_if_it_is_not_where_a_start_looks_for_it(kind, own_file, task_file, is_missing):
+def test_an_offset_counts_only_in_the_file_that_a_start_reads(kind, own_file, task_file, is_missing):
     database = DatabaseView("s", None, None, {}, 0, 3, 100, ("default", "offsets"))
     store = StoreView("0_0", "s", kind, "", kind is BUFFER, (database,), own_file)
     files = {"s": OffsetFileContent(own_file)} if own_file else {}
     task = TaskView("0_0", OffsetFileContent(task_file, bool(task_file)), files)
     found = check_offsets(store, task, CheckContext("app"))
     assert [one.code for one in found] == (["offset-missing"] if is_missing else [])
+
+
+def test_a_store_that_was_not_closed_is_worse_under_exactly_once(tmp_path):
+    plain(tmp_path, status=1)
+    assert codes(tmp_path, guarantee=ALOS) == {"store-not-closed": WARNING}
+    assert codes(tmp_path, guarantee=EOS) == {"store-not-closed": ERROR}
+    assert codes(tmp_path) == {"store-not-closed": ERROR}
+    assert diagnose(tmp_path, guarantee=ALOS).exit_code == 20
+    assert diagnose(tmp_path, guarantee=EOS).exit_code == 21
+    spec = read_spec(SPEC.format(guarantee="at_least_once", stores="s: {kind: key-value}"))
+    assert diagnose(tmp_path, spec=spec).exit_code == 20
+
+
+@pytest.mark.parametrize(("rows", "at_least_once"), [(3, LOSS), (0, WARNING)])
+def test_a_store_without_an_offset(tmp_path, rows, at_least_once):
+    plain(tmp_path, offset=None, status=1, rows=rows)
+    assert codes(tmp_path, guarantee=ALOS)["offset-missing"] is at_least_once
+    assert codes(tmp_path, guarantee=EOS)["offset-missing"] is ERROR
+
+
+def test_rows_at_minus_4_live_on_and_an_empty_store_is_right(tmp_path):
+    plain(tmp_path, offset=-4)
+    assert codes(tmp_path) == {"offset-unknown": LOSS}
+    shutil.rmtree(tmp_path / "app")
+    plain(tmp_path, offset=-4, rows=0)
+    assert codes(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "found"),
+    [
+        (EOS, {"store-not-closed": ERROR}),
+        (ALOS, {"offset-unknown": LOSS, "store-not-closed": WARNING}),
+        (None, {"offset-unknown": LOSS, "store-not-closed": ERROR}),
+    ],
+)
+def test_rows_at_minus_4_are_wiped_with_a_store_that_was_not_closed(tmp_path, guarantee, found):
+    plain(tmp_path, offset=-4, status=1)
+    assert codes(tmp_path, guarantee=guarantee) == found
+    if guarantee is EOS:  # transactional stores, of which one without them left the status
+        assert codes(tmp_path, spec=declares(EOS)) == {"offset-unknown": LOSS, "store-not-closed": ERROR}
+
+
+def test_global_stores(tmp_path):
+    rows = [*offsets("products", 0, 5, 1), *offsets("products", 1, -4, None)]
+    write_database(tmp_path / "app/global/rocksdb/g", {"default": [(b"k", b"v")], "offsets": rows})
+    assert codes(tmp_path, guarantee=EOS) == {"global-offset-unknown": ERROR, "global-store-not-closed": ERROR}
+    assert codes(tmp_path, guarantee=ALOS)["global-store-not-closed"] is WARNING
+    repairs = {one.code: one.repair for one in diagnose(tmp_path).findings}
+    assert repairs == {"global-offset-unknown": Repair.REBUILD, "global-store-not-closed": Repair.SET_STATUS}
+
+
+def test_a_store_that_is_nowhere_else_is_lost_with_its_task(tmp_path):
+    plain(tmp_path, store="u", offset=None)
+    assert codes(tmp_path) == {"store-unlogged": NOTE}
+    plain(tmp_path, status=1)
+    assert codes(tmp_path, guarantee=EOS) == {"store-not-closed": ERROR, "store-unlogged": LOSS}
+    assert codes(tmp_path, guarantee=ALOS) == {"store-not-closed": WARNING, "store-unlogged": NOTE}
+
+
+def test_a_store_of_which_the_checkpoint_names_the_source_topic_is_not_called_unlogged(tmp_path):
+    """A migration without a spec leaves the offset there, and Kafka Streams takes it over."""
+    plain(tmp_path)
+    plain(tmp_path, store="table", offset=None)
+    (tmp_path / "app/0_0/.checkpoint").write_text("0\n1\nsome-topic 0 7\n")
+    for guarantee in (ALOS, EOS):
+        assert codes(tmp_path, guarantee=guarantee) == {}
+    plain(tmp_path, store="u", offset=None)  # which of the two is unknown
+    assert codes(tmp_path) == {"store-unlogged": NOTE}
+    shutil.rmtree(tmp_path / "app/0_0/rocksdb/u")
+    (tmp_path / "app/0_0/.checkpoint").write_text("0\n1\napp-s-changelog 0 7\n")
+    assert codes(tmp_path) == {"store-unlogged": NOTE}

@@ -179,7 +179,7 @@ def assert_read_alike(kind: StoreKind, key: bytes, value: bytes) -> None:
 @EVERY
 @settings(deadline=None, max_examples=40)
 @given(key=st.binary(max_size=40), value=st.binary(max_size=60))
-def test_any_bytes_are_judged_as_the_columns_judge_them(kind: StoreKind, key: bytes, value: bytes) -> None:
+def test_row_and_column_checks_agree_on_any_bytes(kind: StoreKind, key: bytes, value: bytes) -> None:
     assert_read_alike(kind, key, value)
     assert_read_alike(kind, b"\0" * 9 + key, value)
 

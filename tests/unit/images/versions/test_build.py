@@ -188,7 +188,7 @@ def test_a_store_with_more_live_segments_than_open_files_has_several_in_a_file(t
     assert len(assert_like_live(tmp_path / "slices", [walk(500, 40)], 4000, 7, build_budget=1)) > 65
 
 
-def test_stream_time_goes_on_from_range_to_range(tmp_path: Path) -> None:
+def test_stream_time_continues_from_range_to_range(tmp_path: Path) -> None:
     late: list[Put] = [(b"a", b"late", 100), (b"a", b"new", 350)]
     assert_like_live(tmp_path / "in-time", [[(b"b", b"", 200)], late], 100, 10)
     assert_like_live(tmp_path / "late", [[(b"b", b"", 201)], late], 100, 10)
@@ -236,7 +236,7 @@ def test_a_budget_cuts_runs_and_bounds_what_is_held(tmp_path: Path) -> None:
     assert max(run.file_bytes for run in runs) < 460_000
 
 
-def test_a_batch_cut_out_of_a_larger_one_is_read_from_where_it_begins(tmp_path: Path) -> None:
+def test_a_slice_of_a_batch_is_read_from_its_start(tmp_path: Path) -> None:
     puts: list[Put] = [(b"a", b"0", 9_000), (None, b"1", 5), (b"b", None, 10), (b"c", b"3", 11), (b"d", b"4", 9_000)]
     builder = VersionRunBuilder(tmp_path)
     builder.add(batch(puts).slice(1, 3))

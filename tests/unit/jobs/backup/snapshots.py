@@ -82,8 +82,8 @@ class World:
         app_repository = self.app_repository
         entry = app_repository.head().newest
         assert entry is not None
-        parts = app_repository.task_manifests(app_repository.manifest(entry).value.task_manifests)
-        return {(task, store.store): store for task, read in parts.items() for store in read.manifest.stores}
+        task_manifests = app_repository.task_manifests(app_repository.manifest(entry).value.task_manifests)
+        return {(task, store.store): store for task, read in task_manifests.items() for store in read.manifest.stores}
 
     def laid_out(self, name: str = "laid") -> dict[tuple[str, str, int | None], Path]:
         """The databases of the newest snapshot, brought out of the repository under their names."""
@@ -101,9 +101,9 @@ def lay_out(app_repository: ApplicationRepository, where: Path) -> dict[tuple[st
     """The databases of the newest snapshot, brought out of the repository under their names."""
     entry = app_repository.head().newest
     assert entry is not None
-    parts = app_repository.task_manifests(app_repository.manifest(entry).value.task_manifests)
+    task_manifests = app_repository.task_manifests(app_repository.manifest(entry).value.task_manifests)
     wanted, names = [], []
-    for task, read in parts.items():
+    for task, read in task_manifests.items():
         for store in read.manifest.stores:
             for database in store.databases:
                 at = where / task / store.store / str(database.segment)

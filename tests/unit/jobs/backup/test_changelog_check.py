@@ -94,7 +94,7 @@ def test_where_only_markers_of_transactions_lie_behind_an_offset_its_age_is_know
     assert len(brokers.asked(FetchRequest)) == (1 if guarantee == EXACTLY_ONCE else 0)
 
 
-def test_a_store_that_has_come_to_the_end_is_not_looked_behind(world: World, brokers: ScriptedBrokers) -> None:
+def test_a_store_at_the_log_end_has_no_tail_to_check(world: World, brokers: ScriptedBrokers) -> None:
     world.spec["processing_guarantee"] = EXACTLY_ONCE
     log(brokers, 0, 8)
     world.snapshot(offline=False)
@@ -136,9 +136,7 @@ def test_the_same_files_are_published_again_for_a_topic_id_and_for_a_much_later_
     assert world.snapshot(offline=False).outcome is Outcome.PUBLISHED
 
 
-def test_a_topic_that_was_made_anew_may_go_back_and_the_same_one_may_not(
-    world: World, brokers: ScriptedBrokers
-) -> None:
+def test_only_a_recreated_topic_may_have_lower_offsets(world: World, brokers: ScriptedBrokers) -> None:
     log(brokers, 0, 8)
     world.snapshot(offline=False)
     world.write({b"k": b"w"}, 5)
@@ -150,14 +148,14 @@ def test_a_topic_that_was_made_anew_may_go_back_and_the_same_one_may_not(
     assert world.snapshot(offline=False).outcome is Outcome.PUBLISHED
 
 
-def test_brokers_that_are_not_there_are_said_with_the_way_around(world: World, brokers: ScriptedBrokers) -> None:
+def test_unreachable_brokers_are_reported_with_the_offline_option(world: World, brokers: ScriptedBrokers) -> None:
     brokers.stop(0)
     with raises(Retryable, "broker-unreachable") as caught:
         world.snapshot(offline=False, timeout=0.2)
     assert "--offline" in caught.value.action
 
 
-def test_nobody_is_asked_offline(world: World, brokers: ScriptedBrokers) -> None:
+def test_offline_sends_no_request(world: World, brokers: ScriptedBrokers) -> None:
     assert world.snapshot().outcome is Outcome.PUBLISHED
     assert brokers.seen(object) == []
 
@@ -165,7 +163,7 @@ def test_nobody_is_asked_offline(world: World, brokers: ScriptedBrokers) -> None
 @pytest.mark.parametrize(
     ("end", "markers", "taken"), [(8, False, True), (9, True, True), (9, False, False), (20, False, False)]
 )
-def test_a_versioned_transactional_store_is_taken_where_no_record_lies_behind_its_offset(
+def test_a_versioned_transactional_store_is_backed_up_if_no_record_follows_its_offset(
     tmp_path: Path, brokers: ScriptedBrokers, end: int, markers: bool, taken: bool
 ) -> None:
     world = World(tmp_path, counts={"kind": "versioned-key-value", "retention": "10m"})
@@ -182,9 +180,7 @@ def test_a_versioned_transactional_store_is_taken_where_no_record_lies_behind_it
         assert world.app_repository.read_head() is None
 
 
-def test_another_transactional_store_is_taken_whatever_lies_behind_its_offset(
-    world: World, brokers: ScriptedBrokers
-) -> None:
+def test_other_transactional_stores_are_backed_up_at_any_offset(world: World, brokers: ScriptedBrokers) -> None:
     world.spec |= {"processing_guarantee": EXACTLY_ONCE, "transactional_state_stores": True}
     log_of(brokers, 20, markers=False)
     assert world.snapshot(offline=False).outcome is Outcome.PUBLISHED

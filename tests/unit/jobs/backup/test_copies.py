@@ -104,7 +104,7 @@ def test_segments_in_agreement_are_published_as_they_lie(clicks: World) -> None:
     assert (stored.segment_interval_ms, stored.stream_time) == (INTERVAL, None)
 
 
-def test_segments_that_disagree_are_lowered_to_the_smallest_offset_and_that_is_said(clicks: World) -> None:
+def test_segments_that_disagree_get_the_smallest_offset_with_a_note(clicks: World) -> None:
     segment_of(clicks, 2 * INTERVAL, 20)
     before = tree(clicks.path / "0_0")
     report = clicks.snapshot()
@@ -141,7 +141,7 @@ def test_a_directory_that_is_no_segment_of_the_declared_interval_is_refused(clic
     assert f"clicks.{INTERVAL + 1} " in problem["what"]
 
 
-def test_a_windowed_store_without_a_segment_is_left_to_kafka_streams(tmp_path: Path) -> None:
+def test_a_windowed_store_without_a_segment_is_restored_by_kafka_streams(tmp_path: Path) -> None:
     world = World(tmp_path, **CLICKS)
     world.write(ROWS, 7)
     (world.path / "0_0" / "clicks").mkdir()
@@ -239,7 +239,7 @@ def test_segments_without_a_status_are_transactional_whatever_the_spec_says(
         assert codes(refusal(clicks)) == [("segment-offsets-differ", "clicks")]
 
 
-def test_a_transactional_store_is_published_as_it_lies_with_or_without_a_status(world: World) -> None:
+def test_a_transactional_store_is_published_unchanged_with_or_without_a_status(world: World) -> None:
     transactional(world).write(ROWS, 7)
     (store,) = world.snapshot().stores
     assert not store.written
@@ -279,9 +279,7 @@ def test_a_segment_of_a_transactional_store_of_which_nothing_was_flushed(tmp_pat
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
 @pytest.mark.parametrize("declared", [True, False])
-def test_a_versioned_transactional_store_is_refused_where_nobody_is_asked(
-    tmp_path: Path, guarantee: str, declared: bool
-) -> None:
+def test_a_versioned_transactional_store_is_refused_offline(tmp_path: Path, guarantee: str, declared: bool) -> None:
     world = World(tmp_path, counts={"kind": "versioned-key-value", "retention": "10m"})
     world.write({b"\xff" * 8 + b"k": bytes(8) + b"v"}, 7, kind="versioned-key-value")
     world.spec |= {"processing_guarantee": guarantee, "transactional_state_stores": declared}

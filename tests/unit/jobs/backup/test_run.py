@@ -35,7 +35,7 @@ from tests.unit.jobs.backup.snapshots import (
 )
 
 
-def test_what_was_closed_is_published_as_it_lies(world: World) -> None:
+def test_closed_stores_are_published_unchanged(world: World) -> None:
     world.write(ROWS, 7)
     before = tree(world.path / "0_0")
     report = world.snapshot()

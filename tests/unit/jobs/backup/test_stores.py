@@ -56,7 +56,7 @@ def test_what_is_not_there_is_not_found(
         world.snapshot(**changes)
 
 
-def test_every_reason_is_said_at_once(clicks: World) -> None:
+def test_all_reasons_are_reported_together(clicks: World) -> None:
     (clicks.path / "0_0" / "rocksdb" / "forgotten").mkdir()
     shutil.rmtree(clicks.path / "0_0" / "rocksdb" / "counts")
     clicks.spec["subtopologies"]["0"]["stores"]["absent"] = {"kind": "session", "retention": "10m"}
@@ -128,7 +128,7 @@ def test_a_database_of_an_older_release_is_refused(world: World) -> None:
 
 
 @pytest.mark.parametrize("undecided", [{"kind": "?"}, {"kind": "key-value", "changelog": "?"}])
-def test_what_nobody_has_decided_is_refused(world: World, undecided: dict[str, str]) -> None:
+def test_undecided_stores_are_refused(world: World, undecided: dict[str, str]) -> None:
     world.write(ROWS, 7)
     world.spec["subtopologies"]["0"]["stores"]["counts"] = undecided
     undecided_kinds = ["counts"] if undecided["kind"] == "?" else []

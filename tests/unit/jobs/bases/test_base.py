@@ -59,7 +59,7 @@ def chosen(
     )
 
 
-def test_the_first_candidate_that_is_sound_is_taken_and_no_other_is_looked_at() -> None:
+def test_the_first_sound_candidate_is_used_and_no_other_is_checked() -> None:
     candidates = Listed(parent("newest"), parent("older", 500))
     assert chosen(candidates).bases[KEY].name == "newest"
     assert candidates.looked == 1
@@ -76,11 +76,11 @@ def test_a_candidate_that_is_refused_is_named_with_the_reason_and_the_next_is_tr
     assert [one.base for one in found.refused] == ["damaged", "newest"]
     first, second = (one.to_json() for one in found.refused)
     assert (first["code"], first["blob"], first["base"]) == ("blob-damaged", "b", "damaged")
-    assert (second["code"], second["log_end"], second["end"]) == ("log-ends-before-parent", 1000, 2000)
+    assert (second["code"], second["log_end"], second["end"]) == ("log-ends-before-base", 1000, 2000)
     assert (second["task"], second["store"], second["topic"]) == (*KEY, CHANGELOG.topic)
 
 
-def test_where_none_is_left_the_store_has_no_parent() -> None:
+def test_without_a_sound_candidate_a_store_has_no_base() -> None:
     found = chosen(Listed(parent(end=2000)))
     assert not found.bases
     assert [one.base for one in found.refused] == ["newest"]
@@ -99,14 +99,14 @@ def test_an_end_behind_which_nothing_is_read_now_refuses_it() -> None:
     assert (found.refused[0].code, found.refused[0].values["read_end"]) == ("end-beyond-read", 800)
 
 
-def test_a_parent_of_other_partitions_is_refused() -> None:
+def test_a_base_of_other_partitions_is_refused() -> None:
     other = TopicPartition("changelog", 1)
     ends = {other: BaseEnd(other, TOPIC.topic_id, 1, -1, None)}
     found = chosen(Listed(Base("newest", ends, frozenset())))
     assert (found.refused[0].code, found.refused[0].values["found"]) == ("partitions-differ", ["changelog-1"])
 
 
-def test_what_is_dearer_than_the_whole_changelog_is_not_taken_and_said() -> None:
+def test_a_base_dearer_than_the_whole_changelog_is_refused_with_a_reason() -> None:
     found = chosen(Listed(parent("newest", 900)), by_cost=True)
     assert not found.bases
     assert [one.base for one in found.costlier] == ["newest"]
@@ -119,7 +119,7 @@ def test_of_equal_work_what_is_there_is_taken() -> None:
 
 
 @pytest.mark.parametrize(("read_at_ms", "taken"), [(100, True), (99, False), (None, False)])
-def test_a_store_that_is_not_advanced_is_taken_over_while_it_is_young(read_at_ms: int | None, *, taken: bool) -> None:
+def test_a_store_that_is_not_advanced_is_inherited_while_it_is_young(read_at_ms: int | None, *, taken: bool) -> None:
     found = list(Younger(Listed(parent(read_at_ms=read_at_ms)), {KEY}, 100).of(KEY))
     assert bool(found) is taken
 
@@ -128,13 +128,13 @@ def test_of_other_stores_the_age_says_nothing_here() -> None:
     assert list(Younger(Listed(parent(read_at_ms=None)), {("0_1", "versions")}, 100).of(KEY))
 
 
-def test_a_store_of_a_snapshot_is_a_parent_with_what_it_says(tmp_path) -> None:
+def test_a_store_of_a_snapshot_is_a_base_with_its_offsets(tmp_path) -> None:
     shop = Shop(tmp_path)
     shop.publish([40, 90])
     app_repository = shop.app_repository
     newest = app_repository.head().snapshots[0]
-    parts = app_repository.task_manifests(app_repository.manifest(newest).value.task_manifests)
-    (store,) = (one for one in parts["0_0"].manifest.stores if one.store == "clicks")
+    task_manifests = app_repository.task_manifests(app_repository.manifest(newest).value.task_manifests)
+    (store,) = (one for one in task_manifests["0_0"].manifest.stores if one.store == "clicks")
     found = Base.of_snapshot("newest", store, 17)
     (end,) = found.ends.values()
     assert (end.end, end.read_at_ms, end.topic_id) == (90, 17, store.changelogs[0].topic_id)
@@ -154,7 +154,7 @@ def refusals(why: str, stores: int = 1, tasks: int = 1, parents: int = 1) -> lis
     ]
 
 
-def test_a_refusal_alone_is_said_as_it_is() -> None:
+def test_a_single_refusal_is_reported_unchanged() -> None:
     (one,) = refusals("it is damaged")
     assert grouped([one]) == (str(one),)
     assert grouped([]) == ()

@@ -75,7 +75,7 @@ def application(tmp_path: Path) -> Application:
     return Application(tmp_path)
 
 
-def test_a_closed_store_is_a_parent_of_which_nobody_knows_age_and_topic_id(application: Application) -> None:
+def test_a_closed_store_is_a_base_of_unknown_age_and_topic_id(application: Application) -> None:
     application.plain()
     parent = application.parent()
     end = parent.ends[PLAIN]
@@ -101,7 +101,7 @@ def test_a_global_store_says_the_next_offset_of_every_partition(application: App
     assert {part: end.end for part, end in parent.ends.items()} == {names[0]: 7, names[1]: 0}
 
 
-def test_a_store_whose_changelog_was_empty_is_a_parent_without_anything(application: Application) -> None:
+def test_a_store_of_an_empty_changelog_is_an_empty_base(application: Application) -> None:
     application.plain(OFFSET_UNKNOWN)
     parent = application.parent()
     assert parent.ends[PLAIN].end == 0
@@ -138,7 +138,7 @@ def test_an_offset_that_an_older_release_keeps_in_a_file_is_not_gone_past(applic
     assert application.why().code == "offset-in-checkpoint-file"
 
 
-def test_what_was_refused_before_is_refused_again_without_a_look(application: Application) -> None:
+def test_a_base_refused_before_is_refused_without_a_check(application: Application) -> None:
     application.plain()
     (found,) = application.found(refused={(("0_0", "plain"), DIRECTORY): "it was too old"})
     assert found == Refused("0_0", "plain", DIRECTORY, "it was too old")

@@ -98,12 +98,12 @@ def cluster(brokers: Brokers | None = None) -> Cluster:
     return cast(Cluster, brokers or Brokers())
 
 
-def test_a_plan_stands_upon_the_parents_that_it_names() -> None:
+def test_a_plan_uses_the_bases_that_it_names() -> None:
     one, other = planned(), planned("0_1", partition=1)
     assert stands(one, other) == {KEY: parent(one), ("0_1", "plain"): parent(other)}
 
 
-def test_of_a_store_that_is_read_whole_no_parent_is_looked_for() -> None:
+def test_a_store_read_from_the_start_needs_no_base() -> None:
     brokers, parents = Brokers(), Parents({})
     plan = frozen(planned(base=""))
     assert valid_bases(cluster(brokers), plan, topics_of(cluster(), plan.plan), parents) == {}
@@ -111,7 +111,7 @@ def test_of_a_store_that_is_read_whole_no_parent_is_looked_for() -> None:
     assert brokers.asked == {TopicPartition("plain-changelog", 0)}, "its log may have lost its start all the same"
 
 
-def test_the_parent_is_asked_for_by_the_name_in_the_plan() -> None:
+def test_a_base_is_looked_up_by_its_name_in_the_plan() -> None:
     part, parents = planned(base="20261123T010203Z-0badcafe"), Parents({KEY: parent(planned())})
     plan = frozen(part)
     valid_bases(cluster(), plan, topics_of(cluster(), plan.plan), parents)
@@ -124,13 +124,13 @@ def assert_names(why: object, *names: str) -> None:
     assert [name for name in names if name not in why] == []
 
 
-def test_a_plan_whose_parent_cannot_be_had_any_more_is_made_anew_and_says_of_which_store() -> None:
+def test_a_plan_with_a_missing_base_is_replaced_and_names_the_store() -> None:
     said = stands(planned(), found={})
     assert_names(said, "newest", "store plain", "task 0_0")
 
 
 @pytest.mark.parametrize("end", [99, 101])
-def test_a_parent_that_ends_elsewhere_than_its_tail_begins_is_not_what_it_was(end: int) -> None:
+def test_a_base_that_does_not_end_where_its_tail_begins_has_changed(end: int) -> None:
     part = planned()
     said = stands(part, found={KEY: parent(replace(part, start=end))})
     assert_names(said, "newest", "store plain", "task 0_0")
@@ -145,12 +145,12 @@ def test_one_partition_of_a_global_store_that_is_not_where_it_was_is_enough() ->
     assert_names(stands(*parts, found={key: moved}), "store plain", "task global")
 
 
-def test_one_parent_that_is_gone_has_the_whole_plan_made_anew() -> None:
+def test_one_missing_base_replaces_the_whole_plan() -> None:
     one, other = planned(), planned("0_1", partition=1)
     assert "store plain of task 0_1" in str(stands(one, other, found={KEY: parent(one)}))
 
 
-def test_a_plan_that_its_logs_have_left_behind_is_made_anew_whatever_its_parents_are() -> None:
+def test_a_plan_of_truncated_logs_is_replaced_with_any_bases() -> None:
     part = planned()
     said = stands(part, brokers=Brokers(**{part.topic: 101}))
     assert_names(said, "plain-changelog-0", "101", "100", "newest")
@@ -168,8 +168,8 @@ def test_the_ends_of_the_newest_snapshot_say_nothing_where_it_was_refused_itself
 
 
 def test_a_frozen_plan_keeps_codes_and_values_of_what_was_refused() -> None:
-    refused = Refused("0_0", "plain", "newest", Reason("it ends at 3", "log-ends-before-parent", log_end=3))
+    refused = Refused("0_0", "plain", "newest", Reason("it ends at 3", "log-ends-before-base", log_end=3))
     kept = FROZEN_PLAN.decode(FROZEN_PLAN.encode(replace(frozen(planned()), refused=(refused,)))).refused
     assert kept == (refused,)
     assert kept[0].to_json() == refused.to_json()
-    assert (kept[0].reason.code, kept[0].reason.context) == ("log-ends-before-parent", {"log_end": 3})
+    assert (kept[0].reason.code, kept[0].reason.context) == ("log-ends-before-base", {"log_end": 3})

@@ -52,7 +52,7 @@ class Application(Publishing):
     def damage_manifest(self, snapshot: str) -> None:
         self.app_repository.blobs.replace(self.app_repository.names.manifest(snapshot), b"{}")
 
-    def damage_part(self, snapshot: str, task: str) -> None:
+    def damage_task_manifest(self, snapshot: str, task: str) -> None:
         reference = self.app_repository.manifest(self.app_repository.head().entry(snapshot)).value.reference(task)
         assert reference is not None
         extent = reference.extent
@@ -87,7 +87,7 @@ def test_no_more_than_five_snapshots_are_tried(application: Application) -> None
     assert names(application.of()) == published[:1:-1]
 
 
-def test_what_is_in_no_snapshot_has_no_parent(application: Application) -> None:
+def test_a_store_in_no_snapshot_has_no_base(application: Application) -> None:
     assert application.of() == []
     application.publish(10)
     assert application.of(("0_7", STORE)) == []
@@ -104,14 +104,14 @@ def test_a_snapshot_that_lacks_the_task_is_passed_over(application: Application)
 def test_of_what_the_job_has_read_nothing_is_read_again(application: Application) -> None:
     newest = application.publish(10).snapshot
     found = application.candidates()
-    application.damage_part(newest, "0_0")
+    application.damage_task_manifest(newest, "0_0")
     application.damage_manifest(newest)
     assert names(list(found.of(KEY))) == [newest]
     assert found.named(KEY, newest) is not None
     assert found.task(newest, "0_0") is not None
 
 
-def test_a_later_moment_at_which_nothing_lay_behind_its_ends_makes_a_parent_younger(application: Application) -> None:
+def test_a_later_read_position_at_the_log_end_makes_a_base_younger(application: Application) -> None:
     application.publish(10)
     done = application.begin().publish([], whole=False, read_positions={"0_0": ReadPosition(READ_AT_MS + 7, None)})
     assert done is not None
@@ -137,7 +137,7 @@ def test_an_older_snapshot_that_ends_later_or_is_younger_is_tried_all_the_same(
     application: Application, end: int, read_at_ms: int
 ) -> None:
     older = application.publish(end, read_at_ms=read_at_ms).snapshot
-    newest = application.begin().publish([application.part(0, 20)], whole=False, refused=frozenset([KEY]))
+    newest = application.begin().publish([application.task_manifest(0, 20)], whole=False, refused=frozenset([KEY]))
     assert newest is not None
     refused, other = application.of(refused={(KEY, newest.snapshot): "it is too old"})
     assert isinstance(refused, Refused)
@@ -167,7 +167,7 @@ def test_a_store_that_is_declared_otherwise_is_refused_with_the_difference(appli
 
 def test_a_damaged_part_is_refused_aloud_and_an_older_snapshot_or_another_task_is_not(application: Application) -> None:
     older, newest = application.publish(10).snapshot, application.publish(20).snapshot
-    application.damage_part(newest, "0_0")
+    application.damage_task_manifest(newest, "0_0")
     found = application.candidates(is_read=False)
     refused, other = found.of(KEY)
     assert isinstance(refused, Refused)
@@ -176,7 +176,7 @@ def test_a_damaged_part_is_refused_aloud_and_an_older_snapshot_or_another_task_i
     assert isinstance(other, Base)
     assert other.name == older
     assert names(list(found.of(("0_1", STORE)))) == [newest, older]
-    application.damage_part(newest, "0_0")  # the other way round, so that it is whole
+    application.damage_task_manifest(newest, "0_0")  # the other way round, so that it is whole
     assert list(found.of(KEY)) == [refused, other], "it is not read again for each store of the task"
 
 
@@ -206,17 +206,17 @@ def test_what_a_plan_names_is_found_while_it_counts_and_is_whole(application: Ap
     assert not found.counts("20261123T010203Z-0badcafe")
     assert found.named(KEY, "20261123T010203Z-0badcafe") is None
     assert found.named(("0_0", "other"), newest) is None
-    application.damage_part(older, "0_0")
+    application.damage_task_manifest(older, "0_0")
     assert found.named(KEY, older) is not None, "it has been read"
     assert application.candidates().named(KEY, older) is None
 
 
-def test_what_lies_below_a_task_is_told_while_it_can_be_read(application: Application) -> None:
+def test_the_base_of_a_task_is_returned_if_it_can_be_read(application: Application) -> None:
     older, newest = application.publish(10).snapshot, application.publish(20, (0,)).snapshot
     found = application.candidates()
-    part = found.task(older, "0_1")
-    assert part is not None
-    assert [store.changelogs[0].end for store in part.stores] == [10]
+    task_manifest = found.task(older, "0_1")
+    assert task_manifest is not None
+    assert [store.changelogs[0].end for store in task_manifest.stores] == [10]
     assert found.task(newest, "0_1") is None
     assert found.task("", "0_0") is None, "there was no snapshot when the plan was made"
     application.damage_manifest(older)

@@ -71,7 +71,7 @@ def configured(**configs: str) -> TopicDescription:
 WHOLE, HOLES = ReadStatistics(records=100), ReadStatistics(records=90, removed=10)
 
 
-def test_a_tail_that_is_whole_is_put_upon_its_parent_however_old_that_is() -> None:
+def test_a_complete_tail_is_appended_to_a_base_of_any_age() -> None:
     assert judged(WHOLE, WHOLE, now_ms=10**12) == ((), {})
 
 
@@ -79,7 +79,7 @@ def test_a_tail_that_was_read_in_time_may_have_holes() -> None:
     assert judged(WHOLE, HOLES) == ((), {})
 
 
-def test_a_tail_with_holes_that_was_read_too_late_refuses_its_parent_for_good() -> None:
+def test_a_tail_with_gaps_read_too_late_refuses_its_base_permanently() -> None:
     found = judged(HOLES, WHOLE, now_ms=10**12)
     (refused,) = found.refused
     assert (refused.task, refused.store, refused.base) == ("0_0", "store", "newest")
@@ -87,7 +87,7 @@ def test_a_tail_with_holes_that_was_read_too_late_refuses_its_parent_for_good() 
     assert found.permanent == {(KEY, "newest"): refused.why}
 
 
-def test_a_horizon_that_was_lower_at_any_look_counts() -> None:
+def test_the_lowest_recorded_delete_horizon_counts() -> None:
     kept = configured(delete_retention_ms=str(10 * HOUR))
     assert judged(HOLES, WHOLE, topic=kept) == ((), {})
     assert judged(HOLES, WHOLE, topic=kept, delete_retention_ms=1000).refused[0].missed_deletes
@@ -100,17 +100,17 @@ def test_a_horizon_that_was_lower_at_any_look_counts() -> None:
     assert judged(HOLES, WHOLE, topic=kept, delete_retention_ms=None).refused[0].missed_deletes
 
 
-def test_no_delete_is_missed_above_a_parent_without_rows() -> None:
+def test_no_delete_is_missing_above_a_base_without_rows() -> None:
     assert judged(HOLES, HOLES, delete_retention_ms=None, read_at_ms=None, segments=frozenset()) == ((), {})
 
 
 @pytest.mark.parametrize("policy", ["compact", "delete", "compact,delete"])
-def test_a_start_that_moved_past_the_parent_refuses_it_for_good_in_every_topic(policy: str) -> None:
+def test_a_log_start_beyond_the_base_refuses_it_permanently_in_every_topic(policy: str) -> None:
     found = judged(replace(WHOLE, log_start_moved_to=150), WHOLE, topic=configured(cleanup_policy=policy))
     assert found.permanent.keys() == {(KEY, "newest")}
 
 
-def test_a_log_that_was_truncated_while_it_was_read_refuses_the_plan_and_no_parent() -> None:
+def test_a_log_truncated_during_the_read_refuses_the_plan_and_no_base() -> None:
     found = judged(WHOLE, WHOLE, epoch=4, epoch_end=250)
     (refused,) = found.refused
     assert (refused.code, refused.values["truncated_at"]) == ("log-truncated", 250)
@@ -158,7 +158,7 @@ def test_no_tail_passes_of_which_a_delete_was_removed_before_it_was_read(
         assert not found.refused
 
 
-def test_deletes_that_may_be_missing_are_told_apart_only_where_nothing_else_is_wrong() -> None:
+def test_possibly_missing_deletes_are_reported_only_without_other_reasons() -> None:
     (missed,) = judged(HOLES, WHOLE, now_ms=10**12).refused
     assert (missed.missed_deletes, missed.is_passing) == (True, False)
     (moved,) = judged(HOLES, replace(HOLES, log_start_moved_to=150), now_ms=10**12).refused
@@ -187,7 +187,7 @@ def test_whatever_is_wrong_in_one_partition_is_the_reason_for_all(order: tuple[i
     assert f"changelog-{order[1]} began at 150" in refused.why
 
 
-def test_truncations_are_told_of_the_stores_that_are_asked_for() -> None:
+def test_truncations_are_reported_for_the_requested_stores() -> None:
     plan = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, (replace(PART, leader_epoch=4),))
     assert list(truncations(plan, [KEY], lambda asked: dict.fromkeys(asked, 299))) == [KEY]
     assert truncations(plan, [KEY], lambda asked: dict.fromkeys(asked, 300)) == {}

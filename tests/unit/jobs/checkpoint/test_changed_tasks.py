@@ -109,10 +109,10 @@ def news(
         of_task[task].append(store)
     for task, store in more.items():
         of_task[task].append(store)
-    parts = {task: TaskManifest(task, tuple(stores)) for task, stores in of_task.items()}
+    task_manifests = {task: TaskManifest(task, tuple(stores)) for task, stores in of_task.items()}
     publication = SimpleNamespace(
         newest=None if is_first else manifest(cuts or dict.fromkeys(of_task, NOW - HOUR), delete_retention_ms),
-        task_manifests=lambda: {} if is_first else parts,
+        task_manifests=lambda: {} if is_first else task_manifests,
     )
     frozen = FrozenPlan(
         RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, plan), (), NOW / 1000, "one", newest_snapshot=NEWEST
@@ -129,7 +129,7 @@ def test_a_tail_is_news_and_where_there_is_none_that_is_known_up_to_when_the_end
     assert (found.tasks, found.read_positions, found.now_ms) == ({"0_0"}, {"0_1": QUIET}, NOW)
 
 
-def test_of_a_task_of_which_a_store_was_not_read_nobody_says_that_nothing_lies_behind_it() -> None:
+def test_a_task_with_an_unread_store_has_no_read_position() -> None:
     unread = {"0_0": published(planned(store="other"))}
     assert news(planned(), planned("0_1"), more=unread).read_positions == {"0_1": QUIET}
     assert news(planned(), planned("0_1"), more=unread, goes=lambda store: store == "other").read_positions.keys() == {
@@ -159,7 +159,7 @@ def test_where_nothing_was_published_everything_is_news() -> None:
 
 
 @pytest.mark.parametrize("parent", ["", "an older one"])
-def test_a_store_that_is_not_put_upon_the_newest_snapshot_is_news_however_short_its_log(parent: str) -> None:
+def test_a_store_not_based_on_the_newest_snapshot_is_published_with_any_tail(parent: str) -> None:
     assert news(planned(base=parent)).tasks == {"0_0"}
 
 
@@ -173,7 +173,7 @@ def test_one_store_makes_its_whole_task_news() -> None:
     assert (found.tasks, found.read_positions) == ({"0_0"}, {})
 
 
-def test_of_a_task_behind_whose_ends_something_lies_nobody_says_that_nothing_does() -> None:
+def test_a_task_with_records_after_its_ends_has_no_read_position() -> None:
     found = news(planned(reaches_log_end=False), planned(store="more"), planned("0_1"))
     assert (found.tasks, found.read_positions) == (frozenset(), {"0_1": QUIET})
 
@@ -182,7 +182,7 @@ def test_of_a_task_behind_whose_ends_something_lies_nobody_says_that_nothing_doe
     ("changed", "is_news"),
     [({}, False), ({"restored_by_kafka_streams": False}, True), ({"kind": StoreKind.KEY_VALUE}, True)],
 )
-def test_a_store_that_is_left_to_kafka_streams_is_news_once(changed: dict[str, Any], is_news: bool) -> None:
+def test_a_store_restored_by_kafka_streams_is_published_once(changed: dict[str, Any], is_news: bool) -> None:
     part = planned(
         kind=VERSIONED, start=0, end=50, ranges=(), restored_by_kafka_streams=True, base="", reaches_log_end=False
     )
@@ -235,7 +235,7 @@ STORES = st.fixed_dictionaries(
 
 @settings(deadline=None)
 @given(stores=st.lists(STORES, min_size=1, max_size=6))
-def test_no_task_is_said_to_be_complete_of_which_a_store_is_not(stores: Sequence[dict[str, Any]]) -> None:
+def test_a_task_with_an_incomplete_store_is_not_complete(stores: Sequence[dict[str, Any]]) -> None:
     """Whatever else its other stores are; and no task that is complete is left out."""
     parts = [
         planned(store=f"store-{number}", end=100 + one.pop("tail"), **one)
@@ -271,7 +271,7 @@ def test_moments_are_worth_a_publication_when_a_quarter_of_the_time_that_deletes
     assert ChangedTasks(frozenset(), {"0_0": QUIET}, oldest_ms, NOW).is_aged(delete_retention_ms) is aged
 
 
-def test_where_nothing_can_be_said_of_any_task_nothing_is_worth_a_publication() -> None:
+def test_without_a_read_position_of_any_task_nothing_is_published() -> None:
     assert not ChangedTasks(frozenset(), {}, None, NOW).is_aged(HOUR)
 
 

@@ -181,7 +181,7 @@ def test_the_interval_is_the_one_of_the_spec(application: AtTheBrokers) -> None:
 
 def test_an_idle_application_is_left_alone_as_long_as_nothing_can_be_missing(application: AtTheBrokers) -> None:
     # Nobody knows when the ends of a directory were read, so a compacted topic's deletes may be missing.
-    assert application.look(Brokers(10)).why.code == "parent-age-unknown"
+    assert application.look(Brokers(10)).why.code == "base-age-unknown"
     idle = application.look(Brokers(10, policy="delete"))
     assert (idle.is_due, idle.why.code, idle.why.context["age_ms"]) == (False, "nothing-new", 5 * MINUTE)
 

@@ -90,14 +90,14 @@ def test_what_passes_by_itself_is_tried_again_under_the_same_request(tmp_path) -
     assert [f" {pause} s" in line for pause, line in zip((1, 2, 4), service.said, strict=False)] == [True] * 3
 
 
-def test_who_waits_is_told_how_fresh_the_state_is(tmp_path) -> None:
+def test_waiting_reports_the_freshness_of_the_state(tmp_path) -> None:
     service = Service(1.0, Retryable("The broker is away.", code="test-error", action="Wait."), over())
     with pytest.raises(Invalid):
         service.follow(Shop(tmp_path), 300.0)
     assert "newest checkpoint is of 20" in service.said[0]
 
 
-def test_while_another_job_is_under_way_the_service_waits(tmp_path) -> None:
+def test_the_service_waits_for_another_running_job(tmp_path) -> None:
     shop = Shop(tmp_path)
     service = Service(1.0, over())
     shop.app_repository.blobs.replace(shop.app_repository.names.in_progress_marker, b"A snapshot is in progress.\n")
@@ -122,7 +122,7 @@ def test_patience_grows_no_longer_than_the_interval(tmp_path) -> None:
     assert max(service.waited) == 5.0
 
 
-def test_a_job_that_another_has_overtaken_begins_anew(tmp_path) -> None:
+def test_an_overtaken_job_starts_again(tmp_path) -> None:
     service = Service(Fenced("Another was first.", code="test-error", action="Start a new job."), 1.0, over())
     with pytest.raises(Invalid):
         service.follow(Shop(tmp_path), 10.0)

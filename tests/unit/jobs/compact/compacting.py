@@ -105,7 +105,7 @@ class Farm:
     def app_repository(self) -> ApplicationRepository:
         return ApplicationRepository.open(self.url, APPLICATION)
 
-    def parts(self) -> dict[str, TaskManifest]:
+    def task_manifests(self) -> dict[str, TaskManifest]:
         """The tasks of the newest snapshot."""
         found = self.app_repository.read_head()
         if found is None or found.head.newest is None:
@@ -114,7 +114,7 @@ class Farm:
         return {task: one.manifest for task, one in read.items()}
 
     def store(self, task: str, store: str) -> StoreSnapshot:
-        return next(one for one in self.parts()[task].stores if one.store == store)
+        return next(one for one in self.task_manifests()[task].stores if one.store == store)
 
     def runs(self, at: At) -> tuple[StoredRun, ...]:
         """The runs of a database in the newest snapshot."""
@@ -140,14 +140,14 @@ class Farm:
         new: dict[str, dict[str, list[StoredRun]]] = {}
         for (at, file), extent in zip(made, extents, strict=True):
             new.setdefault(at.task, {}).setdefault(at.store, []).append(StoredRun(file.run, extent))
-        parts = [
+        task_manifests = [
             TaskManifest(
                 task, tuple(self._advanced(task, store, before.get(task), stores[store]) for store in sorted(stores))
             )
             for task, stores in sorted(new.items())
         ]
         published = publication.publish(
-            parts, whole=False, rebase=lambda mine, theirs: rebase_advance(mine, theirs, before.get(mine.task))
+            task_manifests, whole=False, rebase=lambda mine, theirs: rebase_advance(mine, theirs, before.get(mine.task))
         )
         assert published is not None
         return published
@@ -189,8 +189,8 @@ class Farm:
 
     def check(self) -> None:
         """Every store of the newest snapshot holds what it must, and ends where it must."""
-        for task, part in self.parts().items():
-            for store in part.stores:
+        for task, task_manifest in self.task_manifests().items():
+            for store in task_manifest.stores:
                 assert self.image(task, store.store).digest == self.digest(task, store.store), (task, store.store)
 
     def _kind(self, store: str) -> StoreKind:
@@ -210,8 +210,10 @@ class Farm:
         origin = RunOrigin(at.store, self._kind(at.store), self._changelog(at))
         return origin.of(replace(file, segment=at.segment, start=self.end, end=self.end + STEP, stream_time=-1))
 
-    def _advanced(self, task: str, store: str, part: TaskManifest | None, new: list[StoredRun]) -> StoreSnapshot:
-        before = next((one for one in (part.stores if part else ()) if one.store == store), None)
+    def _advanced(
+        self, task: str, store: str, task_manifest: TaskManifest | None, new: list[StoredRun]
+    ) -> StoreSnapshot:
+        before = next((one for one in (task_manifest.stores if task_manifest else ()) if one.store == store), None)
         kind = self._kind(store)
         newest = segments(kind)[-1]
         retention, interval = retention_of(self._declared(store)), segment_interval_of(self._declared(store))

@@ -140,7 +140,7 @@ def test_of_a_global_store_the_runs_of_each_partition_are_merged_by_themselves(t
     assert first.deletes, "they may hide a row of the first partition"
 
 
-def test_deletes_go_only_where_nothing_lies_below(farm: Farm) -> None:
+def test_deletes_are_dropped_only_at_the_lowest_level(farm: Farm) -> None:
     farm.checkpoint({PLAIN: old_rows()}, *many(PLAIN, 12, 1))
     farm.fold()
     runs = farm.runs(PLAIN)
@@ -214,7 +214,7 @@ def test_more_than_a_batch_is_merged_batch_by_batch(farm: Farm) -> None:
 
 
 @pytest.mark.parametrize("damage", ["missing", "flipped"])
-def test_a_database_whose_run_is_damaged_is_left_out_and_said_and_others_are_compacted(farm: Farm, damage: str) -> None:
+def test_a_database_with_a_damaged_run_is_reported_and_the_others_are_compacted(farm: Farm, damage: str) -> None:
     farm.checkpoint(*many(PLAIN, 13))
     farm.checkpoint(*({BESIDE: some_rows(number, of="beside")} for number in range(13)))
     names = run_names(farm.runs(PLAIN))
@@ -334,10 +334,10 @@ def test_after_a_kill_the_next_compaction_comes_to_the_same(tmp_path: Path, poin
     undisturbed = stages("", tmp_path, "undisturbed")
     undisturbed.fold()
     farm = stages("", tmp_path, "killed")
-    before = farm.parts()
+    before = farm.task_manifests()
     kill(farm, point)
     if point != "publish.after-head":
-        assert farm.parts() == before
+        assert farm.task_manifests() == before
         farm.check()
         assert farm.fold().outcome is CompactionOutcome.PUBLISHED
     assert farm.fold().outcome is CompactionOutcome.NOT_DUE

@@ -41,7 +41,7 @@ def test_every_application_is_examined_or_the_one_that_is_named_and_nothing_is_c
     assert [fingerprint(path) for path in sorted(state_dir.iterdir())] == before
 
 
-def test_the_request_says_what_it_is_judged_by(state_dir: Path) -> None:
+def test_the_request_has_guarantee_release_and_cleanup_age(state_dir: Path) -> None:
     careless = request(state_dir, application_id="shop", processing_guarantee="at_least_once")
     assert careless.processing_guarantee is ProcessingGuarantee.AT_LEAST_ONCE
     assert run_diagnose(careless).exit_code == 20
@@ -64,7 +64,7 @@ def test_brokers_that_do_not_answer_hide_nothing_and_are_no_good_news(
     assert run_diagnose(request(state_dir, application_id="billing", offline=True, **fields)).exit_code == 0
 
 
-def test_what_is_not_there_is_said(state_dir: Path) -> None:
+def test_what_is_missing_is_reported(state_dir: Path) -> None:
     with raises(NotFound, "application-not-found", application_id="orders"):
         run_diagnose(request(state_dir, application_id="orders"))
     with raises(NotFound, "state-dir-not-found"):

@@ -70,7 +70,7 @@ def test_several_databases_add_up_and_examples_are_of_the_whole_store() -> None:
     assert found.content.digest == digest_of([(b"a", b"1"), (b"b", b"2"), (b"c", b"3"), (b"d", b"4")])
 
 
-def test_what_was_read_is_told_in_bytes_of_both_sides() -> None:
+def test_progress_counts_the_bytes_of_both_sides() -> None:
     told: list[int] = []
     found = RowDiff(1, told.append)
     found.compare(None, pieces({b"a": b"12", b"b": b""}, 1), pieces({b"a": b"12"}, 1))

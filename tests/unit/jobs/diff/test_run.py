@@ -93,7 +93,7 @@ def test_only_the_tasks_and_stores_that_were_named_are_compared_and_others_are_r
         diff(here, there, tasks=("0_7",))
 
 
-def test_a_store_of_which_nothing_tells_the_kind_is_compared_as_it_lies(tmp_path: Path) -> None:
+def test_a_store_of_unknown_kind_is_compared_by_raw_rows(tmp_path: Path) -> None:
     for name, rows in (("here", ROWS), ("there", OTHERS)):
         write_database(tmp_path / name / "app" / "0_0" / "s" / "s.0", {"default": rows, "offsets": []})
     report = diff(tmp_path / "here", tmp_path / "there")
@@ -150,7 +150,7 @@ def test_a_worker_that_does_not_see_a_directory_says_so(tmp_path: Path) -> None:
     assert "does not exist on" in failure.to_error().what
 
 
-def test_what_is_told_adds_up_to_the_bytes_of_the_files(here: Path, tmp_path: Path) -> None:
+def test_progress_sums_to_the_bytes_of_the_files(here: Path, tmp_path: Path) -> None:
     (tmp_path / "told").mkdir()
     database = {None: str(here / "app" / "0_0" / "rocksdb" / "s")}
     side = DiffSide(database[None], database, {}, {}, 9)

@@ -162,5 +162,5 @@ def test_segments_that_have_expired_by_the_newest_row_of_either_side_are_left_ou
         (StoreKind.UNKNOWN, b"word", {}),
     ],
 )  # fmt: skip
-def test_keys_are_said_in_words_where_they_are_of_the_kind(kind: StoreKind, key: bytes, words: dict[str, str]) -> None:
+def test_keys_of_the_kind_are_decoded(kind: StoreKind, key: bytes, words: dict[str, str]) -> None:
     assert decoded_key(kind, key) == words

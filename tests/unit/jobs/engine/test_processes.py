@@ -44,7 +44,7 @@ def test_the_processes_work_at_the_same_time_and_are_others_than_the_driver(
     assert len({*answers, os.getpid()}) == 3
 
 
-def test_workers_import_what_the_driver_does_and_not_what_lies_where_it_was_started(
+def test_workers_import_the_modules_of_the_driver_and_not_of_its_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "statecore").mkdir()

@@ -115,7 +115,7 @@ def files_of(shop: Shop, newest: bool = True) -> dict[str, Path]:
     names: dict[str, set[str]] = {}
     for entry in (new, old):
         manifest = shop.app_repository.manifest(entry).value
-        names[entry.snapshot] = {part.extent.blob for part in manifest.task_manifests} | {
+        names[entry.snapshot] = {reference.extent.blob for reference in manifest.task_manifests} | {
             extent.blob
             for read in shop.app_repository.task_manifests(manifest.task_manifests).values()
             for store in read.manifest.stores
@@ -124,7 +124,7 @@ def files_of(shop: Shop, newest: bool = True) -> dict[str, Path]:
     mine = sorted(names[new.snapshot] - names[old.snapshot])
     return {
         "manifest": root / "manifests" / f"{new.snapshot}.json",
-        "part": next(shop.root / "repository" / name for name in mine if "/task-manifests/" in name),
+        "task manifest": next(shop.root / "repository" / name for name in mine if "/task-manifests/" in name),
         "file": next(shop.root / "repository" / name for name in mine if "/task-manifests/" not in name),
     }
 

@@ -36,7 +36,7 @@ def test_replacing_moves_no_byte_of_the_files_that_are_there(shop: Shop, state_d
     assert rows_in(state_dir) == expected(200)
 
 
-def test_too_little_room_is_said_before_anything_comes(
+def test_too_little_space_is_reported_before_the_download(
     shop: Shop, state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_free_room(monkeypatch, 1000)
@@ -71,9 +71,7 @@ def test_a_disk_that_is_read_only_is_refused_before_anything_comes(shop: Shop, d
     refused(Invalid, "read-only-file-system", shop, disk.path)
 
 
-def test_a_disk_that_fills_up_on_the_way_is_no_damage_and_the_same_command_goes_on(
-    shop: Shop, disk: mounts.Disk
-) -> None:
+def test_a_disk_full_during_the_download_is_no_damage_and_the_command_resumes(shop: Shop, disk: mounts.Disk) -> None:
     full = mounts.FullFrom(disk, "fetch.after-plan", leave=64 << 10)
     with pytest.raises(Capacity):
         run_fetch(request_for(shop, disk.path), faults=full)
@@ -125,10 +123,10 @@ def based(tmp_path: Path) -> Shop:
 
 def file_of(shop: Shop, of: str) -> str:
     """The hash of a file that a store of the newest snapshot has: of its base, or a run."""
-    parts = shop.app_repository.task_manifests(
+    task_manifests = shop.app_repository.task_manifests(
         shop.app_repository.manifest(shop.app_repository.head().snapshots[0]).value.task_manifests
     )
-    database = parts["0_0"].manifest.stores[1].databases[0]
+    database = task_manifests["0_0"].manifest.stores[1].databases[0]
     if of == "base":
         return next(file.sha256 for file in database.base if file.name.endswith(".sst"))
     return database.runs[0].run.sha256

@@ -24,7 +24,7 @@ from tests.unit.jobs.fetch.fetching import Topics, fetch, refused, tree
 from tests.unit.jobs.published import CUT, RETENTION, Shop, expected, rows_in, spec
 
 
-def test_a_task_that_is_there_is_kept_as_it_is_and_that_is_said(shop: Shop, state_dir: Path) -> None:
+def test_an_existing_task_is_kept_unchanged_and_reported(shop: Shop, state_dir: Path) -> None:
     fetch(shop, state_dir, tasks=("0_0",))
     before = tree(state_dir / "orders" / "0_0")
     said: list[str] = []
@@ -191,7 +191,7 @@ def test_what_the_application_could_not_use_is_refused_with_what_is_there_and_wh
         fetch(shop, state_dir, cluster=BROKERS, spec_path=spec_path, plan_only=True)
 
 
-def test_the_same_spec_and_what_does_no_harm_is_fetched_and_the_latter_is_said(
+def test_the_same_spec_is_fetched_and_harmless_differences_are_noted(
     shop: Shop, state_dir: Path, tmp_path: Path
 ) -> None:
     same = fetch(shop, state_dir, cluster=BROKERS, spec_path=stores_yaml(tmp_path))
@@ -221,13 +221,16 @@ def test_an_application_that_went_back_gets_the_snapshot_of_what_it_was(
 ) -> None:
     app_repository = own_shop.app_repository
     before, kind = app_repository.head().snapshots[0], StoreKind.TIMESTAMPED_KEY_VALUE
-    parts = [
+    task_manifests = [
         read.manifest
         for read in app_repository.task_manifests(app_repository.manifest(before).value.task_manifests).values()
     ]
     stamped = [
-        replace(part, stores=tuple(of_kind(one, kind) if one.store == "plain" else one for one in part.stores))
-        for part in parts
+        replace(
+            task_manifest,
+            stores=tuple(of_kind(one, kind) if one.store == "plain" else one for one in task_manifest.stores),
+        )
+        for task_manifest in task_manifests
     ]
     publication = Publication(
         app_repository, own_shop.declared, request="new release", origin="restore", clock=lambda: CUT + 3600
@@ -258,15 +261,15 @@ def test_tasks_from_before_the_application_was_made_exactly_once_are_not_placed_
 ) -> None:
     app_repository = own_shop.app_repository
     older = app_repository.head().snapshots[0]
-    part = next(
+    task_manifest = next(
         read.manifest
         for task, read in app_repository.task_manifests(app_repository.manifest(older).value.task_manifests).items()
         if task == "0_0"
     )
-    stores = tuple(replace(store, isolation="read_committed") for store in part.stores)
+    stores = tuple(replace(store, isolation="read_committed") for store in task_manifest.stores)
     exactly_once = replace(own_shop.declared, processing_guarantee=ProcessingGuarantee.EXACTLY_ONCE_V2)
     publication = Publication(app_repository, exactly_once, request="later", origin="restore", clock=lambda: CUT + 60)
-    newer = publication.publish([replace(part, stores=stores)], whole=False)
+    newer = publication.publish([replace(task_manifest, stores=stores)], whole=False)
     refused(Invalid, "snapshot-before-exactly-once", own_shop, state_dir)
     alone = fetch(own_shop, state_dir.with_name("alone"), tasks=("0_0",))
     assert alone.snapshot == newer.snapshot

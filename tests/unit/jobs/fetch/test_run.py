@@ -109,7 +109,7 @@ def test_what_a_snapshot_did_not_know_of_its_stores_is_kept_beside_it(tmp_path: 
     assert [store.rows for store in planned.stores] == [store.rows for store in report.stores]
 
 
-def test_whoever_may_only_read_fetches_all_the_same(tmp_path: Path, state_dir: Path) -> None:
+def test_read_permission_suffices_for_a_fetch(tmp_path: Path, state_dir: Path) -> None:
     shop = Shop(tmp_path / "shop", whole=False)
     shop.root.mkdir()
     shop.publish([200])

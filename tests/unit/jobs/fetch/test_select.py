@@ -52,9 +52,9 @@ DAMAGED: dict[tuple[str, Callable[[Path], None]], str] = {
     ("manifest", flipped): "manifest-damaged",
     ("manifest", cut): "manifest-damaged",
     ("manifest", Path.unlink): "blob-missing",
-    ("part", flipped): "manifest-damaged",
-    ("part", cut): "manifest-damaged",
-    ("part", Path.unlink): "blob-missing",
+    ("task manifest", flipped): "manifest-damaged",
+    ("task manifest", cut): "manifest-damaged",
+    ("task manifest", Path.unlink): "blob-missing",
     ("file", flipped): "blob-damaged",
     ("file", cut): "blob-truncated",
     ("file", Path.unlink): "blob-missing",
@@ -63,14 +63,14 @@ DAMAGED: dict[tuple[str, Callable[[Path], None]], str] = {
 
 
 @pytest.mark.parametrize("damage", [flipped, cut, Path.unlink])
-@pytest.mark.parametrize("of", ["manifest", "part", "file"])
+@pytest.mark.parametrize("of", ["manifest", "task manifest", "file"])
 def test_a_damaged_snapshot_is_passed_over_aloud_and_is_refused_where_it_was_named(
     own_shop: Shop, state_dir: Path, of: str, damage: Callable[[Path], None]
 ) -> None:
     new, old = own_shop.app_repository.head().snapshots
     damage(files_of(own_shop)[of])
     error = refused(Corrupted, DAMAGED[of, damage], own_shop, state_dir, snapshot=new.snapshot)
-    said_by = {"manifest": {"snapshot"}, "part": {"task"}, "file": {"task", "store"}}[of]
+    said_by = {"manifest": {"snapshot"}, "task manifest": {"task"}, "file": {"task", "store"}}[of]
     assert said_by | {"repository", "blob"} <= error.context.keys()
     said: list[str] = []
     report = fetch(own_shop, state_dir, said.append)
@@ -120,7 +120,7 @@ class Watched(ApplicationRepository):
         return super().manifest(entry)
 
     def task_manifests(self, references: Sequence[TaskManifestReference]) -> dict[str, ReadTaskManifest]:
-        self._reads("parts")
+        self._reads("task_manifests")
         return super().task_manifests(references)
 
     def read(self, extent: Extent, what: str, **context: Any) -> bytes:
@@ -128,7 +128,9 @@ class Watched(ApplicationRepository):
         return super().read(extent, what)
 
 
-@pytest.mark.parametrize(("before", "gone"), [("manifest", "manifest"), ("parts", "part"), ("file", "file")])
+@pytest.mark.parametrize(
+    ("before", "gone"), [("manifest", "manifest"), ("task_manifests", "task manifest"), ("file", "file")]
+)
 @pytest.mark.parametrize("followed", [True, False])
 def test_a_snapshot_that_is_collected_while_it_is_fetched_is_no_damage_and_the_newest_of_now_is_next(
     own_shop: Shop, state_dir: Path, before: str, gone: str, followed: bool
@@ -157,11 +159,11 @@ def test_a_snapshot_that_was_named_and_is_collected_meanwhile_is_not_replaced_by
     new, _ = own_shop.app_repository.head().snapshots
 
     def collected() -> None:
-        part = files_of(own_shop)["part"]
+        task_manifest = files_of(own_shop)["task manifest"]
         thin(own_shop, new.snapshot)
-        part.unlink()
+        task_manifest.unlink()
 
-    app_repository = Watched(own_shop, "parts", collected)
+    app_repository = Watched(own_shop, "task_manifests", collected)
     error = refused(
         Invalid, "snapshot-missing", own_shop, state_dir, snapshot=new.snapshot, app_repository=app_repository
     )
@@ -200,7 +202,7 @@ def stored(own_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[st
         yield url, server.root / "data" / "states"
 
 
-@pytest.mark.parametrize("of", one_of(["manifest", "part", "file"]))
+@pytest.mark.parametrize("of", one_of(["manifest", "task manifest", "file"]))
 def test_a_snapshot_of_which_a_bit_turned_in_an_object_store_is_passed_over(
     own_shop: Shop, stored: tuple[str, Path], state_dir: Path, of: str
 ) -> None:
@@ -216,7 +218,7 @@ def test_a_snapshot_of_which_a_bit_turned_in_an_object_store_is_passed_over(
 
 
 @pytest.mark.full
-def test_a_head_or_a_mark_of_which_a_bit_turned_in_an_object_store_is_made_anew(
+def test_a_head_or_descriptor_with_a_flipped_bit_is_recreated(
     own_shop: Shop, stored: tuple[str, Path], state_dir: Path
 ) -> None:
     url, data = stored
@@ -238,7 +240,7 @@ def test_a_head_or_a_mark_of_which_a_bit_turned_in_an_object_store_is_made_anew(
 def test_every_bit_of_a_manifest_and_a_part_counts(own_shop: Shop, state_dir: Path) -> None:
     files = files_of(own_shop)
     new, old = own_shop.app_repository.head().snapshots
-    for name in ("manifest", "part"):
+    for name in ("manifest", "task manifest"):
         whole = files[name].read_bytes()
         for at in range(0, len(whole), max(1, len(whole) // 40)):
             data = bytearray(whole)
@@ -260,7 +262,7 @@ def test_a_snapshot_that_contradicts_itself_is_passed_over_before_anything_is_br
         own_shop.app_repository, own_shop.declared, request="wrong", origin="restore", clock=lambda: CUT
     )
     with monkeypatch.context() as unchecked:
-        unchecked.setattr("statecore.repository.publication.check_consistent", lambda parts: None)
+        unchecked.setattr("statecore.repository.publication.check_consistent", lambda task_manifests: None)
         wrong = publication.publish([TaskManifest("0_0", (turned,))], whole=False)
     refused(Corrupted, "manifest-inconsistent", own_shop, state_dir, snapshot=wrong.snapshot)
     report = fetch(own_shop, state_dir)
@@ -306,10 +308,8 @@ def test_no_repository_no_application_and_no_snapshot_are_not_found(
     assert not state_dir.exists()
 
 
-@pytest.mark.parametrize("asked", ["head", "manifest", "parts", "file"])
-def test_who_cannot_look_does_not_say_that_there_is_nothing_and_passes_nothing_over(
-    shop: Shop, state_dir: Path, asked: str
-) -> None:
+@pytest.mark.parametrize("asked", ["head", "manifest", "task_manifests", "file"])
+def test_an_unreachable_repository_is_not_empty_and_skips_no_snapshot(shop: Shop, state_dir: Path, asked: str) -> None:
     def nobody() -> None:
         raise Retryable("It does not answer.", code="object-store-unreachable", action="Try again.")
 
@@ -370,16 +370,16 @@ def test_the_newest_is_what_is_asked_for_unless_another_is_named(own_shop: Shop,
     assert fetch(own_shop, state_dir, plan_only=True, snapshot="newest").snapshot == old.snapshot
 
 
-def test_where_the_newest_is_damaged_and_the_others_lack_a_task_that_was_named_both_are_said(
+def test_a_damaged_newest_snapshot_and_tasks_missing_in_older_ones_are_reported(
     own_shop: Shop, state_dir: Path
 ) -> None:
     (own_shop.root / "runs").mkdir(exist_ok=True)
     more = own_shop.store("0_0", "plain", StoreKind.KEY_VALUE, [0], [350])
-    parts = [TaskManifest("0_2", (more,))]
+    task_manifests = [TaskManifest("0_2", (more,))]
     publication = Publication(
         own_shop.app_repository, own_shop.declared, request="wider", origin="restore", clock=lambda: CUT + 3600
     )
-    newest = publication.publish(parts, whole=False).snapshot
+    newest = publication.publish(task_manifests, whole=False).snapshot
     flipped(own_shop.root / "repository" / "apps" / "orders" / "manifests" / f"{newest}.json")
     older = [(one.snapshot, "snapshot-task-missing", False) for one in own_shop.app_repository.head().snapshots[1:]]
     error = refused(Corrupted, "manifest-damaged", own_shop, state_dir, tasks=("0_2",))
@@ -416,7 +416,7 @@ def test_what_is_gone_on_the_way_does_not_say_that_there_is_no_snapshot(
     assert error.context["path"] == "gone"
 
 
-def test_after_a_newer_snapshot_did_not_fit_an_older_one_that_nobody_can_check_is_not_taken(
+def test_an_unverifiable_older_snapshot_does_not_replace_a_mismatching_newer_one(
     tmp_path: Path, state_dir: Path
 ) -> None:
     shop = Shop(tmp_path / "shop")
@@ -424,7 +424,7 @@ def test_after_a_newer_snapshot_did_not_fit_an_older_one_that_nobody_can_check_i
     shop.publish([50])
     app_repository = shop.app_repository
     (known,) = app_repository.head().snapshots
-    parts = [
+    task_manifests = [
         read.manifest
         for read in app_repository.task_manifests(app_repository.manifest(known).value.task_manifests).values()
     ]
@@ -433,17 +433,17 @@ def test_after_a_newer_snapshot_did_not_fit_an_older_one_that_nobody_can_check_i
         """The same, of topics of this id, of which nobody knows when their ends were read."""
         changed = [
             replace(
-                part,
+                task_manifest,
                 stores=tuple(
                     replace(
                         one,
                         read_at_ms=None,
                         changelogs=tuple(replace(end, topic_id=topic_id) for end in one.changelogs),
                     )
-                    for one in part.stores
+                    for one in task_manifest.stores
                 ),
             )
-            for part in parts
+            for task_manifest in task_manifests
         ]
         publication = Publication(
             app_repository, shop.declared, request=request, origin="backup", clock=lambda: CUT + later
@@ -451,7 +451,12 @@ def test_after_a_newer_snapshot_did_not_fit_an_older_one_that_nobody_can_check_i
         return publication.publish(changed, whole=True).snapshot
 
     unsure = publish("unsure", 60, "")
-    ends = {end.topic_partition: end.end for part in parts for one in part.stores for end in one.changelogs}
+    ends = {
+        end.topic_partition: end.end
+        for task_manifest in task_manifests
+        for one in task_manifest.stores
+        for end in one.changelogs
+    }
     brokers: Any = {"bootstrap_servers": "b:9", "cluster": Topics(ends.__getitem__)}
     assert fetch(shop, state_dir, plan_only=True, **brokers).snapshot == unsure, "with a doubt"
     other = publish("of other topics", 120, "f" * 32)

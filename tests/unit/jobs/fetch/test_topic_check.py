@@ -112,12 +112,12 @@ def test_the_topic_says_how_long_deletes_are_kept(configs: dict[str, str], fits:
         refused("deletes-compacted", cluster, one)
 
 
-def test_of_what_nobody_knows_the_age_that_is_said() -> None:
+def test_an_unknown_age_is_reported() -> None:
     (doubt,) = check(FakeCluster(GROWN), store(cut=None))
-    assert (doubt.code, doubt.context["grown"]) == ("parent-age-unknown", 100)
+    assert (doubt.code, doubt.context["grown"]) == ("base-age-unknown", 100)
 
 
-def test_a_topic_that_was_made_anew_is_another() -> None:
+def test_a_recreated_topic_is_another() -> None:
     refused("topic-recreated", FakeCluster(topic_id="f" * 32), store())
     (doubt,) = check(FakeCluster(topic_id="f" * 32), store(topic_id=""))
     assert doubt.code == "topic-id-unknown"
@@ -129,7 +129,7 @@ def test_a_log_that_begins_after_the_store_ends_leaves_a_gap() -> None:
 
 
 def test_a_log_that_ends_before_the_store_has_lost_records() -> None:
-    refused("log-ends-before-parent", FakeCluster(LogOffsets(0, 299, 299)), store(), log_end=299, end=300)
+    refused("log-ends-before-base", FakeCluster(LogOffsets(0, 299, 299)), store(), log_end=299, end=300)
 
 
 def test_a_log_that_was_truncated_below_the_store_and_has_grown_again_is_refused() -> None:
@@ -155,7 +155,7 @@ def test_what_newer_snapshots_have_seen_counts() -> None:
         check_topics(of, [store()], {"0_1": 1000})
 
 
-def test_where_the_cluster_tells_no_time_that_is_said() -> None:
+def test_a_missing_cluster_time_is_reported() -> None:
     (doubt,) = check(FakeCluster(GROWN, now=None), store())
     assert doubt.code == "cluster-time-unknown"
     assert check(FakeCluster(STILL, now=None), store()) == []

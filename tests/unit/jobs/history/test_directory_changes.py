@@ -130,7 +130,7 @@ def test_a_migration_that_fails_leaves_nothing_to_go_on_with(
     assert plans(application) == []
 
 
-def test_the_last_migration_is_told_with_what_it_kept(application: Path, info: Info) -> None:
+def test_the_last_migration_is_listed_with_its_replaced_files(application: Path, info: Info) -> None:
     assert known(application).changes.migration is None
     report = migrated(application, TargetRelease.V4_3)
     assert known(application).changes.migration == report

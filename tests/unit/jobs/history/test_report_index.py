@@ -117,7 +117,7 @@ def test_a_report_that_cannot_be_read_is_named_and_hides_no_other(tmp_path: Path
     assert [head is None for head in ReportIndex(tmp_path).heads()] == [True, False]
 
 
-def test_a_report_that_is_deleted_or_written_again_takes_back_what_it_said(tmp_path: Path) -> None:
+def test_a_deleted_or_rewritten_report_replaces_its_entries(tmp_path: Path) -> None:
     write(tmp_path, 1, done(attempt(1), entry("a", 0, 1)))
     write(tmp_path, 2, done(attempt(2), entry("a", 0, 2)))
     index = ReportIndex(tmp_path)
@@ -147,7 +147,7 @@ def test_a_failure_that_is_written_again_has_no_other_report_read_again(
     assert left == read(tmp_path).instances[0]
 
 
-def test_only_the_newest_reports_are_looked_at(tmp_path: Path) -> None:
+def test_only_the_newest_reports_are_read(tmp_path: Path) -> None:
     write(tmp_path, 0, done(attempt(0), entry("old", 0)))
     index = ReportIndex(tmp_path, most=3)
     assert rows(index.application("orders").instances[0]) == {("old", 0): 1}
@@ -175,7 +175,7 @@ def test_what_was_read_once_is_not_read_again_by_anybody(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("torn", [b"", b"{", b"[]", b'{"version": 99}', b'{"version": 2, "files": {"x": 3}}'])
-def test_an_index_that_is_torn_is_made_anew(tmp_path: Path, torn: bytes) -> None:
+def test_a_truncated_index_is_recreated(tmp_path: Path, torn: bytes) -> None:
     write(tmp_path, 1, done(attempt(1), entry("a", 0)))
     found = ReportIndex(tmp_path).application("orders")
     (file,) = (tmp_path / report_index.INDEX).iterdir()
@@ -241,7 +241,7 @@ def test_a_store_is_shown_over_its_partitions(tmp_path: Path) -> None:
     assert one.request_ids == (attempt(2).request_id, attempt(1).request_id)
 
 
-def test_what_nobody_has_counted_is_not_added_up(tmp_path: Path) -> None:
+def test_uncounted_rows_are_not_summed(tmp_path: Path) -> None:
     """A job that only publishes builds no stores, and counts no rows."""
     parts = [entry("a", 0, -1, digest="", bytes=-1), entry("a", 1, 5), entry("b", 0, 7)]
     published = {"repository": "file:///r", "published": {"snapshot": "s1"}}

@@ -88,7 +88,7 @@ def test_a_directory_without_a_restore_has_nothing_to_say(orders: Directory) -> 
     assert directories(orders.directory.state_dir) == ["orders"]
 
 
-def test_the_last_restore_is_told_with_maker_and_each_store_with_its_own(orders: Directory) -> None:
+def test_the_last_restore_is_listed_with_its_author_and_stores(orders: Directory) -> None:
     orders.restored(1, entry("s", 0, 1), entry("s", 1, 2))
     orders.restored(2, entry("s", 1, 5))
     found = orders.info()
@@ -149,7 +149,7 @@ def test_an_unfinished_restore_says_how_far_it_came(
         assert [(left.name, one.request_id in left.meaning) for left in found.leftovers] == [(PLAN.plan_id, True)]
 
 
-def test_a_failed_try_is_told_with_its_error(orders: Directory) -> None:
+def test_a_failed_attempt_is_listed_with_its_error(orders: Directory) -> None:
     orders.plan(1)
     orders.say(1, ATTEMPT_SUFFIX, orders.attempt(1).failed(OLD_FAILURE, "read"))
     (one,) = orders.info().unfinished
@@ -197,7 +197,7 @@ def test_leftovers_are_named_with_their_size(orders: Directory) -> None:
     ]
 
 
-def test_what_cannot_be_read_is_said_and_hides_nothing(orders: Directory) -> None:
+def test_an_unreadable_report_is_listed_and_hides_no_other(orders: Directory) -> None:
     orders.restored(1)
     orders.say(2, REPORT_SUFFIX, {"half": 1})
     (orders.work / "journal.json").write_text("{")

@@ -111,7 +111,7 @@ def test_a_plan_changes_nothing_and_says_what_would_be_done(state_dir: StateDir)
     assert migrated(state, apply=False).plan_id == plan.plan_id
 
 
-def test_kinds_that_nobody_has_decided_are_said_once(state_dir: StateDir, tmp_path: Path) -> None:
+def test_undecided_kinds_are_reported_once(state_dir: StateDir, tmp_path: Path) -> None:
     spec = tmp_path / "stores.yaml"
     spec.write_text(
         "application_id: old420\nbootstrap_servers: nowhere:1\nprocessing_guarantee: at_least_once\n"
@@ -184,7 +184,7 @@ def test_what_is_not_there_is_named(state_dir: StateDir) -> None:
 
 @pytest.mark.parametrize("apply", [True, False])
 @pytest.mark.parametrize("there", ["nowhere", "nothing", "another", "no task"])
-def test_a_first_start_is_nothing_to_do_for_whoever_says_that_it_may_be(
+def test_a_first_start_has_nothing_to_migrate_if_allowed(
     tmp_path: Path, state_dir: StateDir, there: str, apply: bool
 ) -> None:
     state = tmp_path / "volume" / "state"
@@ -236,7 +236,7 @@ class Elsewhere:
         return [answer for batch in batches for answer in work(batch)]
 
 
-def test_workers_are_asked_whether_they_see_the_directory_and_where_they_ran_is_said(state_dir: StateDir) -> None:
+def test_workers_must_see_the_directory_and_are_named(state_dir: StateDir) -> None:
     state, said = state_dir(), list[str]()
     workers: Any = Elsewhere()
     request = MigrateRequest(application_id="old420", state_dir=str(state), to=TargetRelease.V4_3, apply=True)
@@ -271,7 +271,7 @@ OF_THE_SECOND_TASK = ("placement.after-image-move", "placement.before-swap", "pl
 @pytest.mark.parametrize(
     ("point", "nth"), three_of([*((point, 1) for point in EVERY), *((point, 2) for point in OF_THE_SECOND_TASK)])
 )
-def test_whoever_stops_at_any_point_and_runs_it_again_ends_in_the_right_state(
+def test_a_job_stopped_at_any_point_is_completed_by_a_rerun(
     state_dir: StateDir, point: str, nth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = state_dir("4.2.0", "0_0", "0_1")

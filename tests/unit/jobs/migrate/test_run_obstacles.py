@@ -151,7 +151,7 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[mounts.Disk]:
 
 
 @pytest.mark.parametrize("point", one_of(POINTS))
-def test_a_disk_that_fills_up_changes_nothing_and_with_room_it_goes_on(
+def test_a_full_disk_changes_nothing_and_with_space_the_job_resumes(
     disk: mounts.Disk, point: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     application, reference = few(OLD, disk.path / point), few(OLD, tmp_path / "reference")
@@ -180,7 +180,7 @@ def test_once_the_journal_is_written_no_room_is_needed(disk: mounts.Disk) -> Non
     assert migrated(application, TargetRelease.V4_3).outcome is Outcome.UNCHANGED
 
 
-def test_a_read_only_file_system_is_said_and_a_plan_can_be_made_of_it(disk: mounts.Disk) -> None:
+def test_a_read_only_file_system_is_reported_and_can_be_planned(disk: mounts.Disk) -> None:
     application = few(OLD, disk.path / "read-only")
     before = seen(application)
     disk.remount("ro")

@@ -34,7 +34,7 @@ def said(found: list[summary.CombinedChange]) -> list[tuple[tuple[str, ...], str
     return [(one.tasks, one.what) for one in found]
 
 
-def test_what_is_done_to_many_tasks_is_said_once_without_the_offset_of_each() -> None:
+def test_the_same_step_of_many_tasks_is_summed_up_without_offsets() -> None:
     both = report(task("0_0", step(0, 1_234)), task("0_1", step(1, 5)))
     assert said(summary.done(both)) == [(("0_0", "0_1"), "added at its offset")]
     several = MigratedStep("file at", offsets={"log-0": 7, "log-1": 8})

@@ -131,7 +131,7 @@ def test_without_a_run_the_image_is_the_directory_with_the_new_offset(tmp_path: 
     assert (found.digest, found.offsets) == (rows.digest, {str(CHANGELOG): END - 1})
 
 
-def test_a_finished_image_is_taken_without_a_look_at_the_directory(tmp_path: Path, live: Path) -> None:
+def test_a_finished_image_is_used_without_checking_the_directory(tmp_path: Path, live: Path) -> None:
     task = todo(tmp_path, live)
     first = built(task)
     live.rename(tmp_path / "elsewhere")
@@ -165,7 +165,7 @@ def test_a_directory_that_is_open_is_refused_until_it_is_closed(tmp_path: Path, 
     built(task)
 
 
-def test_a_directory_that_is_not_there_is_said(tmp_path: Path, live: Path) -> None:
+def test_a_missing_directory_is_reported(tmp_path: Path, live: Path) -> None:
     task = todo(tmp_path, live)
     live.rename(tmp_path / "elsewhere")
     error = refused(task)

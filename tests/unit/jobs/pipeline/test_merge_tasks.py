@@ -238,9 +238,7 @@ def test_a_slice_that_is_not_whole_is_merged_again_to_the_same(
     assert content_of(built(place, results, again)) == of_dict(rows)
 
 
-def test_a_slice_damaged_after_it_was_looked_at_stops_the_image_and_is_not_found_again(
-    place: DirectoryPlace, tmp_path: Path
-) -> None:
+def test_a_slice_damaged_after_its_check_fails_the_image_and_is_dropped(place: DirectoryPlace, tmp_path: Path) -> None:
     results = ranges_of(place, tmp_path / "runs", contents(4))
     slices = merged(tasks_of(place, results))
     victim = next(one for one in slices if one.made)

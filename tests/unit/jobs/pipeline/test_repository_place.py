@@ -77,7 +77,7 @@ def test_a_worker_that_has_seen_it_does_not_ask_for_each_task(tmp_path: Path) ->
     assert asked == {"driver": 1, "failed": 1}
 
 
-def test_a_failure_is_heard_of_at_the_next_look_and_from_then_on(place: RepositoryPlace) -> None:
+def test_a_failure_is_seen_at_the_next_check_and_later(place: RepositoryPlace) -> None:
     place.prepare()
     place.check_failure()
     place.announce_failure()

@@ -56,7 +56,7 @@ def test_a_range_of_large_runs_does_not_wait(address: ApplicationAddress, tmp_pa
     assert len(told) == 1
 
 
-def test_a_range_with_both_is_told_when_all_of_it_is_there(address: ApplicationAddress, tmp_path: Path) -> None:
+def test_a_range_with_both_outputs_is_reported_when_complete(address: ApplicationAddress, tmp_path: Path) -> None:
     publisher, told = Publisher(address, small=3), list[Extent]()
     publisher.publish([run(tmp_path / "large", b"12345"), run(tmp_path / "small", b"1")], told.extend)
     assert len(list(place_of(address.url).blobs.list())) == 1

@@ -61,7 +61,7 @@ def test_the_driver_hears_how_far_all_ranges_have_come(place: StagingPlace) -> N
     assert place.offsets_done() == 0
 
 
-def test_the_ranges_of_a_batch_are_told_as_one(place: StagingPlace) -> None:
+def test_the_ranges_of_a_batch_are_reported_together(place: StagingPlace) -> None:
     place.prepare()
     batch = reading(place, FIRST, clock=lambda: 1.0)
     for _ in range(3):
@@ -79,7 +79,7 @@ def test_a_batch_of_which_nothing_was_read_leaves_no_word(place: StagingPlace) -
     assert not list(place.blobs().list())
 
 
-def test_what_is_told_too_often_is_not_passed_on(place: StagingPlace) -> None:
+def test_too_frequent_progress_is_dropped(place: StagingPlace) -> None:
     place.prepare()
     one = reading(place, FIRST, clock=lambda: 1.0)
     for offsets in (10, 20, 30):
@@ -89,7 +89,7 @@ def test_what_is_told_too_often_is_not_passed_on(place: StagingPlace) -> None:
     assert place.offsets_done() == 100
 
 
-def test_a_failure_stops_all_who_read_until_the_driver_begins_anew(place: StagingPlace) -> None:
+def test_a_failure_stops_all_readers_until_the_driver_restarts(place: StagingPlace) -> None:
     place.prepare()
     one = reading(place, FIRST)
     one.report(10, now=True)
@@ -104,7 +104,7 @@ def test_a_failure_stops_all_who_read_until_the_driver_begins_anew(place: Stagin
     one.report(30, now=True)
 
 
-def test_who_does_not_see_the_driver_tells_nobody_of_a_failure(place: StagingPlace) -> None:
+def test_a_worker_without_the_staging_directory_reports_no_failure(place: StagingPlace) -> None:
     place.announce_failure()
     assert not list(place.blobs().list())
     if isinstance(place, DirectoryPlace):
@@ -141,7 +141,7 @@ def test_progress_costs_the_requests_that_the_place_says(server: BlobServer) -> 
     assert server.asked == {("OPTIONS", "progress"): 1}
 
 
-def test_a_range_is_read_on_while_nobody_answers(server: BlobServer) -> None:
+def test_a_range_is_read_on_while_the_place_does_not_answer(server: BlobServer) -> None:
     place = HttpPlace(server.port)
     place.prepare()
     server.shutdown()

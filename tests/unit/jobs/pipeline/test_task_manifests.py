@@ -1,4 +1,4 @@
-"""The parts that restores publish, and those of which tests fetch, fit together."""
+"""Task manifests of restores, and those of the tests of fetches, are consistent."""
 
 from __future__ import annotations
 
@@ -60,6 +60,6 @@ def test_what_a_restore_publishes_of_empty_changelogs_fits_together(
     )
     globals_ = tuple(replace(names, partition=number, end=start + number) for number in range(of_global))
     plan = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, (one, *globals_))
-    parts = task_manifests(plan, ReadResult({}, {}), {})
-    assert [part.task for part in parts] == ["0_0", *(["global"] if of_global else [])]
-    assert [contradictions_in(part) for part in parts] == [[]] * len(parts)
+    made = task_manifests(plan, ReadResult({}, {}), {})
+    assert [task_manifest.task for task_manifest in made] == ["0_0", *(["global"] if of_global else [])]
+    assert [contradictions_in(task_manifest) for task_manifest in made] == [[]] * len(made)

@@ -189,7 +189,7 @@ def test_a_result_whose_runs_rocksdb_wrote_for_an_older_release_is_read_again(
     assert reader.reads == 3
 
 
-def test_a_run_without_a_result_is_looked_at_before_it_is_taken(task: RangeTask, reader: type[FakeReader]) -> None:
+def test_a_run_without_a_result_is_verified_before_it_is_used(task: RangeTask, reader: type[FakeReader]) -> None:
     first = read(task)
     result_file(task).unlink()
     run_file(task, first).write_bytes(b"bytes that never reached the disk")
@@ -212,7 +212,7 @@ def test_a_run_that_is_not_what_it_was_is_read_again(task: RangeTask, reader: ty
     assert build(image_task(task, again)).image.rows == 50
 
 
-def test_a_run_damaged_after_it_was_looked_at_fails_once_and_is_read_again_by_the_retry(task: RangeTask) -> None:
+def test_a_run_damaged_after_its_check_fails_once_and_is_read_again_by_the_retry(task: RangeTask) -> None:
     first = read(task)
     data = bytearray(run_file(task, first).read_bytes())
     data[len(data) // 2] ^= 1
@@ -242,9 +242,7 @@ def test_another_memory_budget_takes_the_runs_that_are_there(task: RangeTask, re
     assert reader.reads == 1
 
 
-def test_staging_that_was_moved_is_found_where_it_lies_now(
-    task: RangeTask, reader: type[FakeReader], tmp_path: Path
-) -> None:
+def test_moved_staging_is_found_at_its_new_path(task: RangeTask, reader: type[FakeReader], tmp_path: Path) -> None:
     first = read(task)
     directory(task).rename(tmp_path / "elsewhere")
     moved = replace(task, place=DirectoryPlace(str(tmp_path / "elsewhere")))
@@ -253,7 +251,7 @@ def test_staging_that_was_moved_is_found_where_it_lies_now(
     assert build(image_task(moved, first)).image.rows == 50
 
 
-def test_a_run_says_which_offsets_it_is_of_and_not_where_it_lies(task: RangeTask) -> None:
+def test_a_run_has_its_offsets_and_not_its_location(task: RangeTask) -> None:
     (run,) = read(task).runs
     assert (run.start, run.end, run.format) == (0, len(RECORDS), RunFormat.SST)
     assert str(directory(task)) not in repr(run)

@@ -61,7 +61,7 @@ def planned(*parts: Part) -> tuple[RestorePlan, SizeEstimate]:
         ([Part(40, 0)], 0),  # nothing of it is read
     ],
 )
-def test_what_lies_beside_the_stores_while_they_are_built(parts: list[Part], besides: int) -> None:
+def test_the_estimate_has_the_scratch_files_of_a_build(parts: list[Part], besides: int) -> None:
     need = disk_need(*planned(*parts), workers=2, memory_budget=150 * MIB)
     assert need == DiskNeed(5 * MIB, sum(part.mebibytes * MIB for part in parts if part.ranges), besides * MIB)
 
@@ -78,9 +78,7 @@ def test_small_records_take_more_than_their_keys_and_values() -> None:
 
 @pytest.mark.parametrize("kind", [StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE])
 @pytest.mark.parametrize(("key", "value"), [(4, 0), (8, 8), (16, 100), (40, 4000)])
-def test_a_run_takes_about_as_much_of_the_disk_as_is_said_and_no_more(
-    tmp_path: Path, kind: StoreKind, key: int, value: int
-) -> None:
+def test_the_estimate_of_a_run_is_close_and_not_too_low(tmp_path: Path, kind: StoreKind, key: int, value: int) -> None:
     count = 20_000
     source = random.Random(1)
     keys = [number.to_bytes(4, "big") + source.randbytes(key - 4) for number in range(count)]
@@ -113,7 +111,7 @@ def test_a_disk_that_may_be_too_small_is_named(tmp_path: Path) -> None:
     assert DiskNeed(0, 1 << 59, 1 << 59).doubt(tmp_path) is None  # nobody knows how large the logs are
 
 
-def test_who_builds_no_stores_is_not_told_of_their_disk() -> None:
+def test_a_job_without_images_has_no_estimate_of_their_disk() -> None:
     plan, weights = planned(Part(300), Part(400))
     said = estimate_of(plan, weights, disk_need(plan, weights, 2, 200 * MIB), 200 * MIB)
     short = estimate_of(plan, weights, None, 200 * MIB)

@@ -123,7 +123,7 @@ def test_a_plan_file_that_is_torn_or_of_another_release_says_so(tmp_path: Path, 
     assert "recreates" in refused.value.action
 
 
-def test_a_plan_file_that_a_disk_or_somebody_changed_is_refused(tmp_path: Path, frozen: FrozenPlan) -> None:
+def test_a_changed_plan_file_is_refused(tmp_path: Path, frozen: FrozenPlan) -> None:
     """A hole in its ranges would be a smaller store that nobody could tell from the whole one."""
     path = tmp_path / "plans" / "one.json"
     document = json.loads(path.read_bytes())
@@ -142,7 +142,7 @@ def test_a_plan_file_that_a_disk_or_somebody_changed_is_refused(tmp_path: Path, 
         assert "recreates" in refused.value.action
 
 
-def test_a_plan_file_with_a_field_that_nobody_knows_is_refused_by_its_name(tmp_path: Path, frozen: FrozenPlan) -> None:
+def test_an_unknown_field_of_a_plan_file_is_refused_by_its_name(tmp_path: Path, frozen: FrozenPlan) -> None:
     document = FROZEN_PLAN.to_json(frozen)
     document["plan"]["partitions"][1]["colour"] = "snapshot"
     (tmp_path / "p.json").write_text(json.dumps(document))
@@ -213,7 +213,7 @@ def test_a_log_that_was_cut_below_the_plans_end_makes_it_stale(frozen: FrozenPla
     assert "ends at 99" in str(stale(frozen, LogOffsets(0, 99, 99), 60))
 
 
-def test_a_store_that_is_left_to_kafka_streams_is_not_waited_for_and_makes_no_plan_stale(tmp_path: Path) -> None:
+def test_a_store_restored_by_kafka_streams_delays_no_plan_and_makes_none_stale(tmp_path: Path) -> None:
     declared = spec(v={"kind": "versioned-key-value", "retention": "10m"})
     waits: list[float] = []
     made, notes, *_ = plan_restore(
@@ -304,7 +304,7 @@ def test_a_source_topic_reused_as_changelog_is_restored_as_far_as_the_applicatio
 
 
 @pytest.mark.parametrize("committed", [None, 5])
-def test_a_source_topic_of_which_nobody_knows_how_far_it_was_consumed_is_refused_rather_than_restored_empty(
+def test_a_source_topic_of_unknown_progress_is_refused(
     committed: int | None,
 ) -> None:
     declared = spec(a={"kind": "key-value", "changelog": "profiles"})

@@ -98,7 +98,7 @@ def test_a_store_that_is_gone_while_a_file_keeps_its_offset_is_found_and_the_fil
     assert starts(world.recover(stores=named))["prices-store"] == "recovers by itself"
 
 
-def test_a_store_that_is_not_there_and_of_which_nothing_tells_is_left_to_the_start(world: World) -> None:
+def test_a_missing_store_without_traces_is_restored_by_the_start(world: World) -> None:
     shutil.rmtree(world.path)
     report = world.recover(apply=True)
     assert (report.outcome, report.exit_code) == (Outcome.UNCHANGED, 0)
@@ -124,7 +124,7 @@ def assert_mended(world: World) -> None:
 
 
 @pytest.mark.parametrize("again", ["the same request", "another"])
-def test_who_failed_in_the_middle_goes_on_with_the_plan_that_was_approved(world: World, again: str) -> None:
+def test_a_failed_recovery_resumes_with_the_approved_plan(world: World, again: str) -> None:
     approved = half_done(world)
 
     class Away(FaultPoints):
@@ -144,7 +144,7 @@ def test_who_failed_in_the_middle_goes_on_with_the_plan_that_was_approved(world:
     assert_mended(world)
 
 
-def test_more_than_what_was_approved_is_not_done_by_who_goes_on(world: World) -> None:
+def test_a_resumed_recovery_does_only_what_was_approved(world: World) -> None:
     approved = half_done(world)
     with pytest.raises(FaultInjected):
         world.recover(apply=True, approved=approved, faults=InjectedFault("repair.after-repair"))
@@ -168,7 +168,7 @@ def test_more_than_what_was_approved_is_not_done_by_who_goes_on(world: World) ->
         ]
     ),
 )
-def test_a_recovery_that_is_killed_at_any_point_goes_on_with_the_same_command(world: World, point: str) -> None:
+def test_a_recovery_killed_at_any_point_resumes_with_the_same_command(world: World, point: str) -> None:
     approved = half_done(world)
     words = ["recover-global", "--spec", str(world.spec), "--state-dir", str(world.state_dir), "--apply"]
     command = [sys.executable, "-m", "statecore.cli.main", *words, "--approved", approved]

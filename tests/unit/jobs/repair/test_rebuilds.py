@@ -22,7 +22,7 @@ def test_of_a_store_of_which_one_partition_has_records_something_would_be_left()
     assert all(f"{EMPTY}." in said and str(FULL) not in said for said in (part, whole))
 
 
-def test_what_was_found_is_said_as_it_is_whether_it_has_its_full_stop_or_not() -> None:
+def test_findings_are_quoted_with_or_without_a_full_stop() -> None:
     for what in ("another cluster", "another cluster."):
         found: Any = SimpleNamespace(code="offset-past-end", task=GLOBAL, store="table", what=what)
         assert doubts_about(rebuild(), (FULL,), (found,)) == ("global/table: another cluster.",)

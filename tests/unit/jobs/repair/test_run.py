@@ -114,7 +114,7 @@ def test_a_store_without_a_segment_gets_one_that_keeps_an_offset(application: Pa
     assert state.closed_cleanly
 
 
-def test_a_segment_of_which_nobody_knows_the_changelog_is_not_made(application: Path) -> None:
+def test_a_segment_of_an_unknown_changelog_is_not_created(application: Path) -> None:
     (application / "0_0" / "clicks").mkdir()
     spec = application.parent / "stores.yaml"
     spec.write_text(
@@ -168,7 +168,7 @@ def test_entries_of_no_store_are_taken_out_of_a_file_of_an_older_release_which_i
     assert "gone" in (Path(report.kept) / "0_2" / ".checkpoint").read_text()
 
 
-def test_times_of_a_task_of_an_older_release_are_mended_and_it_stays_one(application: Path) -> None:
+def test_times_of_a_task_of_an_older_release_are_repaired_without_migration(application: Path) -> None:
     task = application / "0_2"
     write_database(task / "rocksdb" / "table", {"default": [(b"a", b"1")]})
     (task / ".checkpoint").write_text("0\n1\napp-table-changelog 2 7\n")
@@ -182,7 +182,7 @@ def test_times_of_a_task_of_an_older_release_are_mended_and_it_stays_one(applica
     assert "offsets" not in read_database_state(task / "rocksdb" / "table").column_families
 
 
-def test_entries_of_no_store_are_left_out_of_a_file_that_a_half_migrated_task_takes_over(application: Path) -> None:
+def test_stray_entries_are_dropped_from_the_file_of_a_half_migrated_task(application: Path) -> None:
     task = application / "0_0"
     write_database(task / "rocksdb" / "older", {"default": [(b"a", b"1")]})
     (task / ".checkpoint").write_text("0\n2\napp-gone-changelog 0 3\napp-older-changelog 0 5\n")
@@ -266,7 +266,7 @@ def test_a_task_that_this_user_may_not_replace_is_refused_before_anything_is_cha
     assert list(application.glob(".statecore/*")) == []
 
 
-def test_what_earlier_repairs_keep_is_said(application: Path) -> None:
+def test_files_kept_by_earlier_repairs_are_reported(application: Path) -> None:
     file = application / "0_0" / ".checkpoint"
     file.write_text("0\n1\napp-table-changelog 0 30\n")
     first = repaired(application)
@@ -279,7 +279,7 @@ def test_what_earlier_repairs_keep_is_said(application: Path) -> None:
     assert second.kept not in note
 
 
-def test_without_a_spec_a_store_that_can_only_be_rebuilt_is_left_and_the_rest_is_mended(application: Path) -> None:
+def test_without_a_spec_only_rebuilds_remain_and_the_rest_is_repaired(application: Path) -> None:
     table(application / "0_2", 2, status=1)
     (application / "0_0" / ".checkpoint").write_text("0\n1\napp-table-changelog 0 30\n")
     before = fingerprint(application / "0_2")
@@ -368,7 +368,7 @@ class Meddling(FaultPoints):
             self.refused += 1
 
 
-def test_nobody_else_gets_the_directory_from_the_first_look_to_the_last(application: Path) -> None:
+def test_the_directory_is_locked_from_the_first_check_to_the_last(application: Path) -> None:
     (application / "0_0" / ".checkpoint").write_text("0\n1\napp-table-changelog 0 30\n")
     request = RepairRequest(
         application_id="app", state_dir=str(application.parent), apply=True, processing_guarantee=EOS
@@ -385,7 +385,7 @@ POINTS = [point for point in (*CHANGE_POINTS, *REPAIR_POINTS, *PLACEMENT_POINTS)
 
 
 @pytest.mark.parametrize("point", three_of(POINTS))
-def test_whoever_stops_at_any_point_and_runs_it_again_ends_in_the_right_state(application: Path, point: str) -> None:
+def test_a_job_stopped_at_any_point_is_completed_by_a_rerun(application: Path, point: str) -> None:
     for partition in (0, 1):
         (application / f"0_{partition}" / ".checkpoint").write_text(f"0\n1\napp-table-changelog {partition} 30\n")
     request = RepairRequest(

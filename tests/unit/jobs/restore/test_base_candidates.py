@@ -90,7 +90,7 @@ def test_a_snapshot_of_no_repository_is_refused(tmp_path: Path, start: str) -> N
         RestoreCandidates(request, Shop(tmp_path).declared, None, None, {})
 
 
-def test_where_nothing_was_asked_for_no_snapshot_is_looked_at(tmp_path: Path) -> None:
+def test_an_empty_request_reads_no_snapshot(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     shop.publish([40])
     found = candidates(shop, start_from="none")
@@ -112,6 +112,6 @@ def test_a_snapshot_of_a_store_that_is_declared_otherwise_is_refused_with_the_re
 
 
 @pytest.mark.parametrize("start", ["yesterday", "", "NEWEST", "20261123T010203Z", "../x"])
-def test_what_nothing_can_be_put_upon_is_refused(start: str) -> None:
+def test_an_unusable_base_is_refused(start: str) -> None:
     with raises(Invalid, "start-from-invalid"):
         RestoreRequest(spec_path="stores.yaml", state_dir="/s", start_from=start)

@@ -65,8 +65,8 @@ def planned(
 
 
 def test_stores_that_cannot_be_advanced_refuse_a_plan_as_they_refuse_the_job(directory: StateDirectory) -> None:
-    why = Refused(*KEY, DIRECTORY, Reason("topic-0 ends at 3 now", "log-ends-before-parent", log_end=3, end=6))
-    problem = {"code": "log-ends-before-parent", "task": "0_0", "store": "store", "log_end": 3, "end": 6}
+    why = Refused(*KEY, DIRECTORY, Reason("topic-0 ends at 3 now", "log-ends-before-base", log_end=3, end=6))
+    problem = {"code": "log-ends-before-base", "task": "0_0", "store": "store", "log_end": 3, "end": 6}
     with raises(RefusedPlan, "advance-refused", problems=[{**problem, "what": str(why), "base": DIRECTORY}]) as caught:
         check_plan(planned(why), asked(), directory)
     assert caught.value.exit_code == Invalid.exit_code == 13
@@ -104,7 +104,7 @@ def test_a_store_of_another_kind_is_not_to_be_replaced_but_declared(directory: S
     assert caught.value.code == "kind-mismatch"
 
 
-def test_while_somebody_works_in_the_directory_the_plan_says_so_and_is_not_refused(directory: StateDirectory) -> None:
+def test_a_plan_for_a_locked_directory_notes_it(directory: StateDirectory) -> None:
     with directory.lock():
         use, note = check_plan(planned(), asked(start_from="none"), directory)
         assert check_plan(planned(), asked(replace=True), directory) == (use,)

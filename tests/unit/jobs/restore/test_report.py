@@ -136,7 +136,7 @@ def test_what_version_1_does_not_say_is_empty_and_its_time_is_that_of_the_file()
 
 
 @pytest.mark.parametrize("broken", [{}, {"stores": 3}, {"stores": [{"task": "0_0"}]}, {"stores": [3]}])
-def test_what_is_no_report_is_said_to_be_none(broken: dict[str, object]) -> None:
+def test_a_document_that_is_no_report_is_refused(broken: dict[str, object]) -> None:
     with pytest.raises(ReportError, match="no report"):
         read_head(broken, 0.0)
 

@@ -128,7 +128,7 @@ def test_a_request_with_everything_survives_its_json_form() -> None:
         ("stores", [1], "stores: 1 is not text"),
     ],
 )
-def test_what_is_wrong_is_said_of_its_field_in_its_unit(field: str, value: object, message: str) -> None:
+def test_an_invalid_value_is_reported_by_field_and_unit(field: str, value: object, message: str) -> None:
     with pytest.raises(Invalid, match=message):
         RestoreRequest.from_json({"state_dir": "/s", "spec_path": "a", field: value})
 

@@ -217,13 +217,13 @@ def test_more_capacity_means_more_tasks() -> None:
     assert load(given, Role.STANDBY) == {"a": 6, "b": 3}
 
 
-def test_too_few_members_give_fewer_copies_and_say_of_what() -> None:
+def test_too_few_members_give_fewer_copies_and_name_the_tasks() -> None:
     given = assign(empty(1), {"0_0": 5, "0_1": 5}, PAIRS)
     assert given.short == {"0_0", "0_1"}
     assert load(given, Role.STANDBY) == {"m0": 2}
 
 
-def test_nobody_is_given_nothing() -> None:
+def test_no_members_get_no_assignment() -> None:
     assert assign([], {"0_0": 5}, STANDBYS) == Assignment({}, short=frozenset({"0_0"}))
 
 
@@ -244,7 +244,7 @@ def test_a_thousand_tasks_are_assigned_and_a_member_added_in_seconds(members: in
     assert time.process_time() - began < 10
 
 
-def test_a_decision_that_comes_late_gives_every_task_and_is_looked_at_again_until_all_is_even() -> None:
+def test_a_late_decision_assigns_every_task_and_is_repeated_until_balanced() -> None:
     ends = tasks(12)
     fleet = [Member("m0", "h0", copies={task: Copy(END, Role.STANDBY) for task in ends}), *empty(4)[1:]]
     given = assign(fleet, ends, STANDBYS, is_late=lambda: True)

@@ -32,7 +32,7 @@ def decided(data: bytes) -> MemberAssignment:
     return given
 
 
-def test_each_member_is_told_its_tasks_and_the_sums_for_which_it_has_them() -> None:
+def test_each_member_gets_its_tasks_and_their_offset_sums() -> None:
     sent = {"a": subscription(host="a", _0_0=Copy(7)), "b": subscription(host="b")}
     decision = decide(sent, "a", ENDS, SETTINGS)
     given = {member: decided(data) for member, data in decision.data.items()}
@@ -97,7 +97,7 @@ def test_a_leader_that_does_not_fit_refuses_itself_and_lets_the_others_keep_what
     assert (decision.data["b"], decision.data["c"], decision.assignment) == (KEEP, KEEP, None)
 
 
-def test_of_two_specs_that_as_many_have_the_leader_s_goes_on() -> None:
+def test_of_two_equally_common_specs_that_of_the_leader_is_used() -> None:
     sent = {"a": subscription("spec-1", "a"), "b": subscription("spec-2", "b")}
     for leader, other in (("a", "b"), ("b", "a")):
         decision = decide(sent, leader, ENDS, SETTINGS)
@@ -105,7 +105,7 @@ def test_of_two_specs_that_as_many_have_the_leader_s_goes_on() -> None:
         assert decided(decision.data[other]).refusal
 
 
-def test_a_task_that_nobody_knows_is_an_error_for_who_has_it() -> None:
+def test_an_unknown_task_is_an_error_of_its_member() -> None:
     sent = {"a": subscription(host="a", _9_9=Copy(7)), "b": subscription(host="b")}
     decision = decide(sent, "b", ENDS, SETTINGS)
     assert decided(decision.data["a"]).errors.keys() == {"9_9"}
@@ -113,7 +113,7 @@ def test_a_task_that_nobody_knows_is_an_error_for_who_has_it() -> None:
     assert not decided(decision.data["b"]).errors
 
 
-def test_of_a_copy_that_was_not_opened_yet_nobody_hears_though_it_was_given_the_task() -> None:
+def test_an_assigned_copy_that_is_not_opened_yet_has_no_offset_sum() -> None:
     """It may turn out to be one that cannot be opened; who deletes another for its sake may delete the only one."""
     for role, heard in ((Role.ON_DISK, {}), (Role.STANDBY, {"0_0": 900})):
         sent = {"a": subscription(host="a", _0_0=Copy(900, role)), "b": subscription(host="b", _0_0=Copy(890))}

@@ -64,7 +64,7 @@ def of_version(version: int) -> bytes:
 
 @how(deadline=None, max_examples=30)  # of each, every length is tried
 @forall(SUBSCRIPTIONS)
-def test_a_subscription_is_read_back_and_no_part_of_it_is(said: Subscription) -> None:
+def test_a_subscription_is_decoded_and_a_truncated_one_refused(said: Subscription) -> None:
     data = encode_subscription(said)
     assert decode_subscription(data) == said
     for wrong in [*(data[:end] for end in range(len(data))), data + b"\0"]:
@@ -74,7 +74,7 @@ def test_a_subscription_is_read_back_and_no_part_of_it_is(said: Subscription) ->
 
 @how(deadline=None, max_examples=30)  # of each, every length is tried
 @forall(assignments())
-def test_an_assignment_is_read_back_and_no_part_of_it_is(given: MemberAssignment) -> None:
+def test_an_assignment_is_decoded_and_a_truncated_one_refused(given: MemberAssignment) -> None:
     data = encode_assignment(given)
     assert decode_assignment(data) == given
     for wrong in [*(data[:end] for end in range(len(data))), data + b"\0"]:

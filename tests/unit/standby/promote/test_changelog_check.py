@@ -1,4 +1,4 @@
-"""Whether what lies behind a standby task may be put above it, as the brokers and the standby's own record say."""
+"""Whether the tail after a standby task may be appended to it, by the brokers and the record of the standby."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_topic_that_was_created_again_is_no_tail_of_the_copy(tmp_path: Path) -
 def test_a_log_that_begins_behind_the_copy_or_ends_before_it_is_no_tail(tmp_path: Path) -> None:
     file = known(tmp_path)
     assert why(file, now(25, start=12)) == "records-deleted"
-    assert why(file, now(9)) == "log-ends-before-parent"
+    assert why(file, now(9)) == "log-ends-before-base"
 
 
 def test_a_log_that_was_truncated_below_the_copy_and_has_grown_since_is_no_tail(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_the_leader_epoch_of_the_copy_is_asked_for(tmp_path: Path) -> None:
     assert asked == [{TOTALS: 3}]
 
 
-def test_a_tail_that_may_lack_deletes_is_left_to_the_standby(tmp_path: Path) -> None:
+def test_a_copy_whose_tail_may_lack_deletes_is_not_promoted(tmp_path: Path) -> None:
     old = known(tmp_path, read_at=NOW - DAY + 4 * MINUTE)
     assert why(old, now(25)) == "deletes-compacted"
     assert why(old, now(10)) == ""  # there is no tail
@@ -114,12 +114,12 @@ def test_a_tail_that_may_lack_deletes_is_left_to_the_standby(tmp_path: Path) -> 
     assert "statecore standby --once" in error.action
 
 
-def test_a_tail_of_a_copy_of_which_nobody_knows_its_age_is_left_to_the_standby(tmp_path: Path) -> None:
-    assert why(known(tmp_path, read_at=None), now(25)) == "parent-age-unknown"
+def test_a_copy_of_unknown_age_is_not_promoted(tmp_path: Path) -> None:
+    assert why(known(tmp_path, read_at=None), now(25)) == "base-age-unknown"
     assert why(known(tmp_path, read_at=None), now(10)) == ""
 
 
-def test_a_tail_is_judged_by_how_long_deletes_were_kept_when_the_copy_was_at_the_end(tmp_path: Path) -> None:
+def test_a_tail_is_checked_with_the_delete_retention_at_the_read_position(tmp_path: Path) -> None:
     assert why(known(tmp_path, retention_ms=MINUTE), now(25)) == "deletes-compacted"
     assert why(known(tmp_path, retention_ms=None), now(25)) == "retention-unknown"
     assert why(known(tmp_path, retention_ms=None), now(10)) == ""
@@ -127,9 +127,7 @@ def test_a_tail_is_judged_by_how_long_deletes_were_kept_when_the_copy_was_at_the
 
 @pytest.mark.parametrize("policy", ["compact", "delete"])
 @pytest.mark.parametrize("written", [None, b"", bytes(40)], ids=["missing", "empty", "zeros"])
-def test_a_tail_is_not_put_above_a_copy_of_which_nobody_knows_the_topic(
-    tmp_path: Path, policy: str, written: bytes | None
-) -> None:
+def test_a_copy_of_an_unknown_topic_is_not_continued(tmp_path: Path, policy: str, written: bytes | None) -> None:
     """The topic may have been created again and have grown past the copy, whatever its policy."""
     file = tmp_path / "logs.json"
     if written is not None:
@@ -166,7 +164,7 @@ def test_a_grace_buffer_with_a_tail_is_refused_because_kafka_streams_would_give_
     assert why(file, now(position, changelog=LATE), copy) == ""
 
 
-def test_a_task_whose_topic_is_gone_is_refused_and_the_others_are_judged(tmp_path: Path) -> None:
+def test_a_task_whose_topic_is_missing_is_refused_and_the_others_are_checked(tmp_path: Path) -> None:
     def ask(stores: Collection[StandbyStoreSpec], epochs: Mapping[TopicPartition, int]) -> Any:
         if any(one.changelog == LATE for one in stores):
             raise NotFound("There is no such topic.", code="test-error", action="Look.")
@@ -181,7 +179,7 @@ def test_a_task_whose_topic_is_gone_is_refused_and_the_others_are_judged(tmp_pat
 
 
 @pytest.mark.parametrize("one_is_gone", [False, True])
-def test_a_task_whose_partition_has_no_leader_is_refused_and_the_others_are_judged(
+def test_a_task_whose_partition_has_no_leader_is_refused_and_the_others_are_checked(
     tmp_path: Path, one_is_gone: bool
 ) -> None:
     gone = TopicPartition("orders-gone-changelog", 0)
@@ -224,5 +222,5 @@ def test_every_error_of_a_copy_names_its_store(tmp_path: Path) -> None:
         "partition": TOTALS.partition,
         "log_end": 9,
         "end": 10,
-        "reason": "log-ends-before-parent",
+        "reason": "log-ends-before-base",
     }

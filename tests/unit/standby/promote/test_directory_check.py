@@ -14,7 +14,7 @@ from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.mounts import bound_at
 from tests.harness.raising import raises
 from tests.harness.tiers import one_of
-from tests.unit.standby.promote.test_run import KINDS, World, verdicts
+from tests.unit.standby.promote.promoting import KINDS, World, verdicts
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def world(tmp_path: Path) -> World:
     return world
 
 
-def test_a_directory_is_not_handed_over_to_itself_through_dots_or_links(world: World, tmp_path: Path) -> None:
+def test_a_directory_is_not_promoted_into_itself_through_dots_or_links(world: World, tmp_path: Path) -> None:
     for state_dir in (world.warm.state_dir / ".." / "warm", tmp_path / "link"):
         if not state_dir.exists():
             state_dir.symlink_to(world.warm.state_dir)
@@ -37,7 +37,7 @@ def test_a_directory_is_not_handed_over_to_itself_through_dots_or_links(world: W
         world.promote()
 
 
-def test_a_directory_is_not_handed_over_to_itself_through_a_mount(world: World) -> None:
+def test_a_directory_is_not_promoted_into_itself_through_a_mount(world: World) -> None:
     with bound_at(world.warm.state_dir, world.live.state_dir), raises(Invalid, "directories-identical"):
         world.promote()
 
@@ -55,13 +55,13 @@ def test_a_copy_inside_the_directory_of_the_application_is_refused(world: World)
     inside.mkdir()
     world.warm.path.rename(inside / world.warm.path.name)
     with raises(Invalid, "directories-nested"):
-        world.promote(warm_dir=str(inside))
+        world.promote(standby_dir=str(inside))
 
 
 def test_a_copy_beside_the_application_below_the_same_state_dir_is_fine(world: World) -> None:
     inside = world.live.state_dir / "warm"
     world.warm.state_dir.rename(inside)
-    assert set(verdicts(world.promote(warm_dir=str(inside))).values()) == {Verdict.PROMOTED}
+    assert set(verdicts(world.promote(standby_dir=str(inside))).values()) == {Verdict.PROMOTED}
 
 
 @pytest.mark.parametrize("what", one_of(["0_0", "0_0/rocksdb", "0_0/rocksdb/totals"]))
@@ -89,7 +89,7 @@ def test_a_task_that_is_mounted_from_the_other_directory_is_refused_alone(world:
         assert verdicts(world.promote(apply=False)) == {"0_0": Verdict.REFUSED, "0_1": Verdict.PROMOTED}
 
 
-def test_a_task_of_the_copy_on_another_disk_by_a_link_is_handed_over(world: World, tmp_path: Path) -> None:
+def test_a_linked_task_of_the_copy_on_another_disk_is_promoted(world: World, tmp_path: Path) -> None:
     task = world.warm.task_path("0_0")
     task.rename(tmp_path / "elsewhere")
     task.symlink_to(tmp_path / "elsewhere")
@@ -117,20 +117,20 @@ def test_files_that_both_have_since_an_earlier_promotion_are_fine(world: World) 
     assert (world.row("totals"), world.row("totals", task="0_1")) == ("later", "warm at 9")
 
 
-def test_a_copy_that_is_not_there_is_called_by_its_option(world: World, tmp_path: Path) -> None:
+def test_a_missing_copy_is_reported_by_its_option(world: World, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     wrong: dict[Path, tuple[type[StatecoreError], str]] = {
         tmp_path / "nowhere": (NotFound, "state-dir-not-found"),
         tmp_path / "empty": (NotFound, "application-not-found"),
         world.warm.path: (Invalid, "application-directory-given"),
     }
-    for warm_dir, (kind, code) in wrong.items():
-        with raises(kind, code, state_dir=str(warm_dir)) as refused:
-            world.promote(warm_dir=str(warm_dir))
+    for standby_dir, (kind, code) in wrong.items():
+        with raises(kind, code, state_dir=str(standby_dir)) as refused:
+            world.promote(standby_dir=str(standby_dir))
         assert "--standby-dir" in refused.value.action
 
 
-def test_a_state_dir_that_is_not_there_yet_is_told_of_because_it_may_be_misspelt(world: World, tmp_path: Path) -> None:
+def test_a_missing_state_dir_is_reported_because_it_may_be_misspelt(world: World, tmp_path: Path) -> None:
     said: list[str] = []
     missing = str(tmp_path / "liv")
     for state_dir in (missing, str(world.live.state_dir)):
@@ -149,8 +149,8 @@ def test_the_directory_of_the_application_is_not_taken_for_its_state_dir(world: 
     assert not (world.live.path / world.live.path.name).exists()
 
 
-def test_a_state_dir_that_is_called_like_the_application_is_told_of(world: World, tmp_path: Path) -> None:
-    """Of an empty one nobody can tell which of both it is."""
+def test_a_state_dir_with_the_name_of_the_application_is_reported(world: World, tmp_path: Path) -> None:
+    """An empty directory could be either of both."""
     said: list[str] = []
     for name in ("orders", "payments"):
         (tmp_path / name).mkdir()
@@ -176,16 +176,16 @@ def followed(world: World, which: str) -> None:
 
 
 @pytest.mark.parametrize("apply", [False, True])
-def test_directories_that_were_given_the_wrong_way_round_are_told(world: World, apply: bool) -> None:
+def test_swapped_directories_are_reported(world: World, apply: bool) -> None:
     followed(world, "warm")
     world.store(world.live, "totals", 5)
     before = fingerprint(world.warm.path)
     with raises(Invalid, "directories-swapped"):
-        world.promote(apply=apply, warm_dir=str(world.live.state_dir), state_dir=str(world.warm.state_dir))
+        world.promote(apply=apply, standby_dir=str(world.live.state_dir), state_dir=str(world.warm.state_dir))
     assert fingerprint(world.warm.path) == before
 
 
-def test_directories_of_which_nobody_can_tell_are_taken_as_they_are_given(world: World) -> None:
+def test_directories_that_cannot_be_compared_are_used_as_given(world: World) -> None:
     followed(world, "warm")
     followed(world, "live")  # the application was started with an earlier copy
     assert set(verdicts(world.promote()).values()) == {Verdict.PROMOTED}

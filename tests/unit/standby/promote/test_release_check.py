@@ -24,7 +24,7 @@ from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.state_directory import StateDirectory
 from tests.golden.directories import golden_directories, unpacked
 from tests.harness.tiers import one_of
-from tests.unit.standby.promote.test_run import World, killed, verdicts
+from tests.unit.standby.promote.promoting import World, killed, verdicts
 
 OLDER = ["4.2.0-exactly-once-clean", "4.2.0-at-least-once-clean", "3.9.1-exactly-once-clean"]
 KINDS = {
@@ -62,7 +62,7 @@ class Older:
         return run_promote(
             PromoteRequest(
                 spec_path=str(self.spec),
-                warm_dir=str(self.warm.state_dir),
+                standby_dir=str(self.warm.state_dir),
                 state_dir=str(self.live.state_dir),
                 apply=True,
                 offline=True,
@@ -105,7 +105,7 @@ def test_a_task_that_is_not_there_is_refused_where_all_others_are_of_an_older_re
     assert not world.live.task_path("0_1").exists()
 
 
-def test_migrated_up_handed_over_and_migrated_down_an_older_release_has_the_copy(tmp_path: Path) -> None:
+def test_a_copy_migrated_up_promoted_and_migrated_down_serves_an_older_release(tmp_path: Path) -> None:
     world = Older(tmp_path, OLDER[0], has_versioned=True)
     world.migrate("4.3")
     assert set(verdicts(world.promote()).values()) == {Verdict.PROMOTED}
@@ -116,7 +116,7 @@ def test_migrated_up_handed_over_and_migrated_down_an_older_release_has_the_copy
     assert [text.count(" 500\n") for text in files] == [len(KINDS)] * 2
 
 
-def test_one_task_that_this_release_has_opened_tells_of_those_that_are_not_there(tmp_path: Path) -> None:
+def test_one_task_opened_by_this_release_decides_for_missing_ones(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.store(world.live, "totals", 9)
     world.store(world.warm, "totals", 9, task="0_1")
@@ -132,7 +132,7 @@ def test_a_grace_buffer_that_was_killed_is_no_reason_to_call_a_task_older(tmp_pa
     assert verdicts(world.promote()) == {"0_0": Verdict.PROMOTED}
 
 
-def test_a_damaged_store_of_another_task_tells_nothing_and_ends_nothing(tmp_path: Path) -> None:
+def test_a_damaged_store_of_another_task_decides_no_release(tmp_path: Path) -> None:
     world = World(tmp_path)
     path = world.store(world.live, "totals", 9)
     next(path.glob("MANIFEST-*")).write_bytes(b"nonsense")

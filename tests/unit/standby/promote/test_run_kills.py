@@ -20,7 +20,7 @@ from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.tiers import one_of
-from tests.unit.standby.promote.test_run import APPLICATION, World, verdicts
+from tests.unit.standby.promote.promoting import APPLICATION, World, verdicts
 
 TASKS = ("0_0", "0_1")
 
@@ -49,7 +49,7 @@ def command(world: World) -> list[str]:
 
 
 @pytest.mark.parametrize("fault", one_of(POINTS))
-def test_after_a_kill_another_copy_that_is_further_is_handed_over(world: World, tmp_path: Path, fault: str) -> None:
+def test_after_a_kill_another_copy_at_a_higher_offset_is_promoted(world: World, tmp_path: Path, fault: str) -> None:
     other = StateDirectory(tmp_path / "other", APPLICATION)
     for task in TASKS:
         world.store(other, "totals", 12, task=task)
@@ -58,7 +58,7 @@ def test_after_a_kill_another_copy_that_is_further_is_handed_over(world: World, 
     done = subprocess.run([*command(world), "--apply"], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
 
-    report = world.promote(warm_dir=str(other.state_dir))
+    report = world.promote(standby_dir=str(other.state_dir))
 
     assert verdicts(report) == dict.fromkeys(TASKS, Verdict.PROMOTED)
     assert [world.row("totals", task=task) for task in TASKS] == ["other at 12"] * 2

@@ -15,7 +15,7 @@ from statecore.standby.promote.run import run_promote
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.mounts import disk
-from tests.unit.standby.promote.test_run import APPLICATION, KINDS, World, verdicts
+from tests.unit.standby.promote.promoting import APPLICATION, KINDS, World, verdicts
 
 ROWS = 4 << 20
 
@@ -66,7 +66,7 @@ class Told(NullProgress):
         self._amounts.append(amount)
 
 
-def test_how_far_the_copying_is_is_told_by_the_bytes_of_each_file(tmp_path: Path) -> None:
+def test_progress_of_copying_counts_the_bytes_of_each_file(tmp_path: Path) -> None:
     world, told = World(tmp_path), Told()
     stores = [big(world, task) for task in ("0_0", "0_1")]
     size, files = sum(map(tree_bytes, stores)), sum(len([*store.iterdir()]) for store in stores)

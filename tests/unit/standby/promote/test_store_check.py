@@ -22,7 +22,7 @@ from statecore.stores.rocksdb.store import RocksDBStore
 from tests.golden.directories import unpacked
 from tests.harness.damage import EXACTLY_ONCE, STAMPED
 from tests.harness.damaging import TASK, cut, cut_manifest, database_of, manifest_of
-from tests.unit.standby.promote.test_run import World, prices, verdicts, with_prices
+from tests.unit.standby.promote.promoting import World, prices, verdicts, with_prices
 
 GUARANTEES = ["exactly_once_v2", "at_least_once"]
 CUTS = [30, 60, 90, 120]
@@ -46,9 +46,7 @@ def closed_twice(world: World, directory: StateDirectory, offset: int, *, task: 
 
 
 @pytest.mark.parametrize("off", CUTS)
-def test_a_copy_whose_manifest_has_lost_its_end_is_refused_and_the_others_are_handed_over(
-    world: World, off: int
-) -> None:
+def test_a_copy_with_a_truncated_manifest_is_refused_and_the_others_are_promoted(world: World, off: int) -> None:
     cut(manifest_of(closed_twice(world, world.warm, 19)), -off)
     world.store(world.warm, "totals", 9, task="0_1")
     report = world.promote()
@@ -64,7 +62,7 @@ def test_a_copy_without_a_witness_is_taken_by_what_its_databases_say(world: Worl
     assert world.row("totals") == "warm at 19"
 
 
-def test_a_copy_that_was_deleted_in_part_is_refused_and_not_passed_over(world: World) -> None:
+def test_a_partly_deleted_copy_is_refused(world: World) -> None:
     (world.store(world.warm, "totals", 9) / "CURRENT").unlink()
     world.store(world.warm, "clicks", 7)
     (task,) = world.promote().tasks
@@ -72,7 +70,7 @@ def test_a_copy_that_was_deleted_in_part_is_refused_and_not_passed_over(world: W
     assert task.code == "store-incomplete"
 
 
-def test_an_expired_segment_that_the_application_has_deleted_in_part_is_no_damage(world: World) -> None:
+def test_an_expired_partly_deleted_segment_of_the_application_is_no_damage(world: World) -> None:
     for side, offset in ((world.warm, 7), (world.live, 17)):
         world.store(side, "clicks", offset, start=86_400_000_000)
     (world.store(world.live, "clicks", 17) / "CURRENT").unlink()
@@ -81,7 +79,7 @@ def test_an_expired_segment_that_the_application_has_deleted_in_part_is_no_damag
     assert all(value in task.why for value in ("clicks", " 17 ", " 7"))
 
 
-def test_a_segment_of_a_copy_that_was_deleted_in_part_is_no_stray_that_may_be_moved_away(world: World) -> None:
+def test_a_partly_deleted_segment_of_a_copy_is_no_stray_directory(world: World) -> None:
     """Without it the copy would have the offset, and not the rows."""
     (world.store(world.warm, "clicks", 7) / "CURRENT").unlink()
     world.store(world.warm, "clicks", 7, start=1_800_000)
@@ -125,7 +123,7 @@ def test_a_torn_store_beside_one_that_is_further_is_left_and_the_plan_says_so(wo
     assert fingerprint(world.live.task_path("0_0")) == before
 
 
-def test_a_segment_that_was_deleted_in_part_makes_its_store_damaged(tmp_path: Path) -> None:
+def test_a_partly_deleted_segment_makes_its_store_damaged(tmp_path: Path) -> None:
     world = World(tmp_path, "at_least_once")
     (world.store(world.live, "clicks", 7) / "CURRENT").unlink()
     world.store(world.live, "clicks", 7, start=1_800_000)

@@ -1,4 +1,4 @@
-"""A database that Kafka Streams was killed at while it created it stands in nobody's way: it counts as not there."""
+"""A database that Kafka Streams was killed at while it created it blocks nothing: it counts as not there."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_a_store_whose_first_database_was_being_made_is_followed_from_the_start(
         stores.close()
 
 
-def test_another_task_tells_that_the_release_is_not_an_older_one(world: World) -> None:
+def test_another_task_shows_the_current_release(world: World) -> None:
     interrupt_creation(world.path("totals"))
     assert world.place("totals").databases == (world.path("totals"),)  # as 4.2 leaves it, too
     world.make("clicks", task="0_1")
@@ -211,7 +211,7 @@ def test_rows_without_an_offset_beside_others_with_one_are_still_refused(world: 
 
 
 @pytest.mark.parametrize("killed", three_of(SEGMENTS))
-def test_a_copy_that_is_further_is_handed_over(world: World, families: tuple[str, ...], killed: int) -> None:
+def test_a_copy_at_a_higher_offset_is_promoted(world: World, families: tuple[str, ...], killed: int) -> None:
     others = [segment for segment in range(3) if segment != killed]
     for store, segments in (("totals", [0]), ("clicks", others)):
         world.make(store, segments)
@@ -220,7 +220,7 @@ def test_a_copy_that_is_further_is_handed_over(world: World, families: tuple[str
     report = run_promote(
         PromoteRequest(
             spec_path=str(world.file),
-            warm_dir=str(world.warm.state_dir),
+            standby_dir=str(world.warm.state_dir),
             state_dir=str(world.live.state_dir),
             apply=True,
             offline=True,

@@ -74,7 +74,7 @@ def closed(path: Path, rows: int = 20) -> Path:
     return path
 
 
-def test_rows_and_offset_are_of_one_moment_while_somebody_writes(written: Path, tmp_path: Path) -> None:
+def test_rows_and_offset_are_consistent_during_writes(written: Path, tmp_path: Path) -> None:
     seen: list[int] = []
     deadline = time.monotonic() + 600
     for number in itertools.count():
@@ -142,7 +142,7 @@ def test_a_file_that_stays_away_is_no_moment(tmp_path: Path) -> None:
     assert not (tmp_path / "copy").exists()
 
 
-def test_a_manifest_that_nobody_understands_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_manifest_is_refused(tmp_path: Path) -> None:
     path = closed(tmp_path / "db")
     manifest = path / (path / "CURRENT").read_text().strip()
     content = bytearray(manifest.read_bytes())

@@ -28,7 +28,7 @@ def newer(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("families", "alone"), [((), False), ((STAMPED,), True)])
-def test_a_creation_that_a_kill_ended_is_told_by_its_files_or_by_a_database_beside_it(
+def test_a_killed_creation_is_detected_by_its_files(
     tmp_path: Path, newer: Path, families: tuple[str, ...], alone: bool
 ) -> None:
     path = interrupt_creation(tmp_path / "killed", *families)

@@ -98,7 +98,7 @@ def test_a_database_is_not_opened_twice_by_a_second_mount(tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
 
 
-def test_who_changes_the_working_directory_harms_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_of_the_working_directory_harms_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     store = RocksDBStore("db", PLAIN, create=True)
     (tmp_path / "elsewhere").mkdir()
@@ -198,7 +198,7 @@ def test_a_database_that_this_process_opened_without_a_store_keeps_its_lock(tmp_
     held.close()
 
 
-def test_who_is_refused_touches_nothing_and_is_told_the_holder(tmp_path: Path) -> None:
+def test_a_refused_open_changes_nothing_and_names_the_holder(tmp_path: Path) -> None:
     path = fresh(tmp_path / "db")
     code = """
 import sys

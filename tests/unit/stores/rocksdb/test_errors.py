@@ -108,7 +108,7 @@ def test_only_what_is_understood_as_damage_is_corrupted(tmp_path: Path, said: st
     assert (type(gone) is NotFound) == ("No such file" in said)
 
 
-def test_a_file_that_is_there_when_one_looks_again_was_not_missing(tmp_path: Path) -> None:
+def test_a_file_found_at_the_second_check_is_not_missing(tmp_path: Path) -> None:
     said = "IO error: No such file or directory: While open a file for random read: /links/000009.sst: No such file"
     assert type(translate(tmp_path, "Opening", Exception(said))) is Corrupted
     (tmp_path / "000009.sst").touch()
@@ -269,7 +269,7 @@ def test_a_temporary_directory_that_cannot_be_used_is_passed_over(
         assert not list((tmp_path / "fallback").iterdir())
 
 
-def test_where_no_temporary_directory_can_be_made_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_temporary_directory_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = fresh(tmp_path / "db")
 
     def refused(*_: object, **__: object) -> str:

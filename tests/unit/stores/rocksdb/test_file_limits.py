@@ -223,7 +223,7 @@ with RocksDBStore(path, PLAIN, settings=QUICK) as store:
 """
 
 
-def test_no_room_to_merge_files_is_said_by_a_commit_and_loses_nothing(tmp_path: Path) -> None:
+def test_a_commit_reports_a_lack_of_space_for_merges_and_loses_nothing(tmp_path: Path) -> None:
     _run(NO_ROOM_TO_MERGE, tmp_path / "db")
 
 

@@ -80,7 +80,7 @@ def check_lengths(whole: Path, tmp_path: Path, offset: int, lengths: range) -> i
 
 
 @pytest.mark.parametrize("closed", one_of([True, False]))
-def test_a_manifest_that_was_cut_is_refused(tmp_path: Path, closed: bool) -> None:
+def test_a_truncated_manifest_is_refused(tmp_path: Path, closed: bool) -> None:
     store = lived(tmp_path / "db", close=closed)
     whole = copied(tmp_path / "db", tmp_path / "whole")
     store.close()
@@ -91,7 +91,7 @@ def test_a_manifest_that_was_cut_is_refused(tmp_path: Path, closed: bool) -> Non
 
 @pytest.mark.long
 @pytest.mark.parametrize("closed", [True, False])
-def test_a_manifest_that_was_cut_anywhere_is_refused(tmp_path: Path, closed: bool) -> None:
+def test_a_manifest_truncated_anywhere_is_refused(tmp_path: Path, closed: bool) -> None:
     store = lived(tmp_path / "db", close=closed)
     whole = copied(tmp_path / "db", tmp_path / "whole")
     store.close()
@@ -112,7 +112,7 @@ def test_a_manifest_whose_end_was_emptied_is_refused_and_nothing_is_changed(tmp_
     assert {found.name: found.read_bytes() for found in (tmp_path / "db").iterdir()} == before
 
 
-def test_a_manifest_that_was_cut_is_refused_where_no_temporary_directory_can_be_made(
+def test_a_truncated_manifest_is_refused_without_a_temporary_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lived(tmp_path / "db")
@@ -127,7 +127,7 @@ def test_a_manifest_that_was_cut_is_refused_where_no_temporary_directory_can_be_
         RocksDBStore(tmp_path / "db", KIND).open()
 
 
-def test_without_a_record_the_log_tells(tmp_path: Path) -> None:
+def test_without_a_record_the_log_decides(tmp_path: Path) -> None:
     store = lived(tmp_path / "db", close=False, merges=False)
     store.put(b"k0", b"7")
     store.commit({CHANGELOG: 7})
@@ -194,9 +194,7 @@ def test_the_record_of_an_opening_is_on_the_disk_before_a_commit_is(
         assert len(synced) == 2
 
 
-def test_a_file_that_the_manifest_does_not_name_is_kept_where_nobody_can_tell(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_of_unknown_origin_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "db"
     lived(path)
     (path / "999998.sst").write_bytes(b"left by a kill in a flush")
@@ -272,7 +270,7 @@ def test_rows_without_status_and_offset_are_named(tmp_path: Path, caplog: pytest
         assert ("no status" in caplog.text, "no offset" in caplog.text) == (True, True)
 
 
-def test_a_damaged_log_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_log_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = lived(tmp_path / "db", commits=1, close=False)
     for number in range(2, 12):
         store.put_all((b"k%d" % key, b"%d" % number) for key in range(5))

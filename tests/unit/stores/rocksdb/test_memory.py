@@ -176,7 +176,7 @@ def test_settings_that_cannot_be_are_refused(total: int, buffers: int) -> None:
         MemorySettings(total, buffers)
 
 
-def test_who_keeps_the_files_reads_them_from_the_disk_whatever_other_stores_have_cached(tmp_path: Path) -> None:
+def test_a_store_that_keeps_files_reads_them_from_disk_and_not_from_the_cache(tmp_path: Path) -> None:
     with RocksDBStore(tmp_path / "db", PLAIN, create=True) as store:
         _fill(store, 1000)
         store.flush()

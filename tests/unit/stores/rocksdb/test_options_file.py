@@ -86,7 +86,7 @@ def test_it_is_changed_and_keeps_its_levels(deep: Path) -> None:
         assert store.get(b"002999") == b"v" * 50
 
 
-def test_an_options_file_that_says_nonsense_is_not_believed(deep: Path) -> None:
+def test_an_invalid_options_file_is_ignored(deep: Path) -> None:
     for file in deep.glob("OPTIONS-*"):
         file.write_bytes(file.read_bytes().replace(b"num_levels=12", b"num_levels=99999999"))
     with pytest.raises(Invalid, match="more levels"), RocksDBStore(deep, StoreKind.KEY_VALUE, read_only=True):
@@ -112,7 +112,7 @@ USUAL = (
 TABLE = '\n[TableOptions/BlockBasedTable "default"]\n  checksum=kXXH3\n  num_levels=3\n'
 
 
-def test_options_are_told_by_family() -> None:
+def test_options_are_read_by_family() -> None:
     said = family_options(text(default=USUAL, offsets="  ttl=5") + TABLE.encode())
     assert said["default"]["comparator"] == "leveldb.BytewiseComparator"
     assert said["offsets"] == {"ttl": "5"}

@@ -178,7 +178,7 @@ def test_compaction_makes_one_file_of_many_and_keeps_the_rows(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("automatic", [True, False])
-def test_files_are_merged_in_the_background_when_the_settings_say_so(tmp_path: Path, automatic: bool) -> None:
+def test_files_are_merged_in_the_background_if_configured(tmp_path: Path, automatic: bool) -> None:
     settings = StoreSettings(Durability.PROCESS, automatic_compaction=automatic)
     with RocksDBStore(tmp_path / "db", TIMESTAMPED, create=True, settings=settings) as store:
         for number in range(40):
@@ -277,7 +277,7 @@ def test_an_absent_database_is_not_found_and_not_made(tmp_path: Path) -> None:
     assert not (tmp_path / "db").exists()
 
 
-def test_an_existing_directory_is_not_made_anew(tmp_path: Path) -> None:
+def test_an_existing_directory_is_not_recreated(tmp_path: Path) -> None:
     (tmp_path / "db").mkdir()
     with raises(Invalid, "store-exists"):
         RocksDBStore(tmp_path / "db", PLAIN, create=True).open()

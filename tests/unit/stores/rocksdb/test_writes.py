@@ -69,7 +69,7 @@ def test_a_dropped_family_takes_its_files_with_it_and_the_others_keep_theirs(cop
     assert set(rocksdict.Rdict.list_cf(str(copy))) == {"default", "keyValueWithTimestamp"}
 
 
-def test_files_are_written_anew_in_an_older_format_with_the_same_rows(live: Path, copy: Path) -> None:
+def test_files_are_rewritten_in_an_older_format_with_the_same_rows(live: Path, copy: Path) -> None:
     before, rows = contents(live), read_database(live)
     assert sst_formats(copy) == {"keyValueWithTimestamp": {6}}
     with ChangedDatabase(copy, 5) as opened:
@@ -110,7 +110,7 @@ def test_after_an_error_it_is_let_go_of_and_can_be_opened_again(copy: Path) -> N
         pass
 
 
-def test_nobody_changes_a_database_that_is_open(copy: Path) -> None:
+def test_an_open_database_cannot_be_changed(copy: Path) -> None:
     with RocksDBStore(copy, StoreKind.TIMESTAMPED_KEY_VALUE, upgrade=True), pytest.raises(Fenced):
         ChangedDatabase(copy, 6).__enter__()
 

@@ -64,7 +64,7 @@ def read(monkeypatch: pytest.MonkeyPatch, error: Exception | None) -> None:
     )
 
 
-def test_an_offset_out_of_range_is_told_with_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_offset_out_of_range_is_reported_with_the_log_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     from kafka.errors import OffsetOutOfRangeError
 
     where = {"topic": CHANGELOG.topic, "partition": 2, "offset": 40}
@@ -72,7 +72,7 @@ def test_an_offset_out_of_range_is_told_with_the_log(monkeypatch: pytest.MonkeyP
         read(monkeypatch, OffsetOutOfRangeError())
 
 
-def test_a_stall_is_told_with_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stalled_read_is_reported_with_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     where = {"topic": CHANGELOG.topic, "partition": 2, "offset": 40}
     with raises(Retryable, "fetch-stalled", **where, end=50):
         read(monkeypatch, None)

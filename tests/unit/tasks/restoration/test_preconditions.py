@@ -69,6 +69,6 @@ def test_open_transactions_below_the_first_end_are_waited_for_and_later_ones_are
     assert Looks(LogOffsets(1, 9, 9)).settled(0) == LogOffsets(1, 9, 9)
 
 
-def test_a_transaction_that_stays_open_is_said() -> None:
+def test_a_transaction_that_stays_open_is_reported() -> None:
     with raises(Retryable, "log-transaction-open", offset=5):
         Looks(LogOffsets(0, 5, 10)).settled(3)

@@ -1,4 +1,4 @@
-"""Checkpoints of logs that are not what they were: which parent is refused, why, and what becomes of the store.
+"""Checkpoints of logs that are not what they were: which base is refused, why, and what becomes of the store.
 
 Whatever is refused, what is published at the end is what a restore of the same log makes.
 """
@@ -121,21 +121,19 @@ def test_a_tail_that_was_compacted_is_enough_as_long_as_its_deletes_are_kept(bro
     shop = Shop.small(broker.bootstrap_servers, tmp_path, configs={**HELD_BACK, "delete.retention.ms": DAY})
     shop.put({"gone": "row", "stays": "1"})
     shop.checkpoint()
-    (parent,) = shop.snapshots()
+    (base,) = shop.snapshots()
     shop.put({"gone": None, "stays": "2"})
     shop.put({"stays": "3"})
     compact(shop, broker)
     report, said = said_of(shop)
-    assert advanced(report) == (parent, 2, topics.end_offset(shop.servers, shop.changelog(), 0))
+    assert advanced(report) == (base, 2, topics.end_offset(shop.servers, shop.changelog(), 0))
     assert "not advanced" not in said
     assert shop.fetched() == shop.restored()
     assert [rows for rows, _ in shop.fetched().values()] == [2], "stays, and the filler"
 
 
-def test_of_a_source_topic_nobody_knows_the_age_of_what_the_group_had_not_consumed(
-    broker: Broker, tmp_path: Path
-) -> None:
-    """The delete lay in the topic when the parent was made, and is older than it."""
+def test_the_age_of_unconsumed_records_of_a_source_topic_is_unknown(broker: Broker, tmp_path: Path) -> None:
+    """The delete lay in the topic when the base was made, and is older than it."""
     source = f"source-{time.time_ns()}"
     shop = Shop.small(
         broker.bootstrap_servers,
@@ -199,7 +197,7 @@ def test_a_topic_that_was_created_again_is_read_whole(broker: Broker, tmp_path: 
     assert [rows for rows, _ in shop.fetched().values()] == [1]
 
 
-def test_a_plan_of_a_topic_that_was_created_again_before_the_retry_is_made_anew(broker: Broker, tmp_path: Path) -> None:
+def test_a_retry_replaces_the_plan_of_a_recreated_topic(broker: Broker, tmp_path: Path) -> None:
     shop = Shop.small(broker.bootstrap_servers, tmp_path)
     shop.put({"a": "1"})
     shop.checkpoint()
@@ -218,8 +216,8 @@ def test_a_plan_of_a_topic_that_was_created_again_before_the_retry_is_made_anew(
 
 
 @pytest.mark.parametrize("when", one_of(["between plan and read", "before"]))
-def test_what_delete_records_took_behind_the_parents_end_refuses_it(broker: Broker, tmp_path: Path, when: str) -> None:
-    """Up to the parent's end it may take what it likes."""
+def test_a_base_is_refused_if_records_after_its_end_were_deleted(broker: Broker, tmp_path: Path, when: str) -> None:
+    """Up to the base's end it may take what it likes."""
     shop = Shop.small(broker.bootstrap_servers, tmp_path, configs=DELETABLE)
     shop.put({"a": "1", "b": "1"})
     shop.checkpoint()
@@ -233,29 +231,29 @@ def test_what_delete_records_took_behind_the_parents_end_refuses_it(broker: Brok
     def delete() -> None:
         topics.delete_records(shop.servers, shop.changelog(), 0, 6)
 
-    parent = shop.snapshots()[0]
+    base = shop.snapshots()[0]
     if when == "before":
         delete()
         report, said = said_of(shop)
     else:
         report, said = said_of(shop, faults=Between("checkpoint.after-plan", delete))
     assert advanced(report) == ("", 6, 7)
-    assert f"not advanced from {parent}" in said
+    assert f"not advanced from {base}" in said
     assert f": {shop.changelog()}-0 beg" in said
     assert "at 6" in said
     assert WHOLE in report.notes
     assert shop.fetched() == shop.restored()
 
 
-def test_retention_that_removes_segments_of_the_tail_while_it_is_read_refuses_the_parent(
+def test_a_base_is_refused_if_retention_removes_segments_of_its_tail_during_the_read(
     broker: Broker, tmp_path: Path
 ) -> None:
     configs = {**DELETABLE, "cleanup.policy": "delete", "segment.ms": "100"}
     shop, chance = Shop.small(broker.bootstrap_servers, tmp_path, configs=configs), random.Random(1)
     old = int(time.time() * 1000) - 3_600_000
-    topics.produce(shop.servers, shop.changelog(), [Record(b"parent", b"p", timestamp=old)])
+    topics.produce(shop.servers, shop.changelog(), [Record(b"base", b"p", timestamp=old)])
     shop.checkpoint()
-    (parent,) = shop.snapshots()
+    (base,) = shop.snapshots()
     for number in range(10):  # a segment each
         stamp = old + 1000 * number if number < 7 else None
         records = [Record(b"%d" % n, chance.randbytes(300), timestamp=stamp) for n in range(200)]
@@ -280,7 +278,7 @@ def test_retention_that_removes_segments_of_the_tail_while_it_is_read_refuses_th
     with patch("statecore.changelog.reader.ReaderOptions", options), patch.object(RunBuilder, "add", slowly):
         report, said = said_of(shop)
     assert fetched > 5
-    assert f"{parent}: {shop.changelog()}-0 began at 1401" in said
+    assert f"{base}: {shop.changelog()}-0 began at 1401" in said
     assert advanced(report) == ("", 1401, 2001)
     assert shop.fetched() == shop.restored()
 

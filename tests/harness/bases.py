@@ -1,4 +1,4 @@
-"""Parents as a real cluster tells them: how far a store has come, and whether something may be put above it."""
+"""Bases as a real cluster tells them: how far a store has come, and whether something may be put above it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def log_of(cluster: Cluster, topic: str) -> LogOffsets:
     return cluster.log_offsets([tp])[tp]
 
 
-def parent_of(cluster: Cluster, topic: str, *, stable: bool = False, known: bool = True) -> BaseEnd:
-    """A parent that has come to the end of partition 0: the log end, or the last stable offset.
+def base_of(cluster: Cluster, topic: str, *, stable: bool = False, known: bool = True) -> BaseEnd:
+    """A base that has come to the end of partition 0: the log end, or the last stable offset.
 
     Args:
         cluster: where it is.
@@ -41,20 +41,20 @@ def parent_of(cluster: Cluster, topic: str, *, stable: bool = False, known: bool
     return BaseEnd(TopicPartition(topic, 0), described.topic_id, end, log.leader_epoch, read_at, retention_ms)
 
 
-def why_hopeless(cluster: Cluster, parent: BaseEnd) -> Reason | None:
+def why_hopeless(cluster: Cluster, base: BaseEnd) -> Reason | None:
     """What is asked before anything is read."""
-    tp = parent.topic_partition
+    tp = base.topic_partition
     described = cluster.describe_topics([tp.topic])[tp.topic]
     log = log_of(cluster, tp.topic)
-    return refusal(parent, described, log, cluster.epoch_ends({tp: parent.leader_epoch})[tp])
+    return refusal(base, described, log, cluster.epoch_ends({tp: base.leader_epoch})[tp])
 
 
-def why_unsound(cluster: Cluster, parent: BaseEnd, seen: Sequence[ReadStatistics]) -> Reason | None:
+def why_unsound(cluster: Cluster, base: BaseEnd, seen: Sequence[ReadStatistics]) -> Reason | None:
     """What is decided when the tail has been read, of all that was seen."""
-    tp = parent.topic_partition
+    tp = base.topic_partition
     log, topic = log_of(cluster, tp.topic), cluster.describe_topics([tp.topic])[tp.topic]
     end, epoch = log.log_end, log.leader_epoch
-    span = OffsetRange(tp.topic, tp.partition, parent.end, end)
+    span = OffsetRange(tp.topic, tp.partition, base.end, end)
     part = PartitionPlan(
         store="store",
         kind=StoreKind.KEY_VALUE,
@@ -62,17 +62,17 @@ def why_unsound(cluster: Cluster, parent: BaseEnd, seen: Sequence[ReadStatistics
         topic=tp.topic,
         topic_id=topic.topic_id,
         partition=tp.partition,
-        start=parent.end,
+        start=base.end,
         end=end,
         log_end=end,
-        ranges=((parent.end, end),),
+        ranges=((base.end, end),),
         leader_epoch=epoch,
-        base="parent",
+        base="base",
     )
     key = part.task, part.store
     found = unsound(
         RestorePlan("application", ProcessingGuarantee.EXACTLY_ONCE_V2, (part,)),
-        {key: Base("parent", {tp: parent}, frozenset([None]))},
+        {key: Base("base", {tp: base}, frozenset([None]))},
         {key: [RangeResult(*key, span, (), one, 0.0, {}, {}) for one in seen]},
         {tp.topic: topic},
         cluster.epoch_ends,

@@ -1,0 +1,67 @@
+"""Stores and tasks of the spec compared with those of the directory."""
+
+from __future__ import annotations
+
+import pytest
+
+from statecore.spec.reader import read_spec
+from tests.unit.doctor.diagnosing import ERROR, LOSS, NOTE, SPEC, WARNING, codes, diagnose, plain
+
+
+def test_the_spec_is_held_against_the_directory(tmp_path):
+    plain(tmp_path)
+    plain(tmp_path, task="0_1", store="only")
+    plain(tmp_path, task="5_0", store="far")
+    stores = "s: {kind: timestamped-key-value}, gone: {kind: key-value}, far: {kind: key-value}"
+    spec = read_spec(SPEC.format(guarantee="exactly_once_v2", stores=stores))
+    found = diagnose(tmp_path, spec=spec).findings
+    assert {(one.code, one.task, one.store) for one in found} == {
+        ("kind-mismatch", "0_0", "s"),
+        ("store-absent", "0_0", "gone"),
+        ("store-absent", "0_1", "gone"),
+        ("store-absent", "0_1", "s"),
+        ("store-absent", "0_0", "far"),
+        ("store-absent", "0_1", "far"),
+        ("store-undeclared", "", "only"),
+        ("task-undeclared", "5_0", ""),
+    }
+    assert codes(tmp_path, spec=spec, tasks=["0_0"]) == {"kind-mismatch": LOSS}
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+def test_a_custom_store_is_reported_only_without_an_offset(tmp_path, guarantee):
+    task = plain(tmp_path).parent.parent
+    for name in ("mine/rows", "mine/mine.60000/rows", "mine.db", "elsewhere/rows", "other"):
+        (task / name).parent.mkdir(parents=True, exist_ok=True)
+        (task / name).write_text("rows")
+    (task / ".checkpoint_mine").write_text("0\n1\napp-mine-changelog 0 7\n")
+    stores = "s: {kind: key-value}, mine: {kind: custom}"
+    spec = read_spec(SPEC.format(guarantee=guarantee, stores=stores))
+    assert codes(tmp_path, spec=spec) == {"store-unread": NOTE}, "of the directory that is of no store's name"
+    (task / ".checkpoint_mine").unlink()
+    (one,) = (one for one in diagnose(tmp_path, spec=spec).findings if one.store == "mine")
+    assert (one.code, one.repair) == ("offset-missing", None)
+    assert one.severity is (ERROR if guarantee == "exactly_once_v2" else WARNING)
+
+
+def test_a_store_of_tasks_that_are_not_here_is_nothing_to_rebuild_here(tmp_path):
+    plain(tmp_path)
+    spec = read_spec(
+        "application_id: app\nbootstrap_servers: localhost:1\nprocessing_guarantee: exactly_once_v2\nsubtopologies:\n"
+        "  0: {stores: {s: {kind: key-value}}}\n  1: {stores: {elsewhere: {kind: key-value}}}\n"
+    )
+    (one,) = diagnose(tmp_path, spec=spec).findings
+    assert (one.code, one.store, one.severity, one.repair) == ("store-absent", "elsewhere", WARNING, None)
+
+
+def test_an_undecided_kind_is_reported_once_and_never_as_missing(tmp_path):
+    plain(tmp_path)
+    many = ", ".join(f"m{number}: {{kind: '?'}}" for number in range(7))
+    stores = f"s: {{kind: key-value}}, t: {{kind: key-value}}, {many}, n: {{kind: in-memory}}"
+    spec = read_spec(SPEC.format(guarantee="exactly_once_v2", stores=stores), source="stores.yaml")
+    found = {one.code: one for one in diagnose(tmp_path, spec=spec).findings}
+    assert set(found) == {"kind-undecided", "store-absent"}
+    assert found["store-absent"].store == "t"
+    note = found["kind-undecided"]
+    assert (note.severity, len(note.evidence["stores"])) == (NOTE, 7)
+    assert all(said in note.what for said in ("stores.yaml", "7 stores", "m0, m1, m2, m3, m4 and 2 more"))

@@ -1,0 +1,40 @@
+"""Column families that are unknown, missing or of an older row format."""
+
+from __future__ import annotations
+
+import shutil
+
+from statecore.doctor.finding_catalog import Repair
+from tests.unit.doctor.diagnosing import ERROR, NOTE, codes, diagnose, plain
+from tests.unit.doctor.stored import offsets, write_database
+
+
+def test_column_families(tmp_path):
+    plain(tmp_path, more={"foo": []})
+    (one,) = diagnose(tmp_path).findings
+    assert (one.code, one.severity, one.repair) == ("column-family-unknown", ERROR, Repair.DROP_FAMILY)
+    assert one.evidence["families"] == ["foo"]
+    shutil.rmtree(tmp_path / "app")
+    plain(tmp_path, more={"foo": [(b"k", b"v")]})
+    assert diagnose(tmp_path).findings[0].repair is Repair.REBUILD
+
+
+def test_one_database_with_an_unknown_family_is_the_only_finding(tmp_path):
+    plain(tmp_path, "0_0")
+    plain(tmp_path, "0_1", more={"foo": []})
+    assert [(one.code, one.task) for one in diagnose(tmp_path).findings] == [("column-family-unknown", "0_1")]
+
+
+def test_a_database_without_the_family_of_its_rows_is_read_as_empty(tmp_path):
+    rows = [(b"k", bytes(8) + b"v")]
+    families = {"default": [], "keyValueWithTimestamp": rows, "offsets": offsets("app-s-changelog", 0, 3)}
+    write_database(tmp_path / "app/0_0/rocksdb/s", families)
+    write_database(tmp_path / "app/0_1/rocksdb/s", {"default": [], "offsets": offsets("app-s-changelog", 1, 3)})
+    assert [(one.code, one.task) for one in diagnose(tmp_path).findings] == [("column-family-missing", "0_1")]
+
+
+def test_rows_of_an_older_format_are_a_note(tmp_path):
+    plain(tmp_path, more={"keyValueWithTimestamp": [(b"k", bytes(8) + b"v")]})
+    assert codes(tmp_path) == {"older-rows": NOTE}
+    (one,) = diagnose(tmp_path, scan=True).findings
+    assert one.evidence["rows"] == 3

@@ -1,0 +1,53 @@
+"""Segments of a window store: offsets that disagree, and segments that are missing."""
+
+from __future__ import annotations
+
+import shutil
+
+from statecore.doctor.finding_catalog import Repair
+from statecore.formats.releases import RELEASES
+from tests.harness.damaging import edited
+from tests.unit.doctor.diagnosing import ALOS, EOS, ERROR, LOSS, NOTE, codes, diagnose, unpacked, window
+
+
+def test_segments_that_disagree(tmp_path):
+    window(tmp_path, {600_000: (100, 1, 2), 900_000: (150, 1, 2)})
+    found = diagnose(tmp_path, guarantee=ALOS)
+    (one,) = [one for one in found.findings if one.code == "segments-disagree"]
+    assert (one.severity, one.repair, str(one.partition)) == (LOSS, Repair.LOWER_OFFSETS, "app-w-changelog-0")
+    assert one.evidence["offsets"] == {"100": ["w.600000"], "150": ["w.900000"]}
+    # Exactly-once deletes the task, so nothing is lost.
+    assert codes(tmp_path, guarantee=EOS)["segments-disagree"] is ERROR
+
+
+def test_a_segment_that_was_never_flushed_is_a_disagreement_where_another_was(tmp_path):
+    window(tmp_path, {600_000: (100, 0, 2), 900_000: (None, None, 0)})
+    assert codes(tmp_path, guarantee=ALOS) == {}  # all that came after the close is restored
+    shutil.rmtree(tmp_path / "app")
+    window(tmp_path, {600_000: (None, None, 0), 900_000: (150, 1, 2)})
+    (one,) = [one for one in diagnose(tmp_path, guarantee=ALOS).findings if one.code == "segments-disagree"]
+    assert "none in w.600000" in one.what
+    assert one.repair is Repair.REBUILD
+
+
+def test_a_store_without_a_segment_is_wiped_under_exactly_once_alone(tmp_path):
+    window(tmp_path, {})
+    assert codes(tmp_path, guarantee=EOS) == {"segment-missing": ERROR}
+    assert codes(tmp_path, guarantee=ALOS) == {"segment-missing": NOTE}
+    assert diagnose(tmp_path, guarantee=EOS).findings[0].repair is Repair.CREATE_SEGMENT
+
+
+def test_a_segment_without_an_offset_beside_one_that_was_flushed_since_it_was_opened(tmp_path):
+    window(tmp_path, {600_000: (150, None, 2), 900_000: (None, None, 0)})
+    (one,) = [one for one in diagnose(tmp_path, guarantee=EOS).findings if one.code == "segments-disagree"]
+    assert (one.severity, one.repair) == (LOSS, Repair.REBUILD)
+    with edited(tmp_path / "app/0_0/w/w.600000"):
+        pass
+    assert codes(tmp_path, guarantee=EOS) == {}  # it was opened again, and what came since is restored
+
+
+def test_a_store_without_a_segment_is_harmless_to_older_releases(tmp_path):
+    application = unpacked(tmp_path, "4.2.0")
+    (tmp_path / application / "0_1/w").mkdir()
+    assert codes(tmp_path, application, guarantee=EOS)["segment-missing"] is ERROR
+    assert codes(tmp_path, application, guarantee=EOS, release=RELEASES["4.2"]) == {}
