@@ -247,7 +247,6 @@ MORE_IMPORTS: Mapping[str, int] = {
     "statecore.jobs.pipeline.image_tasks": 18,
     "statecore.jobs.pipeline.range_tasks": 18,
     "statecore.jobs.pipeline.stages": 17,
-    "statecore.jobs.planning.planner": 20,
     "statecore.jobs.recover_global.run": 19,
     "statecore.jobs.repair.run": 25,
     "statecore.jobs.restore.restore_job": 19,

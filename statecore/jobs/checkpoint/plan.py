@@ -10,14 +10,21 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.delete_retention import min_current_retention_ms
 from statecore.errors import Invalid, Reason
 from statecore.jobs.bases.base import Key, Refused, grouped
-from statecore.jobs.bases.planned_tails import RESUMED_NOTE, PlannedTails, topics_of, valid_bases
+from statecore.jobs.bases.planned_tails import (
+    RESUMED_NOTE,
+    PlannedTails,
+    check_unchanged,
+    covers,
+    topics_of,
+    valid_bases,
+)
 from statecore.jobs.bases.snapshot_bases import SnapshotBases
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.context import JobContext
 from statecore.jobs.job_files import JobHome
-from statecore.jobs.planning.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
 from statecore.jobs.planning.plan import RestorePlan
-from statecore.jobs.planning.planner import check_unchanged, covers, plan_restore
+from statecore.jobs.planning.planner import plan_restore
+from statecore.jobs.planning.request_files import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
 from statecore.repository.manifest import TaskManifest
 from statecore.repository.publication import Publication
 from statecore.spec.units import format_duration

@@ -12,7 +12,7 @@ from statecore.jobs.checkpoint.reconcile import Reconciled, rebased
 from statecore.jobs.job import Job
 from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.pipeline.task_manifests import task_manifests
-from statecore.jobs.planning.frozen_plan import request_name
+from statecore.jobs.planning.request_files import request_name
 from statecore.repository.manifest import TaskManifest
 from statecore.repository.publication import Publication, Published
 from statecore.spec.writer import spec_hash

@@ -40,8 +40,8 @@ from statecore.jobs.in_progress_marker import InProgressMarker, marked_in_progre
 from statecore.jobs.job import Job
 from statecore.jobs.job_files import home_of
 from statecore.jobs.pipeline.read_stage import NOTHING_READ, ReadResult
-from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX
 from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.request_files import PLAN_SUFFIX
 from statecore.jobs.process_engine import local_engine
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.report_stores import job_report

@@ -15,7 +15,7 @@ from statecore.jobs.fetch.select import FoundSnapshot
 from statecore.jobs.fetch.store_to_fetch import StoreToFetch, stores_to_fetch
 from statecore.jobs.job import Job
 from statecore.jobs.pipeline import staging
-from statecore.jobs.restore.placement_request import siblings_of
+from statecore.jobs.restore.planned_placement import siblings_of
 from statecore.repository.compatibility import GUARANTEE, Difference, differences
 from statecore.spec.model import ApplicationSpec, retention_of
 from statecore.spec.units import format_duration

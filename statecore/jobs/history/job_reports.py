@@ -10,7 +10,7 @@ from statecore.documents import DocumentType
 from statecore.errors import Invalid
 from statecore.jobs.fetch.report import FETCH_REPORT, FETCH_SUFFIX
 from statecore.jobs.migrate.report import MIGRATE_REPORT, MIGRATION_SUFFIX
-from statecore.jobs.planning.frozen_plan import REPORT_SUFFIX
+from statecore.jobs.planning.request_files import REPORT_SUFFIX
 from statecore.jobs.repair.report import REPAIR_REPORT, REPAIR_SUFFIX
 from statecore.jobs.report import JobReport
 from statecore.jobs.restore.report import REPORT

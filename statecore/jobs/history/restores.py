@@ -4,7 +4,7 @@ Its fetches are in :mod:`statecore.jobs.history.fetches`, migrations and repairs
 :mod:`statecore.jobs.history.directory_changes`.
 
 Read-only and without the lock, from ``<application>/.statecore`` (plans, attempts and reports:
-``statecore/jobs/planning/frozen_plan.py``; journal: ``statecore/statedir/journal.py``) and, with Airflow, from the
+``statecore/jobs/planning/request_files.py``; journal: ``statecore/statedir/journal.py``) and, with Airflow, from the
 reports directory, which also has attempts that were refused before they changed anything.
 """
 
@@ -36,7 +36,7 @@ from statecore.jobs.history.report_head import (
 )
 from statecore.jobs.history.report_index import InstanceReports
 from statecore.jobs.history.restored_store import RestoredStore, restored_stores
-from statecore.jobs.planning.frozen_plan import (
+from statecore.jobs.planning.request_files import (
     ATTEMPT_SUFFIX,
     IMAGES,
     PLAN_SUFFIX,

@@ -28,7 +28,6 @@ from statecore.jobs.pipeline.staging_place import StagingPlace
 from statecore.jobs.pipeline.store_to_build import AppliedRuns, StoreToBuild
 from statecore.jobs.pipeline.version_tasks import VersionResult, VersionTask, publish_versions
 from statecore.jobs.planning.plan import RestorePlan
-from statecore.jobs.planning.planner import by_size
 from statecore.progress import Progress
 
 POLL_INTERVAL = 0.5
@@ -78,7 +77,7 @@ def read_runs(
             repository=repository,
             stream_time=bases[part.task, part.store].stream_time if (part.task, part.store) in bases else -1,
         )
-        for part in by_size(plan.partitions)
+        for part in plan.largest_first
         for span in part.offset_ranges
     ]
     place.prepare()

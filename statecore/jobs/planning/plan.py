@@ -27,7 +27,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from statecore.changelog.delete_retention import recorded_retention_ms
 from statecore.changelog.model import IsolationLevel, LogOffsets, OffsetRange, TopicDescription
@@ -49,6 +49,34 @@ from statecore.spec.model import (
     segment_interval_of,
     task_of,
 )
+
+
+class PlanRequest(Protocol):
+    """Fields of every request that reads changelogs (:mod:`statecore.jobs.restore.request`)."""
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """Only these stores; none for all."""
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """Only these partitions; none for all."""
+
+    @property
+    def transaction_wait(self) -> float:
+        """Seconds to wait for open transactions."""
+
+    @property
+    def memory_budget(self) -> int:
+        """Bytes of records that a task may hold."""
+
+    @property
+    def plan_only(self) -> bool:
+        """Whether only the plan is made."""
+
+    @property
+    def versioned(self) -> VersionedStart:
+        """What versioned stores contain when the application starts."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +187,11 @@ class RestorePlan:
     def of_tasks(self, tasks: Collection[str]) -> RestorePlan:
         """The plan of some tasks."""
         return replace(self, partitions=tuple(one for one in self.partitions if one.task in tasks))
+
+    @property
+    def largest_first(self) -> list[PartitionPlan]:
+        """Its partitions, so that the last tasks of a stage are short."""
+        return sorted(self.partitions, key=lambda part: (part.start - part.end, part.task, part.store))
 
     @property
     def tasks(self) -> frozenset[str]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from statecore.changelog.cluster import Cluster
 from statecore.discover.kind_evidence import evidence_of_topic, listed
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.planning.plan import RestorePlan
-from statecore.jobs.planning.plan_request import PlanRequest
+from statecore.jobs.planning.plan import PlanRequest, RestorePlan
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec, default_changelog
 
 

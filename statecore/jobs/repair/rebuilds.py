@@ -27,7 +27,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.history.directory_changes import UnfinishedChange, unfinished_changes
 from statecore.jobs.history.report_head import ReportError, read_report
 from statecore.jobs.job_files import DirectoryHome
-from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX, load_plan
+from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX, PLAN_SUFFIX, load_plan
 from statecore.jobs.repair.report import RebuiltStores, RepairedTask
 from statecore.jobs.restore.resume import frozen_plan
 from statecore.spec.model import ApplicationSpec

@@ -14,9 +14,9 @@ from statecore.jobs.pipeline.stages import build_images, stores_to_build
 from statecore.jobs.pipeline.staging import staged_names, staging_base
 from statecore.jobs.pipeline.task_manifests import task_manifests
 from statecore.jobs.planning.estimate import disk_warnings, ensured_room
-from statecore.jobs.planning.frozen_plan import REPORT_SUFFIX, FrozenPlan
+from statecore.jobs.planning.request_files import REPORT_SUFFIX, FrozenPlan
 from statecore.jobs.restore.local_build import build_locally
-from statecore.jobs.restore.placement_request import check_kinds, placement_notes_of, placement_of
+from statecore.jobs.restore.planned_placement import check_kinds, placement_notes_of, placement_of
 from statecore.jobs.restore.planned_restore import PlannedRestoreOf, check_plan
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.resume import placed_report, report_of

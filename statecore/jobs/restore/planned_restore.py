@@ -14,7 +14,7 @@ from statecore.jobs.bases.planned_tails import PlannedTails
 from statecore.jobs.planning.estimate import DiskNeed
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.restore.base_candidates import RestoreCandidates
-from statecore.jobs.restore.placement_request import images_of
+from statecore.jobs.restore.planned_placement import images_of
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.repository.manifest import TaskManifest
 from statecore.repository.rebase import rebase_advance

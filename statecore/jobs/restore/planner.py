@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Corrupted, Invalid, Reason
 from statecore.jobs.bases.base import DAMAGED, DIRECTORY, Key, grouped
-from statecore.jobs.bases.planned_tails import RESUMED_NOTE, topics_of, valid_bases
+from statecore.jobs.bases.planned_tails import RESUMED_NOTE, check_unchanged, covers, topics_of, valid_bases
 from statecore.jobs.context import JobContext
 from statecore.jobs.job_files import JobHome
 from statecore.jobs.pipeline.read_stage import ReadResult
-from statecore.jobs.planning.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.planning.plan_warnings import notes_of
-from statecore.jobs.planning.planner import check_unchanged, covers, plan_restore
+from statecore.jobs.planning.planner import plan_restore
+from statecore.jobs.planning.request_files import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
 from statecore.jobs.planning.selection import select_stores, unadvanceable_stores
 from statecore.jobs.restore.base_candidates import RestoreCandidates, cost
 from statecore.jobs.restore.planned_restore import PlannedRestoreOf, Until, refusal_to_advance

@@ -13,7 +13,7 @@ from statecore.jobs.engine import Workers
 from statecore.jobs.job import Job
 from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.pipeline.task_manifests import task_manifests
-from statecore.jobs.planning.frozen_plan import FrozenPlan, request_name
+from statecore.jobs.planning.request_files import FrozenPlan, request_name
 from statecore.jobs.restore.planned_restore import PlannedRestoreOf
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.resume import NOT_PUBLISHED, is_published

@@ -1,7 +1,7 @@
 """Report of a restore, one entry per store partition: the job's result for people, Airflow and tests.
 
 A report is one JSON document. It is written to the path given to the job and, after a successful restore, beside the
-plan in the application's directory (``statecore/jobs/planning/frozen_plan.py``). Its envelope is that of every job
+plan in the application's directory (``statecore/jobs/planning/request_files.py``). Its envelope is that of every job
 (``statecore/jobs/report.py``).
 
 Version 1 had no version, no attempt and no times; ``statecore/jobs/history/report_head.py`` reads what it has. A report

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from statecore.errors import Corrupted
 from statecore.jobs.attempt import utc_now
+from statecore.jobs.bases.planned_tails import covers
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine import Engine, Workers
 from statecore.jobs.in_progress_marker import marked_in_progress
 from statecore.jobs.job import Job
 from statecore.jobs.job_files import RepositoryHome, home_of
 from statecore.jobs.pipeline.read_stage import ReadResult, read_changelogs
-from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, FROZEN_PLAN, PLAN_SUFFIX
-from statecore.jobs.planning.planner import covers
+from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX, FROZEN_PLAN, PLAN_SUFFIX
 from statecore.jobs.restore.place_sink import PlaceSink
 from statecore.jobs.restore.planned_restore import PlannedRestoreOf, Until
 from statecore.jobs.restore.planner import RestorePlanner

@@ -9,8 +9,8 @@ from statecore.errors import Invalid
 from statecore.jobs.attempt import Attempt, utc_now
 from statecore.jobs.bases.base import DIRECTORY
 from statecore.jobs.job_files import JobHome
-from statecore.jobs.planning.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, REPORT_SUFFIX, FrozenPlan
 from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.request_files import FROZEN_PLAN, PLAN_SUFFIX, REPORT_SUFFIX, FrozenPlan
 from statecore.jobs.restore.report import REPORT, RestoreReport
 from statecore.statedir.journal import read_record
 from statecore.statedir.state_directory import StateDirectory

@@ -11,7 +11,7 @@ from statecore.jobs.context import JobContext
 from statecore.jobs.engine import Workers
 from statecore.jobs.pipeline.image_tasks import ImageResult
 from statecore.jobs.pipeline.read_stage import ReadResult
-from statecore.jobs.planning.frozen_plan import FrozenPlan
+from statecore.jobs.planning.request_files import FrozenPlan
 from statecore.jobs.restore.planned_restore import PlannedRestoreOf
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import RestoreRequest

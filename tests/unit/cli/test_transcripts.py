@@ -18,8 +18,8 @@ from statecore.doctor.global_store_outcome import NextStart, StartOutcome
 from statecore.errors import Retryable
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.attempt import Attempt
-from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX
 from statecore.jobs.repair.report import Outcome, RebuiltStores, RepairReport
 from statecore.jobs.restore.report import RestoreReport, StoreReport
 from statecore.repository.publication import Published

@@ -17,8 +17,8 @@ from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import Base, Key, Refused
 from statecore.jobs.bases.planned_tails import PlannedTails, topics_of, valid_bases
-from statecore.jobs.planning.frozen_plan import FROZEN_PLAN, FrozenPlan
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.jobs.planning.request_files import FROZEN_PLAN, FrozenPlan
 from statecore.spec.model import ProcessingGuarantee
 
 HOUR = 3_600_000

@@ -10,8 +10,8 @@ from typing import Any
 from statecore.formats.releases import GLOBAL
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.job_files import DirectoryHome
-from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
 from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX, FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
 from statecore.jobs.repair.rebuilds import discard_rebuilds, doubts_about
 from statecore.spec.model import ProcessingGuarantee
 
