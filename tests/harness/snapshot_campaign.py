@@ -38,8 +38,8 @@ from statecore.jobs.fetch.report import FetchReport
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.in_process_engine import InProcessEngine
+from statecore.jobs.pipeline.build_stage import build_images
 from statecore.jobs.pipeline.run_sink import Publisher
-from statecore.jobs.pipeline.stages import build_images
 from statecore.jobs.process_engine import ProcessEngine
 from statecore.jobs.request_fields import VersionedStart
 from statecore.jobs.restore.report import RestoreReport

@@ -19,7 +19,7 @@ from statecore.changelog.ranges import split_range
 from statecore.errors import Invalid, StatecoreError
 from statecore.faults import FaultInjected, InjectedFault
 from statecore.jobs.engine import PROCESSES, Engine
-from statecore.jobs.pipeline.stages import build_images
+from statecore.jobs.pipeline.build_stage import build_images
 from statecore.jobs.process_engine import ProcessEngine
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import RestoreRequest

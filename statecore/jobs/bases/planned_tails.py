@@ -20,7 +20,7 @@ from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import Base, Key, Refused
 from statecore.jobs.bases.tail_check import Unsound, found_unsound
-from statecore.jobs.pipeline.range_tasks import RangeResult
+from statecore.jobs.pipeline.ranges import RangeResult
 from statecore.jobs.planning.plan import PartitionPlan, PlanRequest, RestorePlan, is_restored_by_kafka_streams
 from statecore.jobs.planning.request_files import FrozenPlan
 from statecore.jobs.planning.selection import select_stores

@@ -40,10 +40,9 @@ from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine import Engine, Workers
 from statecore.jobs.pipeline import staging
-from statecore.jobs.pipeline.range_tasks import RangeResult
-from statecore.jobs.pipeline.read_stage import cluster_settings
+from statecore.jobs.pipeline.ranges import RangeResult
+from statecore.jobs.pipeline.read_stage import cluster_settings, read_runs
 from statecore.jobs.pipeline.run_sink import ApplicationAddress, Publisher
-from statecore.jobs.pipeline.stages import read_runs
 from statecore.jobs.pipeline.staging_place import PassingPlace
 from statecore.jobs.planning.plan import PartitionPlan
 from statecore.objectstore.base import Blobs

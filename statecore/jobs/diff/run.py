@@ -32,7 +32,7 @@ from statecore.jobs.diff.tasks import DiffTask, bytes_read, compare_batch
 from statecore.jobs.engine import Engine, Question, RanOn, Started
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.in_process_engine import InProcessEngine
-from statecore.jobs.pipeline.stages import Watch, batched, run_batches
+from statecore.jobs.pipeline.batches import Watch, batched, run_batches
 from statecore.jobs.process_engine import ProcessEngine
 from statecore.progress import Progress
 from statecore.statedir.state_directory import StateDirectory

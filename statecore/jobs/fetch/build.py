@@ -14,8 +14,8 @@ from statecore.jobs.fetch.plan import FetchPlan
 from statecore.jobs.in_process_engine import InProcessEngine
 from statecore.jobs.job import Job
 from statecore.jobs.pipeline import staging
+from statecore.jobs.pipeline.build_stage import build_images
 from statecore.jobs.pipeline.image_tasks import ImageResult
-from statecore.jobs.pipeline.stages import build_images
 from statecore.jobs.pipeline.staging_place import DirectoryPlace
 from statecore.jobs.process_engine import ProcessEngine
 from statecore.repository.download import DownloadResult

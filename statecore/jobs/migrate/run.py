@@ -37,7 +37,7 @@ from statecore.jobs.migrate.report import (
     Outcome,
 )
 from statecore.jobs.migrate.request import MigrateRequest
-from statecore.jobs.pipeline.stages import Watch, run_batches
+from statecore.jobs.pipeline.batches import Watch, run_batches
 from statecore.jobs.process_engine import ProcessEngine
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, undecided_note

@@ -12,7 +12,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.segments import first_live_segment
 from statecore.images.model import Image, StoreDigest, segment_order
 from statecore.jobs.bases.base import Base, Key
-from statecore.jobs.pipeline.range_tasks import RangeResult
+from statecore.jobs.pipeline.ranges import RangeResult
 from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.pipeline.version_tasks import VersionResult
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan

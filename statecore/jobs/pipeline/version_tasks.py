@@ -15,7 +15,7 @@ from statecore.errors import Corrupted
 from statecore.images.model import Run, Segmentation
 from statecore.jobs.engine import Failure
 from statecore.jobs.pipeline import staging
-from statecore.jobs.pipeline.range_tasks import RangeResult, forget_range
+from statecore.jobs.pipeline.ranges import RangeResult, forget_range
 from statecore.jobs.pipeline.run_sink import ApplicationAddress, Publisher
 from statecore.jobs.pipeline.staging_place import StagingPlace
 from statecore.jobs.worker_answers import run_tasks

@@ -9,8 +9,8 @@ from typing import Any
 
 from statecore.jobs.engine import Workers
 from statecore.jobs.job import Job
+from statecore.jobs.pipeline.build_stage import build_images, stores_to_build
 from statecore.jobs.pipeline.read_stage import ReadResult
-from statecore.jobs.pipeline.stages import build_images, stores_to_build
 from statecore.jobs.pipeline.staging import staged_names, staging_base
 from statecore.jobs.pipeline.task_manifests import task_manifests
 from statecore.jobs.planning.estimate import disk_warnings, ensured_room

@@ -17,11 +17,11 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Segmentation, StoreDigest
 from statecore.jobs.engine import Failure
-from statecore.jobs.pipeline import stages, staging
+from statecore.jobs.pipeline import build_stage, staging
+from statecore.jobs.pipeline.build_stage import build_images, stores_to_build
 from statecore.jobs.pipeline.image_tasks import ImageResult, ImageTask, build_stores
 from statecore.jobs.pipeline.merge_tasks import SliceResult, SliceTask, merge_slices, slice_tasks
-from statecore.jobs.pipeline.range_tasks import RANGE_RESULT, RangeResult
-from statecore.jobs.pipeline.stages import build_images, stores_to_build
+from statecore.jobs.pipeline.ranges import RANGE_RESULT, RangeResult
 from statecore.jobs.pipeline.staging import FILES
 from statecore.jobs.pipeline.staging_place import DirectoryPlace
 from statecore.jobs.pipeline.store_to_build import AppliedRuns, StoreToBuild
@@ -375,7 +375,7 @@ def test_merging_is_a_phase_of_its_own_where_there_is_something_to_merge(
 
 def test_how_many_slices_are_merged_is_seen_while_they_are(place: DirectoryPlace, tmp_path: Path) -> None:
     tasks = tasks_of(place, ranges_of(place, tmp_path / "runs", contents(6)))
-    done = stages._Slices(place, tasks, 1)
+    done = build_stage._Slices(place, tasks, 1)
     assert done() == 0
     merged(tasks[:3])
     assert done() == 3

@@ -27,8 +27,8 @@ from statecore.images.runs import Overflow, RunBuilder
 from statecore.jobs.engine import Failure
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.image_tasks import ImageResult, ImageTask, build_stores
-from statecore.jobs.pipeline.range_tasks import RANGE_RESULT, ClusterSettings, RangeResult, RangeTask, read_ranges
-from statecore.jobs.pipeline.stages import batched
+from statecore.jobs.pipeline.range_tasks import read_ranges
+from statecore.jobs.pipeline.ranges import RANGE_RESULT, ClusterSettings, RangeResult, RangeTask
 from statecore.jobs.pipeline.staging_place import DirectoryPlace, PassingPlace, StagingPlace
 from statecore.jobs.pipeline.store_to_build import AppliedRuns, StoreToBuild
 from statecore.objectstore.base import Blobs
@@ -521,19 +521,3 @@ def test_small_images_are_built_two_at_once_and_one_that_fails_stops_the_others(
     failed = [answer for answer in answers if isinstance(answer, Failure)]
     assert [type(answer.to_error()) for answer in failed] == [Capacity]
     assert len(answers) == 6 == next(begun) - 1
-
-
-def test_small_tasks_share_a_spark_task_and_large_ones_do_not() -> None:
-    many = list(range(600))
-    batches = batched(many, [100] * 600, parallelism=2)
-    assert [each for batch in batches for each in batch] == many
-    assert (len(batches), max(map(len, batches))) == (8, 75)
-    assert len(batched(many, [100] * 600, parallelism=200)) == 600
-    assert [len(batch) for batch in batched(many[:5], [5_000_000] * 5, 1)] == [1] * 5
-    assert [len(batch) for batch in batched(many[:40], [5_000_000] * 4 + [90_000] * 36, 1)] == [1] * 4 + [2] * 18
-    assert batched([], [], 2) == []
-
-
-def test_a_worker_that_is_alone_gets_all_small_tasks_at_once() -> None:
-    assert [len(batch) for batch in batched(list(range(100)), [100] * 100, 1)] == [100]
-    assert [len(batch) for batch in batched(list(range(4)), [150_000] * 4, 1)] == [1] * 4

@@ -13,8 +13,8 @@ from statecore.errors import Corrupted, Invalid, Retryable, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.images.model import BaseDatabases
 from statecore.jobs.engine import Failure
-from statecore.jobs.pipeline.range_tasks import ClusterSettings, RangeResult, RangeTask
-from statecore.jobs.pipeline.stages import read_runs
+from statecore.jobs.pipeline.ranges import ClusterSettings, RangeResult, RangeTask
+from statecore.jobs.pipeline.read_stage import read_runs
 from statecore.jobs.pipeline.staging_place import DirectoryPlace
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
 from statecore.progress import NullProgress
