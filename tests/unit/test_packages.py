@@ -246,7 +246,6 @@ MORE_IMPORTS: Mapping[str, int] = {
     "statecore.jobs.migrate.run": 24,
     "statecore.jobs.recover_global.run": 19,
     "statecore.jobs.repair.run": 25,
-    "statecore.jobs.restore.restore_job": 19,
 }
 """Modules that still import more; these numbers may only shrink."""
 

@@ -40,7 +40,7 @@ from statecore.spec.model import (
 POLL_INTERVAL = 0.5
 
 
-class PlannedRestore(NamedTuple):
+class NewPlan(NamedTuple):
     """A new plan.
 
     Attributes:
@@ -72,7 +72,7 @@ def plan_restore(
     ends: Mapping[TopicPartition, int] = MappingProxyType({}),
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> PlannedRestore:
+) -> NewPlan:
     """Describe the topics once, check all preconditions, and freeze the plan.
 
     Under exactly-once an open transaction keeps the last stable offset below the log end. The job waits up to
@@ -143,7 +143,7 @@ def plan_restore(
     disk = disk_need(plan, weights, workers, budget)
     if request.plan_only:
         notes = (*notes, estimate_of(plan, weights, disk if builds else None, budget))
-    return PlannedRestore(plan, notes, disk, chosen, topics, read_at_ms)
+    return NewPlan(plan, notes, disk, chosen, topics, read_at_ms)
 
 
 def _chosen(

@@ -17,7 +17,7 @@ from statecore.jobs.planning.estimate import disk_warnings, ensured_room
 from statecore.jobs.planning.request_files import REPORT_SUFFIX, FrozenPlan
 from statecore.jobs.restore.local_build import build_locally
 from statecore.jobs.restore.planned_placement import check_kinds, placement_notes_of, placement_of
-from statecore.jobs.restore.planned_restore import PlannedRestoreOf, check_plan
+from statecore.jobs.restore.planned_restore import PlannedRestore, check_plan
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.resume import placed_report, report_of
 from statecore.jobs.restore.sinks import Images, are_apart
@@ -39,7 +39,7 @@ class PlaceSink:
         self._id = uuid.uuid4().hex
         self._resumes = False
 
-    def preview(self, planned: PlannedRestoreOf) -> Iterator[str]:
+    def preview(self, planned: PlannedRestore) -> Iterator[str]:
         """See :class:`Sink`."""
         request = self._job.context.request
         yield from placement_notes_of(planned.plan, self._job.spec, self._directory, planned.here)
@@ -64,7 +64,7 @@ class PlaceSink:
         self._directory.apply_ownership()  # the killed attempt may not have got there
         return placed
 
-    def check(self, planned: PlannedRestoreOf) -> list[str]:
+    def check(self, planned: PlannedRestore) -> list[str]:
         """See :class:`Sink`."""
         self._resumes |= planned.is_resumed and report_of(self._job.home, planned.plan) is not None
         check_kinds(self._directory, self._job.spec, planned.plan, decided=planned.plan.stores if self._keeps else ())
@@ -73,11 +73,11 @@ class PlaceSink:
             notes += ensured_room(self._directory, self._job.context.request.staging_dir, planned.disk)
         return notes
 
-    def _placement(self, planned: PlannedRestoreOf, staged: Path | None) -> PlacementPlan:
+    def _placement(self, planned: PlannedRestore, staged: Path | None) -> PlacementPlan:
         spec, request = self._job.spec, self._job.context.request
         return placement_of(planned.plan, staged, spec, self._directory, request, planned.here, resumes=self._resumes)
 
-    def begin(self, planned: PlannedRestoreOf) -> bool:  # noqa: ARG002
+    def begin(self, planned: PlannedRestore) -> bool:  # noqa: ARG002
         """See :class:`Sink`."""
         return False
 
@@ -85,7 +85,7 @@ class PlaceSink:
         """See :class:`Sink`."""
         return staging_base(self._job.context.request.staging_dir, self._directory) / plan_id
 
-    def build(self, workers: Workers, planned: PlannedRestoreOf, read: ReadResult) -> Images:
+    def build(self, workers: Workers, planned: PlannedRestore, read: ReadResult) -> Images:
         """See :class:`Sink`."""
         job, plan, context = self._job, planned.plan, self._job.context
         staging = self.shared_path(plan.plan_id)
@@ -104,7 +104,7 @@ class PlaceSink:
 
     def deliver(
         self,
-        planned: PlannedRestoreOf,
+        planned: PlannedRestore,
         read: ReadResult,  # noqa: ARG002
         images: Images,  # noqa: ARG002
         report: Callable[[], RestoreReport],

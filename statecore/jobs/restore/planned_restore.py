@@ -37,7 +37,7 @@ class Until:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannedRestoreOf(PlannedTails):
+class PlannedRestore(PlannedTails):
     """A planned restore.
 
     Attributes:
@@ -86,7 +86,7 @@ class RefusedPlan(Invalid):
 
 
 def check_plan(
-    planned: PlannedRestoreOf,
+    planned: PlannedRestore,
     request: RestoreRequest,
     directory: StateDirectory | None,
     spec: ApplicationSpec | None = None,
@@ -122,7 +122,7 @@ def check_plan(
     )
 
 
-def refusal_to_advance(planned: PlannedRestoreOf) -> Invalid | None:
+def refusal_to_advance(planned: PlannedRestore) -> Invalid | None:
     """The error for stores that were to be advanced and cannot be; ``None`` if there are none.
 
     If a store cannot be replaced either, because of its kind or options, that is the error: replacing is no remedy.

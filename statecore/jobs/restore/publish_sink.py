@@ -14,7 +14,7 @@ from statecore.jobs.job import Job
 from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.pipeline.task_manifests import task_manifests
 from statecore.jobs.planning.request_files import FrozenPlan, request_name
-from statecore.jobs.restore.planned_restore import PlannedRestoreOf
+from statecore.jobs.restore.planned_restore import PlannedRestore
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.resume import NOT_PUBLISHED, is_published
 from statecore.jobs.restore.sinks import Images
@@ -38,7 +38,7 @@ class PublishSink:
         self._published: Published | None = None
         self._not_published = ""
 
-    def preview(self, planned: PlannedRestoreOf) -> Iterator[str]:  # noqa: ARG002
+    def preview(self, planned: PlannedRestore) -> Iterator[str]:  # noqa: ARG002
         """See :class:`Sink`."""
         return iter(())
 
@@ -52,11 +52,11 @@ class PublishSink:
         found = self._publication_of(frozen.plan.plan_id).earlier()
         return None if found is None else replace(report, published=found)
 
-    def check(self, planned: PlannedRestoreOf) -> list[str]:  # noqa: ARG002
+    def check(self, planned: PlannedRestore) -> list[str]:  # noqa: ARG002
         """See :class:`Sink`."""
         return []
 
-    def begin(self, planned: PlannedRestoreOf) -> bool:
+    def begin(self, planned: PlannedRestore) -> bool:
         """See :class:`Sink`. Conflicts and missing permissions are noticed here."""
         self._publication = None
         if planned.published.partitions:
@@ -80,13 +80,13 @@ class PublishSink:
         """See :class:`Sink`."""
         return None
 
-    def build(self, workers: Workers, planned: PlannedRestoreOf, read: ReadResult) -> Images:  # noqa: ARG002
+    def build(self, workers: Workers, planned: PlannedRestore, read: ReadResult) -> Images:  # noqa: ARG002
         """See :class:`Sink`."""
         return {}
 
     def deliver(
         self,
-        planned: PlannedRestoreOf,
+        planned: PlannedRestore,
         read: ReadResult,
         images: Images,
         report: Callable[[], RestoreReport],  # noqa: ARG002
@@ -97,7 +97,7 @@ class PublishSink:
                 self._publish(self._publication, planned, read, images)
         self._job.faults.reach("restore.after-publication")
 
-    def _publish(self, publication: Publication, planned: PlannedRestoreOf, read: ReadResult, images: Images) -> None:
+    def _publish(self, publication: Publication, planned: PlannedRestore, read: ReadResult, images: Images) -> None:
         job, application_id = self._job, self._job.context.application_id
         job.progress.phase("publish")
         try:
@@ -117,7 +117,7 @@ class PublishSink:
         self._published = found
 
     def _snapshot(
-        self, publication: Publication, planned: PlannedRestoreOf, read: ReadResult, images: Images
+        self, publication: Publication, planned: PlannedRestore, read: ReadResult, images: Images
     ) -> Published:
         frozen, plan, request, spec = planned.frozen, planned.published, self._job.context.request, self._job.spec
         manifests = task_manifests(

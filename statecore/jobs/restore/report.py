@@ -11,11 +11,11 @@ of a version later than 2 is refused by name. Unknown fields are kept (:data:`RE
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from statecore.documents import DocumentType, Fields, plain
-from statecore.jobs.attempt import REPORT_VERSION
+from statecore.jobs.attempt import REPORT_VERSION, utc_now
 from statecore.jobs.engine import RanOn
 from statecore.repository.publication import Published
 
@@ -140,6 +140,10 @@ class RestoreReport:
             "tail_left": sum(store.tail_left for store in self.stores),
             "seconds": self.seconds,
         }
+
+    def finish(self) -> RestoreReport:
+        """The report of stores that are in place now."""
+        return replace(self, finished=utc_now())
 
     def to_json(self) -> dict[str, Any]:
         """The report as a JSON document, totals included."""

@@ -12,7 +12,7 @@ from statecore.jobs.engine import Workers
 from statecore.jobs.pipeline.image_tasks import ImageResult
 from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.planning.request_files import FrozenPlan
-from statecore.jobs.restore.planned_restore import PlannedRestoreOf
+from statecore.jobs.restore.planned_restore import PlannedRestore
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import RestoreRequest
 
@@ -26,7 +26,7 @@ class Sink(Protocol):
     def already_done(self) -> str:
         """What is shown if an earlier attempt of the request has done the work."""
 
-    def preview(self, planned: PlannedRestoreOf) -> Iterator[str]:
+    def preview(self, planned: PlannedRestore) -> Iterator[str]:
         """Notes on a plan that is only shown. Raises what the restore would be refused with."""
 
     def recover(self) -> None:
@@ -35,20 +35,20 @@ class Sink(Protocol):
     def earlier(self, report: RestoreReport, frozen: FrozenPlan) -> RestoreReport | None:
         """The report of an earlier attempt of the request, if it delivered the stores and they are still there."""
 
-    def check(self, planned: PlannedRestoreOf) -> list[str]:
+    def check(self, planned: PlannedRestore) -> list[str]:
         """Refuse a plan before it is frozen; returns notes."""
 
-    def begin(self, planned: PlannedRestoreOf) -> bool:
+    def begin(self, planned: PlannedRestore) -> bool:
         """Begin, before anything is read; returns whether the runs go into the repository."""
 
     def shared_path(self, plan_id: str) -> Path | None:
         """The directory that all workers have to share with this process, if any."""
 
-    def build(self, workers: Workers, planned: PlannedRestoreOf, read: ReadResult) -> Images:
+    def build(self, workers: Workers, planned: PlannedRestore, read: ReadResult) -> Images:
         """Build the images that are to be delivered."""
 
     def deliver(
-        self, planned: PlannedRestoreOf, read: ReadResult, images: Images, report: Callable[[], RestoreReport]
+        self, planned: PlannedRestore, read: ReadResult, images: Images, report: Callable[[], RestoreReport]
     ) -> None:
         """Deliver the stores. ``report`` is of the restore so far."""
 

@@ -145,7 +145,7 @@ def test_restore(transcript: Transcript, monkeypatch: pytest.MonkeyPatch, spec: 
 
 
 def test_advance(transcript: Transcript, monkeypatch: pytest.MonkeyPatch, spec: Path, root: Path) -> None:
-    answer(monkeypatch, "restore.run.run_advance", PLAN, restore_report())
+    answer(monkeypatch, "restore.advance.run_advance", PLAN, restore_report())
     words = ("advance", "--spec", spec, "--state-dir", root, "--engine", "processes")
     assert [transcript.run(*words, *more) for more in (["--plan"], [])] == [0, 0]
     transcript.check("advance")

@@ -9,7 +9,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.errors import Retryable
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.planning.planner import PlannedRestore, plan_restore
+from statecore.jobs.planning.planner import NewPlan, plan_restore
 from statecore.jobs.planning.request_files import FrozenPlan
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.spec.model import ApplicationSpec
@@ -70,7 +70,7 @@ def request(**fields: Any) -> RestoreRequest:
 
 def plan(
     declared: ApplicationSpec | None = None, asked: RestoreRequest | None = None, cluster: FakeCluster | None = None
-) -> PlannedRestore:
+) -> NewPlan:
     fake = cast(Cluster, cluster or FakeCluster())
     return plan_restore(fake, declared or spec(), asked or request(), parallelism=lambda: 2)
 

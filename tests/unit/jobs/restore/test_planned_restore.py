@@ -15,7 +15,7 @@ from statecore.jobs.planning.plan import NotedPlan, PartitionPlan, RestorePlan
 from statecore.jobs.planning.request_files import FrozenPlan
 from statecore.jobs.planning.selection import unadvanceable_stores
 from statecore.jobs.restore.base_candidates import RestoreCandidates
-from statecore.jobs.restore.planned_restore import PlannedRestoreOf, RefusedPlan, check_plan
+from statecore.jobs.restore.planned_restore import PlannedRestore, RefusedPlan, check_plan
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.spec.model import ProcessingGuarantee
 from statecore.spec.reader import parse_spec
@@ -48,7 +48,7 @@ def planned(
     bases: dict[Any, Base] | None = None,
     directory: StateDirectory | None = None,
     kind: str = "key-value",
-) -> PlannedRestoreOf:
+) -> PlannedRestore:
     spec = parse_spec(
         {
             "application_id": "app",
@@ -59,9 +59,7 @@ def planned(
     )
     candidates = RestoreCandidates(asked(), spec, directory, None, {})
     frozen = FrozenPlan(PLAN, (), 0.0, "r")
-    return PlannedRestoreOf(
-        frozen=frozen, bases=bases or {}, refused=refused, topics={}, notes=(), candidates=candidates
-    )
+    return PlannedRestore(frozen=frozen, bases=bases or {}, refused=refused, topics={}, notes=(), candidates=candidates)
 
 
 def test_stores_that_cannot_be_advanced_refuse_a_plan_as_they_refuse_the_job(directory: StateDirectory) -> None:
