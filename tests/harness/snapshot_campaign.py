@@ -204,7 +204,7 @@ class Campaign(RandomApplication):
         with ExitStack() as around:
             for put in (put_files, Publisher.__init__):
                 around.enter_context(patch.dict(put.__kwdefaults__, small=small, pack_bytes=pack))
-            around.enter_context(patch("statecore.jobs.backup.task_manifests.SMALL", small))
+            around.enter_context(patch("statecore.jobs.backup.files.SMALL", small))
             yield
 
     def _published(

@@ -234,9 +234,6 @@ MOST_IMPORTS = 15
 """How many modules of the package one of ``jobs`` imports at most."""
 
 MORE_IMPORTS: Mapping[str, int] = {
-    "statecore.jobs.backup.copies": 16,
-    "statecore.jobs.backup.run": 28,
-    "statecore.jobs.backup.task_manifests": 16,
     "statecore.jobs.checkpoint.reconcile": 28,
     "statecore.jobs.checkpoint.run": 28,
     "statecore.jobs.checkpoint.schedule": 21,

@@ -15,7 +15,8 @@ from pathlib import Path
 from statecore.errors import Corrupted
 from statecore.formats.rocksdb_log import DATA_SUFFIXES, LiveFile, blob_name, read_manifest
 from statecore.jobs.backup.copies import StoreCopy
-from statecore.jobs.backup.task_manifests import Files, Newest, key
+from statecore.jobs.backup.files import Files
+from statecore.jobs.backup.newest_snapshot import Newest
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import BaseFile
 from statecore.repository.upload import LocalFile
@@ -30,9 +31,9 @@ def refuse_changed(
 ) -> None:
     """Check that no SST or blob file differs from the same file in the newest snapshot."""
     for copy in copies:
-        before = newest.store(key(copy))
+        before = newest.store(copy.key)
         stored = {} if before is None else {database.segment: database.base for database in before.databases}
-        for segment, found in files[key(copy)].items():
+        for segment, found in files[copy.key].items():
             for file, digest in _changed(repository, found, stored.get(segment, ())):
                 raise Corrupted(
                     f"Nothing was published: a file of {copy.taken.name} has changed since the newest snapshot, and "

@@ -6,8 +6,7 @@ would make it miss the records written up to there. Both are refused while an op
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from statecore.changelog.cluster import Cluster
@@ -18,7 +17,8 @@ from statecore.errors import Reason, Retryable
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.backup.copies import StoreCopy
-from statecore.jobs.backup.problems import Refuse
+from statecore.jobs.backup.stores import Problems, Refuse, StoreKey
+from statecore.jobs.job import Job
 from statecore.repository.manifest import ChangelogEnd
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 
@@ -36,36 +36,50 @@ class Logs:
         horizons: delete retention of each topic; empty if the cluster did not tell its time.
     """
 
-    ends: Mapping[tuple[str, str], tuple[ChangelogEnd, ...]]
+    ends: Mapping[StoreKey, tuple[ChangelogEnd, ...]]
     read_ms: int | None = None
     partitions: Mapping[str, int] | None = None
     only_markers: Collection[OffsetRange] = ()
     horizons: Mapping[str, int] = field(default_factory=dict)
 
-    def read_at_ms(self, store: tuple[str, str]) -> int | None:
+    def read_at_ms(self, store: StoreKey) -> int | None:
         """When the ends of a store (task, name) were read, if it had no tail then; otherwise unknown.
 
         Deletes after its ends are younger than that.
         """
         return self.read_ms if self.has_all(store) else None
 
-    def has_all(self, store: tuple[str, str]) -> bool:
+    def has_all(self, store: StoreKey) -> bool:
         """Whether a store (task, name) had no tail."""
         ends = self.ends[store]
         return self.read_ms is not None and all(
             one.end == one.log_end or _tail(one) in self.only_markers for one in ends
         )
 
-    def delete_retention_ms(self, store: tuple[str, str]) -> int | None:
+    def delete_retention_ms(self, store: StoreKey) -> int | None:
         """Delete retention after the ends of a store (task, name) at its :meth:`read_at_ms`; ``None`` if unknown."""
         if self.read_at_ms(store) is None:
             return None
         return min_recorded_retention_ms(self.horizons.get(one.topic) for one in self.ends[store])
 
 
+def check_changelogs(job: Job, stores: Sequence[StoreCopy]) -> Logs:
+    """The ends of stores and the state of their logs, unless the request is offline. Raises ``Invalid``."""
+    request, problems = job.context.request, Problems()
+    if request.offline:
+        logs = ends_without_brokers(stores)
+    else:
+        job.progress.phase("ask the brokers")
+        logs = ends_from_brokers(job.spec, stores, problems.add, timeout=request.timeout, clock=job.context.clock)
+        job.progress.done()
+    refuse_ahead(stores, logs, problems.add)
+    problems.check()
+    return logs
+
+
 def ends_without_brokers(stores: Iterable[StoreCopy]) -> Logs:
     """The ends that the stores record, without the brokers."""
-    return Logs({_key(store): tuple(_end(store, *offset) for offset in _sorted_offsets(store)) for store in stores})
+    return Logs({store.key: tuple(_end(store, *offset) for offset in _sorted_offsets(store)) for store in stores})
 
 
 def ends_from_brokers(
@@ -74,7 +88,7 @@ def ends_from_brokers(
     refuse: Refuse,
     *,
     timeout: float,
-    clock: Callable[[], float] = time.time,
+    clock: Callable[[], float],
 ) -> Logs:
     """The ends of stores, and the state of their logs now."""
     every = list(stores)
@@ -85,7 +99,7 @@ def ends_from_brokers(
             read_ms = int(clock() * 1000) if cluster_ms is None else cluster_ms
             topics = cluster.describe_topics({partition.topic for partition in wanted})
             offsets = cluster.log_offsets(wanted)
-            ends = {_key(store): tuple(_ends_of(store, topics, offsets)) for store in every}
+            ends = {store.key: tuple(_ends_of(store, topics, offsets)) for store in every}
             tails = {_tail(one) for found in ends.values() for one in found if one.end < one.log_end}
             # Without transactions there are no markers, so a tail consists of records.
             exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
@@ -95,7 +109,7 @@ def ends_from_brokers(
             error.what, action=f"{error.action} Or use --offline to do without the brokers."
         ) from error
     for store in every:
-        for one in ends[_key(store)]:
+        for one in ends[store.key]:
             _check(store, one, refuse)
     partitions = {name: topic.partitions for name, topic in topics.items()}
     horizons = {} if cluster_ms is None else {name: recorded_retention_ms(topic) for name, topic in topics.items()}
@@ -105,7 +119,7 @@ def ends_from_brokers(
 def refuse_ahead(stores: Iterable[StoreCopy], logs: Logs, refuse: Refuse) -> None:
     """Refuse stores whose rows may be ahead of their offsets, unless they have no tail."""
     for store in stores:
-        if store.may_be_ahead and not logs.has_all(_key(store)):
+        if store.may_be_ahead and not logs.has_all(store.key):
             what = (
                 f"{store.taken.name} is versioned and transactional. Such a store does not record whether it was "
                 "closed or was restoring, so its rows may be ahead of its offset, and versions must not be applied "
@@ -147,12 +161,8 @@ def _check(store: StoreCopy, end: ChangelogEnd, refuse: Refuse) -> None:
 
 
 def _problem(code: str, what: str, store: StoreCopy) -> Reason:
-    task, name = _key(store)
+    task, name = store.key
     return Reason(what, code, task=task, store=name)
-
-
-def _key(store: StoreCopy) -> tuple[str, str]:
-    return store.taken.task, store.taken.spec.name
 
 
 def _sorted_offsets(store: StoreCopy) -> list[tuple[TopicPartition, int]]:

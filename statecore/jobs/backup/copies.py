@@ -39,9 +39,8 @@ from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED
 from statecore.formats.releases import CURRENT, OFFSETS_COLUMN_FAMILY
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import segment_order
-from statecore.jobs.backup.problems import Refuse
-from statecore.jobs.backup.stores import TakenStore
-from statecore.spec.model import segment_interval_of
+from statecore.jobs.backup.stores import Refuse, StoreKey, TakenStore
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, segment_interval_of
 from statecore.statedir.database_state import read_database_state, smallest_offsets
 from statecore.statedir.store_on_disk import read_database
 from statecore.stores.rocksdb.checkpoint import DatabaseCheckpoint, take_checkpoint
@@ -75,6 +74,11 @@ class StoreCopy:
     may_be_ahead: bool = False
 
     @property
+    def key(self) -> StoreKey:
+        """Task and name of the store."""
+        return self.taken.key
+
+    @property
     def restored_by_kafka_streams(self) -> bool:
         """Whether it is empty, so that Kafka Streams restores it from the start."""
         return not self.databases
@@ -86,15 +90,15 @@ class Copier:
     def __init__(
         self,
         where: Path,
+        spec: ApplicationSpec,
         *,
-        exactly_once: bool,
-        transactional: bool,
         running: bool,
         refuse: Refuse,
         note: Callable[[str], None],
     ) -> None:
-        self.where, self.exactly_once, self.running = where, exactly_once, running
-        self.transactional = transactional
+        self.where, self.running = where, running
+        self.exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+        self.transactional = spec.transactional_state_stores
         self.refuse, self.note = refuse, note
 
     def copy(self, store: TakenStore) -> StoreCopy | None:

@@ -1,23 +1,52 @@
-"""Selects the stores of a backup and reports what prevents it; reads only names."""
+"""Selects the stores of a backup, and collects why stores cannot be published; reads only names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from statecore.discover.contradicted_kinds import find_contradictions
-from statecore.errors import NotFound, Reason
+from statecore.errors import Invalid, NotFound, Reason
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.backup.problems import Refuse
 from statecore.jobs.backup.request import BackupRequest
 from statecore.jobs.planning.selection import refuse_undecided
 from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.task_layout import StoreDirectory
+
+StoreKey = tuple[str, str]
+"""Task and name of a store."""
+
+Refuse = Callable[[Reason], None]
+"""Receives each problem, with its task (empty if it concerns several) and its store."""
+
+
+class Problems:
+    """Reasons why stores cannot be published; a backup is refused with all of them at once."""
+
+    def __init__(self) -> None:
+        self._found: list[Reason] = []
+
+    def add(self, problem: Reason) -> None:
+        """Record a problem; see :data:`Refuse`."""
+        self._found.append(problem)
+
+    def check(self) -> None:
+        """Raise ``Invalid`` with all problems, if there are any."""
+        found = self._found
+        if not found:
+            return
+        listed = found[0] if len(found) == 1 else "".join(f"\n  - {problem}" for problem in found)
+        raise Invalid(
+            f"Nothing was published: {listed}",
+            code="snapshot-refused",
+            action="A snapshot has all requested stores or none. Solve the listed problems, then run this again.",
+            problems=[problem.to_json() for problem in found],
+        )
 
 
 @dataclass(frozen=True)
@@ -33,6 +62,11 @@ class TakenStore:
     task: str
     spec: StoreSpec
     directory: StoreDirectory
+
+    @property
+    def key(self) -> StoreKey:
+        """Task and name."""
+        return self.task, self.spec.name
 
     @property
     def name(self) -> str:
