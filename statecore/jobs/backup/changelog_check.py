@@ -121,7 +121,7 @@ def refuse_ahead(stores: Iterable[StoreCopy], logs: Logs, refuse: Refuse) -> Non
     for store in stores:
         if store.may_be_ahead and not logs.has_all(store.key):
             what = (
-                f"{store.taken.name} is versioned and transactional. Such a store does not record whether it was "
+                f"{store.selected.name} is versioned and transactional. Such a store does not record whether it was "
                 "closed or was restoring, so its rows may be ahead of its offset, and versions must not be applied "
                 "again. It can be published if its changelog has no records after its offset: close the application, "
                 "and ask the brokers (without --offline); or name other stores (--store)."
@@ -145,7 +145,7 @@ def _tail(end: ChangelogEnd) -> OffsetRange:
 def _check(store: StoreCopy, end: ChangelogEnd, refuse: Refuse) -> None:
     if end.offset == OFFSET_UNKNOWN:
         return
-    what = f"{store.taken.name} has offset {end.offset} of {end.topic_partition}, and the log"
+    what = f"{store.selected.name} has offset {end.offset} of {end.topic_partition}, and the log"
     if end.end > end.log_end:
         what += (
             f" ends before {end.log_end}: the topic was recreated or truncated, or this is another cluster. "
@@ -171,5 +171,5 @@ def _sorted_offsets(store: StoreCopy) -> list[tuple[TopicPartition, int]]:
 
 def _end(store: StoreCopy, partition: TopicPartition, offset: int) -> ChangelogEnd:
     """Convert an offset to an end; a global store records the next offset already."""
-    end = 0 if offset == OFFSET_UNKNOWN else offset + (store.taken.changelog is not None)
+    end = 0 if offset == OFFSET_UNKNOWN else offset + (store.selected.changelog is not None)
     return ChangelogEnd(*partition, "", offset, end)

@@ -39,7 +39,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED
 from statecore.formats.releases import CURRENT, OFFSETS_COLUMN_FAMILY
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import segment_order
-from statecore.jobs.backup.stores import Refuse, StoreKey, TakenStore
+from statecore.jobs.backup.stores import Refuse, SelectedStore, StoreKey
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, segment_interval_of
 from statecore.statedir.database_state import read_database_state, smallest_offsets
 from statecore.statedir.store_on_disk import read_database
@@ -66,7 +66,7 @@ class StoreCopy:
         may_be_ahead: whether its rows may be ahead of its offsets, and records must not be applied again.
     """
 
-    taken: TakenStore
+    selected: SelectedStore
     databases: Mapping[int | None, Path]
     offsets: Mapping[TopicPartition, int]
     written: bool = False
@@ -76,7 +76,7 @@ class StoreCopy:
     @property
     def key(self) -> StoreKey:
         """Task and name of the store."""
-        return self.taken.key
+        return self.selected.key
 
     @property
     def restored_by_kafka_streams(self) -> bool:
@@ -101,7 +101,7 @@ class Copier:
         self.transactional = spec.transactional_state_stores
         self.refuse, self.note = refuse, note
 
-    def copy(self, store: TakenStore) -> StoreCopy | None:
+    def copy(self, store: SelectedStore) -> StoreCopy | None:
         """Copy a store; ``None`` if it was refused."""
         try:
             return self._copy(store)
@@ -109,7 +109,7 @@ class Copier:
             self.refuse(Reason(f"{store.name}: {error}", error.code, task=store.task, store=store.spec.name))
             return None
 
-    def _copy(self, store: TakenStore) -> StoreCopy | None:
+    def _copy(self, store: SelectedStore) -> StoreCopy | None:
         if not self.running:
             _refuse_half_deleted(store)
         held = self.running and any(writer_of(database) for database in store.directory.databases)
@@ -158,7 +158,7 @@ class Copier:
             may_be_ahead=transactional and store.spec.kind.is_versioned,
         )
 
-    def _checkpoints(self, store: TakenStore) -> dict[int | None, DatabaseCheckpoint]:
+    def _checkpoints(self, store: SelectedStore) -> dict[int | None, DatabaseCheckpoint]:
         """Checkpoints of a store's databases, including those created while others were copied.
 
         A new one may have rows older than an offset that was copied after its creation.
@@ -188,7 +188,7 @@ class Copier:
             store=store.spec.name,
         )
 
-    def _databases(self, store: TakenStore) -> dict[int | None, Path]:
+    def _databases(self, store: SelectedStore) -> dict[int | None, Path]:
         interval = segment_interval_of(store.spec)
         if not store.spec.kind.is_segmented:
             return dict.fromkeys((None,), store.directory.path) if store.directory.databases else {}
@@ -206,7 +206,7 @@ class Copier:
         return found
 
     def _read_state(
-        self, checkpoint: DatabaseCheckpoint, store: TakenStore
+        self, checkpoint: DatabaseCheckpoint, store: SelectedStore
     ) -> tuple[int | None, dict[TopicPartition, int]]:
         """Status and offsets of a database; checks its kind and row format."""
         with (
@@ -231,7 +231,7 @@ class Copier:
         )
 
     def _offsets(
-        self, store: TakenStore, recorded: Mapping[int | None, Mapping[TopicPartition, int]]
+        self, store: SelectedStore, recorded: Mapping[int | None, Mapping[TopicPartition, int]]
     ) -> dict[TopicPartition, int]:
         """The smallest offset of each partition."""
         partitions = {partition for offsets in recorded.values() for partition in offsets}
@@ -258,7 +258,7 @@ class Copier:
             )
         return offsets
 
-    def _check(self, store: TakenStore, is_open: bool) -> None:
+    def _check(self, store: SelectedStore, is_open: bool) -> None:
         if is_open and self.exactly_once:
             if self.transactional:
                 raise _unfit(
@@ -291,7 +291,7 @@ class Copier:
 
     def _note_lowered(
         self,
-        store: TakenStore,
+        store: SelectedStore,
         states: Mapping[int | None, tuple[int | None, Mapping[TopicPartition, int]]],
         offsets: Mapping[TopicPartition, int],
         transactional: bool,
@@ -334,7 +334,7 @@ _RESTORE = "Restore it (statecore restore --replace)."
 _RECOVER = "Restore it (statecore restore --replace), or let the application recover it."
 
 
-def _refuse_half_deleted(store: TakenStore) -> None:
+def _refuse_half_deleted(store: SelectedStore) -> None:
     if lost := why_partially_deleted(store.directory, segmentation_of(store.spec)):
         raise Corrupted(
             f"{store.name}: {lost}",
@@ -345,7 +345,7 @@ def _refuse_half_deleted(store: TakenStore) -> None:
         )
 
 
-def _refuse_damaged(store: TakenStore, database: Path) -> None:
+def _refuse_damaged(store: SelectedStore, database: Path) -> None:
     try:
         read_database(database, manifests=True).checked()
     except Corrupted as error:
@@ -359,7 +359,7 @@ def _is_flushed(checkpoint: DatabaseCheckpoint) -> bool:
 
 
 def _write(
-    path: Path, store: TakenStore, recorded: Mapping[TopicPartition, int], offsets: Mapping[TopicPartition, int]
+    path: Path, store: SelectedStore, recorded: Mapping[TopicPartition, int], offsets: Mapping[TopicPartition, int]
 ) -> None:
     with RocksDBStore(path, store.spec.kind, settings=_WRITTEN) as opened:
         if recorded != offsets:

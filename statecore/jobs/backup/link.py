@@ -13,7 +13,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE, CURRENT, GLOBAL, LOCK_FILE
 from statecore.jobs.backup.copies import Copier, StoreCopy
 from statecore.jobs.backup.files import Files, listed_files
-from statecore.jobs.backup.stores import Problems, Refuse, select_taken
+from statecore.jobs.backup.stores import Problems, Refuse, select_stores
 from statecore.jobs.job import Job
 from statecore.statedir.link_scratch import scratch
 from statecore.statedir.open_stores import refuse_open_stores
@@ -51,7 +51,7 @@ def link_stores(job: Job, directory: StateDirectory, kept: ExitStack) -> LinkedS
     plan_only, problems = job.context.request.plan_only, Problems()
     with _locked(job, directory, kept) as running:
         job.faults.reach("backup.after-lock")
-        selection = select_taken(directory, job.spec, job.context.request, problems.add)
+        selection = select_stores(directory, job.spec, job.context.request, problems.add)
         notes = list(selection.notes)
         if not running:
             for task in selection.tasks:
@@ -122,14 +122,14 @@ def _check_files(directory: StateDirectory, tasks: Sequence[str], copies: Sequen
         file = directory.task_path(task) / CHECKPOINT_FILE
         file_offsets = read_offsets(file)
         for copy in copies:
-            if copy.taken.task != task:
+            if copy.selected.task != task:
                 continue
             for partition, offset in copy.offsets.items():
                 other = file_offsets.get(partition, offset)
                 if other not in (offset, OFFSET_UNKNOWN):
                     what = (
-                        f"{copy.taken.name} has offset {offset} of {partition}, and {file} has {other}, which the "
+                        f"{copy.selected.name} has offset {offset} of {partition}, and {file} has {other}, which the "
                         f"application uses at its next start. Start it on {CURRENT.name} once and close it, or "
                         "delete the file if it is a leftover."
                     )
-                    refuse(Reason(what, "checkpoint-file-mismatch", task=task, store=copy.taken.spec.name))
+                    refuse(Reason(what, "checkpoint-file-mismatch", task=task, store=copy.selected.spec.name))

@@ -15,8 +15,8 @@ from statecore.repository.manifest import Extent, Manifest, StoredDatabase, Stor
 from statecore.repository.snapshot_composition import stores_behind
 
 
-class Newest(NamedTuple):
-    """The newest snapshot.
+class NewestSnapshot(NamedTuple):
+    """The newest snapshot of the application.
 
     Attributes:
         manifest: its manifest; ``None`` if there is no snapshot.
@@ -36,26 +36,31 @@ class Newest(NamedTuple):
         return None if part is None else next((store for store in part.stores if store.store == of[1]), None)
 
 
-def newest_of(repository: ApplicationRepository, tasks: Iterable[str]) -> Newest:
+def read_newest(repository: ApplicationRepository, tasks: Iterable[str]) -> NewestSnapshot:
     """Read the newest snapshot's manifests of some tasks."""
     head = repository.read_head()
     entry = None if head is None else head.head.newest
     if entry is None:
-        return Newest(None, {})
+        return NewestSnapshot(None, {})
     with repository.read_to_publish():
         manifest, wanted = repository.manifest(entry).value, set(tasks)
         parts = repository.task_manifests([part for part in manifest.task_manifests if part.task in wanted])
-    return Newest(manifest, {task: read.manifest for task, read in parts.items()})
+    return NewestSnapshot(manifest, {task: read.manifest for task, read in parts.items()})
 
 
-def equivalent_databases(copy: StoreCopy, files: Files, newest: Newest) -> tuple[StoredDatabase, ...] | None:
+def _equivalent_databases(copy: StoreCopy, files: Files, newest: NewestSnapshot) -> tuple[StoredDatabase, ...] | None:
     """The newest snapshot's databases of a store if they are equivalent to this copy; otherwise ``None``.
 
     Writing to a copy creates files with random names and identities. So if that was necessary, a snapshot with the same
     offsets and every SST file of the originals is equivalent: the same was written to the same files then.
     """
     before, found = newest.store(copy.key), files[copy.key]
-    if not copy.written or before is None or before.kind is not copy.taken.spec.kind or before.offsets != copy.offsets:
+    if (
+        not copy.written
+        or before is None
+        or before.kind is not copy.selected.spec.kind
+        or before.offsets != copy.offsets
+    ):
         return None
     stored = {database.segment: database for database in before.databases}
     if stored.keys() != found.keys() or any(database.runs for database in stored.values()):
@@ -86,11 +91,11 @@ class VerifiedFiles(NamedTuple):
         return any(where.get(one.sha256, one.extent) != one.extent for one in self.lost_files)
 
 
-def verified_of(
-    repository: ApplicationRepository, copies: Sequence[StoreCopy], files: Files, newest: Newest
+def verify_files(
+    repository: ApplicationRepository, copies: Sequence[StoreCopy], files: Files, newest: NewestSnapshot
 ) -> VerifiedFiles:
     """Verify in the repository what of the newest snapshot need not be uploaded again."""
-    reused = {copy.key: found for copy in copies if (found := equivalent_databases(copy, files, newest)) is not None}
+    reused = {copy.key: found for copy in copies if (found := _equivalent_databases(copy, files, newest)) is not None}
     at_hand = {file.sha256: file.path for found in files.values() for those in found.values() for file in those}
     known = {digest: extent for digest, extent in extents_of(newest.parts.values()).items() if digest in at_hand}
     reused_blobs = {
@@ -106,7 +111,7 @@ def verified_of(
     )
 
 
-def refuse_older(parts: Sequence[TaskManifest], newest: Newest) -> None:
+def refuse_older(parts: Sequence[TaskManifest], newest: NewestSnapshot) -> None:
     """Refuse to publish less than the newest snapshot has; without the brokers the topics count as the same."""
     for part in parts:
         there = newest.parts.get(part.task)
@@ -142,7 +147,7 @@ def _knows_more(store: StoreSnapshot, before: StoreSnapshot) -> bool:
     return named or before.read_at_ms is None or store.read_at_ms - before.read_at_ms > _REFRESH_MS
 
 
-def is_unchanged(parts: Sequence[TaskManifest], newest: Newest, *, whole: bool) -> bool:
+def is_unchanged(parts: Sequence[TaskManifest], newest: NewestSnapshot, *, whole: bool) -> bool:
     """Whether the newest snapshot has all of this."""
     if newest.manifest is None or (
         whole and {part.task for part in newest.manifest.task_manifests} != {part.task for part in parts}

@@ -11,8 +11,8 @@ from statecore.jobs.backup.changelog_check import Logs
 from statecore.jobs.backup.copies import StoreCopy
 from statecore.jobs.backup.files import Files
 from statecore.jobs.backup.link import LinkedStores
-from statecore.jobs.backup.newest_snapshot import Newest
-from statecore.jobs.backup.report import BackupReport, Outcome, StoreTaken
+from statecore.jobs.backup.newest_snapshot import NewestSnapshot
+from statecore.jobs.backup.report import BackupReport, Outcome, StoreBackup
 from statecore.jobs.backup.stores import StoreKey
 from statecore.jobs.job import Job
 from statecore.repository.manifest import StoredDatabase, StoreSnapshot
@@ -26,7 +26,7 @@ def backup_report(
     *,
     snapshot: str = "",
     identity: str = "",
-    stores: Sequence[StoreTaken] = (),
+    stores: Sequence[StoreBackup] = (),
     put_bytes: int = 0,
     notes: Sequence[str] = (),
 ) -> BackupReport:
@@ -47,21 +47,21 @@ def backup_report(
     )
 
 
-def taken_stores(
+def published_stores(
     copies: Sequence[StoreCopy],
     logs: Logs,
     databases: Mapping[StoreKey, Sequence[StoredDatabase]],
     uploaded: Collection[str],
-) -> list[StoreTaken]:
+) -> list[StoreBackup]:
     """Published stores; ``uploaded`` has the hashes of uploaded files."""
     files = {copy.key: [file for one in databases[copy.key] for file in one.base] for copy in copies}
     return [
-        _taken(copy, logs, [(file.extent.bytes, file.sha256 in uploaded) for file in files[copy.key]])
+        _store_backup(copy, logs, [(file.extent.bytes, file.sha256 in uploaded) for file in files[copy.key]])
         for copy in copies
     ]
 
 
-def planned_stores(copies: Sequence[StoreCopy], logs: Logs, listed: Files, newest: Newest) -> list[StoreTaken]:
+def planned_stores(copies: Sequence[StoreCopy], logs: Logs, listed: Files, newest: NewestSnapshot) -> list[StoreBackup]:
     """Stores that would be published."""
     hashes = newest.hashes
     return [_planned(copy, logs, listed[copy.key], newest.store(copy.key), hashes) for copy in copies]
@@ -73,7 +73,7 @@ def _planned(
     files: Mapping[int | None, Sequence[LocalFile]],
     before: StoreSnapshot | None,
     hashes: Collection[str],
-) -> StoreTaken:
+) -> StoreBackup:
     """A store that would be published.
 
     A data file never changes, and no other file of its database gets its number. So a file that was not hashed counts
@@ -94,21 +94,23 @@ def _planned(
     originals = [
         (segment, file.path) for segment, its in files.items() for file in its if file.path.name in copy.linked[segment]
     ]
-    stands = copy.written and before is not None and before.offsets == copy.offsets and stored.keys() == files.keys()
-    if stands and all(known[one] for one in originals):
+    is_equivalent = (
+        copy.written and before is not None and before.offsets == copy.offsets and stored.keys() == files.keys()
+    )
+    if is_equivalent and all(known[one] for one in originals):
         known = dict.fromkeys(known, True)
-    return _taken(
+    return _store_backup(
         copy, logs, [(file.bytes, not known[segment, file.path]) for segment, its in files.items() for file in its]
     )
 
 
-def _taken(copy: StoreCopy, logs: Logs, files: Sequence[tuple[int, bool]]) -> StoreTaken:
+def _store_backup(copy: StoreCopy, logs: Logs, files: Sequence[tuple[int, bool]]) -> StoreBackup:
     """A store, from the size of each file and whether it is new."""
     ends = logs.ends[copy.key]
-    return StoreTaken(
-        task=copy.taken.task,
-        store=copy.taken.spec.name,
-        kind=str(copy.taken.spec.kind),
+    return StoreBackup(
+        task=copy.selected.task,
+        store=copy.selected.spec.name,
+        kind=str(copy.selected.spec.kind),
         offsets={str(partition): offset for partition, offset in sorted(copy.offsets.items())},
         tail=-1 if logs.read_ms is None else sum(end.log_end - max(end.end, end.log_start) for end in ends),
         databases=len(copy.databases),

@@ -27,9 +27,9 @@ from statecore.jobs.backup.changed_files import refuse_changed
 from statecore.jobs.backup.changelog_check import check_changelogs
 from statecore.jobs.backup.files import hashed_files, upload_files
 from statecore.jobs.backup.link import link_stores
-from statecore.jobs.backup.newest_snapshot import is_unchanged, newest_of, refuse_older, verified_of
+from statecore.jobs.backup.newest_snapshot import is_unchanged, read_newest, refuse_older, verify_files
 from statecore.jobs.backup.report import BackupReport, Outcome
-from statecore.jobs.backup.report_stores import backup_report, planned_stores, taken_stores
+from statecore.jobs.backup.report_stores import backup_report, planned_stores, published_stores
 from statecore.jobs.backup.request import BackupRequest
 from statecore.jobs.backup.task_manifests import is_whole, publication_of, task_manifests_of
 from statecore.jobs.context import JobContext
@@ -83,7 +83,7 @@ class _Backup(Job):
             self.faults.reach("backup.after-links")
             with self.phase("check"):
                 logs = check_changelogs(self, copies)
-            newest = newest_of(self.repository, linked.tasks)
+            newest = read_newest(self.repository, linked.tasks)
             if self.request.plan_only:
                 stores = planned_stores(copies, logs, linked.listed, newest)
                 return backup_report(self, Outcome.PLANNED, linked, stores=stores, notes=self.notes)
@@ -92,7 +92,7 @@ class _Backup(Job):
             self.faults.reach("backup.after-hashes")
             with self.phase("compare"):
                 refuse_changed(self.repository, copies, files, newest)
-                verified = verified_of(self.repository, copies, files, newest)
+                verified = verify_files(self.repository, copies, files, newest)
                 if verified.lost_files:
                     self._warn(
                         f"{len(verified.lost_files)} files of the newest snapshot are damaged or missing in "
@@ -124,7 +124,7 @@ class _Backup(Job):
                 linked,
                 snapshot=snapshot,
                 identity=identity,
-                stores=taken_stores(copies, logs, databases, uploaded.new.keys()),
+                stores=published_stores(copies, logs, databases, uploaded.new.keys()),
                 put_bytes=sum(uploaded.new.values()),
                 notes=self.notes,
             )

@@ -50,7 +50,7 @@ class Problems:
 
 
 @dataclass(frozen=True)
-class TakenStore:
+class SelectedStore:
     """A store to back up.
 
     Attributes:
@@ -92,11 +92,13 @@ class Selection(NamedTuple):
     """
 
     tasks: tuple[str, ...]
-    stores: tuple[TakenStore, ...]
+    stores: tuple[SelectedStore, ...]
     notes: tuple[str, ...]
 
 
-def select_taken(directory: StateDirectory, spec: ApplicationSpec, request: BackupRequest, refuse: Refuse) -> Selection:
+def select_stores(
+    directory: StateDirectory, spec: ApplicationSpec, request: BackupRequest, refuse: Refuse
+) -> Selection:
     """Select the stores to back up.
 
     Left out, with a note: in-memory stores, which have no files; custom stores, whose format is unknown; and unlogged
@@ -116,7 +118,7 @@ def select_taken(directory: StateDirectory, spec: ApplicationSpec, request: Back
     undecided = {store: None for stores in wanted.values() for store in stores if store.is_undecided}
     refuse_undecided(spec, list(undecided))
     wrong = _mismatched_classes(directory, spec, wanted, refuse)
-    taken: list[TakenStore] = []
+    selected: list[SelectedStore] = []
     for task in tasks:
         existing = {found.name: found for found in directory.stores(task) if (task, found.store) not in wrong}
         for store in wanted[task]:
@@ -130,13 +132,13 @@ def select_taken(directory: StateDirectory, spec: ApplicationSpec, request: Back
             if found is None:
                 refuse(_missing(directory, task, store, existing.values()))
             else:
-                taken.append(TakenStore(task, store, found))
+                selected.append(SelectedStore(task, store, found))
         if not request.stores:
             custom = any(store.kind is StoreKind.CUSTOM for store in wanted[task])
             for found in existing.values():
                 if found.databases or not custom:  # otherwise they are files of that store
                     refuse(_undeclared(spec, task, found))
-    return Selection(tasks, tuple(taken), tuple(_left_out(wanted.values())))
+    return Selection(tasks, tuple(selected), tuple(_left_out(wanted.values())))
 
 
 def _mismatched_classes(

@@ -39,13 +39,13 @@ def task_manifests_of(
     """The copied stores with their databases in the repository, grouped by task."""
     by_task: dict[str, list[StoreSnapshot]] = {}
     for copy in sorted(copies, key=lambda copy: copy.key):
-        by_task.setdefault(copy.taken.task, []).append(_snapshot(spec, copy, databases[copy.key], logs))
+        by_task.setdefault(copy.selected.task, []).append(_snapshot(spec, copy, databases[copy.key], logs))
     return [TaskManifest(task, tuple(stores)) for task, stores in by_task.items()]
 
 
 def _snapshot(spec: ApplicationSpec, copy: StoreCopy, databases: Sequence[StoredDatabase], logs: Logs) -> StoreSnapshot:
     """A store's manifest entry. Its content digest and stream time are unknown."""
-    store = copy.taken.spec
+    store = copy.selected.spec
     expires = retention_of(store) is not None and not copy.restored_by_kafka_streams
     return StoreSnapshot(
         store=store.name,

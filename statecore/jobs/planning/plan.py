@@ -263,21 +263,21 @@ def end_of(offsets: LogOffsets, guarantee: ProcessingGuarantee) -> int:
     return offsets.last_stable if guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2 else offsets.log_end
 
 
-def consumed(seen: LogOffsets, committed: int | None) -> LogOffsets:
+def consumed(log: LogOffsets, committed: int | None) -> LogOffsets:
     """A source topic up to the committed offset; records beyond are input still to be processed.
 
     If all consumed records are gone, the end is 0: an offset before the log start makes Kafka Streams treat the store
     as corrupted.
     """
-    end = committed if committed is not None and committed >= seen.log_start else 0
-    return replace(seen, last_stable=min(seen.last_stable, end), log_end=min(seen.log_end, end))
+    end = committed if committed is not None and committed >= log.log_start else 0
+    return replace(log, last_stable=min(log.last_stable, end), log_end=min(log.log_end, end))
 
 
-def ended(seen: LogOffsets, end: int | None) -> LogOffsets:
+def ended(log: LogOffsets, end: int | None) -> LogOffsets:
     """A log limited to an end offset, if one is given and the log goes on."""
     if end is None:
-        return seen
-    return replace(seen, last_stable=min(seen.last_stable, end), log_end=min(seen.log_end, end))
+        return log
+    return replace(log, last_stable=min(log.last_stable, end), log_end=min(log.log_end, end))
 
 
 def _no_shapes(_: Collection[OffsetRange]) -> Mapping[TopicPartition, PartitionShape]:
@@ -304,9 +304,9 @@ def make_plan(
     for store, numbers in wanted.items():
         for partition in numbers:
             changelog = TopicPartition(store.changelog, partition)
-            seen, base = offsets[changelog], bases.get((task_of(store, partition), store.name))
-            end = end_of(seen, spec.processing_guarantee)
-            start = min(seen.log_start, end) if base is None else base.ends[changelog].end
+            log, base = offsets[changelog], bases.get((task_of(store, partition), store.name))
+            end = end_of(log, spec.processing_guarantee)
+            start = min(log.log_start, end) if base is None else base.ends[changelog].end
             if base is not None and store.kind.is_versioned:
                 end = start  # inherited unchanged: a tail cannot advance it
             whole.append((store, OffsetRange(store.changelog, partition, start, end)))

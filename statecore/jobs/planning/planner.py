@@ -85,51 +85,51 @@ def plan_restore(
     wanted = {
         store: kept
         for store, parts in check_partitions(stores, topics, request.partitions).items()
-        if (kept := [part for part in parts if only((task_of(store, part), store.name))])
+        if (kept := [part for part in parts if only(_key(store, part))])
+    }
+    read = {
+        store: parts for store, parts in wanted.items() if not is_restored_by_kafka_streams(store, request.versioned)
     }
     offsets = cluster.log_offsets(_partitions(wanted))
-    read = _partitions(
-        {store: parts for store, parts in wanted.items() if not is_restored_by_kafka_streams(store, request.versioned)}
-    )
     deadline = clock() + request.transaction_wait
-    while (open_ones := _open_transactions(spec, offsets, read, ends)) and clock() < deadline:
+    while (open_ones := _open_transactions(spec, offsets, _partitions(read), ends)) and clock() < deadline:
         sleep(POLL_INTERVAL)
         offsets = {**offsets, **cluster.log_offsets(open_ones)}
-    reused = _partitions({store: parts for store, parts in wanted.items() if is_source(spec, store)})
-    committed = committed_offsets(cluster, spec.application_id, reused)
-    _refuse_unknown_progress(spec, {part: (offsets[part], committed[part]) for part in reused})
-    sources = {part: consumed(offsets[part], committed[part]) for part in reused}
-    seen = {part: ended(log, ends.get(part)) for part, log in {**offsets, **sources}.items()}
-    since_ms = None
-    if versioned_ms is not None:
-        since_ms = (int(time.time() * 1000) if read_at_ms is None else read_at_ms) - versioned_ms
-    chosen = (
-        NO_BASES
-        if candidates is None
-        else _chosen(cluster, spec, request, wanted, topics, offsets, seen, candidates, cost, since_ms)
-    )
+    sources = _consumed_sources(cluster, spec, wanted, offsets)
+    logs = {part: ended(log, ends.get(part)) for part, log in {**offsets, **sources}.items()}
+    chosen = NO_BASES
+    if candidates is not None:
+        versioned = {_key(store, part) for store, parts in read.items() if store.kind.is_versioned for part in parts}
+        changelogs = _changelogs(read)
+        if versioned_ms is None:  # rebuilt from all records
+            changelogs = {key: parts for key, parts in changelogs.items() if key not in versioned}
+        else:
+            now_ms = int(time.time() * 1000) if read_at_ms is None else read_at_ms
+            candidates = Younger(candidates, versioned, now_ms - versioned_ms)
+        stops = {part: end_of(log, spec.processing_guarantee) for part, log in logs.items()}
+        chosen = choose(changelogs, candidates, topics, offsets, stops, cluster.epoch_ends, cost)
     workers = parallelism()
     budget = request.memory_budget
     weights = SizeEstimate({}, 0)
 
     def shapes(spans: Collection[OffsetRange]) -> Mapping[TopicPartition, PartitionShape]:
         nonlocal weights
-        tails = [span for span in spans if span.start > seen[span.topic_partition].log_start]
+        tails = [span for span in spans if span.start > logs[span.topic_partition].log_start]
         whole = [span for span in spans if span not in tails]
         known = (
             estimate_sizes(cluster, whole, workers, budget, complete=request.plan_only)
             if whole
             else SizeEstimate({}, 0)
         )
-        unseen = {span.topic_partition: PartitionShape.of_offsets(span) for span in tails}
-        weights = SizeEstimate({**known.shapes, **unseen}, known.log_bytes)
+        of_tails = {span.topic_partition: PartitionShape.of_offsets(span) for span in tails}
+        weights = SizeEstimate({**known.shapes, **of_tails}, known.log_bytes)
         return weights.shapes
 
     plan = make_plan(
         spec,
         wanted,
         topics,
-        seen,
+        logs,
         parallelism=workers,
         memory_budget=budget,
         versioned=request.versioned,
@@ -146,39 +146,17 @@ def plan_restore(
     return NewPlan(plan, notes, disk, chosen, topics, read_at_ms)
 
 
-def _chosen(
-    cluster: Cluster,
-    spec: ApplicationSpec,
-    request: PlanRequest,
-    wanted: Mapping[StoreSpec, Sequence[int]],
-    topics: Mapping[str, TopicDescription],
-    logs: Mapping[TopicPartition, LogOffsets],
-    seen: Mapping[TopicPartition, LogOffsets],
-    candidates: BaseCandidates,
-    cost: Cost | None,
-    since_ms: int | None,
-) -> ChosenBases:
-    """The base of each store; none for stores restored by Kafka Streams or rebuilt from all records."""
-    stores: dict[Key, set[TopicPartition]] = defaultdict(set)
-    versioned: set[Key] = set()
-    for store, numbers in wanted.items():
-        if is_restored_by_kafka_streams(store, request.versioned) or (store.kind.is_versioned and since_ms is None):
-            continue
+def _key(store: StoreSpec, partition: int) -> Key:
+    return task_of(store, partition), store.name
+
+
+def _changelogs(stores: Mapping[StoreSpec, Sequence[int]]) -> dict[Key, frozenset[TopicPartition]]:
+    """The changelog partitions of each store of each task."""
+    found: dict[Key, set[TopicPartition]] = defaultdict(set)
+    for store, numbers in stores.items():
         for number in numbers:
-            key = task_of(store, number), store.name
-            stores[key].add(TopicPartition(store.changelog, number))
-            versioned |= {key} if store.kind.is_versioned else set()
-    if since_ms is not None:
-        candidates = Younger(candidates, versioned, since_ms)
-    return choose(
-        {key: frozenset(parts) for key, parts in stores.items()},
-        candidates,
-        topics,
-        logs,
-        {part: end_of(log, spec.processing_guarantee) for part, log in seen.items()},
-        cluster.epoch_ends,
-        cost,
-    )
+            found[_key(store, number)].add(TopicPartition(store.changelog, number))
+    return {key: frozenset(parts) for key, parts in found.items()}
 
 
 def _partitions(wanted: Mapping[StoreSpec, Sequence[int]]) -> list[TopicPartition]:
@@ -197,14 +175,27 @@ def _open_transactions(
     return [part for part in read if offsets[part].last_stable < ended(offsets[part], ends.get(part)).log_end]
 
 
+def _consumed_sources(
+    cluster: Cluster,
+    spec: ApplicationSpec,
+    wanted: Mapping[StoreSpec, Sequence[int]],
+    offsets: Mapping[TopicPartition, LogOffsets],
+) -> dict[TopicPartition, LogOffsets]:
+    """The source topics among changelogs, up to the offsets that the application has committed."""
+    sources = _partitions({store: parts for store, parts in wanted.items() if is_source(spec, store)})
+    committed = committed_offsets(cluster, spec.application_id, sources)
+    _refuse_unknown_progress(spec, {part: (offsets[part], committed[part]) for part in sources})
+    return {part: consumed(offsets[part], committed[part]) for part in sources}
+
+
 def _refuse_unknown_progress(
-    spec: ApplicationSpec, seen: Mapping[TopicPartition, tuple[LogOffsets, int | None]]
+    spec: ApplicationSpec, sources: Mapping[TopicPartition, tuple[LogOffsets, int | None]]
 ) -> None:
     """Refuse source topics without a usable committed offset: an empty store would be wrong."""
     unknown = {
         str(part): f"{part} ({'nothing committed' if committed is None else f'committed {committed}'}, records from "
         f"{log.log_start} to {log.log_end})"
-        for part, (log, committed) in sorted(seen.items())
+        for part, (log, committed) in sorted(sources.items())
         if log.log_end > log.log_start and (committed is None or committed < log.log_start)
     }
     if unknown:
