@@ -1,7 +1,7 @@
 """Compares the offsets of a backup with the changelogs on the brokers.
 
 An offset before the start of its log would make Kafka Streams restore the store from the start; one beyond the end
-would make it miss the records written up to there. Both are refused while an operator can still act.
+would make it miss the records written up to there. Both are refused before anything is published.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ class Logs:
 
     Attributes:
         ends: by task and store name, the store's ends and the logs at that time.
-        read_ms: when the brokers were asked, in ms since the epoch, by the cluster's clock if ``horizons`` are known;
+        read_ms: when the brokers were asked, in ms since the epoch, by the cluster's clock if ``retentions`` are known;
             ``None`` if they were not.
         partitions: number of partitions of each topic; ``None`` if the brokers were not asked.
         only_markers: tails that consist of transaction markers only.
-        horizons: delete retention of each topic; empty if the cluster did not tell its time.
+        retentions: delete retention of each topic; empty if the cluster gave no time.
     """
 
     ends: Mapping[StoreKey, tuple[ChangelogEnd, ...]]
     read_ms: int | None = None
     partitions: Mapping[str, int] | None = None
     only_markers: Collection[OffsetRange] = ()
-    horizons: Mapping[str, int] = field(default_factory=dict)
+    retentions: Mapping[str, int] = field(default_factory=dict)
 
     def read_at_ms(self, store: StoreKey) -> int | None:
         """When the ends of a store (task, name) were read, if it had no tail then; otherwise unknown.
@@ -60,7 +60,7 @@ class Logs:
         """Delete retention after the ends of a store (task, name) at its :meth:`read_at_ms`; ``None`` if unknown."""
         if self.read_at_ms(store) is None:
             return None
-        return min_recorded_retention_ms(self.horizons.get(one.topic) for one in self.ends[store])
+        return min_recorded_retention_ms(self.retentions.get(one.topic) for one in self.ends[store])
 
 
 def check_changelogs(job: Job, stores: Sequence[StoreCopy]) -> Logs:
@@ -112,8 +112,8 @@ def ends_from_brokers(
         for one in ends[store.key]:
             _check(store, one, refuse)
     partitions = {name: topic.partitions for name, topic in topics.items()}
-    horizons = {} if cluster_ms is None else {name: recorded_retention_ms(topic) for name, topic in topics.items()}
-    return Logs(ends, read_ms, partitions, only_markers, horizons)
+    retentions = {} if cluster_ms is None else {name: recorded_retention_ms(topic) for name, topic in topics.items()}
+    return Logs(ends, read_ms, partitions, only_markers, retentions)
 
 
 def refuse_ahead(stores: Iterable[StoreCopy], logs: Logs, refuse: Refuse) -> None:

@@ -22,7 +22,7 @@ has flushed it, it is transactional all the same.
 flushed before the creation is right for it too; if there is none, the store is refused.
 
 **Versioned stores** cannot apply records again, so they are refused if rows may be ahead of their offset. A
-transactional one has no status to tell: it is accepted if its changelog has no tail
+transactional one has no status that shows this: it is accepted if its changelog has no tail
 (:mod:`statecore.jobs.backup.changelog_check`).
 """
 
@@ -112,7 +112,7 @@ class Copier:
     def _copy(self, store: SelectedStore) -> StoreCopy | None:
         if not self.running:
             _refuse_half_deleted(store)
-        held = self.running and any(writer_of(database) for database in store.directory.databases)
+        is_held = self.running and any(writer_of(database) for database in store.directory.databases)
         checkpoints = self._checkpoints(store)
         if not checkpoints and store.spec.kind.is_segmented and store.changelog is not None:
             self.note(
@@ -135,7 +135,7 @@ class Copier:
         self._check(store, is_open)
         transactional = self.transactional or all(status is None for status, _ in states.values())
         # Without transactions an open store has status open as soon as anything is flushed.
-        transactional |= held and not is_open and any(_is_flushed(checkpoint) for checkpoint in full.values())
+        transactional |= is_held and not is_open and any(_is_flushed(checkpoint) for checkpoint in full.values())
         if len({tuple(sorted(recorded.items())) for _, recorded in states.values()}) > 1:
             self._note_lowered(store, states, offsets, transactional)
         self._check_empty(empty, full, offsets)

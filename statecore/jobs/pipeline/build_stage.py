@@ -76,10 +76,10 @@ def build_images(
     progress.advance(len(results) - watch.seen)
     progress.done()
     places = [staging.image_path(directory, result.task, result.store) for result in results]
-    unseen = [place for place in places if not (place / staging.DATABASE).is_dir()]
-    if unseen:
+    not_shared = [place for place in places if not (place / staging.DATABASE).is_dir()]
+    if not_shared:
         raise Invalid(
-            f"Executors built {len(unseen)} images that this host does not see, for example {unseen[0]}.",
+            f"Executors built {len(not_shared)} images that this host does not see, for example {not_shared[0]}.",
             code="staging-not-shared",
             action="Give a staging directory on a file system that all executors share with the driver.",
         )
@@ -123,7 +123,7 @@ def _slice_bytes(task: SliceTask) -> int:
 
 
 class _Images:
-    """Number of finished images; each is looked for until it is there."""
+    """Number of finished images; each is polled until it exists."""
 
     def __init__(self, images: Sequence[tuple[str, str]], directory: Path) -> None:
         self._all = len(images)
@@ -135,7 +135,7 @@ class _Images:
 
 
 class _Slices:
-    """Number of finished slices. They begin in order, so only the first missing ones are looked for."""
+    """Number of finished slices. They begin in order, so only the first missing ones are polled."""
 
     def __init__(self, place: StagingPlace, tasks: Sequence[SliceTask], parallelism: int) -> None:
         self._blobs = place.blobs()

@@ -90,8 +90,7 @@ def build_stores(tasks: Sequence[ImageTask]) -> list[ImageResult | Failure]:
     """Build images from their runs, except those that an earlier attempt of the plan has built.
 
     Two at once if there are several: a small database mostly waits for the disk, because RocksDB syncs dozens of small
-    files.
-    Versioned stores hold records in memory, up to the budget, and are built alone.
+    files. Versioned stores hold records in memory, up to the budget, and are built alone.
     """
     together = [task for task in tasks if not task.built.kind.is_versioned]
     alone = [task for task in tasks if task.built.kind.is_versioned]

@@ -133,7 +133,7 @@ def _read_into(
 
     with watch.on("write"):
         files = builder.finish(span.end, written)
-    phases, seen = watch.wall, builder.statistics
+    phases, built = watch.wall, builder.statistics
     result = RangeResult(
         task.task,
         task.store,
@@ -143,8 +143,8 @@ def _read_into(
         sum(phases.values()),
         phases,
         watch.cpu,
-        seen.stream_time,
-        seen.expired,
+        built.stream_time,
+        built.expired,
     )
     return result, files
 

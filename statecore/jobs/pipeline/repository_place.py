@@ -50,9 +50,9 @@ class RepositoryPlace(StagingPlace):
     def check_failure(self) -> None:
         """See :class:`StagingPlace`. At most once an interval, also for small tasks."""
         now = time.monotonic()
-        if now >= _next_look.get(self, 0.0):
+        if now >= _next_check.get(self, 0.0):
             super().check_failure()
-            _next_look[self] = now + self.interval
+            _next_check[self] = now + self.interval
 
     def blobs(self) -> Blobs:
         """See :class:`StagingPlace`."""
@@ -60,7 +60,7 @@ class RepositoryPlace(StagingPlace):
 
 
 _seen: set[RepositoryPlace] = set()
-_next_look: dict[RepositoryPlace, float] = {}
+_next_check: dict[RepositoryPlace, float] = {}
 
 
 class BlobsBelow(Blobs):

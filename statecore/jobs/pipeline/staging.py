@@ -101,7 +101,7 @@ def keep(blobs: Blobs, file: RunFile) -> None:
 
 
 def is_whole(blobs: Blobs, run: Run) -> bool:
-    """Whether a run is there, byte for byte."""
+    """Whether a run is complete, byte for byte."""
     name = run_name(run)
     try:
         if blobs.head(name).size != run.file_bytes:

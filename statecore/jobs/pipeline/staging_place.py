@@ -6,7 +6,7 @@ system for stage one. (Stage two builds databases in a directory: see ``statecor
 
 ::
 
-    driver                   put by the driver: a worker that does not find it looks at another place
+    driver                   put by the driver: a worker that does not find it has another place
     failed                   put by a task that no retry can help: the others stop, too
     progress/<range>.<n>     n offsets are done of the batch that begins with this range
     files/..., runs/...      see statecore/jobs/pipeline/staging.py
@@ -94,8 +94,8 @@ class StagingPlace(ABC):
             )
 
     def announce_failure(self) -> None:
-        """Tell the other tasks of the job that this one has failed permanently."""
-        with suppress(StatecoreError):  # without it they only work in vain
+        """Mark for the other tasks of the job that this one has failed permanently."""
+        with suppress(StatecoreError):  # without it they only do work that is wasted
             blobs = self.blobs()
             if _is_there(blobs, _DRIVER):  # else no task would find it
                 blobs.put_if_absent(_FAILED, b"")
@@ -136,9 +136,8 @@ class StagingPlace(ABC):
 class DirectoryPlace(StagingPlace):
     """A directory that driver and workers share.
 
-    Attempts are made in it, so a run becomes a blob by a hard link without copying. Progress is one file per batch that
-    is
-    overwritten: it need not survive a power loss, and a durable blob twice a second would be too costly.
+    Attempts are made in it, so a run becomes a blob by a hard link without copying. Progress is one file per batch,
+    which is overwritten: it need not survive a power loss, and a durable blob twice a second would be too costly.
 
     Attributes:
         directory: ``<staging>/<plan id>``, absolute.

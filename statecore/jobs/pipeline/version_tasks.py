@@ -1,8 +1,7 @@
 """Build the rows of versioned stores from the records that stage one has read, and publish them.
 
 The rows of a versioned store depend on all its records, so stage one keeps records. An image task builds the rows
-itself;
-a snapshot names runs of rows, so a separate task builds these.
+itself; a snapshot names runs of rows, so a separate task builds these.
 """
 
 from __future__ import annotations

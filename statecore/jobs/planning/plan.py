@@ -224,7 +224,7 @@ class RestorePlan:
 
 @dataclass(frozen=True)
 class NotedPlan(RestorePlan):
-    """A plan that was only asked for, with notes for the operator, which its id does not cover."""
+    """The result of a request for a plan only: with notes for the operator, which its id does not cover."""
 
     notes: tuple[str, ...] = ()
 

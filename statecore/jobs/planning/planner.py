@@ -46,8 +46,8 @@ class NewPlan(NamedTuple):
     Attributes:
         disk: disk space needed.
         chosen: the bases, and those refused.
-        read_at_ms: broker time just before the ends were read, in ms since the epoch; ``None`` if the brokers did not
-            tell.
+        read_at_ms: broker time just before the ends were read, in ms since the epoch; ``None`` if the brokers gave
+            no time.
     """
 
     plan: RestorePlan

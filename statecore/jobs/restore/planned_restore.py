@@ -1,4 +1,4 @@
-"""Plan of a restore: a base for each store and the offsets to read; what a directory refuses of it."""
+"""Plan of a restore with its bases, and the reasons in a state directory that refuse it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class PlannedRestore(PlannedTails):
 
 
 class RefusedPlan(Invalid):
-    """A plan that was only asked for, and the error with which the job would be refused.
+    """The result of a request for a plan only, if the job would be refused: the plan, and the error.
 
     Attributes:
         plan: the plan; ``None`` if the error comes from another process.
@@ -81,8 +81,8 @@ class RefusedPlan(Invalid):
 
     def to_json(self) -> dict[str, Any]:
         """See :class:`StatecoreError`; with the plan, if known."""
-        said = super().to_json()
-        return said if self.plan is None else {**said, "plan": self.plan.to_json()}
+        document = super().to_json()
+        return document if self.plan is None else {**document, "plan": self.plan.to_json()}
 
 
 def check_plan(
@@ -91,7 +91,7 @@ def check_plan(
     directory: StateDirectory | None,
     spec: ApplicationSpec | None = None,
 ) -> tuple[str, ...]:
-    """Refuse a plan that was only asked for if the job would be refused because of the state directory.
+    """Refuse the request for a plan only, if its job would be refused because of the state directory.
 
     Returns:
         Notes if the directory is in use: whether the job would be refused shows only after it was closed.

@@ -105,12 +105,12 @@ def test_the_estimate_says_it() -> None:
 
 
 def test_a_disk_that_may_be_too_small_is_named(tmp_path: Path) -> None:
-    assert DiskNeed(1, 1000, 1000).doubt(tmp_path) is None
-    said = DiskNeed(1, 1 << 59, 1 << 59).doubt(tmp_path / "not" / "there")
+    assert DiskNeed(1, 1000, 1000).warning(tmp_path) is None
+    said = DiskNeed(1, 1 << 59, 1 << 59).warning(tmp_path / "not" / "there")
     assert said is not None
     assert str(tmp_path) in said
     assert "takes up to 1024 PiB" in said
-    assert DiskNeed(0, 1 << 59, 1 << 59).doubt(tmp_path) is None  # nobody knows how large the logs are
+    assert DiskNeed(0, 1 << 59, 1 << 59).warning(tmp_path) is None  # nobody knows how large the logs are
 
 
 def test_who_builds_no_stores_is_not_told_of_their_disk() -> None:
