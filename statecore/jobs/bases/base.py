@@ -199,7 +199,6 @@ class Younger(NamedTuple):
     since_ms: int
 
     def of(self, key: Key) -> Iterator[Base | Refused]:
-        """See :class:`BaseCandidates`."""
         for found in self.candidates.of(key):
             if (
                 key not in self.stores

@@ -59,7 +59,6 @@ class SnapshotBases:
         return found if isinstance(found, TaskManifest) else None
 
     def of(self, key: Key) -> Iterator[Base | Refused]:
-        """See :class:`statecore.jobs.bases.base.BaseCandidates`."""
         seen = set()
         refused: list[Base] = []
         for entry in self._entries[:_TRIED]:

@@ -149,27 +149,24 @@ class DirectoryPlace(StagingPlace):
     directory: str
 
     def __str__(self) -> str:
-        """See :class:`StagingPlace`."""
         return self.directory
 
     def blobs(self) -> Blobs:
-        """See :class:`StagingPlace`."""
         return _of_directory(self.directory)
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """See :class:`StagingPlace`. It is within the directory."""
+        """It is within the directory."""
         with staging.attempt_directory(Path(self.directory)) as attempt:
             yield attempt
 
     def prepare(self) -> None:
-        """See :class:`StagingPlace`. Workers of a dead driver that still write lose their attempt on purpose."""
+        """Workers of a dead driver that still write lose their attempt on purpose."""
         shutil.rmtree(Path(self.directory, _PROGRESS), ignore_errors=True)
         staging.clear_attempts(Path(self.directory))
         super().prepare()
 
     def put_progress(self, reading: str, offsets: int, before: int | None) -> None:  # noqa: ARG002
-        """See :class:`StagingPlace`."""
         final = Path(self.directory, _PROGRESS, reading)
         partial = final.with_name(f".{reading}.{uuid.uuid4().hex}")  # two attempts may read one range
         final.parent.mkdir(exist_ok=True)
@@ -177,7 +174,6 @@ class DirectoryPlace(StagingPlace):
         partial.replace(final)
 
     def offsets_done(self) -> int:
-        """See :class:`StagingPlace`."""
         with suppress(FileNotFoundError):
             files = [file for file in Path(self.directory, _PROGRESS).iterdir() if not file.name.startswith(".")]
             return sum(int(file.read_text() or 0) for file in files)
@@ -195,7 +191,6 @@ class PassingPlace(DirectoryPlace):
     keeps_runs: ClassVar[bool] = False
 
     def blobs(self) -> Blobs:
-        """See :class:`StagingPlace`."""
         return _of_passing_directory(self.directory)
 
 

@@ -80,7 +80,7 @@ class RefusedPlan(Invalid):
         return made
 
     def to_json(self) -> dict[str, Any]:
-        """See :class:`StatecoreError`; with the plan, if known."""
+        """The error, with the plan if known."""
         document = super().to_json()
         return document if self.plan is None else {**document, "plan": self.plan.to_json()}
 
