@@ -27,7 +27,7 @@ def frozen() -> FrozenPlan:
     return frozen_plan()
 
 
-def test_a_plan_answers_the_same_request(frozen: FrozenPlan) -> None:
+def test_a_frozen_plan_answers_the_same_request(frozen: FrozenPlan) -> None:
     assert covers(frozen, spec(), request())
 
 
@@ -68,25 +68,25 @@ def stale(frozen: FrozenPlan, seen: LogOffsets, age: float, partitions: int = 2)
     return why_stale(frozen, topics, offsets, frozen.read_at_ms + int(age * 1000))
 
 
-def test_a_plan_holds_while_nothing_was_written_whatever_its_age(frozen: FrozenPlan) -> None:
+def test_a_plan_is_valid_at_any_age_while_nothing_was_written(frozen: FrozenPlan) -> None:
     assert stale(frozen, LogOffsets(0, 100, 100), 1000 * HOUR) is None
 
 
-def test_a_plan_holds_for_half_the_time_that_deletes_are_kept_when_the_log_has_grown(frozen: FrozenPlan) -> None:
+def test_a_plan_is_valid_for_half_the_delete_retention_when_the_log_has_grown(frozen: FrozenPlan) -> None:
     assert stale(frozen, LogOffsets(0, 120, 120), 0.9 * HOUR) is None
     assert "delete.retention.ms" in str(stale(frozen, LogOffsets(0, 120, 120), 1.1 * HOUR))
 
 
-def test_a_plan_that_ends_before_the_logs_start_would_make_the_application_wipe_the_task(frozen: FrozenPlan) -> None:
+def test_a_log_start_beyond_the_end_makes_a_plan_stale(frozen: FrozenPlan) -> None:
     assert stale(frozen, LogOffsets(100, 150, 150), 60) is None
     assert "begins at 101" in str(stale(frozen, LogOffsets(101, 150, 150), 60))
 
 
-def test_a_log_that_was_cut_below_the_plans_end_makes_it_stale(frozen: FrozenPlan) -> None:
+def test_a_log_truncated_below_the_end_makes_a_plan_stale(frozen: FrozenPlan) -> None:
     assert "ends at 99" in str(stale(frozen, LogOffsets(0, 99, 99), 60))
 
 
-def test_a_store_that_is_left_to_kafka_streams_is_not_waited_for_and_makes_no_plan_stale(tmp_path: Path) -> None:
+def test_a_store_that_kafka_streams_restores_makes_no_plan_stale_and_waits_for_no_transaction(tmp_path: Path) -> None:
     declared = spec(v={"kind": "versioned-key-value", "retention": "10m"})
     waits: list[float] = []
     made, notes, *_ = plan_restore(
@@ -107,11 +107,11 @@ def test_a_store_that_is_left_to_kafka_streams_is_not_waited_for_and_makes_no_pl
     assert not covers(frozen, declared, request(versioned=VersionedStart.LATEST))
 
 
-def test_partitions_that_came_later_make_it_stale(frozen: FrozenPlan) -> None:
+def test_added_partitions_make_a_plan_stale(frozen: FrozenPlan) -> None:
     assert "3 partitions" in str(stale(frozen, LogOffsets(0, 100, 100), 60, partitions=3))
 
 
-def test_a_plan_of_what_a_directory_has_answers_its_request_and_does_not_miss_the_rest(frozen: FrozenPlan) -> None:
+def test_a_partial_plan_of_a_directory_answers_its_request(frozen: FrozenPlan) -> None:
     some = replace(frozen.plan, partitions=tuple(one for one in frozen.plan.partitions if one.partition == 1))
     part = replace(frozen, plan=some, is_partial=True)
     assert stale(part, LogOffsets(0, 100, 100), 60) is None

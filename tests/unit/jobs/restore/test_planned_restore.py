@@ -33,7 +33,7 @@ PLAN = RestorePlan(
 
 @pytest.fixture
 def directory(tmp_path: Path) -> StateDirectory:
-    """A directory that has the store; nobody holds its lock."""
+    """A directory that has the store; no process holds its lock."""
     directory = StateDirectory(tmp_path, "app")
     make_database(directory.store_path("0_0", "store", KIND), changelog("0_0", "store"), 5)
     return directory
@@ -69,9 +69,9 @@ def test_stores_that_cannot_be_advanced_refuse_a_plan_as_they_refuse_the_job(dir
         check_plan(planned(why), asked(), directory)
     assert caught.value.exit_code == Invalid.exit_code == 13
     assert caught.value.plan == PLAN
-    said = caught.value.to_json()
-    assert said["error"] == "Invalid"
-    assert said["plan"]["partitions"][0]["store"] == "store"
+    document = caught.value.to_json()
+    assert document["error"] == "Invalid"
+    assert document["plan"]["partitions"][0]["store"] == "store"
 
 
 def test_stores_that_are_there_refuse_the_plan_of_a_restore_that_does_not_replace_them(
