@@ -27,7 +27,7 @@ def test_nothing_new_publishes_nothing(world: World) -> None:
     assert len(world.app_repository.head().snapshots) == 1
 
 
-def test_files_that_the_newest_snapshot_has_are_not_put_again(world: World) -> None:
+def test_files_of_the_newest_snapshot_are_not_uploaded_again(world: World) -> None:
     world.write(ROWS, 7)
     world.snapshot()
     before = set(world.database().glob("*.sst"))
@@ -58,7 +58,7 @@ def damage(path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["missing", "shorter", "flipped"])
 @pytest.mark.parametrize("more", [False, True])
-def test_a_damaged_blob_is_whole_after_the_next_snapshot_of_the_same(world: World, kind: str, more: bool) -> None:
+def test_a_damaged_blob_is_repaired_by_the_next_snapshot_of_the_same_files(world: World, kind: str, more: bool) -> None:
     world.write({b"key-%d" % number: os.urandom(6000) for number in range(200)}, 7)
     rows = world.rows(world.database())[0]
     world.snapshot()
@@ -79,7 +79,7 @@ def test_a_damaged_blob_is_whole_after_the_next_snapshot_of_the_same(world: Worl
         assert world.rows(laid)[0] == rows
 
 
-def test_a_file_that_had_to_be_put_elsewhere_is_published_although_nothing_else_is_new(world: World) -> None:
+def test_a_file_that_was_stored_elsewhere_is_published_although_nothing_else_is_new(world: World) -> None:
     """The others that it shared its pack with are not at hand together any more."""
     world.write(ROWS, 7)
     first = world.snapshot()
@@ -95,7 +95,7 @@ def test_a_file_that_had_to_be_put_elsewhere_is_published_although_nothing_else_
     assert world.snapshot().outcome is Outcome.UNCHANGED
 
 
-def test_a_store_whose_copy_was_written_stands_only_as_long_as_its_files_are_there(world: World) -> None:
+def test_a_written_copy_reuses_the_newest_snapshot_only_while_its_files_exist(world: World) -> None:
     world.write(ROWS, 7)
     left_open(world.database())
     world.snapshot()
@@ -107,7 +107,7 @@ def test_a_store_whose_copy_was_written_stands_only_as_long_as_its_files_are_the
         assert world.rows(laid)[0] == ROWS
 
 
-def test_tasks_of_others_that_are_gone_are_named_and_what_is_taken_is_published(tmp_path: Path) -> None:
+def test_lost_tasks_of_other_instances_are_named_and_the_rest_is_published(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.write(ROWS, 7)
     world.write(ROWS, 7, path=world.database(task="0_1"), changelog=world.changelog(partition=1))
@@ -126,7 +126,7 @@ def test_tasks_of_others_that_are_gone_are_named_and_what_is_taken_is_published(
     assert {of[0] for of in world.laid_out()} == {"0_0", "0_1"}
 
 
-def test_a_store_that_says_other_than_the_newest_snapshot_is_no_step_back(world: World) -> None:
+def test_a_store_with_a_smaller_offset_than_the_newest_snapshot_is_refused(world: World) -> None:
     world.write(ROWS, 7)
     world.snapshot()
     shutil.rmtree(world.path / "0_0")
@@ -136,7 +136,7 @@ def test_a_store_that_says_other_than_the_newest_snapshot_is_no_step_back(world:
 
 
 @pytest.mark.parametrize("kind", ["", "flipped", "missing"])
-def test_files_that_another_instance_gave_the_same_numbers_are_no_damage(world: World, kind: str) -> None:
+def test_files_of_another_instance_with_the_same_numbers_are_no_damage(world: World, kind: str) -> None:
     """Both started from one snapshot; the task went there and came back."""
     world.write(ROWS, 7)
     world.snapshot()

@@ -1,4 +1,4 @@
-"""The two stages hand tasks to an engine and put the answers together, whatever order they come in."""
+"""The read stage: order of its results, base of its first ranges, and which error it reports."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def read(path: Path, answer: Answers) -> tuple[list[RangeTask], dict[tuple[str, 
     return workers.tasks, found
 
 
-def test_results_are_in_the_order_that_runs_are_applied_in_whoever_was_first(tmp_path: Path) -> None:
+def test_results_are_in_the_order_in_which_runs_are_applied(tmp_path: Path) -> None:
     _, found = read(tmp_path, result_of)
     spans = {
         key: [(one.offset_range.partition, one.offset_range.start) for one in results] for key, results in found.items()
@@ -84,9 +84,7 @@ def test_deletes_are_dropped_in_the_first_range_of_a_store_alone(tmp_path: Path)
 
 @pytest.mark.parametrize("permanent", [Corrupted, Invalid])
 @pytest.mark.parametrize("first", [0, 90, 200])
-def test_what_no_other_try_would_cure_is_said_first(
-    tmp_path: Path, permanent: type[StatecoreError], first: int
-) -> None:
+def test_a_permanent_error_is_reported_first(tmp_path: Path, permanent: type[StatecoreError], first: int) -> None:
     def answer(task: RangeTask) -> RangeResult | Failure:
         kind = permanent if task.offset_range.start == first else Retryable
         return Failure(kind("It failed.", code="test-error", action="Do something.").to_json())

@@ -1,4 +1,4 @@
-"""The parts that restores publish, and those of which tests fetch, fit together."""
+"""Task manifests of a restore fit those that other tests fetch."""
 
 from __future__ import annotations
 

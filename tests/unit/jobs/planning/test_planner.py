@@ -18,7 +18,7 @@ from tests.harness.raising import raises
 from tests.unit.jobs.planning.plans import ConsumedCluster, FakeCluster, plan, request, spec
 
 
-def test_changelogs_that_no_declared_store_has_are_named_with_what_will_happen() -> None:
+def test_undeclared_changelogs_are_named_with_the_consequence() -> None:
     cluster = FakeCluster(
         ["app-a-changelog", "app-b-changelog", "app-forgotten-changelog", "other-x-changelog", "app-in"]
     )
@@ -84,7 +84,7 @@ def test_a_source_topic_reused_as_changelog_is_restored_as_far_as_the_applicatio
 
 
 @pytest.mark.parametrize("committed", [None, 5])
-def test_a_source_topic_of_which_nobody_knows_how_far_it_was_consumed_is_refused_rather_than_restored_empty(
+def test_a_source_topic_without_a_committed_offset_is_refused(
     committed: int | None,
 ) -> None:
     declared = spec(a={"kind": "key-value", "changelog": "profiles"})
@@ -118,12 +118,12 @@ def test_a_kind_that_the_changelog_s_configuration_contradicts_is_named() -> Non
     assert "timestamped-window" in note
 
 
-def test_a_source_topic_s_configuration_says_nothing_of_the_store() -> None:
+def test_a_source_topic_s_configuration_proves_nothing() -> None:
     cluster = ConsumedCluster(50, **{"cleanup.policy": "delete"})
     assert plan(spec(a={"kind": "key-value", "changelog": "profiles"}), cluster=cluster)[1] == ()
 
 
-def test_a_plan_alone_says_what_it_will_take() -> None:
+def test_a_requested_plan_has_an_estimate() -> None:
     asked = replace(request(), plan_only=True)
     _, notes, *_ = plan(asked=asked)
     (estimate,) = (note for note in notes if "are read" in note)
@@ -132,7 +132,7 @@ def test_a_plan_alone_says_what_it_will_take() -> None:
     assert not any("are read" in note for note in plan()[1])
 
 
-def test_a_plan_that_is_to_end_at_offsets_reads_no_farther_and_waits_for_no_transaction_behind_them() -> None:
+def test_a_plan_with_given_ends_waits_for_no_transaction_beyond_them() -> None:
     """Whoever holds a store against its changelog wants what was there at the store's own offset."""
     first, second = TopicPartition("app-a-changelog", 0), TopicPartition("app-a-changelog", 1)
     waited: list[float] = []

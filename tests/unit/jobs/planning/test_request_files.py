@@ -41,14 +41,14 @@ def test_a_plan_comes_back_from_its_file(frozen: FrozenPlan) -> None:
         ('{"version": 5, "plan": {}, "partitions": [], "made_at": 1, "request_id": "one"}', "application_id"),
     ],
 )
-def test_a_plan_file_that_is_torn_or_of_another_release_says_so(tmp_path: Path, content: str, said: str) -> None:
+def test_a_plan_file_that_is_torn_or_of_another_release_is_refused(tmp_path: Path, content: str, said: str) -> None:
     (tmp_path / "p.json").write_text(content)
     with pytest.raises(Invalid, match=said) as refused:
         load_plan(tmp_path / "p.json")
     assert "recreates" in refused.value.action
 
 
-def test_a_plan_file_that_a_disk_or_somebody_changed_is_refused(tmp_path: Path, frozen: FrozenPlan) -> None:
+def test_a_changed_plan_file_is_refused(tmp_path: Path, frozen: FrozenPlan) -> None:
     """A hole in its ranges would be a smaller store that nobody could tell from the whole one."""
     path = tmp_path / "plans" / "one.json"
     document = json.loads(path.read_bytes())
@@ -67,7 +67,7 @@ def test_a_plan_file_that_a_disk_or_somebody_changed_is_refused(tmp_path: Path, 
         assert "recreates" in refused.value.action
 
 
-def test_a_plan_file_with_a_field_that_nobody_knows_is_refused_by_its_name(tmp_path: Path, frozen: FrozenPlan) -> None:
+def test_an_unknown_field_of_a_plan_file_is_refused_by_name(tmp_path: Path, frozen: FrozenPlan) -> None:
     document = FROZEN_PLAN.to_json(frozen)
     document["plan"]["partitions"][1]["colour"] = "snapshot"
     (tmp_path / "p.json").write_text(json.dumps(document))
@@ -79,7 +79,7 @@ def test_without_a_plan_file_there_is_no_plan(tmp_path: Path) -> None:
     assert load_plan(tmp_path / "p.json") is None
 
 
-def test_old_plans_and_reports_are_swept_but_for_the_newest(tmp_path: Path) -> None:
+def test_old_plans_and_reports_are_deleted_except_the_newest(tmp_path: Path) -> None:
     plans = tmp_path / "plans"
     plans.mkdir()
     day = 86_400

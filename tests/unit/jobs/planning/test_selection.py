@@ -59,12 +59,12 @@ def test_a_store_the_spec_does_not_declare_is_refused_with_those_it_does() -> No
     assert refused.value.exit_code == 14
 
 
-def test_a_kind_nobody_has_decided_is_refused() -> None:
+def test_an_undecided_kind_is_refused() -> None:
     with pytest.raises(Invalid, match=r"store 'a' \(line 7\)"):
         select_stores(application(store("a", kind=StoreKind.UNKNOWN)))
 
 
-def test_a_changelog_nobody_has_decided_is_refused_with_what_there_is_to_decide() -> None:
+def test_an_undecided_changelog_is_refused_with_the_choices() -> None:
     undecided = replace(store("a"), changelog=UNKNOWN_CHANGELOG)
     with raises(Invalid, "spec-undecided", kinds=[], changelogs=["a"]) as refused:
         select_stores(application(undecided))

@@ -1,4 +1,4 @@
-"""A plan that is only asked for ends as the job itself would, where it is refused for what lies in the directory."""
+"""A request for a plan only is refused for the same reasons in the directory as its job."""
 
 from __future__ import annotations
 
