@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     """Advance, or plan, and show the report."""
 
     def job() -> Callable[..., RestoreReport | RestorePlan]:
-        from statecore.jobs.restore.run import run_advance
+        from statecore.jobs.restore.advance import run_advance
 
         return run_advance
 

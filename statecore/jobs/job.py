@@ -21,7 +21,7 @@ from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Question, RanOn, Workers
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.job_files import JobHome
-from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFIX
+from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX, PLAN_SUFFIX, REPORT_SUFFIX
 from statecore.stopwatch import Stopwatch
 
 

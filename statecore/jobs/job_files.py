@@ -17,7 +17,7 @@ from statecore.filesystem import discard_tree, make_directories, write_durably
 from statecore.jobs.context import JobContext
 from statecore.jobs.pipeline.staging import staging_base
 from statecore.jobs.pipeline.staging_place import DirectoryPlace, StagingPlace
-from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX, plan_path, request_name, sweep_plans
+from statecore.jobs.planning.request_files import PLAN_SUFFIX, plan_path, request_name, sweep_plans
 from statecore.repository.application_repository import ApplicationRepository
 
 _TRIES = 20
@@ -26,7 +26,7 @@ _KEPT_REQUESTS_SECONDS = 7 * 86_400.0
 
 
 class JobHome(ABC):
-    """The files of one request, by suffix (:mod:`statecore.jobs.planning.frozen_plan`), and the staging of plans."""
+    """The files of one request, by suffix (:mod:`statecore.jobs.planning.request_files`), and the staging of plans."""
 
     @property
     @abstractmethod

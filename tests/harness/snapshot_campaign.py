@@ -40,8 +40,8 @@ from statecore.jobs.fetch.report import FetchReport
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.fields.catalog import VersionedStart
+from statecore.jobs.pipeline.build_stage import build_images
 from statecore.jobs.pipeline.run_sink import Publisher
-from statecore.jobs.pipeline.stages import build_images
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import NOTHING, RestoreRequest
 from statecore.jobs.restore.run import run_restore
@@ -204,7 +204,7 @@ class Campaign(RandomApplication):
         with ExitStack() as around:
             for put in (put_files, Publisher.__init__):
                 around.enter_context(patch.dict(put.__kwdefaults__, small=small, pack_bytes=pack))
-            around.enter_context(patch("statecore.jobs.backup.task_manifests.SMALL", small))
+            around.enter_context(patch("statecore.jobs.backup.files.SMALL", small))
             yield
 
     def _published(

@@ -22,9 +22,9 @@ from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.fields.catalog import VersionedStart
+from statecore.jobs.restore.advance import run_advance
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import AdvanceRequest
-from statecore.jobs.restore.run import run_advance
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import StoreSnapshot
 from statecore.spec.reader import parse_spec

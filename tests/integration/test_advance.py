@@ -23,10 +23,11 @@ from statecore.jobs.bases.planned_tails import RESUMED_NOTE
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.fields.catalog import VersionedStart
 from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.restore.advance import run_advance
 from statecore.jobs.restore.planned_restore import RefusedPlan
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import AdvanceRequest, RestoreRequest
-from statecore.jobs.restore.run import run_advance, run_restore
+from statecore.jobs.restore.run import run_restore
 from statecore.spec.reader import parse_spec
 from statecore.statedir.state_directory import StateDirectory
 from tests.harness import topics

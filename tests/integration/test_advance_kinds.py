@@ -11,9 +11,9 @@ import pytest
 
 from statecore.jobs.bases.base import DIRECTORY
 from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.restore.advance import run_advance
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import AdvanceRequest
-from statecore.jobs.restore.run import run_advance
 from tests.harness.broker import Broker
 from tests.harness.feeds import EVENTS, MORE, SPAN, more
 from tests.harness.kinds import HEADERS, PLAIN, SOURCES, KindsApplication

@@ -20,7 +20,7 @@ from statecore.errors import Invalid, StatecoreError
 from statecore.faults import FaultInjected, InjectedFault
 from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.engine.protocol import PROCESSES, Engine
-from statecore.jobs.pipeline.stages import build_images
+from statecore.jobs.pipeline.build_stage import build_images
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.run import run_restore

@@ -23,9 +23,10 @@ from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.repair.request import RepairRequest
 from statecore.jobs.repair.run import run_repair
+from statecore.jobs.restore.advance import run_advance
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import AdvanceRequest
-from statecore.jobs.restore.run import run_advance, run_restore
+from statecore.jobs.restore.run import run_restore
 from statecore.repository.repository import create_repository
 from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.state_directory import StateDirectory

@@ -13,9 +13,10 @@ from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid
 from statecore.jobs.engine.processes import ProcessEngine, ProcessWorkers
 from statecore.jobs.pipeline import staging
+from statecore.jobs.pipeline.build_stage import build_images, stores_to_build
 from statecore.jobs.pipeline.image_tasks import ImageResult
-from statecore.jobs.pipeline.range_tasks import ClusterSettings, RangeResult
-from statecore.jobs.pipeline.stages import build_images, read_runs, stores_to_build
+from statecore.jobs.pipeline.ranges import ClusterSettings, RangeResult
+from statecore.jobs.pipeline.read_stage import read_runs
 from statecore.jobs.pipeline.staging_place import DirectoryPlace, StagingPlace
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.planning.planner import plan_restore

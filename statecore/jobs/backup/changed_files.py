@@ -15,7 +15,8 @@ from pathlib import Path
 from statecore.errors import Corrupted
 from statecore.formats.rocksdb_log import DATA_SUFFIXES, LiveFile, blob_name, read_manifest
 from statecore.jobs.backup.copies import StoreCopy
-from statecore.jobs.backup.task_manifests import Files, Newest, key
+from statecore.jobs.backup.files import Files
+from statecore.jobs.backup.newest_snapshot import NewestSnapshot
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import BaseFile
 from statecore.repository.upload import LocalFile
@@ -26,23 +27,23 @@ _IDENTITY = "IDENTITY"
 
 
 def refuse_changed(
-    repository: ApplicationRepository, copies: Iterable[StoreCopy], files: Files, newest: Newest
+    repository: ApplicationRepository, copies: Iterable[StoreCopy], files: Files, newest: NewestSnapshot
 ) -> None:
     """Check that no SST or blob file differs from the same file in the newest snapshot."""
     for copy in copies:
-        before = newest.store(key(copy))
+        before = newest.store(copy.key)
         stored = {} if before is None else {database.segment: database.base for database in before.databases}
-        for segment, found in files[key(copy)].items():
+        for segment, found in files[copy.key].items():
             for file, digest in _changed(repository, found, stored.get(segment, ())):
                 raise Corrupted(
-                    f"Nothing was published: a file of {copy.taken.name} has changed since the newest snapshot, and "
+                    f"Nothing was published: a file of {copy.selected.name} has changed since the newest snapshot, and "
                     f"RocksDB never rewrites one. {_source(copy, segment) / file.path.name} has the SHA-256 "
                     f"{file.sha256}, and the snapshot records {digest}.",
                     code="immutable-file-changed",
                     action="Find out what wrote to it, and check the disk. Then replace the store from a snapshot "
                     "(statecore fetch --replace), or rebuild it (statecore restore --replace).",
-                    task=copy.taken.task,
-                    store=copy.taken.spec.name,
+                    task=copy.selected.task,
+                    store=copy.selected.spec.name,
                     path=str(_source(copy, segment) / file.path.name),
                     expected=digest,
                     found=file.sha256,
@@ -93,7 +94,7 @@ def _stored_entries(repository: ApplicationRepository, stored: Iterable[BaseFile
 
 def _source(copy: StoreCopy, segment: int | None) -> Path:
     """The database that was copied."""
-    directory, interval = copy.taken.directory, segment_interval_of(copy.taken.spec)
+    directory, interval = copy.selected.directory, segment_interval_of(copy.selected.spec)
     for one in directory.segments:
         if interval and one.start is not None and one.start // interval == segment:
             return one.path

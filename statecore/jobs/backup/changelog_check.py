@@ -1,13 +1,12 @@
 """Compares the offsets of a backup with the changelogs on the brokers.
 
 An offset before the start of its log would make Kafka Streams restore the store from the start; one beyond the end
-would make it miss the records written up to there. Both are refused while an operator can still act.
+would make it miss the records written up to there. Both are refused before anything is published.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from statecore.changelog.cluster import Cluster
@@ -18,7 +17,8 @@ from statecore.errors import Reason, Retryable
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.backup.copies import StoreCopy
-from statecore.jobs.backup.problems import Refuse
+from statecore.jobs.backup.stores import Problems, Refuse, StoreKey
+from statecore.jobs.job import Job
 from statecore.repository.manifest import ChangelogEnd
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 
@@ -29,43 +29,57 @@ class Logs:
 
     Attributes:
         ends: by task and store name, the store's ends and the logs at that time.
-        read_ms: when the brokers were asked, in ms since the epoch, by the cluster's clock if ``horizons`` are known;
+        read_ms: when the brokers were asked, in ms since the epoch, by the cluster's clock if ``retentions`` are known;
             ``None`` if they were not.
         partitions: number of partitions of each topic; ``None`` if the brokers were not asked.
         only_markers: tails that consist of transaction markers only.
-        horizons: delete retention of each topic; empty if the cluster did not tell its time.
+        retentions: delete retention of each topic; empty if the cluster gave no time.
     """
 
-    ends: Mapping[tuple[str, str], tuple[ChangelogEnd, ...]]
+    ends: Mapping[StoreKey, tuple[ChangelogEnd, ...]]
     read_ms: int | None = None
     partitions: Mapping[str, int] | None = None
     only_markers: Collection[OffsetRange] = ()
-    horizons: Mapping[str, int] = field(default_factory=dict)
+    retentions: Mapping[str, int] = field(default_factory=dict)
 
-    def read_at_ms(self, store: tuple[str, str]) -> int | None:
+    def read_at_ms(self, store: StoreKey) -> int | None:
         """When the ends of a store (task, name) were read, if it had no tail then; otherwise unknown.
 
         Deletes after its ends are younger than that.
         """
         return self.read_ms if self.has_all(store) else None
 
-    def has_all(self, store: tuple[str, str]) -> bool:
+    def has_all(self, store: StoreKey) -> bool:
         """Whether a store (task, name) had no tail."""
         ends = self.ends[store]
         return self.read_ms is not None and all(
             one.end == one.log_end or _tail(one) in self.only_markers for one in ends
         )
 
-    def delete_retention_ms(self, store: tuple[str, str]) -> int | None:
+    def delete_retention_ms(self, store: StoreKey) -> int | None:
         """Delete retention after the ends of a store (task, name) at its :meth:`read_at_ms`; ``None`` if unknown."""
         if self.read_at_ms(store) is None:
             return None
-        return min_recorded_retention_ms(self.horizons.get(one.topic) for one in self.ends[store])
+        return min_recorded_retention_ms(self.retentions.get(one.topic) for one in self.ends[store])
+
+
+def check_changelogs(job: Job, stores: Sequence[StoreCopy]) -> Logs:
+    """The ends of stores and the state of their logs, unless the request is offline. Raises ``Invalid``."""
+    request, problems = job.context.request, Problems()
+    if request.offline:
+        logs = ends_without_brokers(stores)
+    else:
+        job.progress.phase("ask the brokers")
+        logs = ends_from_brokers(job.spec, stores, problems.add, timeout=request.timeout, clock=job.context.clock)
+        job.progress.done()
+    refuse_ahead(stores, logs, problems.add)
+    problems.check()
+    return logs
 
 
 def ends_without_brokers(stores: Iterable[StoreCopy]) -> Logs:
     """The ends that the stores record, without the brokers."""
-    return Logs({_key(store): tuple(_end(store, *offset) for offset in _sorted_offsets(store)) for store in stores})
+    return Logs({store.key: tuple(_end(store, *offset) for offset in _sorted_offsets(store)) for store in stores})
 
 
 def ends_from_brokers(
@@ -74,7 +88,7 @@ def ends_from_brokers(
     refuse: Refuse,
     *,
     timeout: float,
-    clock: Callable[[], float] = time.time,
+    clock: Callable[[], float],
 ) -> Logs:
     """The ends of stores, and the state of their logs now."""
     every = list(stores)
@@ -85,7 +99,7 @@ def ends_from_brokers(
             read_ms = int(clock() * 1000) if cluster_ms is None else cluster_ms
             topics = cluster.describe_topics({partition.topic for partition in wanted})
             offsets = cluster.log_offsets(wanted)
-            ends = {_key(store): tuple(_ends_of(store, topics, offsets)) for store in every}
+            ends = {store.key: tuple(_ends_of(store, topics, offsets)) for store in every}
             tails = {_tail(one) for found in ends.values() for one in found if one.end < one.log_end}
             # Without transactions there are no markers, so a tail consists of records.
             exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
@@ -95,19 +109,19 @@ def ends_from_brokers(
             error.what, action=f"{error.action} Or use --offline to do without the brokers."
         ) from error
     for store in every:
-        for one in ends[_key(store)]:
+        for one in ends[store.key]:
             _check(store, one, refuse)
     partitions = {name: topic.partitions for name, topic in topics.items()}
-    horizons = {} if cluster_ms is None else {name: recorded_retention_ms(topic) for name, topic in topics.items()}
-    return Logs(ends, read_ms, partitions, only_markers, horizons)
+    retentions = {} if cluster_ms is None else {name: recorded_retention_ms(topic) for name, topic in topics.items()}
+    return Logs(ends, read_ms, partitions, only_markers, retentions)
 
 
 def refuse_ahead(stores: Iterable[StoreCopy], logs: Logs, refuse: Refuse) -> None:
     """Refuse stores whose rows may be ahead of their offsets, unless they have no tail."""
     for store in stores:
-        if store.may_be_ahead and not logs.has_all(_key(store)):
+        if store.may_be_ahead and not logs.has_all(store.key):
             what = (
-                f"{store.taken.name} is versioned and transactional. Such a store does not record whether it was "
+                f"{store.selected.name} is versioned and transactional. Such a store does not record whether it was "
                 "closed or was restoring, so its rows may be ahead of its offset, and versions must not be applied "
                 "again. It can be published if its changelog has no records after its offset: close the application, "
                 "and ask the brokers (without --offline); or name other stores (--store)."
@@ -131,7 +145,7 @@ def _tail(end: ChangelogEnd) -> OffsetRange:
 def _check(store: StoreCopy, end: ChangelogEnd, refuse: Refuse) -> None:
     if end.offset == OFFSET_UNKNOWN:
         return
-    what = f"{store.taken.name} has offset {end.offset} of {end.topic_partition}, and the log"
+    what = f"{store.selected.name} has offset {end.offset} of {end.topic_partition}, and the log"
     if end.end > end.log_end:
         what += (
             f" ends before {end.log_end}: the topic was recreated or truncated, or this is another cluster. "
@@ -147,12 +161,8 @@ def _check(store: StoreCopy, end: ChangelogEnd, refuse: Refuse) -> None:
 
 
 def _problem(code: str, what: str, store: StoreCopy) -> Reason:
-    task, name = _key(store)
+    task, name = store.key
     return Reason(what, code, task=task, store=name)
-
-
-def _key(store: StoreCopy) -> tuple[str, str]:
-    return store.taken.task, store.taken.spec.name
 
 
 def _sorted_offsets(store: StoreCopy) -> list[tuple[TopicPartition, int]]:
@@ -161,5 +171,5 @@ def _sorted_offsets(store: StoreCopy) -> list[tuple[TopicPartition, int]]:
 
 def _end(store: StoreCopy, partition: TopicPartition, offset: int) -> ChangelogEnd:
     """Convert an offset to an end; a global store records the next offset already."""
-    end = 0 if offset == OFFSET_UNKNOWN else offset + (store.taken.changelog is not None)
+    end = 0 if offset == OFFSET_UNKNOWN else offset + (store.selected.changelog is not None)
     return ChangelogEnd(*partition, "", offset, end)

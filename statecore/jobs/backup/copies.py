@@ -22,7 +22,7 @@ has flushed it, it is transactional all the same.
 flushed before the creation is right for it too; if there is none, the store is refused.
 
 **Versioned stores** cannot apply records again, so they are refused if rows may be ahead of their offset. A
-transactional one has no status to tell: it is accepted if its changelog has no tail
+transactional one has no status that shows this: it is accepted if its changelog has no tail
 (:mod:`statecore.jobs.backup.changelog_check`).
 """
 
@@ -39,9 +39,8 @@ from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED
 from statecore.formats.releases import CURRENT, OFFSETS_COLUMN_FAMILY
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import segment_order
-from statecore.jobs.backup.problems import Refuse
-from statecore.jobs.backup.stores import TakenStore
-from statecore.spec.model import segment_interval_of
+from statecore.jobs.backup.stores import Refuse, SelectedStore, StoreKey
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, segment_interval_of
 from statecore.statedir.database_state import read_database_state, smallest_offsets
 from statecore.statedir.store_on_disk import read_database
 from statecore.stores.rocksdb.checkpoint import DatabaseCheckpoint, take_checkpoint
@@ -67,12 +66,17 @@ class StoreCopy:
         may_be_ahead: whether its rows may be ahead of its offsets, and records must not be applied again.
     """
 
-    taken: TakenStore
+    selected: SelectedStore
     databases: Mapping[int | None, Path]
     offsets: Mapping[TopicPartition, int]
     written: bool = False
     linked: Mapping[int | None, frozenset[str]] = field(default_factory=dict)
     may_be_ahead: bool = False
+
+    @property
+    def key(self) -> StoreKey:
+        """Task and name of the store."""
+        return self.selected.key
 
     @property
     def restored_by_kafka_streams(self) -> bool:
@@ -86,18 +90,18 @@ class Copier:
     def __init__(
         self,
         where: Path,
+        spec: ApplicationSpec,
         *,
-        exactly_once: bool,
-        transactional: bool,
         running: bool,
         refuse: Refuse,
         note: Callable[[str], None],
     ) -> None:
-        self.where, self.exactly_once, self.running = where, exactly_once, running
-        self.transactional = transactional
+        self.where, self.running = where, running
+        self.exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+        self.transactional = spec.transactional_state_stores
         self.refuse, self.note = refuse, note
 
-    def copy(self, store: TakenStore) -> StoreCopy | None:
+    def copy(self, store: SelectedStore) -> StoreCopy | None:
         """Copy a store; ``None`` if it was refused."""
         try:
             return self._copy(store)
@@ -105,10 +109,10 @@ class Copier:
             self.refuse(Reason(f"{store.name}: {error}", error.code, task=store.task, store=store.spec.name))
             return None
 
-    def _copy(self, store: TakenStore) -> StoreCopy | None:
+    def _copy(self, store: SelectedStore) -> StoreCopy | None:
         if not self.running:
             _refuse_half_deleted(store)
-        held = self.running and any(writer_of(database) for database in store.directory.databases)
+        is_held = self.running and any(writer_of(database) for database in store.directory.databases)
         checkpoints = self._checkpoints(store)
         if not checkpoints and store.spec.kind.is_segmented and store.changelog is not None:
             self.note(
@@ -131,7 +135,7 @@ class Copier:
         self._check(store, is_open)
         transactional = self.transactional or all(status is None for status, _ in states.values())
         # Without transactions an open store has status open as soon as anything is flushed.
-        transactional |= held and not is_open and any(_is_flushed(checkpoint) for checkpoint in full.values())
+        transactional |= is_held and not is_open and any(_is_flushed(checkpoint) for checkpoint in full.values())
         if len({tuple(sorted(recorded.items())) for _, recorded in states.values()}) > 1:
             self._note_lowered(store, states, offsets, transactional)
         self._check_empty(empty, full, offsets)
@@ -154,7 +158,7 @@ class Copier:
             may_be_ahead=transactional and store.spec.kind.is_versioned,
         )
 
-    def _checkpoints(self, store: TakenStore) -> dict[int | None, DatabaseCheckpoint]:
+    def _checkpoints(self, store: SelectedStore) -> dict[int | None, DatabaseCheckpoint]:
         """Checkpoints of a store's databases, including those created while others were copied.
 
         A new one may have rows older than an offset that was copied after its creation.
@@ -184,7 +188,7 @@ class Copier:
             store=store.spec.name,
         )
 
-    def _databases(self, store: TakenStore) -> dict[int | None, Path]:
+    def _databases(self, store: SelectedStore) -> dict[int | None, Path]:
         interval = segment_interval_of(store.spec)
         if not store.spec.kind.is_segmented:
             return dict.fromkeys((None,), store.directory.path) if store.directory.databases else {}
@@ -202,7 +206,7 @@ class Copier:
         return found
 
     def _read_state(
-        self, checkpoint: DatabaseCheckpoint, store: TakenStore
+        self, checkpoint: DatabaseCheckpoint, store: SelectedStore
     ) -> tuple[int | None, dict[TopicPartition, int]]:
         """Status and offsets of a database; checks its kind and row format."""
         with (
@@ -227,7 +231,7 @@ class Copier:
         )
 
     def _offsets(
-        self, store: TakenStore, recorded: Mapping[int | None, Mapping[TopicPartition, int]]
+        self, store: SelectedStore, recorded: Mapping[int | None, Mapping[TopicPartition, int]]
     ) -> dict[TopicPartition, int]:
         """The smallest offset of each partition."""
         partitions = {partition for offsets in recorded.values() for partition in offsets}
@@ -254,7 +258,7 @@ class Copier:
             )
         return offsets
 
-    def _check(self, store: TakenStore, is_open: bool) -> None:
+    def _check(self, store: SelectedStore, is_open: bool) -> None:
         if is_open and self.exactly_once:
             if self.transactional:
                 raise _unfit(
@@ -287,7 +291,7 @@ class Copier:
 
     def _note_lowered(
         self,
-        store: TakenStore,
+        store: SelectedStore,
         states: Mapping[int | None, tuple[int | None, Mapping[TopicPartition, int]]],
         offsets: Mapping[TopicPartition, int],
         transactional: bool,
@@ -330,7 +334,7 @@ _RESTORE = "Restore it (statecore restore --replace)."
 _RECOVER = "Restore it (statecore restore --replace), or let the application recover it."
 
 
-def _refuse_half_deleted(store: TakenStore) -> None:
+def _refuse_half_deleted(store: SelectedStore) -> None:
     if lost := why_partially_deleted(store.directory, segmentation_of(store.spec)):
         raise Corrupted(
             f"{store.name}: {lost}",
@@ -341,7 +345,7 @@ def _refuse_half_deleted(store: TakenStore) -> None:
         )
 
 
-def _refuse_damaged(store: TakenStore, database: Path) -> None:
+def _refuse_damaged(store: SelectedStore, database: Path) -> None:
     try:
         read_database(database, manifests=True).checked()
     except Corrupted as error:
@@ -355,7 +359,7 @@ def _is_flushed(checkpoint: DatabaseCheckpoint) -> bool:
 
 
 def _write(
-    path: Path, store: TakenStore, recorded: Mapping[TopicPartition, int], offsets: Mapping[TopicPartition, int]
+    path: Path, store: SelectedStore, recorded: Mapping[TopicPartition, int], offsets: Mapping[TopicPartition, int]
 ) -> None:
     with RocksDBStore(path, store.spec.kind, settings=_WRITTEN) as opened:
         if recorded != offsets:

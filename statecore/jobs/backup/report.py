@@ -21,7 +21,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True)
-class StoreTaken:
+class StoreBackup:
     """A published store of one task.
 
     Attributes:
@@ -78,7 +78,7 @@ class BackupReport(Attempt):
     phases: Mapping[str, float] = field(default_factory=dict)
     put_bytes: int = 0
     notes: tuple[str, ...] = ()
-    stores: tuple[StoreTaken, ...] = ()
+    stores: tuple[StoreBackup, ...] = ()
 
     @property
     def files(self) -> int:

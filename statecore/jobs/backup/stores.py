@@ -1,27 +1,56 @@
-"""Selects the stores of a backup and reports what prevents it; reads only names."""
+"""Selects the stores of a backup, and collects why stores cannot be published; reads only names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from statecore.discover.contradicted_kinds import find_contradictions
-from statecore.errors import NotFound, Reason
+from statecore.errors import Invalid, NotFound, Reason
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
-from statecore.jobs.backup.problems import Refuse
 from statecore.jobs.backup.request import BackupRequest
 from statecore.jobs.planning.selection import refuse_undecided
 from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.task_layout import StoreDirectory
 
+StoreKey = tuple[str, str]
+"""Task and name of a store."""
+
+Refuse = Callable[[Reason], None]
+"""Receives each problem, with its task (empty if it concerns several) and its store."""
+
+
+class Problems:
+    """Reasons why stores cannot be published; a backup is refused with all of them at once."""
+
+    def __init__(self) -> None:
+        self._found: list[Reason] = []
+
+    def add(self, problem: Reason) -> None:
+        """Record a problem; see :data:`Refuse`."""
+        self._found.append(problem)
+
+    def check(self) -> None:
+        """Raise ``Invalid`` with all problems, if there are any."""
+        found = self._found
+        if not found:
+            return
+        listed = found[0] if len(found) == 1 else "".join(f"\n  - {problem}" for problem in found)
+        raise Invalid(
+            f"Nothing was published: {listed}",
+            code="snapshot-refused",
+            action="A snapshot has all requested stores or none. Solve the listed problems, then run this again.",
+            problems=[problem.to_json() for problem in found],
+        )
+
 
 @dataclass(frozen=True)
-class TakenStore:
+class SelectedStore:
     """A store to back up.
 
     Attributes:
@@ -33,6 +62,11 @@ class TakenStore:
     task: str
     spec: StoreSpec
     directory: StoreDirectory
+
+    @property
+    def key(self) -> StoreKey:
+        """Task and name."""
+        return self.task, self.spec.name
 
     @property
     def name(self) -> str:
@@ -58,11 +92,13 @@ class Selection(NamedTuple):
     """
 
     tasks: tuple[str, ...]
-    stores: tuple[TakenStore, ...]
+    stores: tuple[SelectedStore, ...]
     notes: tuple[str, ...]
 
 
-def select_taken(directory: StateDirectory, spec: ApplicationSpec, request: BackupRequest, refuse: Refuse) -> Selection:
+def select_stores(
+    directory: StateDirectory, spec: ApplicationSpec, request: BackupRequest, refuse: Refuse
+) -> Selection:
     """Select the stores to back up.
 
     Left out, with a note: in-memory stores, which have no files; custom stores, whose format is unknown; and unlogged
@@ -82,7 +118,7 @@ def select_taken(directory: StateDirectory, spec: ApplicationSpec, request: Back
     undecided = {store: None for stores in wanted.values() for store in stores if store.is_undecided}
     refuse_undecided(spec, list(undecided))
     wrong = _mismatched_classes(directory, spec, wanted, refuse)
-    taken: list[TakenStore] = []
+    selected: list[SelectedStore] = []
     for task in tasks:
         existing = {found.name: found for found in directory.stores(task) if (task, found.store) not in wrong}
         for store in wanted[task]:
@@ -96,13 +132,13 @@ def select_taken(directory: StateDirectory, spec: ApplicationSpec, request: Back
             if found is None:
                 refuse(_missing(directory, task, store, existing.values()))
             else:
-                taken.append(TakenStore(task, store, found))
+                selected.append(SelectedStore(task, store, found))
         if not request.stores:
             custom = any(store.kind is StoreKind.CUSTOM for store in wanted[task])
             for found in existing.values():
                 if found.databases or not custom:  # otherwise they are files of that store
                     refuse(_undeclared(spec, task, found))
-    return Selection(tasks, tuple(taken), tuple(_left_out(wanted.values())))
+    return Selection(tasks, tuple(selected), tuple(_left_out(wanted.values())))
 
 
 def _mismatched_classes(

@@ -2,7 +2,7 @@
 
 With a base a job reads ``[base end, end)``. Whether that gives the current store is decided by topics and offsets
 (:mod:`statecore.changelog.soundness`): partly before the tail is read, partly after. A refused base is reported with
-the reason, and the next candidate is tried. Without any the whole log is read, and the operator is told::
+the reason, and the next candidate is tried. Without any the whole log is read, and a note says so::
 
     state directory ──┐
     newest snapshot ──┼──▶ the first that is sound ──▶ its runs and files stay, the tail is appended
@@ -149,7 +149,7 @@ class Refused:
 
 
 SHOWN = 20
-"""Most lines about refused bases that an operator is shown; a program finds all of them in the plan."""
+"""Most lines about refused bases in notes and errors; the plan has all of them."""
 
 _NUMBERED = re.compile(r"[\w,.-]*[0-9][\w,.-]*")
 """A word with a number in it: a partition, an offset, an age, a snapshot."""
@@ -199,7 +199,6 @@ class Younger(NamedTuple):
     since_ms: int
 
     def of(self, key: Key) -> Iterator[Base | Refused]:
-        """See :class:`BaseCandidates`."""
         for found in self.candidates.of(key):
             if (
                 key not in self.stores

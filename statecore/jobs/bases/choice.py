@@ -82,7 +82,7 @@ def epoch_ends_of(
     ends: Iterable[BaseEnd],
     epoch_ends: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]],
 ) -> dict[tuple[TopicPartition, int], int | None]:
-    """Where leader epochs end in the logs, by partition and epoch, as far as brokers tell."""
+    """Where leader epochs end in the logs, by partition and epoch, as far as brokers know."""
     epoch_ends_now: dict[tuple[TopicPartition, int], int | None] = {}
     left = {(end.topic_partition, end.leader_epoch) for end in ends if end.leader_epoch >= 0}
     while left:  # a request has one epoch per partition, but stores that share a changelog may have several

@@ -37,7 +37,6 @@ class DirectoryBases:
         return self._found(key) is not None
 
     def of(self, key: Key) -> Iterator[Base | Refused]:
-        """See :class:`statecore.jobs.bases.base.BaseCandidates`."""
         found, store = self._found(key), self._spec.store(key[1])
         if found is None or store is None:
             return

@@ -1,4 +1,9 @@
-"""Plans that append tails to bases, and whether the frozen plan of an earlier attempt is still valid."""
+"""Plans that append tails to bases, and whether the frozen plan of an earlier attempt is still valid.
+
+A plan becomes stale (:func:`why_stale`). Once the changelogs have grown, deletes beyond the plan's ends are compacted
+away after ``delete.retention.ms``, and a store rebuilt up to those ends would keep deleted keys. When a log's start has
+passed an end, the application cannot continue from there and, under exactly-once, would wipe the task.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +12,20 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.model import TopicDescription
+from statecore.changelog.delete_retention import CLOCK_MARGIN_MS, delete_retention_ms
+from statecore.changelog.model import LogOffsets, TopicDescription
+from statecore.changelog.soundness import NO_TIME
+from statecore.errors import Invalid
+from statecore.formats.task_id import TaskId
+from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import Base, Key, Refused
 from statecore.jobs.bases.tail_check import Unsound, found_unsound
-from statecore.jobs.pipeline.range_tasks import RangeResult
-from statecore.jobs.planning.frozen_plan import FrozenPlan
-from statecore.jobs.planning.plan import RestorePlan
-from statecore.jobs.planning.planner import why_stale
+from statecore.jobs.fields.catalog import VersionedStart
+from statecore.jobs.pipeline.ranges import RangeResult
+from statecore.jobs.planning.plan import PartitionPlan, PlanRequest, RestorePlan, is_restored_by_kafka_streams
+from statecore.jobs.planning.request_files import FrozenPlan
+from statecore.jobs.planning.selection import select_stores
+from statecore.spec.model import ApplicationSpec, StoreSpec, retention_of, segment_interval_of
 
 RESUMED_NOTE = "The plan of an earlier attempt of this request was resumed."
 
@@ -81,3 +93,94 @@ def valid_bases(
             return f"{name}, the base of store {key[1]} of task {key[0]}, has changed"
         bases[key] = base
     return bases
+
+
+def why_stale(
+    frozen: FrozenPlan,
+    topics: Mapping[str, TopicDescription],
+    offsets: Mapping[TopicPartition, LogOffsets],
+    now_ms: int | None,
+) -> str | None:
+    """Why a frozen plan must be recreated; ``None`` while it is valid."""
+    for part in frozen.plan.partitions:
+        seen = offsets.get(part.topic_partition)
+        name = f"{part.topic}-{part.partition}"
+        if seen is None:
+            return f"partition {name} does not exist any more"
+        if part.restored_by_kafka_streams:
+            continue
+        if seen.log_end < part.end:
+            return f"{name} ends at {seen.log_end} now, before the plan's end {part.end}"
+        if part.end > 0 and seen.log_start > part.end:
+            return f"{name} begins at {seen.log_start} now, after the plan's end {part.end}"
+        if part.base and seen.log_start > part.start:
+            return f"{name} begins at {seen.log_start} now, after the end {part.start} of {part.base}"
+        if seen.log_end > part.log_end and (why := _why_too_old(frozen, part, topics[part.topic], now_ms)) is not None:
+            return f"{name} has grown since and {why}"
+    if not frozen.partitions and not frozen.is_partial:
+        for topic in {part.topic for part in frozen.plan.partitions}:
+            planned = len({part.partition for part in frozen.plan.partitions if part.topic == topic})
+            if planned != topics[topic].partitions:
+                return f"{topic} has {topics[topic].partitions} partitions now and had {planned}"
+    return None
+
+
+def _why_too_old(frozen: FrozenPlan, part: PartitionPlan, topic: TopicDescription, now_ms: int | None) -> str | None:
+    """Why deletes beyond a plan's end may be gone; ``None`` while none can be."""
+    if now_ms is None or frozen.broker_read_at_ms is None or part.delete_retention_ms is None:
+        return f"the age of the plan is unknown: {NO_TIME}"
+    age_ms = now_ms - frozen.broker_read_at_ms
+    retention_ms = min(delete_retention_ms(topic), part.delete_retention_ms)
+    # Half of it, because the application also needs time to read beyond the end.
+    if -CLOCK_MARGIN_MS <= age_ms <= retention_ms / 2:
+        return None
+    return (
+        f"the plan is {age_ms / 1000:.0f} s old; deletes written since may be compacted away after "
+        f"{retention_ms / 1000:.0f} s (delete.retention.ms)"
+    )
+
+
+def check_unchanged(plan: RestorePlan, topics: Mapping[str, TopicDescription]) -> None:
+    """Refuse a frozen plan whose topics were recreated. Raises ``Invalid``."""
+    changed = sorted({part.topic for part in plan.partitions if topics[part.topic].topic_id != part.topic_id})
+    if changed:
+        raise Invalid(
+            f"Topics were recreated since the plan was made: {', '.join(changed)}.",
+            code="topic-recreated",
+            action="Start a new restore (under a new request id), which makes a new plan.",
+            topics=changed,
+        )
+
+
+def covers(frozen: FrozenPlan, spec: ApplicationSpec, request: PlanRequest) -> bool:
+    """Whether a frozen plan answers this request: same application, guarantee, partitions, and declared stores."""
+    plan = frozen.plan
+    if plan.application_id != spec.application_id or plan.processing_guarantee is not spec.processing_guarantee:
+        return False
+    stores = select_stores(spec, request.stores, request.partitions)
+    asked = {_identity(store, request.versioned) for store in stores if store.name not in frozen.excluded_stores}
+    planned = {
+        (
+            part.store,
+            part.kind,
+            part.topic,
+            TaskId.parse(part.task).subtopology,
+            part.retention_ms,
+            part.segment_interval_ms,
+            part.restored_by_kafka_streams,
+        )
+        for part in plan.partitions
+    }
+    return asked == planned and set(request.partitions) == set(frozen.partitions)
+
+
+def _identity(store: StoreSpec, versioned: VersionedStart) -> tuple[object, ...]:
+    return (
+        store.name,
+        store.kind,
+        store.changelog,
+        store.subtopology,
+        retention_of(store),
+        segment_interval_of(store),
+        is_restored_by_kafka_streams(store, versioned),
+    )

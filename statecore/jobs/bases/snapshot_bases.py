@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from statecore.errors import Corrupted, Reason
 from statecore.jobs.bases.base import DAMAGED, Base, Key, Refused
-from statecore.jobs.bases.delete_horizons import horizons_since
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.compatibility import differences
 from statecore.repository.head import SnapshotEntry
@@ -60,7 +59,6 @@ class SnapshotBases:
         return found if isinstance(found, TaskManifest) else None
 
     def of(self, key: Key) -> Iterator[Base | Refused]:
-        """See :class:`statecore.jobs.bases.base.BaseCandidates`."""
         seen = set()
         refused: list[Base] = []
         for entry in self._entries[:_TRIED]:
@@ -155,3 +153,17 @@ def _has_all_of(base: Base, refused: Base) -> bool:
         and (end.read_at_ms or 0) <= (refused.ends[part].read_at_ms or 0)
         for part, end in base.ends.items()
     )
+
+
+def horizons_since(newer: Iterable[SnapshotEntry], manifest: Callable[[SnapshotEntry], Manifest]) -> dict[str, int]:
+    """Shortest delete retention by task that newer snapshots recorded; it applies to the tail of an older one, too."""
+    found: dict[str, int] = {}
+    for entry in newer:
+        try:
+            parts = manifest(entry).task_manifests
+        except Corrupted:
+            continue
+        for part in parts:
+            if part.delete_retention_ms is not None:
+                found[part.task] = min(part.delete_retention_ms, found.get(part.task, part.delete_retention_ms))
+    return found

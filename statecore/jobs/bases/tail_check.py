@@ -13,7 +13,7 @@ from statecore.changelog.soundness import BaseEnd, missed_deletes, start_moved, 
 from statecore.errors import Reason
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import Base, Key, Refused
-from statecore.jobs.pipeline.range_tasks import RangeResult
+from statecore.jobs.pipeline.ranges import RangeResult
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
 
 

@@ -17,7 +17,7 @@ from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.job import Job
 from statecore.jobs.job_files import home_of
 from statecore.jobs.pipeline.read_stage import NOTHING_READ, ReadResult
-from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX
+from statecore.jobs.planning.request_files import PLAN_SUFFIX
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.report_stores import job_report
 from statecore.repository.publication import Published

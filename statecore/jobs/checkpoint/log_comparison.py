@@ -31,9 +31,8 @@ from statecore.jobs.checkpoint.plan import CheckpointPlan
 from statecore.jobs.checkpoint.store_comparison import ComparedStore, StoreComparison
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Engine, Workers
-from statecore.jobs.pipeline.read_stage import cluster_settings
+from statecore.jobs.pipeline.read_stage import cluster_settings, read_runs
 from statecore.jobs.pipeline.run_sink import ApplicationAddress, Publisher
-from statecore.jobs.pipeline.stages import read_runs
 from statecore.jobs.pipeline.staging_place import PassingPlace
 from statecore.statedir.state_directory import ensure_free_space
 

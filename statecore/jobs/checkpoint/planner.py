@@ -8,13 +8,13 @@ from __future__ import annotations
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Invalid
 from statecore.jobs.bases.base import grouped
-from statecore.jobs.bases.planned_tails import RESUMED_NOTE, topics_of, valid_bases
+from statecore.jobs.bases.planned_tails import RESUMED_NOTE, check_unchanged, covers, topics_of, valid_bases
 from statecore.jobs.bases.snapshot_bases import SnapshotBases
 from statecore.jobs.checkpoint.job import CheckpointJob
 from statecore.jobs.checkpoint.plan import CheckpointPlan, inherited_notes, read_whole, rebuilt_notes
 from statecore.jobs.checkpoint.request import WhenRefused
-from statecore.jobs.planning.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
-from statecore.jobs.planning.planner import check_unchanged, covers, plan_restore
+from statecore.jobs.planning.planner import plan_restore
+from statecore.jobs.planning.request_files import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
 from statecore.repository.publication import Publication
 
 

@@ -11,7 +11,7 @@ from statecore.jobs.checkpoint.job import CheckpointJob, Tails
 from statecore.jobs.checkpoint.last_checkpoint import made_since
 from statecore.jobs.in_progress_marker import InProgressMarker
 from statecore.jobs.pipeline.task_manifests import task_manifests
-from statecore.jobs.planning.frozen_plan import PLAN_SUFFIX, request_name
+from statecore.jobs.planning.request_files import PLAN_SUFFIX, request_name
 from statecore.repository.manifest import TaskManifest
 from statecore.repository.publication import Publication, Published
 from statecore.repository.rebase import rebase_advance

@@ -15,7 +15,7 @@ from statecore.formats.segments import first_live_segment
 from statecore.images.model import RunFile, segment_order
 from statecore.jobs.bases.base import Base, Refused
 from statecore.jobs.pipeline import staging
-from statecore.jobs.pipeline.range_tasks import RangeResult
+from statecore.jobs.pipeline.ranges import RangeResult
 from statecore.jobs.planning.plan import PartitionPlan
 from statecore.objectstore.base import Blobs
 from statecore.repository.application_repository import ApplicationRepository

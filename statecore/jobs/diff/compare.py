@@ -17,7 +17,7 @@ from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.engine.protocol import Engine, Failure, Question, RanOn
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.pipeline.stages import Watch, batched, run_batches
+from statecore.jobs.pipeline.batches import Watch, batched, run_batches
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec
 from statecore.stopwatch import Stopwatch

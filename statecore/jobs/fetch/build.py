@@ -12,8 +12,8 @@ from statecore.jobs.engine.protocol import Engine, Workers
 from statecore.jobs.fetch.job import FetchJob
 from statecore.jobs.fetch.plan import FetchPlan
 from statecore.jobs.pipeline import staging
+from statecore.jobs.pipeline.build_stage import build_images
 from statecore.jobs.pipeline.image_tasks import ImageResult
-from statecore.jobs.pipeline.stages import build_images
 from statecore.jobs.pipeline.staging_place import DirectoryPlace
 from statecore.repository.download import DownloadResult
 

@@ -12,7 +12,7 @@ from statecore.jobs.fetch.job import FetchJob
 from statecore.jobs.fetch.plan import FetchPlan
 from statecore.jobs.fetch.store_to_fetch import StoreToFetch
 from statecore.jobs.pipeline import staging
-from statecore.jobs.restore.placement_request import siblings_of
+from statecore.jobs.restore.planned_placement import siblings_of
 from statecore.statedir.placement import PlacementPlan, StoreImage, apply_placement, plan_placement
 from statecore.statedir.placement_plan import unopenable_stores_error
 

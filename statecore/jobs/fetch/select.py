@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from statecore.errors import Corrupted, Invalid, NotFound, Retryable, StatecoreError
-from statecore.jobs.bases.delete_horizons import horizons_since
+from statecore.jobs.bases.snapshot_bases import horizons_since
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import Head, SnapshotEntry

@@ -19,22 +19,20 @@ from typing import TYPE_CHECKING
 
 from statecore.documents import DocumentType
 from statecore.errors import Corrupted, Invalid, NotFound
-from statecore.filesystem import file_sha256, is_unmodified, link_or_copy, tree_bytes
-from statecore.formats.releases import GLOBAL
-from statecore.formats.topic_partition import TopicPartition
+from statecore.filesystem import tree_bytes
 from statecore.images.model import Image, RunFormat
 from statecore.jobs.engine.protocol import Failure
 from statecore.jobs.pipeline import staging
+from statecore.jobs.pipeline.base_databases import base_databases
 from statecore.jobs.pipeline.merge_tasks import SliceResult, forget_slice, joined, spent_on
 from statecore.jobs.pipeline.staging_place import StagingPlace
-from statecore.jobs.pipeline.store_to_build import BaseDirectory, BaseFiles, StoreToBuild
+from statecore.jobs.pipeline.store_to_build import StoreToBuild
 from statecore.jobs.pipeline.task_runner import run_task, run_tasks
 from statecore.objectstore.base import Blobs
-from statecore.statedir.database_state import read_database_state
 from statecore.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
-    from statecore.images.linked_bases import ImageBases
+    pass
 
 
 @dataclass(frozen=True)
@@ -92,8 +90,7 @@ def build_stores(tasks: Sequence[ImageTask]) -> list[ImageResult | Failure]:
     """Build images from their runs, except those that an earlier attempt of the plan has built.
 
     Two at once if there are several: a small database mostly waits for the disk, because RocksDB syncs dozens of small
-    files.
-    Versioned stores hold records in memory, up to the budget, and are built alone.
+    files. Versioned stores hold records in memory, up to the budget, and are built alone.
     """
     together = [task for task in tasks if not task.built.kind.is_versioned]
     alone = [task for task in tasks if task.built.kind.is_versioned]
@@ -181,7 +178,7 @@ def _build_into(attempt: Path, task: ImageTask, blobs: Blobs) -> Image:
         records = [(part.stream_time, of_part) for part, of_part in zip(built.parts, files, strict=True)]
         runs = build_version_runs(scratch, records, of.retention_ms, of.interval_ms, task.memory_budget)
     merged = joined(task.slices, runs, lambda run: staging.at_hand(blobs, run, scratch))
-    bases = _bases(scratch, built, blobs)
+    bases = base_databases(scratch, built, blobs)
     image = build_image(
         target,
         built.kind,
@@ -195,70 +192,6 @@ def _build_into(attempt: Path, task: ImageTask, blobs: Blobs) -> Image:
     )
     shutil.rmtree(scratch)
     return image
-
-
-def _bases(scratch: Path, built: StoreToBuild, blobs: Blobs) -> ImageBases | None:
-    """The databases below the runs: existing directories, or links to downloaded files."""
-    from statecore.images.linked_bases import ImageBase, ImageBases
-
-    databases: dict[int | None, ImageBase] = {}
-    starts: dict[TopicPartition, int] = {}
-    for number, base in enumerate(built.bases):
-        if isinstance(base, BaseDirectory):
-            if starts not in ({}, base.starts):
-                raise ValueError("the databases of a store end at the same offsets")
-            databases[base.segment], starts = ImageBase(Path(base.path)), dict(base.starts)
-        else:
-            directory = scratch / f"base-{number}"
-            starts = _linked_base(directory, base, built, blobs)
-            databases[base.segment] = ImageBase(directory)
-    return ImageBases(databases, starts, global_store=built.task == GLOBAL) if databases else None
-
-
-def _linked_base(directory: Path, base: BaseFiles, built: StoreToBuild, blobs: Blobs) -> dict[TopicPartition, int]:
-    """Build a database of links to its files; returns by changelog partition the offset that it ends before."""
-    directory.mkdir()
-    for name, sha256 in base.files.items():
-        try:
-            path = blobs.local_path(staging.file_name(sha256))
-        except NotFound as error:  # another store that uses it may have found it damaged and deleted it
-            raise Corrupted(
-                f"The file {name} of store {built.store!r} of task {built.task} is missing.",
-                code="staged-file-missing",
-                action="Run this again: the file is downloaded again.",
-                task=built.task,
-                store=built.store,
-            ) from error
-        if path is None:
-            raise ValueError("bases are built on the machine that has their files")
-        link_or_copy(path, directory / name)
-        _check_base_file(built, directory / name, sha256)
-    offsets = read_database_state(directory).offsets
-    if offsets.keys() != built.offsets.keys():
-        raise Corrupted(
-            f"The base of store {built.store!r} of task {built.task} has offsets of "
-            f"{', '.join(map(str, sorted(offsets))) or 'no partition'}, but the store has offsets of "
-            f"{', '.join(map(str, sorted(built.offsets)))}.",
-            code="base-offsets-mismatch",
-            action="Take another snapshot, or build the store from its changelog.",
-            task=built.task,
-            store=built.store,
-        )
-    is_global = built.task == GLOBAL
-    return {partition: offset + (not is_global) for partition, offset in offsets.items()}
-
-
-def _check_base_file(built: StoreToBuild, path: Path, sha256: str) -> None:
-    """Check that a file of a base is still what was downloaded; it is not hashed after this. Raises ``Corrupted``."""
-    if not is_unmodified(path, built.hashed.get(sha256)) and file_sha256(path) != sha256:
-        raise Corrupted(
-            f"The file {path.name} of store {built.store!r} of task {built.task} has changed since it was downloaded.",
-            code="staged-file-corrupted",
-            action="Check the disk, and run this again: the file is downloaded again.",
-            task=built.task,
-            store=built.store,
-            file=path.name,
-        )
 
 
 def _finished_image(task: ImageTask, final: Path) -> ImageResult | None:

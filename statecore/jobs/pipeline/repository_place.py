@@ -38,29 +38,27 @@ class RepositoryPlace(StagingPlace):
     plan_id: str
 
     def __str__(self) -> str:
-        """See :class:`StagingPlace`."""
         return f"{self.url} (staging of plan {self.plan_id})"
 
     def check_seen(self) -> None:
-        """See :class:`StagingPlace`. Cached for the process, because each check is a request."""
+        """Cached for the process, because each check is a request."""
         if self not in _seen:
             super().check_seen()
             _seen.add(self)
 
     def check_failure(self) -> None:
-        """See :class:`StagingPlace`. At most once an interval, also for small tasks."""
+        """At most once an interval, also for small tasks."""
         now = time.monotonic()
-        if now >= _next_look.get(self, 0.0):
+        if now >= _next_check.get(self, 0.0):
             super().check_failure()
-            _next_look[self] = now + self.interval
+            _next_check[self] = now + self.interval
 
     def blobs(self) -> Blobs:
-        """See :class:`StagingPlace`."""
         return BlobsBelow(blobs_at(self.url), Layout(self.application_id).staging(self.plan_id))
 
 
 _seen: set[RepositoryPlace] = set()
-_next_look: dict[RepositoryPlace, float] = {}
+_next_check: dict[RepositoryPlace, float] = {}
 
 
 class BlobsBelow(Blobs):
@@ -73,36 +71,28 @@ class BlobsBelow(Blobs):
         return self._prefix + checked_name(name)
 
     def put_if_absent(self, name: str, content: bytes | Path) -> bool:
-        """See :meth:`Blobs.put_if_absent`."""
         return self._blobs.put_if_absent(self._name(name), content)
 
     def replace(self, name: str, content: bytes | Path) -> None:
-        """See :meth:`Blobs.replace`."""
         self._blobs.replace(self._name(name), content)
 
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
-        """See :meth:`Blobs.get`."""
         return self._blobs.get(self._name(name), start, end)
 
     def head(self, name: str) -> Blob:
-        """See :meth:`Blobs.head`."""
         return self._blobs.head(self._name(name))._replace(name=name)
 
     def list(self, prefix: str = "") -> Iterator[Blob]:
-        """See :meth:`Blobs.list`."""
         for blob in self._blobs.list(self._prefix + prefix):
             yield blob._replace(name=blob.name.removeprefix(self._prefix))
 
     def directories(self, above: str) -> Iterator[str]:
-        """See :meth:`Blobs.directories`."""
         return self._blobs.directories(self._name(above))
 
     def delete(self, name: str) -> None:
-        """See :meth:`Blobs.delete`."""
         self._blobs.delete(self._name(name))
 
     def local_path(self, name: str) -> Path | None:
-        """See :meth:`Blobs.local_path`."""
         return self._blobs.local_path(self._name(name))
 
 

@@ -40,7 +40,7 @@ from statecore.changelog.model import OffsetRange
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.filesystem import file_sha256, make_directories, write_durably
 from statecore.images.model import Run, RunFile
-from statecore.jobs.planning.frozen_plan import IMAGES, MERGED, RUNS
+from statecore.jobs.planning.request_files import IMAGES, MERGED, RUNS
 from statecore.objectstore.base import Blobs
 from statecore.repository.download import FILES
 
@@ -101,7 +101,7 @@ def keep(blobs: Blobs, file: RunFile) -> None:
 
 
 def is_whole(blobs: Blobs, run: Run) -> bool:
-    """Whether a run is there, byte for byte."""
+    """Whether a run is complete, byte for byte."""
     name = run_name(run)
     try:
         if blobs.head(name).size != run.file_bytes:

@@ -6,7 +6,7 @@ system for stage one. (Stage two builds databases in a directory: see ``statecor
 
 ::
 
-    driver                   put by the driver: a worker that does not find it looks at another place
+    driver                   put by the driver: a worker that does not find it has another place
     failed                   put by a task that no retry can help: the others stop, too
     progress/<range>.<n>     n offsets are done of the batch that begins with this range
     files/..., runs/...      see statecore/jobs/pipeline/staging.py
@@ -94,8 +94,8 @@ class StagingPlace(ABC):
             )
 
     def announce_failure(self) -> None:
-        """Tell the other tasks of the job that this one has failed permanently."""
-        with suppress(StatecoreError):  # without it they only work in vain
+        """Mark for the other tasks of the job that this one has failed permanently."""
+        with suppress(StatecoreError):  # without it they only do work that is wasted
             blobs = self.blobs()
             if _is_there(blobs, _DRIVER):  # else no task would find it
                 blobs.put_if_absent(_FAILED, b"")
@@ -136,9 +136,8 @@ class StagingPlace(ABC):
 class DirectoryPlace(StagingPlace):
     """A directory that driver and workers share.
 
-    Attempts are made in it, so a run becomes a blob by a hard link without copying. Progress is one file per batch that
-    is
-    overwritten: it need not survive a power loss, and a durable blob twice a second would be too costly.
+    Attempts are made in it, so a run becomes a blob by a hard link without copying. Progress is one file per batch,
+    which is overwritten: it need not survive a power loss, and a durable blob twice a second would be too costly.
 
     Attributes:
         directory: ``<staging>/<plan id>``, absolute.
@@ -150,27 +149,24 @@ class DirectoryPlace(StagingPlace):
     directory: str
 
     def __str__(self) -> str:
-        """See :class:`StagingPlace`."""
         return self.directory
 
     def blobs(self) -> Blobs:
-        """See :class:`StagingPlace`."""
         return _of_directory(self.directory)
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """See :class:`StagingPlace`. It is within the directory."""
+        """It is within the directory."""
         with staging.attempt_directory(Path(self.directory)) as attempt:
             yield attempt
 
     def prepare(self) -> None:
-        """See :class:`StagingPlace`. Workers of a dead driver that still write lose their attempt on purpose."""
+        """Workers of a dead driver that still write lose their attempt on purpose."""
         shutil.rmtree(Path(self.directory, _PROGRESS), ignore_errors=True)
         staging.clear_attempts(Path(self.directory))
         super().prepare()
 
     def put_progress(self, reading: str, offsets: int, before: int | None) -> None:  # noqa: ARG002
-        """See :class:`StagingPlace`."""
         final = Path(self.directory, _PROGRESS, reading)
         partial = final.with_name(f".{reading}.{uuid.uuid4().hex}")  # two attempts may read one range
         final.parent.mkdir(exist_ok=True)
@@ -178,7 +174,6 @@ class DirectoryPlace(StagingPlace):
         partial.replace(final)
 
     def offsets_done(self) -> int:
-        """See :class:`StagingPlace`."""
         with suppress(FileNotFoundError):
             files = [file for file in Path(self.directory, _PROGRESS).iterdir() if not file.name.startswith(".")]
             return sum(int(file.read_text() or 0) for file in files)
@@ -196,7 +191,6 @@ class PassingPlace(DirectoryPlace):
     keeps_runs: ClassVar[bool] = False
 
     def blobs(self) -> Blobs:
-        """See :class:`StagingPlace`."""
         return _of_passing_directory(self.directory)
 
 

@@ -22,7 +22,7 @@ class AppliedRuns:
 
     Attributes:
         runs: in the order they are applied.
-        stream_time: greatest time of a row seen there in ms if rows expire; else -1.
+        stream_time: greatest time of a row in them, in ms, if rows expire; else -1.
         result: the blob that names these runs, deleted with them if one is damaged, so that they are not reused;
             ``None`` if there is none.
     """

@@ -12,7 +12,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.segments import first_live_segment
 from statecore.images.model import Image, StoreDigest, segment_order
 from statecore.jobs.bases.base import Base, Key
-from statecore.jobs.pipeline.range_tasks import RangeResult
+from statecore.jobs.pipeline.ranges import RangeResult
 from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.pipeline.version_tasks import VersionResult
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
@@ -36,6 +36,7 @@ def task_manifests(
     read_at_ms: int | None = None,
     spec_digest: str = "",
 ) -> list[TaskManifest]:
+    """The stores of a plan with what was read above their bases; versioned stores of a base are inherited."""
     runs, versions = made.runs, made.versions
     tasks: dict[str, list[StoreSnapshot]] = defaultdict(list)
     for key, parts in sorted(plan.stores.items()):
@@ -45,10 +46,10 @@ def task_manifests(
         if below is not None and below.kind.is_versioned:
             tasks[key[0]].append(below)  # inherited with its age
             continue
-        seen = max((result.stream_time for result in runs.get(key, ())), default=-1)
-        seen = max(seen, -1 if base is None else base.stream_time)
-        stream_time = None if below is not None and below.stream_time is None else seen
-        databases = _live(parts[0], below, stored, seen)
+        newest = max((result.stream_time for result in runs.get(key, ())), default=-1)
+        newest = max(newest, -1 if base is None else base.stream_time)
+        stream_time = None if below is not None and below.stream_time is None else newest
+        databases = _live(parts[0], below, stored, newest)
         content = _content(parts[0].kind, databases, below, images.get(key))
         # A versioned store records it always, as its age, because a tail cannot advance it.
         reaches_log_end = all(part.reaches_log_end for part in parts)

@@ -1,8 +1,7 @@
 """Build the rows of versioned stores from the records that stage one has read, and publish them.
 
 The rows of a versioned store depend on all its records, so stage one keeps records. An image task builds the rows
-itself;
-a snapshot names runs of rows, so a separate task builds these.
+itself; a snapshot names runs of rows, so a separate task builds these.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from statecore.errors import Corrupted
 from statecore.images.model import Run, Segmentation
 from statecore.jobs.engine.protocol import Failure
 from statecore.jobs.pipeline import staging
-from statecore.jobs.pipeline.range_tasks import RangeResult, forget_range
+from statecore.jobs.pipeline.ranges import RangeResult, forget_range
 from statecore.jobs.pipeline.run_sink import ApplicationAddress, Publisher
 from statecore.jobs.pipeline.staging_place import StagingPlace
 from statecore.jobs.pipeline.task_runner import run_tasks

@@ -42,7 +42,7 @@ class DiskNeed:
         """Upper bound of the space in use at any time."""
         return self.stores + self.besides
 
-    def doubt(self, path: Path) -> str | None:
+    def warning(self, path: Path) -> str | None:
         """Warning if the disk of a path, which need not exist, may have too little room; else ``None``."""
         where, free = free_space(path)
         if not self.least or free >= self.most:
@@ -69,9 +69,9 @@ def disk_need(plan: RestorePlan, weights: SizeEstimate, workers: int, memory_bud
         of_ranges: list[float] = []
         too_large: list[float] = []
         for shape, count in ((weights.shapes[part.topic_partition], len(part.ranges)) for part in parts if part.ranges):
-            size = [_taken(shape, ROW_BYTES) / count] * count
+            size = [_disk_bytes(shape, ROW_BYTES) / count] * count
             of_ranges += size
-            too_large += size if _taken(shape, _IN_MEMORY) / count > memory_budget else []
+            too_large += size if _disk_bytes(shape, _IN_MEMORY) / count > memory_budget else []
         spilled += too_large
         stores += sum(of_ranges)
         kind = parts[0].kind
@@ -81,7 +81,7 @@ def disk_need(plan: RestorePlan, weights: SizeEstimate, workers: int, memory_bud
     return DiskNeed(weights.log_bytes or 0, round(stores), round(max(scratch, merged)))
 
 
-def _taken(shape: PartitionShape, besides: int) -> float:
+def _disk_bytes(shape: PartitionShape, besides: int) -> float:
     """Bytes of a partition's records, with so many bytes each besides key and value."""
     return shape.bytes + besides * sum(shape.records)
 
@@ -119,11 +119,11 @@ def format_bytes(count: float) -> str:
 def disk_warnings(directory: StateDirectory, staging_dir: str | None, disk: DiskNeed) -> list[str]:
     """Warnings for disks that may have too little room."""
     places = [directory.path, *_elsewhere(directory, staging_dir)]
-    return [note for place in places if (note := disk.doubt(place)) is not None]
+    return [note for place in places if (note := disk.warning(place)) is not None]
 
 
 def ensured_room(directory: StateDirectory, staging_dir: str | None, disk: DiskNeed) -> list[str]:
-    """Refuse a disk that is certainly too small (``Capacity``), and return the warnings of :func:`doubts`."""
+    """Refuse a disk that is certainly too small (``Capacity``), and return its warnings."""
     directory.ensure_free_space(disk.least)
     for place in _elsewhere(directory, staging_dir):
         ensure_free_space(place, disk.least)

@@ -27,7 +27,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from statecore.changelog.delete_retention import recorded_retention_ms
 from statecore.changelog.model import IsolationLevel, LogOffsets, OffsetRange, TopicDescription
@@ -49,6 +49,34 @@ from statecore.spec.model import (
     segment_interval_of,
     task_of,
 )
+
+
+class PlanRequest(Protocol):
+    """Fields of every request that reads changelogs (:mod:`statecore.jobs.restore.request`)."""
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """Only these stores; none for all."""
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """Only these partitions; none for all."""
+
+    @property
+    def transaction_wait(self) -> float:
+        """Seconds to wait for open transactions."""
+
+    @property
+    def memory_budget(self) -> int:
+        """Bytes of records that a task may hold."""
+
+    @property
+    def plan_only(self) -> bool:
+        """Whether only the plan is made."""
+
+    @property
+    def versioned(self) -> VersionedStart:
+        """What versioned stores contain when the application starts."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +189,11 @@ class RestorePlan:
         return replace(self, partitions=tuple(one for one in self.partitions if one.task in tasks))
 
     @property
+    def largest_first(self) -> list[PartitionPlan]:
+        """Its partitions, so that the last tasks of a stage are short."""
+        return sorted(self.partitions, key=lambda part: (part.start - part.end, part.task, part.store))
+
+    @property
     def tasks(self) -> frozenset[str]:
         return frozenset(part.task for part in self.partitions)
 
@@ -191,7 +224,7 @@ class RestorePlan:
 
 @dataclass(frozen=True)
 class NotedPlan(RestorePlan):
-    """A plan that was only asked for, with notes for the operator, which its id does not cover."""
+    """The result of a request for a plan only: with notes for the operator, which its id does not cover."""
 
     notes: tuple[str, ...] = ()
 
@@ -230,21 +263,21 @@ def end_of(offsets: LogOffsets, guarantee: ProcessingGuarantee) -> int:
     return offsets.last_stable if guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2 else offsets.log_end
 
 
-def consumed(seen: LogOffsets, committed: int | None) -> LogOffsets:
+def consumed(log: LogOffsets, committed: int | None) -> LogOffsets:
     """A source topic up to the committed offset; records beyond are input still to be processed.
 
     If all consumed records are gone, the end is 0: an offset before the log start makes Kafka Streams treat the store
     as corrupted.
     """
-    end = committed if committed is not None and committed >= seen.log_start else 0
-    return replace(seen, last_stable=min(seen.last_stable, end), log_end=min(seen.log_end, end))
+    end = committed if committed is not None and committed >= log.log_start else 0
+    return replace(log, last_stable=min(log.last_stable, end), log_end=min(log.log_end, end))
 
 
-def ended(seen: LogOffsets, end: int | None) -> LogOffsets:
+def ended(log: LogOffsets, end: int | None) -> LogOffsets:
     """A log limited to an end offset, if one is given and the log goes on."""
     if end is None:
-        return seen
-    return replace(seen, last_stable=min(seen.last_stable, end), log_end=min(seen.log_end, end))
+        return log
+    return replace(log, last_stable=min(log.last_stable, end), log_end=min(log.log_end, end))
 
 
 def _no_shapes(_: Collection[OffsetRange]) -> Mapping[TopicPartition, PartitionShape]:
@@ -271,9 +304,9 @@ def make_plan(
     for store, numbers in wanted.items():
         for partition in numbers:
             changelog = TopicPartition(store.changelog, partition)
-            seen, base = offsets[changelog], bases.get((task_of(store, partition), store.name))
-            end = end_of(seen, spec.processing_guarantee)
-            start = min(seen.log_start, end) if base is None else base.ends[changelog].end
+            log, base = offsets[changelog], bases.get((task_of(store, partition), store.name))
+            end = end_of(log, spec.processing_guarantee)
+            start = min(log.log_start, end) if base is None else base.ends[changelog].end
             if base is not None and store.kind.is_versioned:
                 end = start  # inherited unchanged: a tail cannot advance it
             whole.append((store, OffsetRange(store.changelog, partition, start, end)))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from statecore.changelog.cluster import Cluster
 from statecore.discover.kind_evidence import evidence_of_topic, listed
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.planning.plan import RestorePlan
-from statecore.jobs.planning.plan_request import PlanRequest
+from statecore.jobs.planning.plan import PlanRequest, RestorePlan
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec, default_changelog
 
 
@@ -18,7 +17,7 @@ def notes_of(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan, request
         f"{request.transaction_wait:g} s; the application will restore the tail up to {part.log_end} itself "
         f"({part.tail_left} offsets)."
         for part in plan.partitions
-        if part.tail_left > 0 and exactly_once and request.transaction_wait  # expected by who does not wait
+        if part.tail_left > 0 and exactly_once and request.transaction_wait  # expected without a wait
     ]
     planned = {part.store for part in plan.partitions}
     notes += [
@@ -127,7 +126,7 @@ def contradictions(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan) -
     """Notes on stores whose changelog is configured like that of another kind.
 
     A note only: a topic's configuration can be changed, and then the spec is right. Source topics are configured by
-    others and tell nothing.
+    others and prove nothing.
     """
     own = {
         store.name: store.changelog

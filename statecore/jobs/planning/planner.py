@@ -1,10 +1,4 @@
-"""Plan a restore: query the cluster, check every precondition, and decide when a frozen plan is stale.
-
-A plan (its file: ``statecore/jobs/planning/frozen_plan.py``) becomes stale (:func:`why_stale`). Once the changelogs
-have grown, deletes beyond the plan's ends are compacted away after ``delete.retention.ms``, and a store rebuilt up to
-those ends would keep deleted keys. When a log's start has passed an end, the application cannot continue from there
-and, under exactly-once, would wipe the task.
-"""
+"""Make a new plan: query the cluster, check every precondition, choose the bases, and freeze the offsets."""
 
 from __future__ import annotations
 
@@ -15,22 +9,17 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from statecore.changelog.cluster import Cluster
-from statecore.changelog.delete_retention import CLOCK_MARGIN_MS, delete_retention_ms
 from statecore.changelog.groups import committed_offsets
 from statecore.changelog.model import LogOffsets, OffsetRange, TopicDescription
 from statecore.changelog.record_density import PartitionShape
 from statecore.changelog.size_estimate import SizeEstimate, estimate_sizes
-from statecore.changelog.soundness import NO_TIME
-from statecore.errors import Invalid, NotFound
-from statecore.formats.task_id import TaskId
+from statecore.errors import NotFound
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import BaseCandidates, Key, Younger
 from statecore.jobs.bases.choice import NO_BASES, ChosenBases, Cost, choose
-from statecore.jobs.fields.catalog import VersionedStart
 from statecore.jobs.planning.estimate import DiskNeed, disk_need, estimate_of
-from statecore.jobs.planning.frozen_plan import FrozenPlan
 from statecore.jobs.planning.plan import (
-    PartitionPlan,
+    PlanRequest,
     RestorePlan,
     consumed,
     end_of,
@@ -38,7 +27,6 @@ from statecore.jobs.planning.plan import (
     is_restored_by_kafka_streams,
     make_plan,
 )
-from statecore.jobs.planning.plan_request import PlanRequest
 from statecore.jobs.planning.plan_warnings import notes_of
 from statecore.jobs.planning.selection import check_partitions, select_stores
 from statecore.spec.model import (
@@ -46,22 +34,20 @@ from statecore.spec.model import (
     ProcessingGuarantee,
     StoreSpec,
     is_source,
-    retention_of,
-    segment_interval_of,
     task_of,
 )
 
 POLL_INTERVAL = 0.5
 
 
-class PlannedRestore(NamedTuple):
+class NewPlan(NamedTuple):
     """A new plan.
 
     Attributes:
         disk: disk space needed.
         chosen: the bases, and those refused.
-        read_at_ms: broker time just before the ends were read, in ms since the epoch; ``None`` if the brokers did not
-            tell.
+        read_at_ms: broker time just before the ends were read, in ms since the epoch; ``None`` if the brokers gave
+            no time.
     """
 
     plan: RestorePlan
@@ -86,7 +72,7 @@ def plan_restore(
     ends: Mapping[TopicPartition, int] = MappingProxyType({}),
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> PlannedRestore:
+) -> NewPlan:
     """Describe the topics once, check all preconditions, and freeze the plan.
 
     Under exactly-once an open transaction keeps the last stable offset below the log end. The job waits up to
@@ -99,51 +85,51 @@ def plan_restore(
     wanted = {
         store: kept
         for store, parts in check_partitions(stores, topics, request.partitions).items()
-        if (kept := [part for part in parts if only((task_of(store, part), store.name))])
+        if (kept := [part for part in parts if only(_key(store, part))])
+    }
+    read = {
+        store: parts for store, parts in wanted.items() if not is_restored_by_kafka_streams(store, request.versioned)
     }
     offsets = cluster.log_offsets(_partitions(wanted))
-    read = _partitions(
-        {store: parts for store, parts in wanted.items() if not is_restored_by_kafka_streams(store, request.versioned)}
-    )
     deadline = clock() + request.transaction_wait
-    while (open_ones := _open_transactions(spec, offsets, read, ends)) and clock() < deadline:
+    while (open_ones := _open_transactions(spec, offsets, _partitions(read), ends)) and clock() < deadline:
         sleep(POLL_INTERVAL)
         offsets = {**offsets, **cluster.log_offsets(open_ones)}
-    reused = _partitions({store: parts for store, parts in wanted.items() if is_source(spec, store)})
-    committed = committed_offsets(cluster, spec.application_id, reused)
-    _refuse_unknown_progress(spec, {part: (offsets[part], committed[part]) for part in reused})
-    sources = {part: consumed(offsets[part], committed[part]) for part in reused}
-    seen = {part: ended(log, ends.get(part)) for part, log in {**offsets, **sources}.items()}
-    since_ms = None
-    if versioned_ms is not None:
-        since_ms = (int(time.time() * 1000) if read_at_ms is None else read_at_ms) - versioned_ms
-    chosen = (
-        NO_BASES
-        if candidates is None
-        else _chosen(cluster, spec, request, wanted, topics, offsets, seen, candidates, cost, since_ms)
-    )
+    sources = _consumed_sources(cluster, spec, wanted, offsets)
+    logs = {part: ended(log, ends.get(part)) for part, log in {**offsets, **sources}.items()}
+    chosen = NO_BASES
+    if candidates is not None:
+        versioned = {_key(store, part) for store, parts in read.items() if store.kind.is_versioned for part in parts}
+        changelogs = _changelogs(read)
+        if versioned_ms is None:  # rebuilt from all records
+            changelogs = {key: parts for key, parts in changelogs.items() if key not in versioned}
+        else:
+            now_ms = int(time.time() * 1000) if read_at_ms is None else read_at_ms
+            candidates = Younger(candidates, versioned, now_ms - versioned_ms)
+        stops = {part: end_of(log, spec.processing_guarantee) for part, log in logs.items()}
+        chosen = choose(changelogs, candidates, topics, offsets, stops, cluster.epoch_ends, cost)
     workers = parallelism()
     budget = request.memory_budget
     weights = SizeEstimate({}, 0)
 
     def shapes(spans: Collection[OffsetRange]) -> Mapping[TopicPartition, PartitionShape]:
         nonlocal weights
-        tails = [span for span in spans if span.start > seen[span.topic_partition].log_start]
+        tails = [span for span in spans if span.start > logs[span.topic_partition].log_start]
         whole = [span for span in spans if span not in tails]
         known = (
             estimate_sizes(cluster, whole, workers, budget, complete=request.plan_only)
             if whole
             else SizeEstimate({}, 0)
         )
-        unseen = {span.topic_partition: PartitionShape.of_offsets(span) for span in tails}
-        weights = SizeEstimate({**known.shapes, **unseen}, known.log_bytes)
+        of_tails = {span.topic_partition: PartitionShape.of_offsets(span) for span in tails}
+        weights = SizeEstimate({**known.shapes, **of_tails}, known.log_bytes)
         return weights.shapes
 
     plan = make_plan(
         spec,
         wanted,
         topics,
-        seen,
+        logs,
         parallelism=workers,
         memory_budget=budget,
         versioned=request.versioned,
@@ -157,42 +143,20 @@ def plan_restore(
     disk = disk_need(plan, weights, workers, budget)
     if request.plan_only:
         notes = (*notes, estimate_of(plan, weights, disk if builds else None, budget))
-    return PlannedRestore(plan, notes, disk, chosen, topics, read_at_ms)
+    return NewPlan(plan, notes, disk, chosen, topics, read_at_ms)
 
 
-def _chosen(
-    cluster: Cluster,
-    spec: ApplicationSpec,
-    request: PlanRequest,
-    wanted: Mapping[StoreSpec, Sequence[int]],
-    topics: Mapping[str, TopicDescription],
-    logs: Mapping[TopicPartition, LogOffsets],
-    seen: Mapping[TopicPartition, LogOffsets],
-    candidates: BaseCandidates,
-    cost: Cost | None,
-    since_ms: int | None,
-) -> ChosenBases:
-    """The base of each store; none for stores restored by Kafka Streams or rebuilt from all records."""
-    stores: dict[Key, set[TopicPartition]] = defaultdict(set)
-    versioned: set[Key] = set()
-    for store, numbers in wanted.items():
-        if is_restored_by_kafka_streams(store, request.versioned) or (store.kind.is_versioned and since_ms is None):
-            continue
+def _key(store: StoreSpec, partition: int) -> Key:
+    return task_of(store, partition), store.name
+
+
+def _changelogs(stores: Mapping[StoreSpec, Sequence[int]]) -> dict[Key, frozenset[TopicPartition]]:
+    """The changelog partitions of each store of each task."""
+    found: dict[Key, set[TopicPartition]] = defaultdict(set)
+    for store, numbers in stores.items():
         for number in numbers:
-            key = task_of(store, number), store.name
-            stores[key].add(TopicPartition(store.changelog, number))
-            versioned |= {key} if store.kind.is_versioned else set()
-    if since_ms is not None:
-        candidates = Younger(candidates, versioned, since_ms)
-    return choose(
-        {key: frozenset(parts) for key, parts in stores.items()},
-        candidates,
-        topics,
-        logs,
-        {part: end_of(log, spec.processing_guarantee) for part, log in seen.items()},
-        cluster.epoch_ends,
-        cost,
-    )
+            found[_key(store, number)].add(TopicPartition(store.changelog, number))
+    return {key: frozenset(parts) for key, parts in found.items()}
 
 
 def _partitions(wanted: Mapping[StoreSpec, Sequence[int]]) -> list[TopicPartition]:
@@ -211,14 +175,27 @@ def _open_transactions(
     return [part for part in read if offsets[part].last_stable < ended(offsets[part], ends.get(part)).log_end]
 
 
+def _consumed_sources(
+    cluster: Cluster,
+    spec: ApplicationSpec,
+    wanted: Mapping[StoreSpec, Sequence[int]],
+    offsets: Mapping[TopicPartition, LogOffsets],
+) -> dict[TopicPartition, LogOffsets]:
+    """The source topics among changelogs, up to the offsets that the application has committed."""
+    sources = _partitions({store: parts for store, parts in wanted.items() if is_source(spec, store)})
+    committed = committed_offsets(cluster, spec.application_id, sources)
+    _refuse_unknown_progress(spec, {part: (offsets[part], committed[part]) for part in sources})
+    return {part: consumed(offsets[part], committed[part]) for part in sources}
+
+
 def _refuse_unknown_progress(
-    spec: ApplicationSpec, seen: Mapping[TopicPartition, tuple[LogOffsets, int | None]]
+    spec: ApplicationSpec, sources: Mapping[TopicPartition, tuple[LogOffsets, int | None]]
 ) -> None:
     """Refuse source topics without a usable committed offset: an empty store would be wrong."""
     unknown = {
         str(part): f"{part} ({'nothing committed' if committed is None else f'committed {committed}'}, records from "
         f"{log.log_start} to {log.log_end})"
-        for part, (log, committed) in sorted(seen.items())
+        for part, (log, committed) in sorted(sources.items())
         if log.log_end > log.log_start and (committed is None or committed < log.log_start)
     }
     if unknown:
@@ -232,99 +209,3 @@ def _refuse_unknown_progress(
             group=spec.application_id,
             partitions=list(unknown),
         )
-
-
-def why_stale(
-    frozen: FrozenPlan,
-    topics: Mapping[str, TopicDescription],
-    offsets: Mapping[TopicPartition, LogOffsets],
-    now_ms: int | None,
-) -> str | None:
-    """Why a frozen plan must be recreated; ``None`` while it is valid."""
-    for part in frozen.plan.partitions:
-        seen = offsets.get(part.topic_partition)
-        name = f"{part.topic}-{part.partition}"
-        if seen is None:
-            return f"partition {name} does not exist any more"
-        if part.restored_by_kafka_streams:
-            continue
-        if seen.log_end < part.end:
-            return f"{name} ends at {seen.log_end} now, before the plan's end {part.end}"
-        if part.end > 0 and seen.log_start > part.end:
-            return f"{name} begins at {seen.log_start} now, after the plan's end {part.end}"
-        if part.base and seen.log_start > part.start:
-            return f"{name} begins at {seen.log_start} now, after the end {part.start} of {part.base}"
-        if seen.log_end > part.log_end and (why := _why_too_old(frozen, part, topics[part.topic], now_ms)) is not None:
-            return f"{name} has grown since and {why}"
-    if not frozen.partitions and not frozen.is_partial:
-        for topic in {part.topic for part in frozen.plan.partitions}:
-            planned = len({part.partition for part in frozen.plan.partitions if part.topic == topic})
-            if planned != topics[topic].partitions:
-                return f"{topic} has {topics[topic].partitions} partitions now and had {planned}"
-    return None
-
-
-def _why_too_old(frozen: FrozenPlan, part: PartitionPlan, topic: TopicDescription, now_ms: int | None) -> str | None:
-    """Why deletes beyond a plan's end may be gone; ``None`` while none can be."""
-    if now_ms is None or frozen.broker_read_at_ms is None or part.delete_retention_ms is None:
-        return f"the age of the plan is unknown: {NO_TIME}"
-    age_ms = now_ms - frozen.broker_read_at_ms
-    retention_ms = min(delete_retention_ms(topic), part.delete_retention_ms)
-    # Half of it, because the application also needs time to read beyond the end.
-    if -CLOCK_MARGIN_MS <= age_ms <= retention_ms / 2:
-        return None
-    return (
-        f"the plan is {age_ms / 1000:.0f} s old; deletes written since may be compacted away after "
-        f"{retention_ms / 1000:.0f} s (delete.retention.ms)"
-    )
-
-
-def check_unchanged(plan: RestorePlan, topics: Mapping[str, TopicDescription]) -> None:
-    """Refuse a frozen plan whose topics were recreated. Raises ``Invalid``."""
-    changed = sorted({part.topic for part in plan.partitions if topics[part.topic].topic_id != part.topic_id})
-    if changed:
-        raise Invalid(
-            f"Topics were recreated since the plan was made: {', '.join(changed)}.",
-            code="topic-recreated",
-            action="Start a new restore (under a new request id), which makes a new plan.",
-            topics=changed,
-        )
-
-
-def covers(frozen: FrozenPlan, spec: ApplicationSpec, request: PlanRequest) -> bool:
-    """Whether a frozen plan answers this request: same application, guarantee, partitions, and declared stores."""
-    plan = frozen.plan
-    if plan.application_id != spec.application_id or plan.processing_guarantee is not spec.processing_guarantee:
-        return False
-    stores = select_stores(spec, request.stores, request.partitions)
-    asked = {_identity(store, request.versioned) for store in stores if store.name not in frozen.excluded_stores}
-    planned = {
-        (
-            part.store,
-            part.kind,
-            part.topic,
-            TaskId.parse(part.task).subtopology,
-            part.retention_ms,
-            part.segment_interval_ms,
-            part.restored_by_kafka_streams,
-        )
-        for part in plan.partitions
-    }
-    return asked == planned and set(request.partitions) == set(frozen.partitions)
-
-
-def _identity(store: StoreSpec, versioned: VersionedStart) -> tuple[object, ...]:
-    return (
-        store.name,
-        store.kind,
-        store.changelog,
-        store.subtopology,
-        retention_of(store),
-        segment_interval_of(store),
-        is_restored_by_kafka_streams(store, versioned),
-    )
-
-
-def by_size(partitions: Sequence[PartitionPlan]) -> list[PartitionPlan]:
-    """Largest first, so that the last tasks of a stage are short."""
-    return sorted(partitions, key=lambda part: (part.start - part.end, part.task, part.store))

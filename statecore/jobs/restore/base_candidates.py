@@ -78,7 +78,6 @@ class RestoreCandidates:
             self._snapshots = SnapshotBases(repository, spec, entries, None, {}, refused, newer)
 
     def of(self, key: Key) -> Iterator[Base | Refused]:
-        """See :class:`statecore.jobs.bases.base.BaseCandidates`."""
         if self.has_store(key):  # may only be replaced by a store that is based on it
             assert self._here is not None
             yield from self._here.of(key)

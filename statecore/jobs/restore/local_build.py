@@ -16,8 +16,8 @@ from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.fetch.files import FetchedFiles
 from statecore.jobs.fetch.store_to_fetch import stores_to_fetch
 from statecore.jobs.fields.catalog import VersionedStart
+from statecore.jobs.pipeline.build_stage import build_images
 from statecore.jobs.pipeline.image_tasks import ImageResult
-from statecore.jobs.pipeline.stages import build_images
 from statecore.jobs.pipeline.staging_place import DirectoryPlace
 from statecore.jobs.pipeline.store_to_build import BaseDirectory
 from statecore.jobs.restore.request import RestoreRequest

@@ -9,22 +9,22 @@ from typing import Any
 
 from statecore.jobs.engine.protocol import Workers
 from statecore.jobs.job import Job
+from statecore.jobs.pipeline.build_stage import build_images, stores_to_build
 from statecore.jobs.pipeline.read_stage import ReadResult
-from statecore.jobs.pipeline.stages import build_images, stores_to_build
 from statecore.jobs.pipeline.staging import staged_names, staging_base
 from statecore.jobs.pipeline.task_manifests import task_manifests
 from statecore.jobs.planning.estimate import disk_warnings, ensured_room
-from statecore.jobs.planning.frozen_plan import REPORT_SUFFIX, FrozenPlan
+from statecore.jobs.planning.request_files import REPORT_SUFFIX, FrozenPlan
 from statecore.jobs.restore.local_build import build_locally
-from statecore.jobs.restore.placement_request import check_kinds, placement_notes_of, placement_of
-from statecore.jobs.restore.planned_restore import PlannedRestoreOf, check_plan
+from statecore.jobs.restore.planned_placement import check_kinds, placement_notes_of, placement_of
+from statecore.jobs.restore.planned_restore import PlannedRestore, check_plan
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.resume import placed_report, report_of
-from statecore.jobs.restore.sinks import Images, are_apart
+from statecore.jobs.restore.sinks import Images, Sink, are_apart
 from statecore.statedir.placement import PlacementPlan, apply_placement, recover
 
 
-class PlaceSink:
+class PlaceSink(Sink):
     """Places the stores into the application's directory, by its journal.
 
     Args:
@@ -39,8 +39,7 @@ class PlaceSink:
         self._id = uuid.uuid4().hex
         self._resumes = False
 
-    def preview(self, planned: PlannedRestoreOf) -> Iterator[str]:
-        """See :class:`Sink`."""
+    def preview(self, planned: PlannedRestore) -> Iterator[str]:
         request = self._job.context.request
         yield from placement_notes_of(planned.plan, self._job.spec, self._directory, planned.here)
         if planned.disk is not None:
@@ -49,12 +48,10 @@ class PlaceSink:
         yield from check_plan(planned, request, self._directory, self._job.spec)
 
     def recover(self) -> None:
-        """See :class:`Sink`."""
         if recovered := str(recover(self._directory, self._job.faults)):
             self._job.say(recovered)
 
     def earlier(self, report: RestoreReport, frozen: FrozenPlan) -> RestoreReport | None:  # noqa: ARG002
-        """See :class:`Sink`."""
         found = placed_report(self._job.home, self._directory, frozen, self._job.attempt)
         if found is None:
             return None
@@ -64,8 +61,7 @@ class PlaceSink:
         self._directory.apply_ownership()  # the killed attempt may not have got there
         return placed
 
-    def check(self, planned: PlannedRestoreOf) -> list[str]:
-        """See :class:`Sink`."""
+    def check(self, planned: PlannedRestore) -> list[str]:
         self._resumes |= planned.is_resumed and report_of(self._job.home, planned.plan) is not None
         check_kinds(self._directory, self._job.spec, planned.plan, decided=planned.plan.stores if self._keeps else ())
         notes = self._placement(planned, None).notes
@@ -73,20 +69,14 @@ class PlaceSink:
             notes += ensured_room(self._directory, self._job.context.request.staging_dir, planned.disk)
         return notes
 
-    def _placement(self, planned: PlannedRestoreOf, staged: Path | None) -> PlacementPlan:
+    def _placement(self, planned: PlannedRestore, staged: Path | None) -> PlacementPlan:
         spec, request = self._job.spec, self._job.context.request
         return placement_of(planned.plan, staged, spec, self._directory, request, planned.here, resumes=self._resumes)
 
-    def begin(self, planned: PlannedRestoreOf) -> bool:  # noqa: ARG002
-        """See :class:`Sink`."""
-        return False
-
     def shared_path(self, plan_id: str) -> Path:
-        """See :class:`Sink`."""
         return staging_base(self._job.context.request.staging_dir, self._directory) / plan_id
 
-    def build(self, workers: Workers, planned: PlannedRestoreOf, read: ReadResult) -> Images:
-        """See :class:`Sink`."""
+    def build(self, workers: Workers, planned: PlannedRestore, read: ReadResult) -> Images:
         job, plan, context = self._job, planned.plan, self._job.context
         staging = self.shared_path(plan.plan_id)
         downloaded = set(plan.stores) if are_apart(context, workers) else planned.bases.keys() - planned.here
@@ -104,12 +94,11 @@ class PlaceSink:
 
     def deliver(
         self,
-        planned: PlannedRestoreOf,
+        planned: PlannedRestore,
         read: ReadResult,  # noqa: ARG002
         images: Images,  # noqa: ARG002
         report: Callable[[], RestoreReport],
     ) -> None:
-        """See :class:`Sink`."""
         job = self._job
         with job.phase("place"):
             # Saved before the placement: a retry after a kill finds the stores in place and needs their report.
@@ -122,9 +111,4 @@ class PlaceSink:
         job.faults.reach("restore.after-placement")
 
     def report_fields(self) -> Mapping[str, Any]:
-        """See :class:`Sink`."""
         return {"placement": self._id}
-
-    def notes(self) -> tuple[str, ...]:
-        """See :class:`Sink`."""
-        return ()

@@ -1,4 +1,4 @@
-"""Plan of a restore: a base for each store and the offsets to read; what a directory refuses of it."""
+"""Plan of a restore with its bases, and the reasons in a state directory that refuse it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from statecore.jobs.bases.planned_tails import PlannedTails
 from statecore.jobs.planning.estimate import DiskNeed
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.restore.base_candidates import RestoreCandidates
-from statecore.jobs.restore.placement_request import images_of
+from statecore.jobs.restore.planned_placement import images_of
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.repository.manifest import TaskManifest
 from statecore.repository.rebase import rebase_advance
@@ -37,7 +37,7 @@ class Until:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannedRestoreOf(PlannedTails):
+class PlannedRestore(PlannedTails):
     """A planned restore.
 
     Attributes:
@@ -65,7 +65,7 @@ class PlannedRestoreOf(PlannedTails):
 
 
 class RefusedPlan(Invalid):
-    """A plan that was only asked for, and the error with which the job would be refused.
+    """The result of a request for a plan only, if the job would be refused: the plan, and the error.
 
     Attributes:
         plan: the plan; ``None`` if the error comes from another process.
@@ -80,18 +80,18 @@ class RefusedPlan(Invalid):
         return made
 
     def to_json(self) -> dict[str, Any]:
-        """See :class:`StatecoreError`; with the plan, if known."""
-        said = super().to_json()
-        return said if self.plan is None else {**said, "plan": self.plan.to_json()}
+        """The error, with the plan if known."""
+        document = super().to_json()
+        return document if self.plan is None else {**document, "plan": self.plan.to_json()}
 
 
 def check_plan(
-    planned: PlannedRestoreOf,
+    planned: PlannedRestore,
     request: RestoreRequest,
     directory: StateDirectory | None,
     spec: ApplicationSpec | None = None,
 ) -> tuple[str, ...]:
-    """Refuse a plan that was only asked for if the job would be refused because of the state directory.
+    """Refuse the request for a plan only, if its job would be refused because of the state directory.
 
     Returns:
         Notes if the directory is in use: whether the job would be refused shows only after it was closed.
@@ -122,7 +122,7 @@ def check_plan(
     )
 
 
-def refusal_to_advance(planned: PlannedRestoreOf) -> Invalid | None:
+def refusal_to_advance(planned: PlannedRestore) -> Invalid | None:
     """The error for stores that were to be advanced and cannot be; ``None`` if there are none.
 
     If a store cannot be replaced either, because of its kind or options, that is the error: replacing is no remedy.

@@ -9,17 +9,17 @@ from collections.abc import Callable, Sequence
 from statecore.changelog.cluster import Cluster
 from statecore.errors import Corrupted, Invalid, Reason
 from statecore.jobs.bases.base import DAMAGED, DIRECTORY, Key, grouped
-from statecore.jobs.bases.planned_tails import RESUMED_NOTE, topics_of, valid_bases
+from statecore.jobs.bases.planned_tails import RESUMED_NOTE, check_unchanged, covers, topics_of, valid_bases
 from statecore.jobs.context import JobContext
 from statecore.jobs.job_files import JobHome
 from statecore.jobs.pipeline.read_stage import ReadResult
-from statecore.jobs.planning.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.planning.plan_warnings import notes_of
-from statecore.jobs.planning.planner import check_unchanged, covers, plan_restore
+from statecore.jobs.planning.planner import plan_restore
+from statecore.jobs.planning.request_files import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
 from statecore.jobs.planning.selection import select_stores, unadvanceable_stores
 from statecore.jobs.restore.base_candidates import RestoreCandidates, cost
-from statecore.jobs.restore.planned_restore import PlannedRestoreOf, Until, refusal_to_advance
+from statecore.jobs.restore.planned_restore import PlannedRestore, Until, refusal_to_advance
 from statecore.jobs.restore.request import CHEAPEST, HERE, RestoreRequest
 
 
@@ -30,7 +30,7 @@ class RestorePlanner:
         self._context, self._until = context, until
         self._refused: dict[tuple[Key, str], Reason] = {}
 
-    def new(self, cluster: Cluster, parallelism: Callable[[], int], staging: str = "") -> PlannedRestoreOf:
+    def new(self, cluster: Cluster, parallelism: Callable[[], int], staging: str = "") -> PlannedRestore:
         """A new plan."""
         context, candidates, until = self._context, self._candidates(), self._until
         request, spec = context.request, context.spec
@@ -78,7 +78,7 @@ class RestorePlanner:
             *grouped((*refused, *costlier)),
         )
         bases = {key: base for key, base in bases.items() if key in plan.stores}
-        found = PlannedRestoreOf(
+        found = PlannedRestore(
             frozen=frozen,
             bases=bases,
             refused=refused,
@@ -92,7 +92,7 @@ class RestorePlanner:
             raise lacking
         return found
 
-    def resumed(self, cluster: Cluster, home: JobHome) -> PlannedRestoreOf | str | None:
+    def resumed(self, cluster: Cluster, home: JobHome) -> PlannedRestore | str | None:
         """The frozen plan of an earlier attempt of this request; or why it must be recreated, if there is one."""
         spec, request, candidates = self._context.spec, self._context.request, self._candidates()
         content = home.read(PLAN_SUFFIX)
@@ -109,7 +109,7 @@ class RestorePlanner:
         bases = valid_bases(cluster, frozen, topics, candidates)
         if isinstance(bases, str):
             return f"{bases}."
-        return PlannedRestoreOf(
+        return PlannedRestore(
             frozen=frozen,
             bases=bases,
             refused=frozen.refused,
@@ -129,7 +129,7 @@ class RestorePlanner:
             self._refused,
         )
 
-    def refuses(self, planned: PlannedRestoreOf, read: ReadResult) -> bool:
+    def refuses(self, planned: PlannedRestore, read: ReadResult) -> bool:
         """Whether a base turned out unsound when its tail was read."""
         if not planned.bases:
             return False
@@ -140,7 +140,7 @@ class RestorePlanner:
             self._context.say(str(one))
         return bool(found.refused)
 
-    def refuse_snapshots(self, planned: PlannedRestoreOf, error: Corrupted) -> bool:
+    def refuse_snapshots(self, planned: PlannedRestore, error: Corrupted) -> bool:
         """Refuse all base snapshots of a plan after files of some were damaged; whether there were any.
 
         The error does not say which base is damaged.

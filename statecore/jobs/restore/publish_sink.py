@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from statecore.errors import Fenced
-from statecore.jobs.engine.protocol import Workers
 from statecore.jobs.job import Job
 from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.pipeline.task_manifests import task_manifests
-from statecore.jobs.planning.frozen_plan import FrozenPlan, request_name
-from statecore.jobs.restore.planned_restore import PlannedRestoreOf
+from statecore.jobs.planning.request_files import FrozenPlan, request_name
+from statecore.jobs.restore.planned_restore import PlannedRestore
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.resume import NOT_PUBLISHED, is_published
-from statecore.jobs.restore.sinks import Images
+from statecore.jobs.restore.sinks import Images, Sink
 from statecore.repository.publication import Publication, Published
 from statecore.spec.writer import spec_hash
 
 
-class PublishSink:
+class PublishSink(Sink):
     """Publishes the stores as a snapshot.
 
     Args:
@@ -38,26 +36,14 @@ class PublishSink:
         self._published: Published | None = None
         self._not_published = ""
 
-    def preview(self, planned: PlannedRestoreOf) -> Iterator[str]:  # noqa: ARG002
-        """See :class:`Sink`."""
-        return iter(())
-
-    def recover(self) -> None:
-        """See :class:`Sink`."""
-
     def earlier(self, report: RestoreReport, frozen: FrozenPlan) -> RestoreReport | None:
-        """See :class:`Sink`."""
         if not self._is_only:
             return report if is_published(report, frozen.plan) else None
         found = self._publication_of(frozen.plan.plan_id).earlier()
         return None if found is None else replace(report, published=found)
 
-    def check(self, planned: PlannedRestoreOf) -> list[str]:  # noqa: ARG002
-        """See :class:`Sink`."""
-        return []
-
-    def begin(self, planned: PlannedRestoreOf) -> bool:
-        """See :class:`Sink`. Conflicts and missing permissions are noticed here."""
+    def begin(self, planned: PlannedRestore) -> bool:
+        """Conflicts and missing permissions are noticed here."""
         self._publication = None
         if planned.published.partitions:
             self._repository.check_writable()
@@ -76,28 +62,19 @@ class PublishSink:
             faults=self._job.faults,
         )
 
-    def shared_path(self, plan_id: str) -> Path | None:  # noqa: ARG002
-        """See :class:`Sink`."""
-        return None
-
-    def build(self, workers: Workers, planned: PlannedRestoreOf, read: ReadResult) -> Images:  # noqa: ARG002
-        """See :class:`Sink`."""
-        return {}
-
     def deliver(
         self,
-        planned: PlannedRestoreOf,
+        planned: PlannedRestore,
         read: ReadResult,
         images: Images,
         report: Callable[[], RestoreReport],  # noqa: ARG002
     ) -> None:
-        """See :class:`Sink`."""
         if self._publication is not None:
             with self._job.phase("publish"):
                 self._publish(self._publication, planned, read, images)
         self._job.faults.reach("restore.after-publication")
 
-    def _publish(self, publication: Publication, planned: PlannedRestoreOf, read: ReadResult, images: Images) -> None:
+    def _publish(self, publication: Publication, planned: PlannedRestore, read: ReadResult, images: Images) -> None:
         job, application_id = self._job, self._job.context.application_id
         job.progress.phase("publish")
         try:
@@ -117,7 +94,7 @@ class PublishSink:
         self._published = found
 
     def _snapshot(
-        self, publication: Publication, planned: PlannedRestoreOf, read: ReadResult, images: Images
+        self, publication: Publication, planned: PlannedRestore, read: ReadResult, images: Images
     ) -> Published:
         frozen, plan, request, spec = planned.frozen, planned.published, self._job.context.request, self._job.spec
         manifests = task_manifests(
@@ -145,11 +122,9 @@ class PublishSink:
         return published
 
     def report_fields(self) -> Mapping[str, Any]:
-        """See :class:`Sink`."""
         return {"repository": self._repository.url, "published": self._published}
 
     def notes(self) -> tuple[str, ...]:
-        """See :class:`Sink`."""
         if self._published is not None:
             return self._published.warnings
         return (self._not_published,) if self._not_published else ()

@@ -1,8 +1,8 @@
 """Report of a restore, one entry per store partition: the job's result for people, Airflow and tests.
 
 A report is one JSON document. It is written to the path given to the job and, after a successful restore, beside the
-plan in the application's directory (``statecore/jobs/planning/frozen_plan.py``). Its envelope is that of every job
-(``statecore/jobs/attempt.py``).
+plan in the application's directory (``statecore/jobs/planning/request_files.py``). Its envelope is that of every job
+(``statecore/jobs/report.py``).
 
 Version 1 had no version, no attempt and no times; ``statecore/jobs/history/report_head.py`` reads what it has. A report
 of a version later than 2 is refused by name. Unknown fields are kept (:data:`REPORT`).
@@ -11,11 +11,11 @@ of a version later than 2 is refused by name. Unknown fields are kept (:data:`RE
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from statecore.documents import DocumentType, Fields, plain
-from statecore.jobs.attempt import REPORT_VERSION
+from statecore.jobs.attempt import REPORT_VERSION, utc_now
 from statecore.jobs.engine.protocol import RanOn
 from statecore.repository.publication import Published
 
@@ -140,6 +140,10 @@ class RestoreReport:
             "tail_left": sum(store.tail_left for store in self.stores),
             "seconds": self.seconds,
         }
+
+    def finish(self) -> RestoreReport:
+        """The report of stores that are in place now."""
+        return replace(self, finished=utc_now())
 
     def to_json(self) -> dict[str, Any]:
         """The report as a JSON document, totals included."""

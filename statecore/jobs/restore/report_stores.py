@@ -11,7 +11,7 @@ from typing import Any
 from statecore.jobs.bases.base import Key
 from statecore.jobs.job import Job
 from statecore.jobs.pipeline.image_tasks import ImageResult
-from statecore.jobs.pipeline.range_tasks import RangeResult
+from statecore.jobs.pipeline.ranges import RangeResult
 from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.pipeline.version_tasks import VersionResult
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
 from statecore.errors import Invalid
@@ -118,19 +118,5 @@ class AdvanceRequest(OfApplication, Staged, Budgeted, Reading, Planned):
     owner: str | None = field(default=None, metadata=OWNER)
 
     def restore(self) -> RestoreRequest:
-        """The equivalent restore."""
-        return RestoreRequest(
-            spec_path=self.spec_path,
-            spec=self.spec,
-            state_dir=self.state_dir,
-            stores=self.stores,
-            partitions=self.partitions,
-            staging_dir=self.staging_dir,
-            memory_budget=self.memory_budget,
-            transaction_wait=self.transaction_wait,
-            timeout=self.timeout,
-            plan_only=self.plan_only,
-            request_id=self.request_id,
-            owner=self.owner,
-            start_from=HERE,
-        )
+        """The equivalent restore, which has all fields of an advance."""
+        return RestoreRequest(**{one.name: getattr(self, one.name) for one in fields(self)}, start_from=HERE)

@@ -7,30 +7,26 @@ from dataclasses import replace
 from pathlib import Path
 
 from statecore.errors import Corrupted
-from statecore.jobs.attempt import utc_now
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Engine, Workers
 from statecore.jobs.in_progress_marker import marked_in_progress
 from statecore.jobs.job import Job
 from statecore.jobs.job_files import RepositoryHome, home_of
 from statecore.jobs.pipeline.read_stage import ReadResult, read_changelogs
-from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, FROZEN_PLAN, PLAN_SUFFIX
-from statecore.jobs.planning.planner import covers
-from statecore.jobs.restore.place_sink import PlaceSink
-from statecore.jobs.restore.planned_restore import PlannedRestoreOf, Until
+from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX, FROZEN_PLAN, PLAN_SUFFIX
+from statecore.jobs.restore.planned_restore import PlannedRestore, Until
 from statecore.jobs.restore.planner import RestorePlanner
-from statecore.jobs.restore.publish_sink import PublishSink
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.report_stores import job_report
 from statecore.jobs.restore.request import RestoreRequest
-from statecore.jobs.restore.resume import frozen_plan, report_of
+from statecore.jobs.restore.resume import answered_plan, report_of
 from statecore.jobs.restore.sinks import Images, Sink, are_apart
 
 
 class RestoreJob(Job):
     """One attempt of a restore, with the sinks of its stores."""
 
-    def __init__(self, context: JobContext[RestoreRequest], until: Until | None, *, keeps: bool) -> None:
+    def __init__(self, context: JobContext[RestoreRequest], until: Until | None) -> None:
         request = context.request
         super().__init__(
             context, home_of(context), f"stores were restored in {context.state_dir or request.repository}"
@@ -38,10 +34,6 @@ class RestoreJob(Job):
         self.request = request
         self.planner = RestorePlanner(context, until)
         self.sinks: list[Sink] = []
-        if context.has_repository:
-            self.sinks.append(PublishSink(self, is_only=not context.state_dir))
-        if context.state_dir:
-            self.sinks.append(PlaceSink(self, keeps=keeps))
 
     def run(self, engine: Engine) -> RestoreReport:
         """Restore, while the in-progress marker makes scheduled checkpoints wait: it cannot be rebased on theirs."""
@@ -52,8 +44,8 @@ class RestoreJob(Job):
 
     def _earlier(self) -> RestoreReport | None:
         """Report of an earlier attempt of this request, if everything it delivered is still there."""
-        frozen = frozen_plan(self.home)
-        if frozen is None or not covers(frozen, self.spec, self.request):
+        frozen = answered_plan(self.home, self.spec, self.request)
+        if frozen is None:
             return None
         found = report_of(self.home, frozen.plan)
         report = None if found is None else found.value
@@ -92,7 +84,7 @@ class RestoreJob(Job):
         self.faults.reach("restore.after-images")
         for sink in self.sinks:
             sink.deliver(planned, read, images, lambda: self._report(planned, read, images))
-        last = replace(self._report(planned, read, images), finished=utc_now())
+        last = self._report(planned, read, images).finish()
         if are_apart(self.context, workers):
             runs = RepositoryHome(self.context.repository, self.request.request_id)
             runs.discard(planned.plan.plan_id)
@@ -100,36 +92,36 @@ class RestoreJob(Job):
         self.finish(planned.plan.plan_id, last.to_json())  # differs from the one saved before only in its times
         return last
 
-    def _plan(self, workers: Workers) -> PlannedRestoreOf:
+    def _plan(self, workers: Workers) -> PlannedRestore:
         """The frozen plan of this request, or a new one. All refusals happen here."""
         with self.context.cluster() as cluster:
             found = self.planner.resumed(cluster, self.home)
-            if isinstance(found, PlannedRestoreOf):
+            if isinstance(found, PlannedRestore):
                 self.is_resumed = True
                 self.brokers = cluster.brokers()
                 return self._checked(found)
         why = () if found is None else (f"The plan of an earlier attempt of this request was recreated: {found}",)
         return self._new_plan(workers, why)
 
-    def _new_plan(self, workers: Workers, why: tuple[str, ...] = ()) -> PlannedRestoreOf:
+    def _new_plan(self, workers: Workers, why: tuple[str, ...] = ()) -> PlannedRestore:
         with self.context.cluster() as cluster:
             planned = self._checked(self.planner.new(cluster, workers.parallelism, self.home.local_staging))
             self.brokers = cluster.brokers()
         self.home.save(PLAN_SUFFIX, FROZEN_PLAN.encode(planned.frozen))
         return replace(planned, notes=(*why, *planned.notes))
 
-    def _checked(self, planned: PlannedRestoreOf) -> PlannedRestoreOf:
+    def _checked(self, planned: PlannedRestore) -> PlannedRestore:
         """A plan that no sink refuses, with their notes."""
         return replace(planned, notes=(*planned.notes, *(note for sink in self.sinks for note in sink.check(planned))))
 
-    def _shared_path(self, workers: Workers, planned: PlannedRestoreOf) -> Path | None:
+    def _shared_path(self, workers: Workers, planned: PlannedRestore) -> Path | None:
         """The directory that workers have to share with this process."""
         if are_apart(self.context, workers):
             return None
         paths = (sink.shared_path(planned.plan.plan_id) for sink in self.sinks)
         return next((path for path in paths if path is not None), None)
 
-    def _read(self, workers: Workers, planned: PlannedRestoreOf, *, uploads: bool) -> ReadResult:
+    def _read(self, workers: Workers, planned: PlannedRestore, *, uploads: bool) -> ReadResult:
         plan, home, is_apart = planned.plan, self.home, are_apart(self.context, workers)
         if is_apart:  # runs are in the repository only, else with the images that are built of them
             home = RepositoryHome(self.context.repository, self.request.request_id)
@@ -137,7 +129,7 @@ class RestoreJob(Job):
             place, uploads = home.place(plan.plan_id), uploads or is_apart
             return read_changelogs(self.context, workers, plan, planned.bases, place, uploads=uploads)
 
-    def _build(self, workers: Workers, planned: PlannedRestoreOf, read: ReadResult) -> Images | None:
+    def _build(self, workers: Workers, planned: PlannedRestore, read: ReadResult) -> Images | None:
         """Build all images; ``None`` if files of base snapshots are damaged, after refusing these bases."""
         images: Images = {}
         try:
@@ -149,7 +141,7 @@ class RestoreJob(Job):
             return None
         return images
 
-    def _report(self, planned: PlannedRestoreOf, read: ReadResult, images: Images) -> RestoreReport:
+    def _report(self, planned: PlannedRestore, read: ReadResult, images: Images) -> RestoreReport:
         fields = {name: value for sink in self.sinks for name, value in sink.report_fields().items()}
         notes = (*planned.notes, *(note for sink in self.sinks for note in sink.notes()))
         return job_report(self, planned.plan, read, images, notes=notes, **fields)

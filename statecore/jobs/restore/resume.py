@@ -6,12 +6,14 @@ from dataclasses import asdict, replace
 
 from statecore.documents import Document
 from statecore.errors import Invalid
-from statecore.jobs.attempt import Attempt, utc_now
+from statecore.jobs.attempt import Attempt
 from statecore.jobs.bases.base import DIRECTORY
+from statecore.jobs.bases.planned_tails import covers
 from statecore.jobs.job_files import JobHome
-from statecore.jobs.planning.frozen_plan import FROZEN_PLAN, PLAN_SUFFIX, REPORT_SUFFIX, FrozenPlan
-from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.plan import PlanRequest, RestorePlan
+from statecore.jobs.planning.request_files import FROZEN_PLAN, PLAN_SUFFIX, REPORT_SUFFIX, FrozenPlan
 from statecore.jobs.restore.report import REPORT, RestoreReport
+from statecore.spec.model import ApplicationSpec
 from statecore.statedir.journal import read_record
 from statecore.statedir.state_directory import StateDirectory
 
@@ -26,6 +28,12 @@ def frozen_plan(home: JobHome) -> FrozenPlan | None:
         return None if content is None else FROZEN_PLAN.decode(content)
     except Invalid:
         return None
+
+
+def answered_plan(home: JobHome, spec: ApplicationSpec, request: PlanRequest) -> FrozenPlan | None:
+    """The frozen plan of an earlier attempt, if it still answers the request."""
+    found = frozen_plan(home)
+    return found if found is not None and covers(found, spec, request) else None
 
 
 def report_of(home: JobHome, plan: RestorePlan) -> Document[RestoreReport] | None:
@@ -57,7 +65,7 @@ def placed_report(
     if report.finished:
         return replace(report, placed=False), None
     # Killed between the last swap and the final report, or placed by an older release.
-    report = replace(report, finished=utc_now(), **({} if report.started else asdict(attempt)))
+    report = replace(report.finish(), **({} if report.started else asdict(attempt)))
     return replace(report, placed=False), dict(REPORT.rewritten(found, report))
 
 

@@ -12,32 +12,29 @@ The phases, and why a kill at any time is harmless::
     place     whole task directories, by journal           by this process alone
     report    written beside the plan, then returned
 
-An advance is a restore with the directory itself as base: existing files are linked, and one run is added above them.
-Stores that cannot be advanced are refused by name before anything is changed. Versioned, in-memory and unlogged stores
-stay as they are.
-
-What concerns only the directory or only the repository is in their sinks (:mod:`statecore.jobs.restore.sinks`). The
-same function serves ``statecore restore`` and the Spark job that Airflow submits, on any engine
-(:mod:`statecore.jobs.engine.protocol`).
+The phases are in :mod:`statecore.jobs.restore.restore_job`. What concerns only the directory or only the repository is
+in their sinks (:mod:`statecore.jobs.restore.sinks`). The same function serves ``statecore restore`` and the Spark job
+that Airflow submits, on any engine (:mod:`statecore.jobs.engine`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
-from statecore.errors import NotFound
-from statecore.faults import NO_FAULTS, FaultPoints
-from statecore.jobs.context import JobContext, ignore
+from statecore.faults import FaultPoints
+from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.planning.plan import NotedPlan, RestorePlan
-from statecore.jobs.planning.selection import select_stores, unadvanceable_stores
+from statecore.jobs.restore.place_sink import PlaceSink
 from statecore.jobs.restore.planned_restore import Until
+from statecore.jobs.restore.publish_sink import PublishSink
 from statecore.jobs.restore.report import RestoreReport
-from statecore.jobs.restore.request import AdvanceRequest, RestoreRequest
+from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.restore_job import RestoreJob
 from statecore.progress import Progress
-from statecore.statedir.state_directory import StateDirectory, application_directory_given
+from statecore.statedir.state_directory import StateDirectory
 
 
 def run_restore(
@@ -70,11 +67,19 @@ def restored(
 ) -> RestoreReport | RestorePlan:
     """The restore of an opened context."""
     if context.request.plan_only:
-        return _planned(RestoreJob(context, until, keeps=keeps), engine)
-    if not context.state_dir:
-        return RestoreJob(context, until, keeps=keeps).run(engine)
-    with context.locked("restore.after-lock"):
-        return RestoreJob(context, until, keeps=keeps).run(engine)
+        return _planned(_job(context, until, keeps=keeps), engine)
+    with context.locked("restore.after-lock") if context.state_dir else nullcontext():
+        return _job(context, until, keeps=keeps).run(engine)
+
+
+def _job(context: JobContext[RestoreRequest], until: Until | None, *, keeps: bool) -> RestoreJob:
+    """The restore, with a sink for each place that its stores go to."""
+    job = RestoreJob(context, until)
+    if context.has_repository:
+        job.sinks.append(PublishSink(job, is_only=not context.state_dir))
+    if context.state_dir:
+        job.sinks.append(PlaceSink(job, keeps=keeps))
+    return job
 
 
 def _planned(job: RestoreJob, engine: Engine) -> NotedPlan:
@@ -89,36 +94,3 @@ def _planned(job: RestoreJob, engine: Engine) -> NotedPlan:
             context.say(f"note: {note}")
             notes.append(note)
     return NotedPlan.of_plan(planned.plan, notes)
-
-
-def run_advance(
-    request: AdvanceRequest,
-    engine: Engine,
-    progress: Progress | None = None,
-    *,
-    faults: FaultPoints = NO_FAULTS,
-    say: Callable[[str], None] = ignore,
-) -> RestoreReport | RestorePlan:
-    """Bring the stores of a state directory to the end of their changelogs.
-
-    Returns:
-        The report; with ``request.plan_only`` the plan, and nothing was changed.
-    """
-    with translated_errors(f"stores were advanced in {request.state_dir}"):
-        return _advanced(JobContext.open(request, progress, faults=faults, say=say), engine)
-
-
-def _advanced(context: JobContext[AdvanceRequest], engine: Engine) -> RestoreReport | RestorePlan:
-    request, directory = context.request, context.directory
-    if directory.is_application_given():
-        raise application_directory_given(directory.state_dir)
-    if not directory.task_directories() and not directory.stores("global"):
-        raise NotFound(
-            f"{directory.path} has no task: there is nothing to advance.",
-            code="no-tasks",
-            action="Check state_dir and the application id, or build the stores (statecore restore, statecore fetch).",
-            state_dir=str(directory.state_dir),
-        )
-    wanted = select_stores(context.spec, request.stores, request.partitions)
-    unadvanceable_stores(wanted, request.stores)  # refused before a broker is asked
-    return restored(context.with_request(request.restore()), engine)

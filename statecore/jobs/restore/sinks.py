@@ -2,61 +2,70 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from statecore.jobs.bases.base import Key
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Workers
 from statecore.jobs.pipeline.image_tasks import ImageResult
 from statecore.jobs.pipeline.read_stage import ReadResult
-from statecore.jobs.planning.frozen_plan import FrozenPlan
-from statecore.jobs.restore.planned_restore import PlannedRestoreOf
+from statecore.jobs.planning.request_files import FrozenPlan
+from statecore.jobs.restore.planned_restore import PlannedRestore
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import RestoreRequest
 
 Images = Mapping[Key, ImageResult]
 
 
-class Sink(Protocol):
+class Sink(ABC):
     """What receives the stores of a restore, which has one sink or both. The methods are called in this order."""
 
-    @property
-    def already_done(self) -> str:
-        """What is shown if an earlier attempt of the request has done the work."""
+    already_done: ClassVar[str]
+    """What is shown if an earlier attempt of the request has done the work."""
 
-    def preview(self, planned: PlannedRestoreOf) -> Iterator[str]:
+    def preview(self, planned: PlannedRestore) -> Iterator[str]:  # noqa: ARG002
         """Notes on a plan that is only shown. Raises what the restore would be refused with."""
+        return iter(())
 
-    def recover(self) -> None:
+    def recover(self) -> None:  # noqa: B027
         """Finish or roll back what a killed job left."""
 
+    @abstractmethod
     def earlier(self, report: RestoreReport, frozen: FrozenPlan) -> RestoreReport | None:
         """The report of an earlier attempt of the request, if it delivered the stores and they are still there."""
 
-    def check(self, planned: PlannedRestoreOf) -> list[str]:
+    def check(self, planned: PlannedRestore) -> list[str]:  # noqa: ARG002
         """Refuse a plan before it is frozen; returns notes."""
+        return []
 
-    def begin(self, planned: PlannedRestoreOf) -> bool:
+    def begin(self, planned: PlannedRestore) -> bool:  # noqa: ARG002
         """Begin, before anything is read; returns whether the runs go into the repository."""
+        return False
 
-    def shared_path(self, plan_id: str) -> Path | None:
+    def shared_path(self, plan_id: str) -> Path | None:  # noqa: ARG002
         """The directory that all workers have to share with this process, if any."""
+        return None
 
-    def build(self, workers: Workers, planned: PlannedRestoreOf, read: ReadResult) -> Images:
+    def build(self, workers: Workers, planned: PlannedRestore, read: ReadResult) -> Images:  # noqa: ARG002
         """Build the images that are to be delivered."""
+        return {}
 
+    @abstractmethod
     def deliver(
-        self, planned: PlannedRestoreOf, read: ReadResult, images: Images, report: Callable[[], RestoreReport]
+        self, planned: PlannedRestore, read: ReadResult, images: Images, report: Callable[[], RestoreReport]
     ) -> None:
         """Deliver the stores. ``report`` is of the restore so far."""
 
+    @abstractmethod
     def report_fields(self) -> Mapping[str, Any]:
         """Fields of the report that say where the stores are."""
 
     def notes(self) -> tuple[str, ...]:
         """Notes on the delivery, for the report."""
+        return ()
 
 
 def are_apart(context: JobContext[RestoreRequest], workers: Workers) -> bool:

@@ -18,7 +18,7 @@ from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.directory_change import plan_id_of
 from statecore.jobs.failures import as_statecore_error
-from statecore.jobs.restore.placement_request import siblings_of
+from statecore.jobs.restore.planned_placement import siblings_of
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 from statecore.standby.promote.changelog_check import Ask, ChangelogCheck, Copy, check_changelogs

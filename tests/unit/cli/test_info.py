@@ -14,7 +14,7 @@ import pytest
 
 from statecore.cli.main import main
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, REPORT_SUFFIX
+from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX, REPORT_SUFFIX
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.raising import code_said
 from tests.unit.jobs.history.test_restores import Directory

@@ -18,8 +18,8 @@ from statecore.doctor.global_store_outcome import NextStart, StartOutcome
 from statecore.errors import Retryable
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.attempt import Attempt
-from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX
 from statecore.jobs.repair.report import Outcome, RebuiltStores, RepairReport
 from statecore.jobs.restore.report import RestoreReport, StoreReport
 from statecore.repository.publication import Published
@@ -145,7 +145,7 @@ def test_restore(transcript: Transcript, monkeypatch: pytest.MonkeyPatch, spec: 
 
 
 def test_advance(transcript: Transcript, monkeypatch: pytest.MonkeyPatch, spec: Path, root: Path) -> None:
-    answer(monkeypatch, "restore.run.run_advance", PLAN, restore_report())
+    answer(monkeypatch, "restore.advance.run_advance", PLAN, restore_report())
     words = ("advance", "--spec", spec, "--state-dir", root, "--engine", "processes")
     assert [transcript.run(*words, *more) for more in (["--plan"], [])] == [0, 0]
     transcript.check("advance")

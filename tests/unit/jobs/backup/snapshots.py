@@ -1,4 +1,4 @@
-"""State directories for tests of the snapshot, a repository beside them, and how what was published is laid out."""
+"""State directories for tests of a backup, their repository, and the layout of what was published."""
 
 from __future__ import annotations
 

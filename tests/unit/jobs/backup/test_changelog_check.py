@@ -1,4 +1,4 @@
-"""Offsets of a snapshot beside the logs that the brokers have."""
+"""Offsets of a backup, compared with the logs of the brokers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_an_offset_outside_its_log_is_refused(
 
 
 @pytest.mark.parametrize(("start", "end", "tail"), [(0, 8, 0), (8, 8, 0), (8, 10, 2), (3, 20, 12)])
-def test_an_offset_within_its_log_is_published_with_what_the_brokers_say(
+def test_an_offset_within_its_log_is_published_with_the_ends_of_the_brokers(
     world: World, brokers: ScriptedBrokers, start: int, end: int, tail: int
 ) -> None:
     log(brokers, start, end)
@@ -83,7 +83,7 @@ def test_an_offset_within_its_log_is_published_with_what_the_brokers_say(
 
 @pytest.mark.parametrize("guarantee", [EXACTLY_ONCE, AT_LEAST_ONCE])
 @pytest.mark.parametrize("markers", [True, False])
-def test_where_only_markers_of_transactions_lie_behind_an_offset_its_age_is_known(
+def test_the_age_is_known_if_only_transaction_markers_follow_an_offset(
     world: World, brokers: ScriptedBrokers, guarantee: str, markers: bool
 ) -> None:
     world.spec["processing_guarantee"] = guarantee
@@ -94,7 +94,7 @@ def test_where_only_markers_of_transactions_lie_behind_an_offset_its_age_is_know
     assert len(brokers.asked(FetchRequest)) == (1 if guarantee == EXACTLY_ONCE else 0)
 
 
-def test_a_store_at_the_log_end_has_no_tail_to_check(world: World, brokers: ScriptedBrokers) -> None:
+def test_no_record_is_read_after_a_store_at_the_log_end(world: World, brokers: ScriptedBrokers) -> None:
     world.spec["processing_guarantee"] = EXACTLY_ONCE
     log(brokers, 0, 8)
     world.snapshot(offline=False)
@@ -102,15 +102,13 @@ def test_a_store_at_the_log_end_has_no_tail_to_check(world: World, brokers: Scri
     assert world.stored()["0_0", "counts"].read_at_ms is not None
 
 
-def test_a_store_without_an_offset_fits_every_log(world: World, brokers: ScriptedBrokers) -> None:
+def test_a_store_with_the_unknown_offset_fits_every_log(world: World, brokers: ScriptedBrokers) -> None:
     world.write({}, -4)
     log(brokers, 9, 12)
     assert [store.tail for store in world.snapshot(offline=False).stores] == [3]
 
 
-def test_a_snapshot_of_all_partitions_of_the_topics_is_whole_and_drops_tasks_that_are_no_more(
-    world: World, brokers: ScriptedBrokers
-) -> None:
+def test_a_snapshot_of_all_partitions_is_whole_and_drops_removed_tasks(world: World, brokers: ScriptedBrokers) -> None:
     log(brokers, 0, 8, partitions=2)
     world.write({b"k": b"v"}, 7, path=world.database(task="0_1"), changelog=world.changelog(partition=1))
     world.snapshot(offline=False)
@@ -122,7 +120,7 @@ def test_a_snapshot_of_all_partitions_of_the_topics_is_whole_and_drops_tasks_tha
     assert {task for task, _ in world.stored()} == {"0_0"}
 
 
-def test_the_same_files_are_published_again_for_a_topic_id_and_for_a_much_later_moment(
+def test_the_same_files_are_published_again_with_a_topic_id_or_a_much_later_time(
     world: World, brokers: ScriptedBrokers
 ) -> None:
     log(brokers, 0, 8)
@@ -136,7 +134,7 @@ def test_the_same_files_are_published_again_for_a_topic_id_and_for_a_much_later_
     assert world.snapshot(offline=False).outcome is Outcome.PUBLISHED
 
 
-def test_only_a_recreated_topic_may_have_lower_offsets(world: World, brokers: ScriptedBrokers) -> None:
+def test_only_a_recreated_topic_may_have_a_smaller_end(world: World, brokers: ScriptedBrokers) -> None:
     log(brokers, 0, 8)
     world.snapshot(offline=False)
     world.write({b"k": b"w"}, 5)
@@ -155,7 +153,7 @@ def test_unreachable_brokers_are_reported_with_the_offline_option(world: World, 
     assert "--offline" in caught.value.action
 
 
-def test_offline_sends_no_request(world: World, brokers: ScriptedBrokers) -> None:
+def test_offline_asks_no_broker(world: World, brokers: ScriptedBrokers) -> None:
     assert world.snapshot().outcome is Outcome.PUBLISHED
     assert brokers.seen(object) == []
 
@@ -163,7 +161,7 @@ def test_offline_sends_no_request(world: World, brokers: ScriptedBrokers) -> Non
 @pytest.mark.parametrize(
     ("end", "markers", "taken"), [(8, False, True), (9, True, True), (9, False, False), (20, False, False)]
 )
-def test_a_versioned_transactional_store_is_backed_up_if_no_record_follows_its_offset(
+def test_a_versioned_transactional_store_without_a_tail_is_published(
     tmp_path: Path, brokers: ScriptedBrokers, end: int, markers: bool, taken: bool
 ) -> None:
     world = World(tmp_path, counts={"kind": "versioned-key-value", "retention": "10m"})
@@ -180,7 +178,7 @@ def test_a_versioned_transactional_store_is_backed_up_if_no_record_follows_its_o
         assert world.app_repository.read_head() is None
 
 
-def test_other_transactional_stores_are_backed_up_at_any_offset(world: World, brokers: ScriptedBrokers) -> None:
+def test_another_transactional_store_is_published_with_any_tail(world: World, brokers: ScriptedBrokers) -> None:
     world.spec |= {"processing_guarantee": EXACTLY_ONCE, "transactional_state_stores": True}
     log_of(brokers, 20, markers=False)
     assert world.snapshot(offline=False).outcome is Outcome.PUBLISHED

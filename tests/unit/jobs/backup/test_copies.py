@@ -36,7 +36,7 @@ def test_damage_is_corruption(world: World) -> None:
     assert "snapshot-" not in caught.value.what
 
 
-def test_a_manifest_that_lost_its_end_is_corruption(world: World) -> None:
+def test_a_truncated_manifest_is_corruption(world: World) -> None:
     world.write(ROWS, 7)
     world.write({b"more": b"1"}, 8)
     (manifest,) = world.database().glob("MANIFEST-*")
@@ -62,7 +62,7 @@ def test_a_store_that_a_processor_has_open_is_refused(world: World) -> None:
     assert world.snapshot().outcome is Outcome.PUBLISHED
 
 
-def test_a_store_that_was_left_open_is_taken_closed_under_at_least_once(world: World) -> None:
+def test_a_store_that_was_left_open_is_published_closed_under_at_least_once(world: World) -> None:
     world.write(ROWS, 7)
     left_open(world.database())
     before = tree(world.path / "0_0")
@@ -95,7 +95,7 @@ def test_a_versioned_store_is_published_and_refused_where_it_was_left_open(tmp_p
     assert codes(caught.value.context["problems"]) == [("versioned-store-open", "counts")]
 
 
-def test_segments_in_agreement_are_published_as_they_lie(clicks: World) -> None:
+def test_segments_at_one_offset_are_published_unchanged(clicks: World) -> None:
     report = clicks.snapshot()
     (store,) = [store for store in report.stores if store.store == "clicks"]
     assert (store.databases, store.written) == (2, False)
@@ -104,7 +104,7 @@ def test_segments_in_agreement_are_published_as_they_lie(clicks: World) -> None:
     assert (stored.segment_interval_ms, stored.stream_time) == (INTERVAL, None)
 
 
-def test_segments_that_disagree_get_the_smallest_offset_with_a_note(clicks: World) -> None:
+def test_segments_at_different_offsets_get_the_smallest_with_a_note(clicks: World) -> None:
     segment_of(clicks, 2 * INTERVAL, 20)
     before = tree(clicks.path / "0_0")
     report = clicks.snapshot()
@@ -128,7 +128,7 @@ def test_segments_that_disagree_get_the_smallest_offset_with_a_note(clicks: Worl
     assert clicks.stored()["0_0", "clicks"].changelogs[0].offset == 12
 
 
-def test_segments_that_disagree_are_refused_under_exactly_once(clicks: World) -> None:
+def test_segments_at_different_offsets_are_refused_under_exactly_once(clicks: World) -> None:
     clicks.spec["processing_guarantee"] = "exactly_once_v2"
     segment_of(clicks, 2 * INTERVAL, 20)
     assert codes(refusal(clicks)) == [("segment-offsets-differ", "clicks")]
@@ -166,7 +166,7 @@ def never_flushed(path: Path) -> None:
 
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
-def test_a_segment_that_was_not_created_to_the_end_is_left_out(tmp_path: Path, guarantee: str) -> None:
+def test_a_segment_whose_creation_was_interrupted_is_left_out(tmp_path: Path, guarantee: str) -> None:
     world = World(tmp_path, **CLICKS)
     world.spec["processing_guarantee"] = guarantee
     world.write(ROWS, 7)
@@ -187,14 +187,14 @@ def ticked(path: Path) -> None:
         last.touch()
 
 
-def test_a_segment_of_which_nothing_was_flushed_is_left_out_where_the_offset_is_older_than_it(clicks: World) -> None:
+def test_an_unflushed_segment_newer_than_the_offset_is_left_out(clicks: World) -> None:
     ticked(clicks.root)
     never_flushed(clicks.database("clicks", segment=2 * INTERVAL))
     clicks.snapshot()
     assert [database.segment for database in clicks.stored()["0_0", "clicks"].databases] == [0, 1]
 
 
-def test_a_segment_of_which_nothing_was_flushed_is_refused_where_the_offset_may_be_newer(tmp_path: Path) -> None:
+def test_an_unflushed_segment_that_may_be_older_than_the_offset_is_refused(tmp_path: Path) -> None:
     world = World(tmp_path, **CLICKS)
     world.write(ROWS, 7)
     never_flushed(world.database("clicks", segment=2 * INTERVAL))
@@ -250,7 +250,7 @@ def test_a_transactional_store_is_published_unchanged_with_or_without_a_status(w
     assert world.rows(path) == (ROWS, {world.changelog(): 7}, None)
 
 
-def test_a_transactional_store_that_says_open_was_open_without_transactions(clicks: World) -> None:
+def test_a_transactional_store_with_status_open_was_opened_without_transactions(clicks: World) -> None:
     transactional(clicks)
     left_open(clicks.database())
     left_open(segments(clicks)[0])
@@ -259,7 +259,7 @@ def test_a_transactional_store_that_says_open_was_open_without_transactions(clic
     assert all("--replace" in problem["what"] for problem in problems)
 
 
-def test_a_segment_of_a_transactional_store_of_which_nothing_was_flushed(tmp_path: Path) -> None:
+def test_an_unflushed_segment_of_a_transactional_store(tmp_path: Path) -> None:
     world = transactional(World(tmp_path, **CLICKS))
     world.write(ROWS, 7)
     segment_of(world, 0, 9)

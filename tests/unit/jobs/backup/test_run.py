@@ -1,4 +1,4 @@
-"""A state directory is published as it lies, whole or not at all, and nothing in it changes."""
+"""A state directory is published unchanged, whole or not at all."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.unit.jobs.backup.snapshots import (
 )
 
 
-def test_closed_stores_are_published_unchanged(world: World) -> None:
+def test_a_closed_store_is_published_unchanged(world: World) -> None:
     world.write(ROWS, 7)
     before = tree(world.path / "0_0")
     report = world.snapshot()
@@ -54,7 +54,7 @@ def test_closed_stores_are_published_unchanged(world: World) -> None:
     assert [one.name for one in (world.path / ".statecore").iterdir()] == []
 
 
-def test_the_manifest_says_what_is_known_and_nothing_else(world: World) -> None:
+def test_the_manifest_has_only_known_values(world: World) -> None:
     world.write(ROWS, 7)
     world.snapshot()
     ((_, store),) = world.stored().items()
@@ -82,7 +82,7 @@ def test_a_report_is_a_document(world: World) -> None:
     assert SNAPSHOT_REPORT.from_json(document) == report
 
 
-def test_a_retry_finds_what_an_earlier_try_has_published(world: World) -> None:
+def test_a_retry_finds_the_snapshot_of_an_earlier_attempt(world: World) -> None:
     world.write(ROWS, 7)
     first = world.snapshot(request_id="one")
     shutil.rmtree(world.path / "0_0")
@@ -91,7 +91,7 @@ def test_a_retry_finds_what_an_earlier_try_has_published(world: World) -> None:
 
 
 @pytest.mark.parametrize("point", three_of(BACKUP_POINTS))
-def test_a_try_that_dies_leaves_nothing_that_counts_and_the_next_one_finishes(world: World, point: str) -> None:
+def test_a_killed_attempt_publishes_nothing_and_the_next_one_finishes(world: World, point: str) -> None:
     world.write(ROWS, 7)
     before = tree(world.path / "0_0")
     with pytest.raises(FaultInjected):
@@ -119,7 +119,7 @@ def test_a_command_that_is_killed_anywhere_is_finished_by_its_retry(world: World
     assert world.rows(path) == (ROWS, {world.changelog(): 7}, 0)
 
 
-def test_what_a_killed_try_leaves_is_swept_and_what_another_has_is_not(world: World) -> None:
+def test_files_of_a_killed_attempt_are_deleted_and_those_of_a_running_one_are_not(world: World) -> None:
     world.write(ROWS, 7)
     work = world.path / ".statecore"
     dead, alive, young = work / "snapshot-dead", work / "snapshot-alive", work / "snapshot-young"
@@ -134,7 +134,7 @@ def test_what_a_killed_try_leaves_is_swept_and_what_another_has_is_not(world: Wo
     assert sorted(path.name for path in work.iterdir()) == ["snapshot-alive", "snapshot-young"]
 
 
-def test_a_plan_says_what_would_be_taken_and_leaves_nothing(world: World) -> None:
+def test_a_plan_lists_the_stores_and_leaves_nothing(world: World) -> None:
     world.write(ROWS, 7)
     before = tree(world.path)
     report = world.snapshot(plan_only=True)
@@ -145,7 +145,7 @@ def test_a_plan_says_what_would_be_taken_and_leaves_nothing(world: World) -> Non
     assert not (world.path / ".statecore").exists()
 
 
-def test_a_plan_says_how_many_files_and_bytes_would_be_taken_and_how_many_are_new(world: World) -> None:
+def test_a_plan_counts_files_and_bytes_and_new_ones(world: World) -> None:
     world.write(ROWS, 7)
     (first,) = world.snapshot(plan_only=True).stores
     (taken,) = world.snapshot().stores
@@ -163,7 +163,7 @@ def test_a_plan_says_how_many_files_and_bytes_would_be_taken_and_how_many_are_ne
     assert report.put_bytes == more.new_bytes
 
 
-def test_an_application_or_a_repository_that_is_not_there_is_not_found(world: World, tmp_path: Path) -> None:
+def test_a_missing_application_or_repository_is_not_found(world: World, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no directory"):
         world.snapshot()
     world.write(ROWS, 7)
@@ -216,7 +216,7 @@ def _rows(path: Path) -> list[tuple[bytes, bytes]]:
         return list(database.rows(family))
 
 
-def test_what_is_published_of_every_shape_is_fetched(tmp_path: Path) -> None:
+def test_a_backup_of_every_shape_can_be_fetched(tmp_path: Path) -> None:
     world = World(tmp_path, **CLICKS, empty={"kind": "key-value"}, idle={"kind": "session", "retention": "10m"})
     world.write(ROWS, 7)
     segment_of(world, 0, 9)
@@ -247,7 +247,7 @@ def test_what_is_published_of_every_shape_is_fetched(tmp_path: Path) -> None:
     assert world.rows(elsewhere / "app" / "0_0" / "rocksdb" / "counts")[0] == ROWS
 
 
-def test_the_command_says_what_it_published_and_then_that_nothing_is_new(
+def test_the_command_reports_a_snapshot_and_then_no_change(
     world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from statecore.cli.main import main

@@ -33,7 +33,7 @@ class Listed:
             yield candidate
 
 
-def parent(name: str = "newest", end: int = 900, epoch: int = -1, read_at_ms: int | None = 1) -> Base:
+def base_of(name: str = "newest", end: int = 900, epoch: int = -1, read_at_ms: int | None = 1) -> Base:
     ends = {CHANGELOG: BaseEnd(CHANGELOG, TOPIC.topic_id, end, epoch, read_at_ms)}
     return Base(name, ends, frozenset([None]))
 
@@ -59,17 +59,17 @@ def chosen(
     )
 
 
-def test_the_first_sound_candidate_is_used_and_no_other_is_checked() -> None:
-    candidates = Listed(parent("newest"), parent("older", 500))
+def test_the_first_sound_candidate_is_chosen_and_no_other_is_read() -> None:
+    candidates = Listed(base_of("newest"), base_of("older", 500))
     assert chosen(candidates).bases[KEY].name == "newest"
     assert candidates.looked == 1
 
 
-def test_a_candidate_that_is_refused_is_named_with_the_reason_and_the_next_is_tried() -> None:
+def test_a_refused_candidate_is_reported_with_the_reason_and_the_next_is_tried() -> None:
     candidates = Listed(
         Refused(*KEY, "damaged", Reason("it is", "blob-damaged", blob="b")),
-        parent("newest", 2000),
-        parent("older", 500),
+        base_of("newest", 2000),
+        base_of("older", 500),
     )
     found = chosen(candidates)
     assert found.bases[KEY].name == "older"
@@ -80,21 +80,21 @@ def test_a_candidate_that_is_refused_is_named_with_the_reason_and_the_next_is_tr
     assert (second["task"], second["store"], second["topic"]) == (*KEY, CHANGELOG.topic)
 
 
-def test_without_a_sound_candidate_a_store_has_no_base() -> None:
-    found = chosen(Listed(parent(end=2000)))
+def test_a_store_without_another_candidate_has_no_base() -> None:
+    found = chosen(Listed(base_of(end=2000)))
     assert not found.bases
     assert [one.base for one in found.refused] == ["newest"]
 
 
-def test_a_log_that_was_truncated_below_the_end_refuses_it() -> None:
-    candidates = Listed(parent("newest", 900, epoch=4), parent("older", 500, epoch=3))
+def test_a_log_truncated_below_the_end_refuses_a_base() -> None:
+    candidates = Listed(base_of("newest", 900, epoch=4), base_of("older", 500, epoch=3))
     found = chosen(candidates, log=replace(LOG, leader_epoch=6), epochs={CHANGELOG: 600})
     assert found.bases[KEY].name == "older"
     assert (found.refused[0].code, found.refused[0].values["truncated_at"]) == ("log-truncated", 600)
 
 
-def test_an_end_behind_which_nothing_is_read_now_refuses_it() -> None:
-    found = chosen(Listed(parent(end=900)), end=800)
+def test_an_end_beyond_the_end_of_the_read_refuses_a_base() -> None:
+    found = chosen(Listed(base_of(end=900)), end=800)
     assert not found.bases
     assert (found.refused[0].code, found.refused[0].values["read_end"]) == ("end-beyond-read", 800)
 
@@ -106,29 +106,29 @@ def test_a_base_of_other_partitions_is_refused() -> None:
     assert (found.refused[0].code, found.refused[0].values["found"]) == ("partitions-differ", ["changelog-1"])
 
 
-def test_a_base_dearer_than_the_whole_changelog_is_refused_with_a_reason() -> None:
-    found = chosen(Listed(parent("newest", 900)), by_cost=True)
+def test_a_base_that_costs_more_than_the_whole_changelog_is_reported_and_not_chosen() -> None:
+    found = chosen(Listed(base_of("newest", 900)), by_cost=True)
     assert not found.bases
     assert [one.base for one in found.costlier] == ["newest"]
     assert not found.refused
 
 
-def test_of_equal_work_what_is_there_is_taken() -> None:
-    here = replace(parent(DIRECTORY, 1000), databases={None: "/s"})
+def test_a_base_that_costs_as_much_as_the_whole_changelog_is_chosen() -> None:
+    here = replace(base_of(DIRECTORY, 1000), databases={None: "/s"})
     assert chosen(Listed(here), by_cost=True).bases[KEY].name == DIRECTORY
 
 
 @pytest.mark.parametrize(("read_at_ms", "taken"), [(100, True), (99, False), (None, False)])
-def test_a_store_that_is_not_advanced_is_inherited_while_it_is_young(read_at_ms: int | None, *, taken: bool) -> None:
-    found = list(Younger(Listed(parent(read_at_ms=read_at_ms)), {KEY}, 100).of(KEY))
+def test_a_store_that_is_not_advanced_is_inherited_up_to_a_maximum_age(read_at_ms: int | None, *, taken: bool) -> None:
+    found = list(Younger(Listed(base_of(read_at_ms=read_at_ms)), {KEY}, 100).of(KEY))
     assert bool(found) is taken
 
 
-def test_of_other_stores_the_age_says_nothing_here() -> None:
-    assert list(Younger(Listed(parent(read_at_ms=None)), {("0_1", "versions")}, 100).of(KEY))
+def test_the_age_of_other_stores_is_not_limited() -> None:
+    assert list(Younger(Listed(base_of(read_at_ms=None)), {("0_1", "versions")}, 100).of(KEY))
 
 
-def test_a_store_of_a_snapshot_is_a_base_with_its_offsets(tmp_path) -> None:
+def test_a_store_of_a_snapshot_is_a_base_with_the_ends_of_its_manifest(tmp_path) -> None:
     shop = Shop(tmp_path)
     shop.publish([40, 90])
     app_repository = shop.app_repository
@@ -145,24 +145,24 @@ def test_a_store_of_a_snapshot_is_a_base_with_its_offsets(tmp_path) -> None:
     assert not found.below.may_have_rows(max(segment or 0 for segment in found.segments) + 1)
 
 
-def refusals(why: str, stores: int = 1, tasks: int = 1, parents: int = 1) -> list[Refused]:
+def refusals(why: str, stores: int = 1, tasks: int = 1, bases: int = 1) -> list[Refused]:
     return [
-        Refused(f"0_{task}", f"store-{store}", f"2026112{parent}T010203Z-5f3a9c21", why.format(task, parent))
+        Refused(f"0_{task}", f"store-{store}", f"2026112{base}T010203Z-5f3a9c21", why.format(task, base))
         for store in range(stores)
         for task in range(tasks)
-        for parent in range(parents)
+        for base in range(bases)
     ]
 
 
-def test_a_single_refusal_is_reported_unchanged() -> None:
+def test_a_single_refusal_is_one_line() -> None:
     (one,) = refusals("it is damaged")
     assert grouped([one]) == (str(one),)
     assert grouped([]) == ()
 
 
-def test_refusals_are_one_line_for_each_store_and_reason_whatever_the_partition_and_the_snapshot() -> None:
+def test_refusals_are_grouped_by_store_and_reason() -> None:
     moved = "orders-changelog-{0} begins at 1{1}0 now, after the base's end {1}: the records between are deleted"
-    found = grouped([*refusals(moved, tasks=8, parents=5), *refusals("it is damaged", tasks=2)])
+    found = grouped([*refusals(moved, tasks=8, bases=5), *refusals("it is damaged", tasks=2)])
     named = [re.findall(r"\b0_\d\b|\d+T\d+Z|\d+ more|changelog-\d", line) for line in found]
     days = ["20261120T010203Z", "20261121T010203Z", "20261122T010203Z"]
     assert named == [
@@ -171,7 +171,7 @@ def test_refusals_are_one_line_for_each_store_and_reason_whatever_the_partition_
     ]
 
 
-def test_lines_of_refusals_are_bounded_and_say_how_many_there_are_more() -> None:
+def test_lines_of_refusals_are_limited_and_count_the_rest() -> None:
     found = grouped(refusals("it is damaged", stores=SHOWN + 7, tasks=3))
     assert len(found) == SHOWN + 1
     assert "7 more" in found[-1]

@@ -57,7 +57,7 @@ class Application:
     def found(self, task: str = "0_0", store: str = "plain", refused: Any = None) -> list[Base | Refused]:
         return list(DirectoryBases(self.directory, self.spec, refused or {}).of((task, store)))
 
-    def parent(self, task: str = "0_0", store: str = "plain") -> Base:
+    def base(self, task: str = "0_0", store: str = "plain") -> Base:
         (found,) = self.found(task, store)
         assert isinstance(found, Base), found
         return found
@@ -77,39 +77,39 @@ def application(tmp_path: Path) -> Application:
 
 def test_a_closed_store_is_a_base_of_unknown_age_and_topic_id(application: Application) -> None:
     application.plain()
-    parent = application.parent()
-    end = parent.ends[PLAIN]
+    base = application.base()
+    end = base.ends[PLAIN]
     assert (end.end, end.topic_id, end.leader_epoch, end.read_at_ms) == (100, "", -1, None)
-    assert parent.is_here
-    (base,) = parent.bases
-    assert (base.segment, Path(base.path)) == (None, application.path / "0_0" / "rocksdb" / "plain")
-    assert base.starts == {PLAIN: 100}
+    assert base.is_here
+    (database,) = base.bases
+    assert (database.segment, Path(database.path)) == (None, application.path / "0_0" / "rocksdb" / "plain")
+    assert database.starts == {PLAIN: 100}
 
 
-def test_of_segments_the_newest_tells_how_far_time_has_come_at_least(application: Application) -> None:
+def test_the_start_of_the_newest_segment_is_the_least_stream_time(application: Application) -> None:
     for number in (6, 7, 8):
         application.segment(number)
-    parent = application.parent(store="clicks")
-    assert parent.segments == {6, 7, 8}
-    assert parent.stream_time == 8 * 5 * MINUTE
+    base = application.base(store="clicks")
+    assert base.segments == {6, 7, 8}
+    assert base.stream_time == 8 * 5 * MINUTE
 
 
-def test_a_global_store_says_the_next_offset_of_every_partition(application: Application) -> None:
+def test_a_global_store_records_the_next_offset_of_every_partition(application: Application) -> None:
     names = [TopicPartition("names", number) for number in (0, 1)]
     application.make("global/rocksdb/names", StoreKind.KEY_VALUE, {names[0]: 7, names[1]: 0})
-    parent = application.parent("global", "names")
-    assert {part: end.end for part, end in parent.ends.items()} == {names[0]: 7, names[1]: 0}
+    base = application.base("global", "names")
+    assert {part: end.end for part, end in base.ends.items()} == {names[0]: 7, names[1]: 0}
 
 
-def test_a_store_of_an_empty_changelog_is_an_empty_base(application: Application) -> None:
+def test_a_store_whose_changelog_was_empty_is_a_base_without_databases(application: Application) -> None:
     application.plain(OFFSET_UNKNOWN)
-    parent = application.parent()
-    assert parent.ends[PLAIN].end == 0
-    assert not parent.bases
-    assert not parent.below.may_have_rows(None)
+    base = application.base()
+    assert base.ends[PLAIN].end == 0
+    assert not base.bases
+    assert not base.below.may_have_rows(None)
 
 
-def test_segments_that_stand_at_different_offsets_are_refused(application: Application) -> None:
+def test_segments_at_different_offsets_are_refused(application: Application) -> None:
     application.segment(6, 50)
     application.segment(7, 99)
     assert application.why(store="clicks").code == "segment-offsets-differ"
@@ -132,25 +132,25 @@ def test_a_store_that_was_not_closed_is_refused(application: Application) -> Non
         assert application.why().code == "base-unfit"
 
 
-def test_an_offset_that_an_older_release_keeps_in_a_file_is_not_gone_past(application: Application) -> None:
+def test_an_offset_in_the_file_of_an_older_release_refuses_the_store(application: Application) -> None:
     application.plain()
     (application.path / "0_0" / ".checkpoint").write_bytes(encode_checkpoint({PLAIN: 5}))
     assert application.why().code == "offset-in-checkpoint-file"
 
 
-def test_a_base_refused_before_is_refused_without_a_check(application: Application) -> None:
+def test_a_base_that_was_refused_before_is_refused_again_without_a_read(application: Application) -> None:
     application.plain()
     (found,) = application.found(refused={(("0_0", "plain"), DIRECTORY): "it was too old"})
     assert found == Refused("0_0", "plain", DIRECTORY, "it was too old")
 
 
-def test_a_store_that_is_not_there_is_no_candidate(application: Application) -> None:
+def test_a_missing_store_is_no_candidate(application: Application) -> None:
     application.plain()
     assert not application.found(store="clicks")
     assert not application.found("0_1")
-    parents = DirectoryBases(application.directory, application.spec, {})
-    assert parents.has(("0_0", "plain"))
-    assert not parents.has(("0_1", "plain"))
+    bases = DirectoryBases(application.directory, application.spec, {})
+    assert bases.has(("0_0", "plain"))
+    assert not bases.has(("0_1", "plain"))
 
 
 def test_a_store_whose_manifest_lost_its_end_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Whether what an earlier try has planned still stands: its logs, and what its tails were to be put upon."""
+"""Whether the frozen plan of an earlier attempt is still valid: its logs and its bases."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import Base, Key, Refused
 from statecore.jobs.bases.planned_tails import PlannedTails, topics_of, valid_bases
-from statecore.jobs.planning.frozen_plan import FROZEN_PLAN, FrozenPlan
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.jobs.planning.request_files import FROZEN_PLAN, FrozenPlan
 from statecore.spec.model import ProcessingGuarantee
 
 HOUR = 3_600_000
@@ -43,8 +43,8 @@ class Brokers:
         return {name: TopicDescription(name, "a" * 32, 2, configs) for name in names}
 
 
-class Parents:
-    """Who finds parents again, and what was asked for."""
+class Candidates:
+    """Finds bases again, and records what was asked for."""
 
     def __init__(self, found: Mapping[Key, Base]) -> None:
         self.found, self.asked = found, list[tuple[Key, str]]()
@@ -72,20 +72,20 @@ def planned(task: str = "0_0", store: str = "plain", partition: int = 0, base: s
     )
 
 
-def parent(*parts: PartitionPlan) -> Base:
+def base_of(*parts: PartitionPlan) -> Base:
     """What ends where tails begin."""
     ends = {part.topic_partition: BaseEnd(part.topic_partition, "", part.start, -1, None) for part in parts}
     return Base(parts[0].base, ends, frozenset([None]))
 
 
-def stands(
+def valid(
     *plan: PartitionPlan, found: Mapping[Key, Base] | None = None, brokers: Brokers | None = None, age: float = 0.0
 ) -> dict[Key, Base] | str:
     if found is None:
         stores = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, plan).stores
-        found = {key: parent(*parts) for key, parts in stores.items()}
+        found = {key: base_of(*parts) for key, parts in stores.items()}
     return valid_bases(
-        cluster(brokers), frozen(*plan, age=age), topics_of(cluster(), frozen(*plan).plan), Parents(found)
+        cluster(brokers), frozen(*plan, age=age), topics_of(cluster(), frozen(*plan).plan), Candidates(found)
     )
 
 
@@ -98,68 +98,68 @@ def cluster(brokers: Brokers | None = None) -> Cluster:
     return cast(Cluster, brokers or Brokers())
 
 
-def test_a_plan_uses_the_bases_that_it_names() -> None:
+def test_a_frozen_plan_is_valid_with_the_bases_that_it_names() -> None:
     one, other = planned(), planned("0_1", partition=1)
-    assert stands(one, other) == {KEY: parent(one), ("0_1", "plain"): parent(other)}
+    assert valid(one, other) == {KEY: base_of(one), ("0_1", "plain"): base_of(other)}
 
 
-def test_a_store_read_from_the_start_needs_no_base() -> None:
-    brokers, parents = Brokers(), Parents({})
+def test_no_base_is_searched_for_a_store_that_is_read_whole() -> None:
+    brokers, candidates = Brokers(), Candidates({})
     plan = frozen(planned(base=""))
-    assert valid_bases(cluster(brokers), plan, topics_of(cluster(), plan.plan), parents) == {}
-    assert parents.asked == []
+    assert valid_bases(cluster(brokers), plan, topics_of(cluster(), plan.plan), candidates) == {}
+    assert candidates.asked == []
     assert brokers.asked == {TopicPartition("plain-changelog", 0)}, "its log may have lost its start all the same"
 
 
-def test_a_base_is_looked_up_by_its_name_in_the_plan() -> None:
-    part, parents = planned(base="20261123T010203Z-0badcafe"), Parents({KEY: parent(planned())})
+def test_a_base_is_found_by_its_name_in_the_plan() -> None:
+    part, candidates = planned(base="20261123T010203Z-0badcafe"), Candidates({KEY: base_of(planned())})
     plan = frozen(part)
-    valid_bases(cluster(), plan, topics_of(cluster(), plan.plan), parents)
-    assert parents.asked == [(KEY, "20261123T010203Z-0badcafe")]
+    valid_bases(cluster(), plan, topics_of(cluster(), plan.plan), candidates)
+    assert candidates.asked == [(KEY, "20261123T010203Z-0badcafe")]
 
 
 def assert_names(why: object, *names: str) -> None:
-    """The plan is made anew, and the reason names these."""
+    """The plan is stale, and the reason names these."""
     assert isinstance(why, str)
     assert [name for name in names if name not in why] == []
 
 
-def test_a_plan_with_a_missing_base_is_replaced_and_names_the_store() -> None:
-    said = stands(planned(), found={})
-    assert_names(said, "newest", "store plain", "task 0_0")
+def test_a_missing_base_makes_the_plan_stale_and_names_the_store() -> None:
+    why = valid(planned(), found={})
+    assert_names(why, "newest", "store plain", "task 0_0")
 
 
 @pytest.mark.parametrize("end", [99, 101])
-def test_a_base_that_does_not_end_where_its_tail_begins_has_changed(end: int) -> None:
+def test_a_base_that_does_not_end_where_its_tail_begins_makes_the_plan_stale(end: int) -> None:
     part = planned()
-    said = stands(part, found={KEY: parent(replace(part, start=end))})
-    assert_names(said, "newest", "store plain", "task 0_0")
+    why = valid(part, found={KEY: base_of(replace(part, start=end))})
+    assert_names(why, "newest", "store plain", "task 0_0")
 
 
-def test_one_partition_of_a_global_store_that_is_not_where_it_was_is_enough() -> None:
+def test_one_changed_partition_of_a_global_store_makes_the_plan_stale() -> None:
     parts = [planned(GLOBAL, partition=number) for number in (0, 1)]
     key = (GLOBAL, "plain")
-    assert stands(*parts) == {key: parent(*parts)}
-    assert_names(stands(*parts, found={key: parent(parts[0])}), "store plain", "task global")
-    moved = parent(parts[0], replace(parts[1], start=99))
-    assert_names(stands(*parts, found={key: moved}), "store plain", "task global")
+    assert valid(*parts) == {key: base_of(*parts)}
+    assert_names(valid(*parts, found={key: base_of(parts[0])}), "store plain", "task global")
+    moved = base_of(parts[0], replace(parts[1], start=99))
+    assert_names(valid(*parts, found={key: moved}), "store plain", "task global")
 
 
-def test_one_missing_base_replaces_the_whole_plan() -> None:
+def test_one_missing_base_makes_the_whole_plan_stale() -> None:
     one, other = planned(), planned("0_1", partition=1)
-    assert "store plain of task 0_1" in str(stands(one, other, found={KEY: parent(one)}))
+    assert "store plain of task 0_1" in str(valid(one, other, found={KEY: base_of(one)}))
 
 
-def test_a_plan_of_truncated_logs_is_replaced_with_any_bases() -> None:
+def test_deleted_records_make_a_plan_stale_whatever_its_bases_are() -> None:
     part = planned()
-    said = stands(part, brokers=Brokers(**{part.topic: 101}))
-    assert_names(said, "plain-changelog-0", "101", "100", "newest")
+    why = valid(part, brokers=Brokers(**{part.topic: 101}))
+    assert_names(why, "plain-changelog-0", "101", "100", "newest")
     grown = replace(part, end=140, log_end=140)
-    assert isinstance(stands(grown, age=HOUR / 2000 - 60), dict)
-    assert "the plan is" in str(stands(grown, age=HOUR / 2000 + 60))
+    assert isinstance(valid(grown, age=HOUR / 2000 - 60), dict)
+    assert "the plan is" in str(valid(grown, age=HOUR / 2000 + 60))
 
 
-def test_the_ends_of_the_newest_snapshot_say_nothing_where_it_was_refused_itself() -> None:
+def test_the_ends_of_a_refused_newest_snapshot_are_not_valid() -> None:
     refused = (Refused("0_0", "plain", "newest", "it is torn"), Refused("0_1", "plain", "an older one", "it is torn"))
     tails = PlannedTails(
         frozen=frozen(planned(), newest_snapshot="newest"), bases={}, refused=refused, topics={}, notes=()
@@ -167,7 +167,7 @@ def test_the_ends_of_the_newest_snapshot_say_nothing_where_it_was_refused_itself
     assert tails.not_newest == {KEY}
 
 
-def test_a_frozen_plan_keeps_codes_and_values_of_what_was_refused() -> None:
+def test_a_frozen_plan_has_codes_and_values_of_refused_bases() -> None:
     refused = Refused("0_0", "plain", "newest", Reason("it ends at 3", "log-ends-before-base", log_end=3))
     kept = FROZEN_PLAN.decode(FROZEN_PLAN.encode(replace(frozen(planned()), refused=(refused,)))).refused
     assert kept == (refused,)

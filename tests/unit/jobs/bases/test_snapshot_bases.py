@@ -1,4 +1,4 @@
-"""Which snapshots a store is tried upon, in which order, and what is refused without a look at its changelog."""
+"""Which snapshots are tried as base of a store, in which order, and what is refused without its changelog."""
 
 from __future__ import annotations
 
@@ -87,21 +87,21 @@ def test_no_more_than_five_snapshots_are_tried(application: Application) -> None
     assert names(application.of()) == published[:1:-1]
 
 
-def test_a_store_in_no_snapshot_has_no_base(application: Application) -> None:
+def test_a_store_without_a_snapshot_has_no_base(application: Application) -> None:
     assert application.of() == []
     application.publish(10)
     assert application.of(("0_7", STORE)) == []
     assert application.of(("0_0", "other")) == []
 
 
-def test_a_snapshot_that_lacks_the_task_is_passed_over(application: Application) -> None:
+def test_a_snapshot_without_the_task_is_skipped(application: Application) -> None:
     older = application.publish(10, (0, 1)).snapshot
     newer = application.publish(20, (1,)).snapshot
     assert names(application.of()) == [older]
     assert names(application.of(("0_1", STORE))) == [newer, older]
 
 
-def test_of_what_the_job_has_read_nothing_is_read_again(application: Application) -> None:
+def test_manifests_that_the_job_has_read_are_not_read_again(application: Application) -> None:
     newest = application.publish(10).snapshot
     found = application.candidates()
     application.damage_task_manifest(newest, "0_0")
@@ -111,7 +111,7 @@ def test_of_what_the_job_has_read_nothing_is_read_again(application: Application
     assert found.task(newest, "0_0") is not None
 
 
-def test_a_later_read_position_at_the_log_end_makes_a_base_younger(application: Application) -> None:
+def test_a_later_read_time_makes_a_base_younger(application: Application) -> None:
     application.publish(10)
     done = application.begin().publish([], whole=False, read_positions={"0_0": ReadPosition(READ_AT_MS + 7, None)})
     assert done is not None
@@ -121,7 +121,7 @@ def test_a_later_read_position_at_the_log_end_makes_a_base_younger(application: 
         assert (found.name, found.ends[CHANGELOG].read_at_ms) == (done.snapshot, READ_AT_MS + 7)
 
 
-def test_what_was_refused_is_not_tried_again_nor_what_has_all_that_spoke_against_it(application: Application) -> None:
+def test_a_refused_base_is_not_tried_again_nor_one_refused_for_the_same_reason(application: Application) -> None:
     longer, newest = application.publish(10).snapshot, application.publish(20).snapshot
     found = application.of(refused={(KEY, newest): "it is too old"})
     first, second = found
@@ -133,7 +133,7 @@ def test_what_was_refused_is_not_tried_again_nor_what_has_all_that_spoke_against
 
 
 @pytest.mark.parametrize(("end", "read_at_ms"), [(30, READ_AT_MS), (10, READ_AT_MS + 1)])
-def test_an_older_snapshot_that_ends_later_or_is_younger_is_tried_all_the_same(
+def test_an_older_snapshot_that_ends_later_or_is_younger_is_tried(
     application: Application, end: int, read_at_ms: int
 ) -> None:
     older = application.publish(end, read_at_ms=read_at_ms).snapshot
@@ -145,7 +145,7 @@ def test_an_older_snapshot_that_ends_later_or_is_younger_is_tried_all_the_same(
     assert other.name == older
 
 
-def test_a_store_that_is_empty_for_kafka_streams_to_restore_is_refused(application: Application) -> None:
+def test_a_store_that_kafka_streams_restores_is_refused(application: Application) -> None:
     nowhere = ChangelogEnd(*CHANGELOG, "a" * 32, OFFSET_UNKNOWN, 0, 0, 15)
     snapshot = application.publish(
         10, (0,), restored_by_kafka_streams=True, databases=(), changelogs=(nowhere,), rows=0, bytes=0
@@ -155,7 +155,7 @@ def test_a_store_that_is_empty_for_kafka_streams_to_restore_is_refused(applicati
     assert (found.key, found.base, found.code) == (KEY, snapshot, "base-empty")
 
 
-def test_a_store_that_is_declared_otherwise_is_refused_with_the_difference(application: Application) -> None:
+def test_a_store_that_is_declared_differently_is_refused_with_the_difference(application: Application) -> None:
     snapshot = application.publish(10).snapshot
     (store,) = application.spec.stores
     application.spec = replace(application.spec, stores=(replace(store, kind=StoreKind.TIMESTAMPED_KEY_VALUE),))
@@ -165,7 +165,9 @@ def test_a_store_that_is_declared_otherwise_is_refused_with_the_difference(appli
     assert refused.values == {"field": "kind", "found": "key-value", "expected": "timestamped-key-value"}
 
 
-def test_a_damaged_part_is_refused_aloud_and_an_older_snapshot_or_another_task_is_not(application: Application) -> None:
+def test_a_damaged_task_manifest_is_reported_and_an_older_snapshot_is_used(
+    application: Application,
+) -> None:
     older, newest = application.publish(10).snapshot, application.publish(20).snapshot
     application.damage_task_manifest(newest, "0_0")
     found = application.candidates(is_read=False)
@@ -196,12 +198,12 @@ def test_a_damaged_manifest_is_read_once_and_refused_for_each_store(application:
         )  # "missing" would be another word
 
 
-def test_what_a_plan_names_is_found_while_it_counts_and_is_whole(application: Application) -> None:
+def test_the_base_of_a_plan_is_found_while_its_snapshot_is_valid_and_readable(application: Application) -> None:
     older, newest = application.publish(10).snapshot, application.publish(20).snapshot
     found = application.candidates()
-    parent = found.named(KEY, older)
-    assert parent is not None
-    assert (parent.name, parent.ends[CHANGELOG].end) == (older, 10)
+    base = found.named(KEY, older)
+    assert base is not None
+    assert (base.name, base.ends[CHANGELOG].end) == (older, 10)
     assert found.counts(older)
     assert not found.counts("20261123T010203Z-0badcafe")
     assert found.named(KEY, "20261123T010203Z-0badcafe") is None
@@ -211,7 +213,7 @@ def test_what_a_plan_names_is_found_while_it_counts_and_is_whole(application: Ap
     assert application.candidates().named(KEY, older) is None
 
 
-def test_the_base_of_a_task_is_returned_if_it_can_be_read(application: Application) -> None:
+def test_the_task_of_a_snapshot_is_found_while_it_is_readable(application: Application) -> None:
     older, newest = application.publish(10).snapshot, application.publish(20, (0,)).snapshot
     found = application.candidates()
     task_manifest = found.task(older, "0_1")

@@ -14,13 +14,13 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import Base, Key
 from statecore.jobs.bases.tail_check import Unsound, truncations, unsound
-from statecore.jobs.pipeline.range_tasks import RangeResult
+from statecore.jobs.pipeline.ranges import RangeResult
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
 from statecore.spec.model import ProcessingGuarantee
 
 CHANGELOG = TopicPartition("changelog", 0)
 KEY: Key = ("0_0", "store")
-HOUR, MOMENT = 3_600_000, 1_000_000
+HOUR, READ_AT = 3_600_000, 1_000_000
 TOPIC = TopicDescription("changelog", "a" * 32, 1, {"cleanup.policy": "compact", "delete.retention.ms": str(HOUR)})
 PART = PartitionPlan(
     "store",
@@ -37,13 +37,13 @@ PART = PartitionPlan(
 )
 
 
-def judged(
+def checked(
     *statistics: ReadStatistics,
     epoch: int = -1,
     epoch_end: int | None = None,
-    read_at_ms: int | None = MOMENT,
+    read_at_ms: int | None = READ_AT,
     delete_retention_ms: int | None = 10 * HOUR,
-    now_ms: int = MOMENT + 100_000,
+    now_ms: int = READ_AT + 100_000,
     topic: TopicDescription = TOPIC,
     planned_ms: int | None = None,
     segments: frozenset[int | None] = frozenset([None]),
@@ -54,11 +54,9 @@ def judged(
     results = tuple(
         RangeResult("0_0", "store", span, (), seen, 0.0, {}, {}) for span, seen in zip(spans, statistics, strict=False)
     )
-    parent = Base(
-        "newest", {CHANGELOG: BaseEnd(CHANGELOG, "a" * 32, 100, 3, read_at_ms, delete_retention_ms)}, segments
-    )
+    base = Base("newest", {CHANGELOG: BaseEnd(CHANGELOG, "a" * 32, 100, 3, read_at_ms, delete_retention_ms)}, segments)
     return unsound(
-        plan, {KEY: parent}, {KEY: results}, {"changelog": topic}, lambda asked: dict.fromkeys(asked, epoch_end), now_ms
+        plan, {KEY: base}, {KEY: results}, {"changelog": topic}, lambda asked: dict.fromkeys(asked, epoch_end), now_ms
     )
 
 
@@ -68,57 +66,57 @@ def configured(**configs: str) -> TopicDescription:
     )
 
 
-WHOLE, HOLES = ReadStatistics(records=100), ReadStatistics(records=90, removed=10)
+WHOLE, GAPS = ReadStatistics(records=100), ReadStatistics(records=90, removed=10)
 
 
-def test_a_complete_tail_is_appended_to_a_base_of_any_age() -> None:
-    assert judged(WHOLE, WHOLE, now_ms=10**12) == ((), {})
+def test_a_complete_tail_is_appended_whatever_the_age_of_its_base() -> None:
+    assert checked(WHOLE, WHOLE, now_ms=10**12) == ((), {})
 
 
-def test_a_tail_that_was_read_in_time_may_have_holes() -> None:
-    assert judged(WHOLE, HOLES) == ((), {})
+def test_a_tail_that_was_read_in_time_may_have_gaps() -> None:
+    assert checked(WHOLE, GAPS) == ((), {})
 
 
-def test_a_tail_with_gaps_read_too_late_refuses_its_base_permanently() -> None:
-    found = judged(HOLES, WHOLE, now_ms=10**12)
+def test_a_tail_with_gaps_that_was_read_too_late_refuses_its_base_permanently() -> None:
+    found = checked(GAPS, WHOLE, now_ms=10**12)
     (refused,) = found.refused
     assert (refused.task, refused.store, refused.base) == ("0_0", "store", "newest")
     assert "delete.retention.ms" in refused.why
     assert found.permanent == {(KEY, "newest"): refused.why}
 
 
-def test_the_lowest_recorded_delete_horizon_counts() -> None:
+def test_the_shortest_recorded_delete_retention_counts() -> None:
     kept = configured(delete_retention_ms=str(10 * HOUR))
-    assert judged(HOLES, WHOLE, topic=kept) == ((), {})
-    assert judged(HOLES, WHOLE, topic=kept, delete_retention_ms=1000).refused[0].missed_deletes
-    assert judged(HOLES, WHOLE, topic=kept, planned_ms=1000).refused[0].missed_deletes
+    assert checked(GAPS, WHOLE, topic=kept) == ((), {})
+    assert checked(GAPS, WHOLE, topic=kept, delete_retention_ms=1000).refused[0].missed_deletes
+    assert checked(GAPS, WHOLE, topic=kept, planned_ms=1000).refused[0].missed_deletes
     assert (
-        judged(HOLES, WHOLE, topic=configured(cleanup_policy="delete"), delete_retention_ms=1000)
+        checked(GAPS, WHOLE, topic=configured(cleanup_policy="delete"), delete_retention_ms=1000)
         .refused[0]
         .missed_deletes
     )
-    assert judged(HOLES, WHOLE, topic=kept, delete_retention_ms=None).refused[0].missed_deletes
+    assert checked(GAPS, WHOLE, topic=kept, delete_retention_ms=None).refused[0].missed_deletes
 
 
-def test_no_delete_is_missing_above_a_base_without_rows() -> None:
-    assert judged(HOLES, HOLES, delete_retention_ms=None, read_at_ms=None, segments=frozenset()) == ((), {})
+def test_no_delete_is_missed_above_a_base_without_rows() -> None:
+    assert checked(GAPS, GAPS, delete_retention_ms=None, read_at_ms=None, segments=frozenset()) == ((), {})
 
 
 @pytest.mark.parametrize("policy", ["compact", "delete", "compact,delete"])
 def test_a_log_start_beyond_the_base_refuses_it_permanently_in_every_topic(policy: str) -> None:
-    found = judged(replace(WHOLE, log_start_moved_to=150), WHOLE, topic=configured(cleanup_policy=policy))
+    found = checked(replace(WHOLE, log_start_moved_to=150), WHOLE, topic=configured(cleanup_policy=policy))
     assert found.permanent.keys() == {(KEY, "newest")}
 
 
 def test_a_log_truncated_during_the_read_refuses_the_plan_and_no_base() -> None:
-    found = judged(WHOLE, WHOLE, epoch=4, epoch_end=250)
+    found = checked(WHOLE, WHOLE, epoch=4, epoch_end=250)
     (refused,) = found.refused
     assert (refused.code, refused.values["truncated_at"]) == ("log-truncated", 250)
     assert not found.permanent
 
 
-def test_what_no_broker_tells_of_epochs_refuses_nothing() -> None:
-    assert judged(WHOLE, WHOLE, epoch=4) == ((), {})
+def test_unknown_epochs_refuse_nothing() -> None:
+    assert checked(WHOLE, WHOLE, epoch=4) == ((), {})
 
 
 @settings(deadline=None, max_examples=500)
@@ -130,7 +128,7 @@ def test_what_no_broker_tells_of_epochs_refuses_nothing() -> None:
     known=st.booleans(),
     replaced=st.integers(0, 2),
 )
-def test_no_tail_passes_of_which_a_delete_was_removed_before_it_was_read(
+def test_a_tail_whose_deletes_were_removed_before_the_read_is_refused(
     deletes: Sequence[tuple[int, bool]],
     retention: int,
     skews: tuple[int, int],
@@ -138,18 +136,18 @@ def test_no_tail_passes_of_which_a_delete_was_removed_before_it_was_read(
     known: bool,
     replaced: int,
 ) -> None:
-    """Times are true ones since the parent's end was read; the planner's clock and the reader's are ahead of them.
+    """Times count from the read of the base's end; the clocks of planner and reader are ahead.
 
-    ``replaced`` records of the first range were removed because later ones replace them, which harms nobody.
+    ``replaced`` records of the first range were removed because later ones replace them, which does no harm.
     """
-    # The broker may remove a delete from the moment on at which it has been kept for long enough.
+    # The broker may remove a delete once it is older than the delete retention.
     lost = sum(compacted and at + retention <= finished for at, compacted in deletes)
     planner, reader = skews
-    found = judged(
+    found = checked(
         replace(WHOLE, removed=replaced),
         replace(WHOLE, removed=lost),
-        read_at_ms=MOMENT + planner if known else None,
-        now_ms=MOMENT + reader + finished,
+        read_at_ms=READ_AT + planner if known else None,
+        now_ms=READ_AT + reader + finished,
         topic=configured(delete_retention_ms=str(retention)),
     )
     if lost:
@@ -158,20 +156,20 @@ def test_no_tail_passes_of_which_a_delete_was_removed_before_it_was_read(
         assert not found.refused
 
 
-def test_possibly_missing_deletes_are_reported_only_without_other_reasons() -> None:
-    (missed,) = judged(HOLES, WHOLE, now_ms=10**12).refused
+def test_missed_deletes_are_reported_only_without_another_problem() -> None:
+    (missed,) = checked(GAPS, WHOLE, now_ms=10**12).refused
     assert (missed.missed_deletes, missed.is_passing) == (True, False)
-    (moved,) = judged(HOLES, replace(HOLES, log_start_moved_to=150), now_ms=10**12).refused
+    (moved,) = checked(GAPS, replace(GAPS, log_start_moved_to=150), now_ms=10**12).refused
     assert (moved.missed_deletes, moved.is_passing) == (False, False)
     assert "began at 150" in moved.why
-    (truncated,) = judged(HOLES, WHOLE, epoch=4, epoch_end=250, now_ms=10**12).refused
+    (truncated,) = checked(GAPS, WHOLE, epoch=4, epoch_end=250, now_ms=10**12).refused
     assert (truncated.missed_deletes, truncated.is_passing) == (False, True)
     assert "was truncated at 250" in truncated.why
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_whatever_is_wrong_in_one_partition_is_the_reason_for_all(order: tuple[int, int]) -> None:
-    seen = {order[0]: HOLES, order[1]: replace(WHOLE, log_start_moved_to=150)}
+def test_a_problem_of_one_partition_is_the_reason_for_all(order: tuple[int, int]) -> None:
+    seen = {order[0]: GAPS, order[1]: replace(WHOLE, log_start_moved_to=150)}
     parts = tuple(replace(PART, task="global", partition=number) for number in seen)
     ends = {part.topic_partition: BaseEnd(part.topic_partition, "a" * 32, 100, 3, None) for part in parts}
     results = [
@@ -180,14 +178,14 @@ def test_whatever_is_wrong_in_one_partition_is_the_reason_for_all(order: tuple[i
     ]
     key = ("global", "store")
     plan = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, parts)
-    parent = Base("newest", ends, frozenset([None]))
-    found = unsound(plan, {key: parent}, {key: results}, {"changelog": TOPIC}, lambda _: {}, 10**12)
+    base = Base("newest", ends, frozenset([None]))
+    found = unsound(plan, {key: base}, {key: results}, {"changelog": TOPIC}, lambda _: {}, 10**12)
     (refused,) = found.refused
     assert not refused.missed_deletes
     assert f"changelog-{order[1]} began at 150" in refused.why
 
 
-def test_truncations_are_reported_for_the_requested_stores() -> None:
+def test_truncations_are_reported_of_the_requested_stores() -> None:
     plan = RestorePlan("orders", ProcessingGuarantee.AT_LEAST_ONCE, (replace(PART, leader_epoch=4),))
     assert list(truncations(plan, [KEY], lambda asked: dict.fromkeys(asked, 299))) == [KEY]
     assert truncations(plan, [KEY], lambda asked: dict.fromkeys(asked, 300)) == {}

@@ -25,7 +25,7 @@ from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.pipeline import staging
-from statecore.jobs.pipeline.range_tasks import RangeResult
+from statecore.jobs.pipeline.ranges import RangeResult
 from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.pipeline.task_manifests import task_manifests
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan

@@ -16,8 +16,8 @@ from statecore.jobs.bases.base import Base, Key
 from statecore.jobs.bases.snapshot_bases import SnapshotBases
 from statecore.jobs.checkpoint.changed_tasks import ChangedTasks, changed_tasks, is_aged, oldest_read_at
 from statecore.jobs.checkpoint.plan import CheckpointPlan
-from statecore.jobs.planning.frozen_plan import FrozenPlan
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.jobs.planning.request_files import FrozenPlan
 from statecore.repository.manifest import (
     ChangelogEnd,
     Extent,

@@ -1,4 +1,4 @@
-"""Slices of a database as tasks: taken when an earlier attempt left them whole, worked on again when it did not."""
+"""Slices of a database as tasks: complete ones of an earlier attempt are reused, others merged again."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Segmentation, StoreDigest
 from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.engine.protocol import Failure
-from statecore.jobs.pipeline import stages, staging
+from statecore.jobs.pipeline import build_stage, staging
+from statecore.jobs.pipeline.build_stage import build_images, stores_to_build
 from statecore.jobs.pipeline.image_tasks import ImageResult, ImageTask, build_stores
 from statecore.jobs.pipeline.merge_tasks import SliceResult, SliceTask, merge_slices, slice_tasks
-from statecore.jobs.pipeline.range_tasks import RANGE_RESULT, RangeResult
-from statecore.jobs.pipeline.stages import build_images, stores_to_build
+from statecore.jobs.pipeline.ranges import RANGE_RESULT, RangeResult
 from statecore.jobs.pipeline.staging import FILES
 from statecore.jobs.pipeline.staging_place import DirectoryPlace
 from statecore.jobs.pipeline.store_to_build import AppliedRuns, StoreToBuild
@@ -138,7 +138,7 @@ def blob(place: DirectoryPlace, name: str) -> Path:
     return place.blobs().local_path(name) or Path()
 
 
-def test_an_image_of_slices_holds_what_the_runs_say(place: DirectoryPlace, tmp_path: Path) -> None:
+def test_an_image_of_slices_has_the_rows_of_the_runs(place: DirectoryPlace, tmp_path: Path) -> None:
     rows = contents(5)
     results = ranges_of(place, tmp_path / "runs", rows)
     tasks = tasks_of(place, results)
@@ -188,7 +188,7 @@ def merged_by_processes(tasks: Sequence[SliceTask]) -> list[SliceResult]:
     return sorted((one for one in answers if isinstance(one, SliceResult)), key=lambda one: one.part)
 
 
-def test_a_slice_is_forced_to_the_disk_once_with_the_word_of_it(
+def test_a_slice_and_its_result_are_synced_once(
     place: DirectoryPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tasks = tasks_of(place, ranges_of(place, tmp_path / "runs", contents(5)))
@@ -225,7 +225,7 @@ def flipped(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [torn, flipped, Path.unlink])
 @pytest.mark.parametrize("of", ["result", "file"])
-def test_a_slice_that_is_not_whole_is_merged_again_to_the_same(
+def test_an_incomplete_slice_is_merged_again_to_the_same(
     place: DirectoryPlace, tmp_path: Path, damage: Callable[[Path], None], of: str
 ) -> None:
     rows = contents(4)
@@ -238,7 +238,7 @@ def test_a_slice_that_is_not_whole_is_merged_again_to_the_same(
     assert content_of(built(place, results, again)) == of_dict(rows)
 
 
-def test_a_slice_damaged_after_its_check_fails_the_image_and_is_dropped(place: DirectoryPlace, tmp_path: Path) -> None:
+def test_a_slice_damaged_after_its_check_fails_the_image_and_is_deleted(place: DirectoryPlace, tmp_path: Path) -> None:
     results = ranges_of(place, tmp_path / "runs", contents(4))
     slices = merged(tasks_of(place, results))
     victim = next(one for one in slices if one.made)
@@ -251,7 +251,7 @@ def test_a_slice_damaged_after_its_check_fails_the_image_and_is_dropped(place: D
             place.blobs().head(name)
 
 
-def test_a_damaged_run_is_taken_away_with_the_word_of_its_range(place: DirectoryPlace, tmp_path: Path) -> None:
+def test_a_damaged_run_is_deleted_with_the_result_of_its_range(place: DirectoryPlace, tmp_path: Path) -> None:
     results = ranges_of(place, tmp_path / "runs", contents(4))
     tasks = tasks_of(place, results)
     flipped(blob(place, staging.run_name(results[0].runs[0])))
@@ -262,9 +262,7 @@ def test_a_damaged_run_is_taken_away_with_the_word_of_its_range(place: Directory
             place.blobs().head(name)
 
 
-def test_a_slice_whose_runs_are_taken_away_by_another_that_found_damage_leaves_the_word_to_that_one(
-    place: DirectoryPlace, tmp_path: Path
-) -> None:
+def test_a_slice_whose_runs_were_deleted_by_another_task_can_be_retried(place: DirectoryPlace, tmp_path: Path) -> None:
     tasks = tasks_of(place, ranges_of(place, tmp_path / "runs", contents(4)))
     (late,) = merge_slices([replace(tasks[1], place=Raided(place.directory))])
     assert isinstance(late, Failure)
@@ -371,9 +369,9 @@ def test_merging_is_a_phase_of_its_own_where_there_is_something_to_merge(
     assert told.phases == {**merging, "build": [1, "stores", 1]}
 
 
-def test_how_many_slices_are_merged_is_seen_while_they_are(place: DirectoryPlace, tmp_path: Path) -> None:
+def test_merged_slices_are_counted_while_others_are_merged(place: DirectoryPlace, tmp_path: Path) -> None:
     tasks = tasks_of(place, ranges_of(place, tmp_path / "runs", contents(6)))
-    done = stages._Slices(place, tasks, 1)
+    done = build_stage._Slices(place, tasks, 1)
     assert done() == 0
     merged(tasks[:3])
     assert done() == 3

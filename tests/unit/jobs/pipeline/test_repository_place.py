@@ -1,4 +1,4 @@
-"""Staging in a repository: what its blobs are called, and how often it is asked."""
+"""Staging in a repository: names of its blobs, and number of requests."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Impatient(RepositoryPlace):
     interval: ClassVar[float] = 0.0
 
 
-def test_its_blobs_lie_below_the_plan(place: RepositoryPlace, tmp_path: Path) -> None:
+def test_its_blobs_are_below_the_plan(place: RepositoryPlace, tmp_path: Path) -> None:
     blobs = pickle.loads(pickle.dumps(place)).blobs()
     assert blobs.put_if_absent("runs/0_0/s/1.json", b"1")
     assert (tmp_path / "apps/orders/staging/a1/runs/0_0/s/1.json").read_bytes() == b"1"
@@ -57,7 +57,7 @@ def test_its_blobs_lie_below_the_plan(place: RepositoryPlace, tmp_path: Path) ->
         BlobsBelow(blobs, "x").get("../mark")
 
 
-def test_a_worker_that_has_seen_it_does_not_ask_for_each_task(tmp_path: Path) -> None:
+def test_a_worker_checks_the_marker_once(tmp_path: Path) -> None:
     asked: Counter[str] = Counter()
 
     class Counted(RepositoryPlace):
@@ -77,7 +77,7 @@ def test_a_worker_that_has_seen_it_does_not_ask_for_each_task(tmp_path: Path) ->
     assert asked == {"driver": 1, "failed": 1}
 
 
-def test_a_failure_is_seen_at_the_next_check_and_later(place: RepositoryPlace) -> None:
+def test_a_failure_is_noticed_at_the_next_check_and_from_then_on(place: RepositoryPlace) -> None:
     place.prepare()
     place.check_failure()
     place.announce_failure()

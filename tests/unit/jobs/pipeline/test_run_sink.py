@@ -1,4 +1,4 @@
-"""Runs on their way into a repository: large ones at once, small ones of several ranges together."""
+"""Publication of runs: large ones at once, small ones of several ranges together."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def test_a_range_of_large_runs_does_not_wait(address: ApplicationAddress, tmp_pa
     assert len(told) == 1
 
 
-def test_a_range_with_both_outputs_is_reported_when_complete(address: ApplicationAddress, tmp_path: Path) -> None:
+def test_a_range_with_small_and_large_runs_is_published_when_all_are_uploaded(
+    address: ApplicationAddress, tmp_path: Path
+) -> None:
     publisher, told = Publisher(address, small=3), list[Extent]()
     publisher.publish([run(tmp_path / "large", b"12345"), run(tmp_path / "small", b"1")], told.extend)
     assert len(list(place_of(address.url).blobs.list())) == 1
@@ -73,7 +75,7 @@ def test_a_pack_that_is_full_is_put(address: ApplicationAddress, tmp_path: Path)
     assert len(told) == 2
 
 
-def test_what_is_gone_or_shorter_or_other_bytes_is_not_held(address: ApplicationAddress, tmp_path: Path) -> None:
+def test_missing_and_changed_runs_are_noticed(address: ApplicationAddress, tmp_path: Path) -> None:
     publisher, told = Publisher(address), list[Extent]()
     one = run(tmp_path / "1", b"11")
     publisher.publish([one], told.extend)

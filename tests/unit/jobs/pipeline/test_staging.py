@@ -1,4 +1,4 @@
-"""A result is published whole: what a power loss leaves under a final name is a finished result."""
+"""A result is published whole: after a power loss, a final name has a finished result."""
 
 from __future__ import annotations
 

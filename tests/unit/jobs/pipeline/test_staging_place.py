@@ -1,4 +1,4 @@
-"""What tasks and driver tell each other through the place of a plan's staging, wherever that keeps its blobs."""
+"""Markers, failure and progress that tasks and driver share through a staging place."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def reading(
     return ReadingProgress(pickle.loads(pickle.dumps(place)), "0_0", store, span, clock)
 
 
-def test_a_worker_knows_whether_it_sees_what_the_driver_sees(place: StagingPlace) -> None:
+def test_a_worker_checks_that_it_finds_the_driver_s_marker(place: StagingPlace) -> None:
     with pytest.raises(Invalid, match=str(place)):
         place.check_seen()
     place.prepare()
     place.check_seen()
 
 
-def test_the_driver_hears_how_far_all_ranges_have_come(place: StagingPlace) -> None:
+def test_the_driver_adds_up_the_progress_of_all_ranges(place: StagingPlace) -> None:
     assert place.offsets_done() == 0
     place.prepare()
     assert place.offsets_done() == 0
@@ -61,7 +61,7 @@ def test_the_driver_hears_how_far_all_ranges_have_come(place: StagingPlace) -> N
     assert place.offsets_done() == 0
 
 
-def test_the_ranges_of_a_batch_are_reported_together(place: StagingPlace) -> None:
+def test_the_ranges_of_a_batch_report_their_progress_together(place: StagingPlace) -> None:
     place.prepare()
     batch = reading(place, FIRST, clock=lambda: 1.0)
     for _ in range(3):
@@ -74,12 +74,12 @@ def test_the_ranges_of_a_batch_are_reported_together(place: StagingPlace) -> Non
     assert place.offsets_done() == 300
 
 
-def test_a_batch_of_which_nothing_was_read_leaves_no_word(place: StagingPlace) -> None:
+def test_a_batch_without_a_read_range_reports_no_progress(place: StagingPlace) -> None:
     reading(place, FIRST).close()
     assert not list(place.blobs().list())
 
 
-def test_too_frequent_progress_is_dropped(place: StagingPlace) -> None:
+def test_progress_is_reported_once_an_interval(place: StagingPlace) -> None:
     place.prepare()
     one = reading(place, FIRST, clock=lambda: 1.0)
     for offsets in (10, 20, 30):
@@ -89,7 +89,7 @@ def test_too_frequent_progress_is_dropped(place: StagingPlace) -> None:
     assert place.offsets_done() == 100
 
 
-def test_a_failure_stops_all_readers_until_the_driver_restarts(place: StagingPlace) -> None:
+def test_a_failure_stops_all_tasks_until_the_driver_prepares_again(place: StagingPlace) -> None:
     place.prepare()
     one = reading(place, FIRST)
     one.report(10, now=True)
@@ -104,14 +104,14 @@ def test_a_failure_stops_all_readers_until_the_driver_restarts(place: StagingPla
     one.report(30, now=True)
 
 
-def test_a_worker_without_the_staging_directory_reports_no_failure(place: StagingPlace) -> None:
+def test_a_worker_without_the_driver_s_marker_announces_no_failure(place: StagingPlace) -> None:
     place.announce_failure()
     assert not list(place.blobs().list())
     if isinstance(place, DirectoryPlace):
         assert not Path(place.directory).exists()
 
 
-def test_an_attempt_has_a_directory_of_its_own_that_goes_with_it(place: StagingPlace) -> None:
+def test_an_attempt_has_a_directory_that_is_deleted_with_it(place: StagingPlace) -> None:
     place.prepare()
     with place.scratch() as one, place.scratch() as other:
         assert one != other
@@ -141,7 +141,7 @@ def test_progress_costs_the_requests_that_the_place_says(server: BlobServer) -> 
     assert server.asked == {("OPTIONS", "progress"): 1}
 
 
-def test_a_range_is_read_on_while_the_place_does_not_answer(server: BlobServer) -> None:
+def test_a_range_is_read_on_while_the_store_of_progress_is_unreachable(server: BlobServer) -> None:
     place = HttpPlace(server.port)
     place.prepare()
     server.shutdown()

@@ -1,4 +1,4 @@
-"""Task manifests of restores, and those of the tests of fetches, are consistent."""
+"""Task manifests of a restore fit those that other tests fetch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks under retries: what an earlier attempt left is taken when it is whole, and replaced when it is not."""
+"""Tasks under retries: complete results of an earlier attempt are reused, others replaced."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from statecore.images.runs import Overflow, RunBuilder
 from statecore.jobs.engine.protocol import Failure
 from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.image_tasks import ImageResult, ImageTask, build_stores
-from statecore.jobs.pipeline.range_tasks import RANGE_RESULT, ClusterSettings, RangeResult, RangeTask, read_ranges
-from statecore.jobs.pipeline.stages import batched
+from statecore.jobs.pipeline.range_tasks import read_ranges
+from statecore.jobs.pipeline.ranges import RANGE_RESULT, ClusterSettings, RangeResult, RangeTask
 from statecore.jobs.pipeline.staging_place import DirectoryPlace, PassingPlace, StagingPlace
 from statecore.jobs.pipeline.store_to_build import AppliedRuns, StoreToBuild
 from statecore.objectstore.base import Blobs
@@ -189,7 +189,7 @@ def test_a_result_whose_runs_rocksdb_wrote_for_an_older_release_is_read_again(
     assert reader.reads == 3
 
 
-def test_a_run_without_a_result_is_verified_before_it_is_used(task: RangeTask, reader: type[FakeReader]) -> None:
+def test_a_run_without_a_result_is_checked_before_it_is_reused(task: RangeTask, reader: type[FakeReader]) -> None:
     first = read(task)
     result_file(task).unlink()
     run_file(task, first).write_bytes(b"bytes that never reached the disk")
@@ -198,7 +198,7 @@ def test_a_run_without_a_result_is_verified_before_it_is_used(task: RangeTask, r
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "missing"])
-def test_a_run_that_is_not_what_it_was_is_read_again(task: RangeTask, reader: type[FakeReader], damage: str) -> None:
+def test_a_changed_run_is_read_again(task: RangeTask, reader: type[FakeReader], damage: str) -> None:
     first = read(task)
     data = bytearray(run_file(task, first).read_bytes())
     data[len(data) // 2] ^= 1
@@ -222,9 +222,7 @@ def test_a_run_damaged_after_its_check_fails_once_and_is_read_again_by_the_retry
     assert build(image_task(task, read(task))).image.rows == 50
 
 
-def test_the_attempt_that_comes_second_answers_with_the_runs_that_are_there(
-    task: RangeTask, reader: type[FakeReader]
-) -> None:
+def test_the_second_attempt_returns_the_runs_of_the_first(task: RangeTask, reader: type[FakeReader]) -> None:
     winners: list[RangeResult] = []
 
     def another_finishes_first() -> None:
@@ -237,12 +235,12 @@ def test_the_attempt_that_comes_second_answers_with_the_runs_that_are_there(
     assert run_file(task, second).is_file()
 
 
-def test_another_memory_budget_takes_the_runs_that_are_there(task: RangeTask, reader: type[FakeReader]) -> None:
+def test_another_memory_budget_reuses_the_runs(task: RangeTask, reader: type[FakeReader]) -> None:
     assert read(task).runs == read(replace(task, memory_budget=1 << 20)).runs
     assert reader.reads == 1
 
 
-def test_moved_staging_is_found_at_its_new_path(task: RangeTask, reader: type[FakeReader], tmp_path: Path) -> None:
+def test_staging_that_was_moved_is_found(task: RangeTask, reader: type[FakeReader], tmp_path: Path) -> None:
     first = read(task)
     directory(task).rename(tmp_path / "elsewhere")
     moved = replace(task, place=DirectoryPlace(str(tmp_path / "elsewhere")))
@@ -276,7 +274,7 @@ def test_no_byte_of_a_run_is_copied_on_its_way_into_an_image(task: RangeTask) ->
     assert any(file.samefile(run_file(task, result)) for file in image_path(todo).glob("*.sst"))
 
 
-def test_a_finished_image_is_taken_and_a_second_attempt_leaves_it_alone(task: RangeTask) -> None:
+def test_a_finished_image_is_reused_and_a_second_attempt_does_not_change_it(task: RangeTask) -> None:
     todo = image_task(task, read(task))
     first = build(todo)
     before = image_path(todo).stat().st_ino
@@ -365,7 +363,7 @@ def test_an_executor_that_does_not_see_the_staging_directory_of_the_driver_says_
     assert not directory(task).exists()
 
 
-def test_what_dead_attempts_left_is_cleared_before_a_retry_and_results_are_kept(task: RangeTask) -> None:
+def test_files_of_dead_attempts_are_deleted_before_a_retry_and_results_are_kept(task: RangeTask) -> None:
     first = read(task)
     (directory(task) / "attempts" / "dead").mkdir()
     prepare(task.place)
@@ -373,7 +371,7 @@ def test_what_dead_attempts_left_is_cleared_before_a_retry_and_results_are_kept(
     assert read(task) == first
 
 
-def test_a_task_that_failed_for_good_stops_the_others_until_the_next_try(task: RangeTask) -> None:
+def test_a_permanent_failure_stops_the_other_tasks_until_the_next_attempt(task: RangeTask) -> None:
     wrong = replace(task, kind=StoreKind.WINDOW, segmentation=Segmentation(100, 50), store="windows")
     error = failure(read_range(wrong))
     assert error.exit_code == 13
@@ -519,19 +517,3 @@ def test_small_images_are_built_two_at_once_and_one_that_fails_stops_the_others(
     failed = [answer for answer in answers if isinstance(answer, Failure)]
     assert [type(answer.to_error()) for answer in failed] == [Capacity]
     assert len(answers) == 6 == next(begun) - 1
-
-
-def test_small_tasks_share_a_spark_task_and_large_ones_do_not() -> None:
-    many = list(range(600))
-    batches = batched(many, [100] * 600, parallelism=2)
-    assert [each for batch in batches for each in batch] == many
-    assert (len(batches), max(map(len, batches))) == (8, 75)
-    assert len(batched(many, [100] * 600, parallelism=200)) == 600
-    assert [len(batch) for batch in batched(many[:5], [5_000_000] * 5, 1)] == [1] * 5
-    assert [len(batch) for batch in batched(many[:40], [5_000_000] * 4 + [90_000] * 36, 1)] == [1] * 4 + [2] * 18
-    assert batched([], [], 2) == []
-
-
-def test_a_worker_that_is_alone_gets_all_small_tasks_at_once() -> None:
-    assert [len(batch) for batch in batched(list(range(100)), [100] * 100, 1)] == [100]
-    assert [len(batch) for batch in batched(list(range(4)), [150_000] * 4, 1)] == [1] * 4

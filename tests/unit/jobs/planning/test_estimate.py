@@ -1,4 +1,4 @@
-"""What a restore takes of the disk is said beforehand, as a bound."""
+"""The estimate of disk space is an upper bound."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def planned(*parts: Part) -> tuple[RestorePlan, SizeEstimate]:
         ([Part(40, 0)], 0),  # nothing of it is read
     ],
 )
-def test_the_estimate_has_the_scratch_files_of_a_build(parts: list[Part], besides: int) -> None:
+def test_temporary_files_are_the_larger_of_scratch_and_merged_files(parts: list[Part], besides: int) -> None:
     need = disk_need(*planned(*parts), workers=2, memory_budget=150 * MIB)
     assert need == DiskNeed(5 * MIB, sum(part.mebibytes * MIB for part in parts if part.ranges), besides * MIB)
 
@@ -78,7 +78,7 @@ def test_small_records_take_more_than_their_keys_and_values() -> None:
 
 @pytest.mark.parametrize("kind", [StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE])
 @pytest.mark.parametrize(("key", "value"), [(4, 0), (8, 8), (16, 100), (40, 4000)])
-def test_the_estimate_of_a_run_is_close_and_not_too_low(tmp_path: Path, kind: StoreKind, key: int, value: int) -> None:
+def test_a_run_takes_at_most_its_estimate(tmp_path: Path, kind: StoreKind, key: int, value: int) -> None:
     count = 20_000
     source = random.Random(1)
     keys = [number.to_bytes(4, "big") + source.randbytes(key - 4) for number in range(count)]
@@ -93,7 +93,7 @@ def test_the_estimate_of_a_run_is_close_and_not_too_low(tmp_path: Path, kind: St
     assert 0.4 * need.stores < run.file_bytes < 1.02 * need.stores
 
 
-def test_the_estimate_says_it() -> None:
+def test_the_estimate_names_records_ranges_and_disk() -> None:
     plan, weights = planned(Part(300), Part(400))
     need = disk_need(plan, weights, 2, 200 * MIB)
     said = estimate_of(plan, weights, need, 200 * MIB)
@@ -103,15 +103,15 @@ def test_the_estimate_says_it() -> None:
 
 
 def test_a_disk_that_may_be_too_small_is_named(tmp_path: Path) -> None:
-    assert DiskNeed(1, 1000, 1000).doubt(tmp_path) is None
-    said = DiskNeed(1, 1 << 59, 1 << 59).doubt(tmp_path / "not" / "there")
+    assert DiskNeed(1, 1000, 1000).warning(tmp_path) is None
+    said = DiskNeed(1, 1 << 59, 1 << 59).warning(tmp_path / "not" / "there")
     assert said is not None
     assert str(tmp_path) in said
     assert "takes up to 1024 PiB" in said
-    assert DiskNeed(0, 1 << 59, 1 << 59).doubt(tmp_path) is None  # nobody knows how large the logs are
+    assert DiskNeed(0, 1 << 59, 1 << 59).warning(tmp_path) is None  # nobody knows how large the logs are
 
 
-def test_a_job_without_images_has_no_estimate_of_their_disk() -> None:
+def test_a_job_without_images_has_no_disk_estimate() -> None:
     plan, weights = planned(Part(300), Part(400))
     said = estimate_of(plan, weights, disk_need(plan, weights, 2, 200 * MIB), 200 * MIB)
     short = estimate_of(plan, weights, None, 200 * MIB)

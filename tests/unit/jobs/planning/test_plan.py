@@ -132,7 +132,7 @@ def test_a_versioned_store_carries_an_offset_only_where_the_past_is_not_asked_fo
     assert plan.partitions[0].segmentation == Segmentation(600_000, 60_000)
 
 
-def test_nothing_is_read_of_a_store_restored_by_kafka_streams() -> None:
+def test_a_store_that_kafka_streams_restores_is_not_read() -> None:
     left = StoreSpec("v", StoreKind.VERSIONED_KEY_VALUE, 0, "app-v-changelog", retention_ms=600_000)
     read = store("a", 0)
     topics = {one.changelog: topic(one, 1) for one in (left, read)}

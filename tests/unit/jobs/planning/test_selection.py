@@ -64,7 +64,7 @@ def test_an_undecided_kind_is_refused() -> None:
         select_stores(application(store("a", kind=StoreKind.UNKNOWN)))
 
 
-def test_an_undecided_changelog_is_refused_with_the_candidates() -> None:
+def test_an_undecided_changelog_is_refused_with_the_choices() -> None:
     undecided = replace(store("a"), changelog=UNKNOWN_CHANGELOG)
     with raises(Invalid, "spec-undecided", kinds=[], changelogs=["a"]) as refused:
         select_stores(application(undecided))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from statecore.jobs.attempt import Attempt
 from statecore.jobs.job_files import DirectoryHome
-from statecore.jobs.planning.frozen_plan import ATTEMPT_SUFFIX, FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
 from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX, FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
 from statecore.jobs.repair.staged_rebuilds import discard_rebuilds
 from statecore.spec.model import ProcessingGuarantee
 

@@ -1,4 +1,4 @@
-"""A plan that is only asked for ends as the job itself would, where it is refused for what lies in the directory."""
+"""A request for a plan only is refused for the same reasons in the directory as its job."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 from statecore.errors import Invalid, Reason
 from statecore.formats.kinds import StoreKind
 from statecore.jobs.bases.base import DIRECTORY, Base, Refused
-from statecore.jobs.planning.frozen_plan import FrozenPlan
 from statecore.jobs.planning.plan import NotedPlan, PartitionPlan, RestorePlan
+from statecore.jobs.planning.request_files import FrozenPlan
 from statecore.jobs.planning.selection import unadvanceable_stores
 from statecore.jobs.restore.base_candidates import RestoreCandidates
-from statecore.jobs.restore.planned_restore import PlannedRestoreOf, RefusedPlan, check_plan
+from statecore.jobs.restore.planned_restore import PlannedRestore, RefusedPlan, check_plan
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.spec.model import ProcessingGuarantee
 from statecore.spec.reader import parse_spec
@@ -33,7 +33,7 @@ PLAN = RestorePlan(
 
 @pytest.fixture
 def directory(tmp_path: Path) -> StateDirectory:
-    """A directory that has the store; nobody holds its lock."""
+    """A directory that has the store; no process holds its lock."""
     directory = StateDirectory(tmp_path, "app")
     make_database(directory.store_path("0_0", "store", KIND), changelog("0_0", "store"), 5)
     return directory
@@ -48,7 +48,7 @@ def planned(
     bases: dict[Any, Base] | None = None,
     directory: StateDirectory | None = None,
     kind: str = "key-value",
-) -> PlannedRestoreOf:
+) -> PlannedRestore:
     spec = parse_spec(
         {
             "application_id": "app",
@@ -59,9 +59,7 @@ def planned(
     )
     candidates = RestoreCandidates(asked(), spec, directory, None, {})
     frozen = FrozenPlan(PLAN, (), 0.0, "r")
-    return PlannedRestoreOf(
-        frozen=frozen, bases=bases or {}, refused=refused, topics={}, notes=(), candidates=candidates
-    )
+    return PlannedRestore(frozen=frozen, bases=bases or {}, refused=refused, topics={}, notes=(), candidates=candidates)
 
 
 def test_stores_that_cannot_be_advanced_refuse_a_plan_as_they_refuse_the_job(directory: StateDirectory) -> None:
@@ -71,9 +69,9 @@ def test_stores_that_cannot_be_advanced_refuse_a_plan_as_they_refuse_the_job(dir
         check_plan(planned(why), asked(), directory)
     assert caught.value.exit_code == Invalid.exit_code == 13
     assert caught.value.plan == PLAN
-    said = caught.value.to_json()
-    assert said["error"] == "Invalid"
-    assert said["plan"]["partitions"][0]["store"] == "store"
+    document = caught.value.to_json()
+    assert document["error"] == "Invalid"
+    assert document["plan"]["partitions"][0]["store"] == "store"
 
 
 def test_stores_that_are_there_refuse_the_plan_of_a_restore_that_does_not_replace_them(

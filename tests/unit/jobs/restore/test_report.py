@@ -1,4 +1,4 @@
-"""Reports: who made them and where, what older ones still say, and what the many look like in short."""
+"""Reports of a restore: attempt, older versions, and unknown fields."""
 
 from __future__ import annotations
 

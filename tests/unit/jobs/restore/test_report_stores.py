@@ -5,7 +5,7 @@ from dataclasses import replace
 from statecore.changelog.model import OffsetRange, ReadStatistics
 from statecore.images.model import Image
 from statecore.jobs.pipeline.image_tasks import ImageResult
-from statecore.jobs.pipeline.range_tasks import RangeResult
+from statecore.jobs.pipeline.ranges import RangeResult
 from statecore.jobs.restore.report_stores import cpu_of, work_of
 
 KEY = ("0_0", "orders")

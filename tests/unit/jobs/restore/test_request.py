@@ -153,6 +153,7 @@ def test_reading_the_declaration_takes_neither_an_extra_nor_time() -> None:
     assert {name for name in done.stdout.split() if name.startswith("statecore.")} <= {
         "statecore.errors",
         "statecore.jobs",
+        "statecore.jobs.fields",
         "statecore.jobs.fields.declaration",
         "statecore.jobs.restore",
         "statecore.jobs.restore.request",

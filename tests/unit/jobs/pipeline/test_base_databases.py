@@ -1,4 +1,4 @@
-"""Stores built on directories as they lie: linked, never written to, and only where they end where the runs begin."""
+"""Images on base directories: linked, never written to, and only where they end where the runs begin."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from tests.harness.verify_image import verify_image
 from tests.unit.images.changelog import Record, batch
-from tests.unit.images.test_bases import segments, states
+from tests.unit.images.test_linked_bases import segments, states
 from tests.unit.images.test_segmented_image import KIND as WINDOW
 from tests.unit.images.test_segmented_image import SEGMENTATION
 from tests.unit.images.test_segmented_image import batch as windows
@@ -109,7 +109,7 @@ def whole_digest(tmp_path: Path) -> str | None:
     return build_image(tmp_path / "whole-image", StoreKind.KEY_VALUE, whole, {CHANGELOG: END - 1}).digest
 
 
-def test_the_directory_is_linked_and_stays_and_the_image_has_what_the_whole_changelog_leaves(
+def test_the_directory_is_linked_unchanged_and_the_image_has_the_rows_of_the_whole_changelog(
     tmp_path: Path, live: Path
 ) -> None:
     before = states(live)
@@ -131,7 +131,7 @@ def test_without_a_run_the_image_is_the_directory_with_the_new_offset(tmp_path: 
     assert (found.digest, found.offsets) == (rows.digest, {str(CHANGELOG): END - 1})
 
 
-def test_a_finished_image_is_used_without_checking_the_directory(tmp_path: Path, live: Path) -> None:
+def test_a_finished_image_is_reused_without_its_base_directory(tmp_path: Path, live: Path) -> None:
     task = todo(tmp_path, live)
     first = built(task)
     live.rename(tmp_path / "elsewhere")
@@ -173,7 +173,7 @@ def test_a_missing_directory_is_reported(tmp_path: Path, live: Path) -> None:
     assert str(live) in error.what
 
 
-def test_a_damaged_run_is_taken_away_and_the_directory_is_left_alone(tmp_path: Path, live: Path) -> None:
+def test_a_damaged_run_is_deleted_and_the_directory_is_unchanged(tmp_path: Path, live: Path) -> None:
     task = todo(tmp_path, live)
     before = states(live)
     [run] = task.built.runs
@@ -221,7 +221,7 @@ def test_each_segment_is_a_directory(tmp_path: Path) -> None:
     assert "ValueError" in error.what
 
 
-def test_the_directory_of_a_global_store_says_the_next_offset(tmp_path: Path) -> None:
+def test_the_directory_of_a_global_store_has_the_next_offset(tmp_path: Path) -> None:
     live = tmp_path / "global"
     build_image(live, StoreKind.KEY_VALUE, runs_of(tmp_path / "old", 0, START), {CHANGELOG: START})
     task = todo(tmp_path, live)

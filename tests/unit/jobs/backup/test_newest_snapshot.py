@@ -1,4 +1,4 @@
-"""What is new since the newest snapshot: its files are not uploaded again, and damaged ones are."""
+"""What a backup need not publish, because the newest snapshot has it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from statecore.errors import Fenced
 from statecore.filesystem import file_sha256
 from statecore.jobs.backup.report import Outcome
-from statecore.repository.upload import SMALL
 from tests.harness.raising import raises
 from tests.unit.jobs.backup.snapshots import (
     ROWS,
@@ -28,7 +27,7 @@ def test_nothing_new_publishes_nothing(world: World) -> None:
     assert len(world.app_repository.head().snapshots) == 1
 
 
-def test_files_that_the_newest_snapshot_has_are_not_put_again(world: World) -> None:
+def test_files_of_the_newest_snapshot_are_not_uploaded_again(world: World) -> None:
     world.write(ROWS, 7)
     world.snapshot()
     before = set(world.database().glob("*.sst"))
@@ -59,7 +58,7 @@ def damage(path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["missing", "shorter", "flipped"])
 @pytest.mark.parametrize("more", [False, True])
-def test_a_damaged_blob_is_whole_after_the_next_snapshot_of_the_same(world: World, kind: str, more: bool) -> None:
+def test_a_damaged_blob_is_repaired_by_the_next_snapshot_of_the_same_files(world: World, kind: str, more: bool) -> None:
     world.write({b"key-%d" % number: os.urandom(6000) for number in range(200)}, 7)
     rows = world.rows(world.database())[0]
     world.snapshot()
@@ -80,7 +79,7 @@ def test_a_damaged_blob_is_whole_after_the_next_snapshot_of_the_same(world: Worl
         assert world.rows(laid)[0] == rows
 
 
-def test_a_file_that_had_to_be_put_elsewhere_is_published_although_nothing_else_is_new(world: World) -> None:
+def test_a_file_that_was_stored_elsewhere_is_published_although_nothing_else_is_new(world: World) -> None:
     """The others that it shared its pack with are not at hand together any more."""
     world.write(ROWS, 7)
     first = world.snapshot()
@@ -96,7 +95,7 @@ def test_a_file_that_had_to_be_put_elsewhere_is_published_although_nothing_else_
     assert world.snapshot().outcome is Outcome.UNCHANGED
 
 
-def test_a_store_whose_copy_was_written_stands_only_as_long_as_its_files_are_there(world: World) -> None:
+def test_a_written_copy_reuses_the_newest_snapshot_only_while_its_files_exist(world: World) -> None:
     world.write(ROWS, 7)
     left_open(world.database())
     world.snapshot()
@@ -108,7 +107,7 @@ def test_a_store_whose_copy_was_written_stands_only_as_long_as_its_files_are_the
         assert world.rows(laid)[0] == ROWS
 
 
-def test_tasks_of_others_that_are_gone_are_named_and_what_is_taken_is_published(tmp_path: Path) -> None:
+def test_lost_tasks_of_other_instances_are_named_and_the_rest_is_published(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.write(ROWS, 7)
     world.write(ROWS, 7, path=world.database(task="0_1"), changelog=world.changelog(partition=1))
@@ -127,50 +126,7 @@ def test_tasks_of_others_that_are_gone_are_named_and_what_is_taken_is_published(
     assert {of[0] for of in world.laid_out()} == {"0_0", "0_1"}
 
 
-def test_a_plan_knows_files_that_the_newest_snapshot_has_in_other_stores(tmp_path: Path) -> None:
-    world = World(tmp_path, one={"kind": "key-value"}, two={"kind": "key-value"})
-    for store in ("one", "two"):
-        world.write(ROWS, 7, path=world.database(store), changelog=world.changelog(store))
-    world.snapshot(stores=("one",))
-    (planned,) = world.snapshot(stores=("two",), plan_only=True).stores
-    (taken,) = world.snapshot(stores=("two",)).stores
-    assert planned == taken
-    assert taken.new_files < taken.files  # CURRENT says the same in both
-
-
-def rewritten(path: Path, content: bytes) -> None:
-    with path.open("r+b") as file:
-        file.write(content)
-
-
-def test_a_plan_reads_no_large_file(world: World) -> None:
-    world.write({b"%05d" % number: os.urandom(1000) for number in range(2000)}, 7)
-    world.snapshot()
-    world.write({b"more": os.urandom(2 << 20)}, 8)
-    large = {path: path.read_bytes() for path in world.database().glob("*.sst") if path.stat().st_size >= SMALL}
-    assert max(map(len, large.values())) > 2 << 20
-    for path, content in large.items():  # other bytes in the middle, which who reads them would see
-        rewritten(path, content[:500_000] + bytes(1000) + content[501_000:])
-    (planned,) = world.snapshot(plan_only=True).stores
-    for path, content in large.items():
-        rewritten(path, content)
-    (taken,) = world.snapshot().stores
-    assert planned == taken
-    assert 2 << 20 < taken.new_bytes < taken.bytes
-
-
-def test_a_plan_knows_a_store_that_has_to_be_closed_on_the_way(world: World) -> None:
-    world.write(ROWS, 7)
-    left_open(world.database())
-    (first,) = world.snapshot(plan_only=True).stores
-    assert (first.written, first.new_files) == (True, first.files)
-    world.snapshot()
-    (again,) = world.snapshot(plan_only=True).stores
-    assert (again.written, again.new_files, again.new_bytes) == (True, 0, 0)
-    assert world.snapshot().outcome is Outcome.UNCHANGED
-
-
-def test_a_store_that_says_other_than_the_newest_snapshot_is_no_step_back(world: World) -> None:
+def test_a_store_with_a_smaller_offset_than_the_newest_snapshot_is_refused(world: World) -> None:
     world.write(ROWS, 7)
     world.snapshot()
     shutil.rmtree(world.path / "0_0")
@@ -180,7 +136,7 @@ def test_a_store_that_says_other_than_the_newest_snapshot_is_no_step_back(world:
 
 
 @pytest.mark.parametrize("kind", ["", "flipped", "missing"])
-def test_files_that_another_instance_gave_the_same_numbers_are_no_damage(world: World, kind: str) -> None:
+def test_files_of_another_instance_with_the_same_numbers_are_no_damage(world: World, kind: str) -> None:
     """Both started from one snapshot; the task went there and came back."""
     world.write(ROWS, 7)
     world.snapshot()

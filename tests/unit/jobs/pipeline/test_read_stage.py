@@ -1,4 +1,4 @@
-"""The two stages hand tasks to an engine and put the answers together, whatever order they come in."""
+"""The read stage: order of its results, base of its first ranges, and which error it reports."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from statecore.errors import Corrupted, Invalid, Retryable, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.images.model import BaseDatabases
 from statecore.jobs.engine.protocol import Failure
-from statecore.jobs.pipeline.range_tasks import ClusterSettings, RangeResult, RangeTask
-from statecore.jobs.pipeline.stages import read_runs
+from statecore.jobs.pipeline.ranges import ClusterSettings, RangeResult, RangeTask
+from statecore.jobs.pipeline.read_stage import read_runs
 from statecore.jobs.pipeline.staging_place import DirectoryPlace
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
 from statecore.progress import NullProgress
@@ -84,7 +84,7 @@ def test_deletes_are_dropped_in_the_first_range_of_a_store_alone(tmp_path: Path)
 
 @pytest.mark.parametrize("permanent", [Corrupted, Invalid])
 @pytest.mark.parametrize("first", [0, 90, 200])
-def test_permanent_errors_are_raised_first(tmp_path: Path, permanent: type[StatecoreError], first: int) -> None:
+def test_a_permanent_error_is_reported_first(tmp_path: Path, permanent: type[StatecoreError], first: int) -> None:
     def answer(task: RangeTask) -> RangeResult | Failure:
         kind = permanent if task.offset_range.start == first else Retryable
         return Failure(kind("It failed.", code="test-error", action="Do something.").to_json())

@@ -1,0 +1,165 @@
+"""The newest snapshot: what of a backup it already has, and what of it a backup must not lose."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from statecore.errors import Fenced
+from statecore.jobs.backup.copies import StoreCopy
+from statecore.jobs.backup.files import Files
+from statecore.jobs.backup.stores import StoreKey
+from statecore.repository.application_repository import ApplicationRepository
+from statecore.repository.blob_verification import NamedFile, missing_files
+from statecore.repository.manifest import Extent, Manifest, StoredDatabase, StoreSnapshot, TaskManifest, extents_of
+from statecore.repository.snapshot_composition import stores_behind
+
+
+class NewestSnapshot(NamedTuple):
+    """The newest snapshot of the application.
+
+    Attributes:
+        manifest: its manifest; ``None`` if there is no snapshot.
+        parts: its task manifests of the selected tasks.
+    """
+
+    manifest: Manifest | None
+    parts: Mapping[str, TaskManifest]
+
+    @property
+    def hashes(self) -> Collection[str]:
+        """Hashes of all its files of these tasks."""
+        return extents_of(self.parts.values()).keys()
+
+    def store(self, of: StoreKey) -> StoreSnapshot | None:
+        part = self.parts.get(of[0])
+        return None if part is None else next((store for store in part.stores if store.store == of[1]), None)
+
+
+def read_newest(repository: ApplicationRepository, tasks: Iterable[str]) -> NewestSnapshot:
+    """Read the newest snapshot's manifests of some tasks."""
+    head = repository.read_head()
+    entry = None if head is None else head.head.newest
+    if entry is None:
+        return NewestSnapshot(None, {})
+    with repository.read_to_publish():
+        manifest, wanted = repository.manifest(entry).value, set(tasks)
+        parts = repository.task_manifests([part for part in manifest.task_manifests if part.task in wanted])
+    return NewestSnapshot(manifest, {task: read.manifest for task, read in parts.items()})
+
+
+def _equivalent_databases(copy: StoreCopy, files: Files, newest: NewestSnapshot) -> tuple[StoredDatabase, ...] | None:
+    """The newest snapshot's databases of a store if they are equivalent to this copy; otherwise ``None``.
+
+    Writing to a copy creates files with random names and identities. So if that was necessary, a snapshot with the same
+    offsets and every SST file of the originals is equivalent: the same was written to the same files then.
+    """
+    before, found = newest.store(copy.key), files[copy.key]
+    if (
+        not copy.written
+        or before is None
+        or before.kind is not copy.selected.spec.kind
+        or before.offsets != copy.offsets
+    ):
+        return None
+    stored = {database.segment: database for database in before.databases}
+    if stored.keys() != found.keys() or any(database.runs for database in stored.values()):
+        return None
+    for segment, those in found.items():
+        originals = {file.sha256 for file in those if file.path.name in copy.linked[segment]}
+        if not originals <= {file.sha256 for file in stored[segment].base}:
+            return None
+    return before.databases
+
+
+class VerifiedFiles(NamedTuple):
+    """What need not be uploaded, because it was verified in the repository.
+
+    Attributes:
+        reused: databases of stores that need no upload.
+        known: locations of files, by hash.
+        lost_files: files of the newest snapshot that are lost.
+    """
+
+    reused: Mapping[StoreKey, tuple[StoredDatabase, ...]]
+    known: Mapping[str, Extent]
+    lost_files: frozenset[NamedFile]
+
+    def have_moved(self, stores: Iterable[Sequence[StoredDatabase]]) -> bool:
+        """Whether lost files were stored elsewhere; then the newest snapshot cannot be used."""
+        where = {file.sha256: file.extent for databases in stores for one in databases for file in one.base}
+        return any(where.get(one.sha256, one.extent) != one.extent for one in self.lost_files)
+
+
+def verify_files(
+    repository: ApplicationRepository, copies: Sequence[StoreCopy], files: Files, newest: NewestSnapshot
+) -> VerifiedFiles:
+    """Verify in the repository what of the newest snapshot need not be uploaded again."""
+    reused = {copy.key: found for copy in copies if (found := _equivalent_databases(copy, files, newest)) is not None}
+    at_hand = {file.sha256: file.path for found in files.values() for those in found.values() for file in those}
+    known = {digest: extent for digest, extent in extents_of(newest.parts.values()).items() if digest in at_hand}
+    reused_blobs = {
+        of: {NamedFile(*one) for database in found for one in database.extents} for of, found in reused.items()
+    }
+    lost_files = missing_files(
+        repository.blobs, {NamedFile(*one) for one in known.items()}.union(*reused_blobs.values()), at_hand
+    )
+    return VerifiedFiles(
+        {of: found for of, found in reused.items() if not reused_blobs[of] & lost_files},
+        {digest: extent for digest, extent in known.items() if NamedFile(digest, extent) not in lost_files},
+        frozenset(lost_files),
+    )
+
+
+def refuse_older(parts: Sequence[TaskManifest], newest: NewestSnapshot) -> None:
+    """Refuse to publish less than the newest snapshot has; without the brokers the topics count as the same."""
+    for part in parts:
+        there = newest.parts.get(part.task)
+        for store, end, other in stores_behind(part, there) if there is not None else ():
+            raise Fenced(
+                f"Nothing was published: the newest snapshot has store {store.store} of task {part.task} up to "
+                f"offset {other} of {end.topic_partition}, and this directory up to {end.end}.",
+                code="snapshot-newer",
+                action="Use the directory of the instance that has the task now; or, if the topic was recreated, let "
+                "the brokers confirm that (without --offline).",
+                task=part.task,
+                store=store.store,
+                partition=str(end.topic_partition),
+                offset=other,
+                end=end.end,
+            )
+
+
+_REFRESH_MS = 3_600_000
+"""Ends of the same files that were read this much later justify a new manifest: it stays usable for longer."""
+
+
+def _knows_more(store: StoreSnapshot, before: StoreSnapshot) -> bool:
+    """Whether the brokers added a topic id, a much later or cluster-clock time, or a shorter delete retention."""
+    topics = {end.topic_partition: end.topic_id for end in before.changelogs}
+    named = any(end.topic_id and not topics.get(end.topic_partition) for end in store.changelogs)
+    if store.read_at_ms is None:
+        return named
+    if store.delete_retention_ms is not None and (
+        before.delete_retention_ms is None or store.delete_retention_ms < before.delete_retention_ms
+    ):
+        return True
+    return named or before.read_at_ms is None or store.read_at_ms - before.read_at_ms > _REFRESH_MS
+
+
+def is_unchanged(parts: Sequence[TaskManifest], newest: NewestSnapshot, *, whole: bool) -> bool:
+    """Whether the newest snapshot has all of this."""
+    if newest.manifest is None or (
+        whole and {part.task for part in newest.manifest.task_manifests} != {part.task for part in parts}
+    ):
+        return False
+    for part in parts:
+        there = newest.parts.get(part.task)
+        stores = {store.store: store.identity for store in part.stores}
+        known = {} if there is None else {store.store: store for store in there.stores}
+        before = {name: store.identity for name, store in known.items()}
+        if not stores.items() <= before.items() or (whole and stores != before):
+            return False
+        if any(_knows_more(store, known[store.store]) for store in part.stores):
+            return False
+    return True

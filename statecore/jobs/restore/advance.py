@@ -1,0 +1,55 @@
+"""Advance: a restore whose bases are the stores of the state directory itself.
+
+Existing files are linked, and one run is added above them. Stores that cannot be advanced are refused by name before
+anything is changed. Versioned, in-memory and unlogged stores stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from statecore.errors import NotFound
+from statecore.faults import NO_FAULTS, FaultPoints
+from statecore.jobs.context import JobContext, ignore
+from statecore.jobs.engine.protocol import Engine
+from statecore.jobs.failures import translated_errors
+from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.selection import select_stores, unadvanceable_stores
+from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.restore.request import AdvanceRequest
+from statecore.jobs.restore.run import restored
+from statecore.progress import Progress
+from statecore.statedir.state_directory import application_directory_given
+
+
+def run_advance(
+    request: AdvanceRequest,
+    engine: Engine,
+    progress: Progress | None = None,
+    *,
+    faults: FaultPoints = NO_FAULTS,
+    say: Callable[[str], None] = ignore,
+) -> RestoreReport | RestorePlan:
+    """Bring the stores of a state directory to the end of their changelogs.
+
+    Returns:
+        The report; with ``request.plan_only`` the plan, and nothing was changed.
+    """
+    with translated_errors(f"stores were advanced in {request.state_dir}"):
+        return _advanced(JobContext.open(request, progress, faults=faults, say=say), engine)
+
+
+def _advanced(context: JobContext[AdvanceRequest], engine: Engine) -> RestoreReport | RestorePlan:
+    request, directory = context.request, context.directory
+    if directory.is_application_given():
+        raise application_directory_given(directory.state_dir)
+    if not directory.task_directories() and not directory.stores("global"):
+        raise NotFound(
+            f"{directory.path} has no task: there is nothing to advance.",
+            code="no-tasks",
+            action="Check state_dir and the application id, or build the stores (statecore restore, statecore fetch).",
+            state_dir=str(directory.state_dir),
+        )
+    wanted = select_stores(context.spec, request.stores, request.partitions)
+    unadvanceable_stores(wanted, request.stores)  # refused before a broker is asked
+    return restored(context.with_request(request.restore()), engine)
