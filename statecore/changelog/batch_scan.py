@@ -111,50 +111,26 @@ MEANING = {
 
 @dataclass(frozen=True)
 class Scan:
-    """Result of one pass over the batch headers of a response.
+    """Result of one pass over the batch headers of a response."""
 
-    Attributes:
-        code: ``OK``, or why the scan stopped at the batch after the last row.
-        position: the next offset to fetch, at most the range's end.
-        meta: one row a batch, with the columns of `Batch`; a view that the next scan overwrites.
-        aborted: records of aborted batches wholly inside the range.
-        control: control records inside the range; a control batch has exactly one, so none spans an end.
-        consumed: bytes of the whole batches.
-    """
-
-    code: Code
-    position: int
-    meta: Int64Array
-    aborted: int
-    control: int
-    consumed: int
+    code: Code  # OK, or why the scan stopped at the batch after the last row
+    position: int  # the next offset to fetch, at most the range's end
+    meta: Int64Array  # one row a batch, with the columns of Batch; a view that the next scan overwrites
+    aborted: int  # records of aborted batches wholly inside the range
+    control: int  # control records inside the range; a control batch has exactly one, so none spans an end
+    consumed: int  # bytes of the whole batches
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Decoded records; the arrays are longer than their used part.
+    """Decoded records; the arrays are longer than their used part."""
 
-    Attributes:
-        code: ``OK``, or what is wrong with batch number `batch`.
-        rows: records decoded.
-        key_ends: int32 Arrow offsets of the keys, ``rows + 1`` used; likewise `value_ends` and `header_ends`.
-        key_data: bytes of the keys, `key_bytes` used; likewise the values and headers.
-        key_valid: Arrow validity bits of the keys; likewise `value_valid`.
-        offsets: each record's offset.
-        timestamps: each record's timestamp in ms (the batch's maximum under LogAppendTime).
-        null_keys: rows without a key.
-        null_values: rows without a value.
-        aborted: records inside the range of aborted batches that span an end of it.
-        newest: greatest timestamp of the rows; meaningless without rows.
-        batch: index of the batch that `code` is about.
-        offset: the offset after the last good record of that batch.
-    """
-
-    code: Code
+    code: Code  # OK, or what is wrong with batch number batch
     rows: int
+    # int32 Arrow offsets of the keys, rows + 1 used; likewise value_ends and header_ends
     key_ends: npt.NDArray[np.int32]
-    key_data: Bytes
-    key_valid: Bytes
+    key_data: Bytes  # bytes of the keys, key_bytes used; likewise the values and headers
+    key_valid: Bytes  # Arrow validity bits of the keys; likewise value_valid
     key_bytes: int
     value_ends: npt.NDArray[np.int32]
     value_data: Bytes
@@ -163,14 +139,14 @@ class Columns:
     header_ends: npt.NDArray[np.int32] | None
     header_data: Bytes | None
     header_bytes: int
-    offsets: Int64Array
-    timestamps: Int64Array
-    null_keys: int
-    null_values: int
-    aborted: int
-    newest: int
-    batch: int
-    offset: int
+    offsets: Int64Array  # each record's offset
+    timestamps: Int64Array  # each record's timestamp in ms (the batch's maximum under LogAppendTime)
+    null_keys: int  # rows without a key
+    null_values: int  # rows without a value
+    aborted: int  # records inside the range of aborted batches that span an end of it
+    newest: int  # greatest timestamp of the rows; meaningless without rows
+    batch: int  # index of the batch that code is about
+    offset: int  # the offset after the last good record of that batch
 
 
 _KERNELS = KernelLibrary("statecore.changelog.batch_scan_source")

@@ -26,16 +26,11 @@ Errors = Iterator[tuple[TopicPartition, int]]
 
 @dataclass(frozen=True)
 class RequestAttempt:
-    """One request to one leader.
+    """One request to one leader."""
 
-    Attributes:
-        request: makes the message.
-        take: stores the answers of a response, and yields its errors.
-        unsupported: stores the answer for a leader that does not support the request; ``None`` makes that an error.
-    """
-
-    request: Callable[[], Any]
-    take: Callable[[Any], Errors]
+    request: Callable[[], Any]  # makes the message
+    take: Callable[[Any], Errors]  # stores the answers of a response, and yields its errors
+    # stores the answer for a leader that does not support the request; None makes that an error
     unsupported: Callable[[], None] | None = None
 
 

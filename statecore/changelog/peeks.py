@@ -40,27 +40,16 @@ _FORMAT = 2
 
 
 class Batch(NamedTuple):
-    """Header and data of a batch.
+    """Header and data of a batch."""
 
-    Attributes:
-        first: first offset.
-        following: the offset after the last.
-        codec: number of the codec.
-        is_control: whether its records are control records.
-        records: number of records.
-        data: bytes of the records, compressed.
-        crc: its checksum (CRC-32C).
-        checked: the bytes that the checksum covers.
-    """
-
-    first: int
-    following: int
-    codec: int
-    is_control: bool
+    first: int  # first offset
+    following: int  # the offset after the last
+    codec: int  # number of the codec
+    is_control: bool  # whether its records are control records
     records: int
-    data: memoryview
-    crc: int
-    checked: memoryview
+    data: memoryview  # bytes of the records, compressed
+    crc: int  # its checksum (CRC-32C)
+    checked: memoryview  # the bytes that the checksum covers
 
 
 def peek(

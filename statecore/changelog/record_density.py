@@ -32,15 +32,10 @@ _FRAMING_BYTES = 8  # approximate bytes of a record besides key, value and heade
 
 
 class Sample(NamedTuple):
-    """The first batches of a log range.
+    """The first batches of a log range."""
 
-    Attributes:
-        density: records per offset.
-        record_bytes: decompressed bytes of a record; 0 without records.
-    """
-
-    density: float
-    record_bytes: float
+    density: float  # records per offset
+    record_bytes: float  # decompressed bytes of a record; 0 without records
 
 
 def sample_ranges(cluster: Cluster, pieces: Sequence[OffsetRange]) -> dict[OffsetRange, Sample]:
@@ -88,17 +83,11 @@ def _snappy_bytes(data: memoryview) -> int:
 
 @dataclass(frozen=True)
 class PartitionShape:
-    """Estimated records and bytes of one range of a partition.
-
-    Attributes:
-        span: the range.
-        records: estimated number of records in each of equally long pieces of it.
-        bytes: estimated decompressed bytes of the records.
-    """
+    """Estimated records and bytes of one range of a partition."""
 
     span: OffsetRange
-    records: tuple[float, ...]
-    bytes: float
+    records: tuple[float, ...]  # estimated number of records in each of equally long pieces of it
+    bytes: float  # estimated decompressed bytes of the records
 
     @property
     def work(self) -> int:

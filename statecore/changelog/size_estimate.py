@@ -62,15 +62,10 @@ async def _ask(cluster: Cluster, node: int, partitions: Collection[TopicPartitio
 
 @dataclass(frozen=True)
 class SizeEstimate:
-    """Estimated sizes of a job's partitions.
+    """Estimated sizes of a job's partitions."""
 
-    Attributes:
-        shapes: shape of each partition.
-        log_bytes: stored bytes of all logs; ``None`` where the brokers do not report them.
-    """
-
-    shapes: Mapping[TopicPartition, PartitionShape]
-    log_bytes: int | None
+    shapes: Mapping[TopicPartition, PartitionShape]  # shape of each partition
+    log_bytes: int | None  # stored bytes of all logs; None where the brokers do not report them
 
 
 def estimate_sizes(

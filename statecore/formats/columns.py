@@ -30,19 +30,12 @@ _VARINT_BYTES = 5
 
 
 class Varints(NamedTuple):
-    """Variable-length numbers as Kafka writes them (``ByteUtils.writeVarint``: zig-zag, seven bits a byte).
+    """Variable-length numbers as Kafka writes them (``ByteUtils.writeVarint``: zig-zag, seven bits a byte)."""
 
-    Attributes:
-        values: the numbers.
-        places: position after each number.
-        whole: whether the number ends inside its row.
-        odd: whether it has more bytes than needed; Kafka's own clients read such numbers, but never write them.
-    """
-
-    values: Numbers
-    places: Numbers
-    whole: Mask
-    odd: Mask
+    values: Numbers  # the numbers
+    places: Numbers  # position after each number
+    whole: Mask  # whether the number ends inside its row
+    odd: Mask  # whether it has more bytes than needed; Kafka's own clients read such numbers, but never write them
 
 
 def join(*columns: pa.Array) -> pa.Array:

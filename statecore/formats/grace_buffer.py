@@ -114,19 +114,12 @@ class GraceBufferFormat(RowFormat):
 
 
 class _Parsed(NamedTuple):
-    """Positions of the parts of buffered records.
+    """Positions of the parts of buffered records."""
 
-    Attributes:
-        broken: malformed elements; nulls are not malformed.
-        headers: the headers, in rounds: every row's first, then every row's second.
-        values: start of the new value.
-        lengths: its length; below 0 for a null.
-    """
-
-    broken: Mask
-    headers: list[HeaderRound]
-    values: Numbers
-    lengths: Numbers
+    broken: Mask  # malformed elements; nulls are not malformed
+    headers: list[HeaderRound]  # the headers, in rounds: every row's first, then every row's second
+    values: Numbers  # start of the new value
+    lengths: Numbers  # its length; below 0 for a null
 
 
 class _Cursor:

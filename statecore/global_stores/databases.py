@@ -32,13 +32,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class GlobalDatabases:
-    """The databases of one global store. One thread changes them; any thread may ask for a view.
-
-    Attributes:
-        serving: held while the serving database changes.
-        live: the open database in its place; ``None`` while there is none.
-        old: the open database with the former rows.
-    """
+    """The databases of one global store. One thread changes them; any thread may ask for a view."""
 
     def __init__(
         self,
@@ -50,9 +44,9 @@ class GlobalDatabases:
     ) -> None:
         self._table, self._settings, self._backups, self._faults = table, settings, backups, faults
         self._paths = GlobalPaths(directory, table.name, table.kind, faults)
-        self.serving = threading.RLock()
-        self.live: ViewedStore | None = None
-        self.old: ViewedStore | None = None
+        self.serving = threading.RLock()  # held while the serving database changes
+        self.live: ViewedStore | None = None  # the open database in its place; None while there is none
+        self.old: ViewedStore | None = None  # the open database with the former rows
         self._building: RocksDBStore | None = None
         self._is_built = False
         self._retired: list[ViewedStore] = []

@@ -11,16 +11,11 @@ from statecore.global_stores.state import RecoveryReason
 
 @dataclass(frozen=True)
 class InvalidOffsets:
-    """Why a store cannot continue from its offsets.
-
-    Attributes:
-        reason: the kind.
-        text: a sentence that names partition and offsets.
-        trusted: whether the rows are intact, if old: of some earlier time of the topic, or of an earlier topic.
-    """
+    """Why a store cannot continue from its offsets."""
 
     reason: RecoveryReason
-    text: str
+    text: str  # a sentence that names partition and offsets
+    # whether the rows are intact, if old: of some earlier time of the topic, or of an earlier topic
     trusted: bool = True
 
 

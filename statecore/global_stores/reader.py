@@ -20,25 +20,21 @@ from statecore.images.runs import RunBuilder
 
 
 class TopicEnds:
-    """Offsets of a topic's logs at one time, and the ends of leader epochs that were known before.
-
-    Attributes:
-        logs: by partition.
-        ends: by partition, the offset before which all can be read.
-        epoch_ends: by partition with a new leader epoch, where the one before ended.
-    """
+    """Offsets of a topic's logs at one time, and the ends of leader epochs that were known before."""
 
     def __init__(
         self, cluster: Cluster, topic: str, partitions: int, epochs: Mapping[int, int], *, exactly_once: bool
     ) -> None:
         found = cluster.log_offsets(TopicPartition(topic, partition) for partition in range(partitions))
-        self.logs: dict[int, LogOffsets] = {at.partition: log for at, log in found.items()}
+        self.logs: dict[int, LogOffsets] = {at.partition: log for at, log in found.items()}  # by partition
+        # by partition, the offset before which all can be read
         self.ends = {at: log.last_stable if exactly_once else log.log_end for at, log in self.logs.items()}
         later = {
             TopicPartition(topic, at): epochs[at]
             for at, log in self.logs.items()
             if 0 <= epochs.get(at, -1) < log.leader_epoch
         }
+        # by partition with a new leader epoch, where the one before ended
         self.epoch_ends = {at.partition: end for at, end in cluster.epoch_ends(later).items()}
 
     @property

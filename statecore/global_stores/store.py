@@ -47,29 +47,17 @@ from statecore.system_errors import RUN_AS_APPLICATION, system_error
 
 @dataclass(frozen=True)
 class GlobalContext:
-    """What all global stores of a process share.
+    """What all global stores of a process share."""
 
-    Attributes:
-        directory: the application's state directory, locked.
-        cluster: the cluster with the topics.
-        settings: how the stores are kept.
-        topics: the ids of the topics that they are built of.
-        backups: backups of former rows.
-        listener: called for every change of state, while locks are held.
-        metrics: gets the measurements.
-        faults: fault points of tests.
-        clock: seconds, monotonic.
-    """
-
-    directory: StateDirectory
-    cluster: Cluster
-    settings: GlobalSettings
-    topics: TopicIds
-    backups: GlobalBackups
-    listener: StateListener | None
-    metrics: Metrics
-    faults: FaultPoints
-    clock: Callable[[], float]
+    directory: StateDirectory  # the application's state directory, locked
+    cluster: Cluster  # the cluster with the topics
+    settings: GlobalSettings  # how the stores are kept
+    topics: TopicIds  # the ids of the topics that they are built of
+    backups: GlobalBackups  # backups of former rows
+    listener: StateListener | None  # called for every change of state, while locks are held
+    metrics: Metrics  # gets the measurements
+    faults: FaultPoints  # fault points of tests
+    clock: Callable[[], float]  # seconds, monotonic
 
 
 _LOG = logging.getLogger(__name__)

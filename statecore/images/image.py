@@ -57,32 +57,20 @@ _NOT_MERGED: Mapping[int | None, MergedDatabase] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class SegmentedRuns:
-    """Parameters that divide a store's runs into segments.
+    """Parameters that divide a store's runs into segments."""
 
-    Attributes:
-        store: the store's name, the prefix of segment names.
-        segmentation: retention and interval.
-        stream_time: greatest time of all its keys in ms, including those of a base; -1 without keys.
-    """
-
-    store: str
-    segmentation: Segmentation
-    stream_time: int
+    store: str  # the store's name, the prefix of segment names
+    segmentation: Segmentation  # retention and interval
+    stream_time: int  # greatest time of all its keys in ms, including those of a base; -1 without keys
 
 
 @dataclass(frozen=True)
 class _Database:
-    """Inputs of one database.
+    """Inputs of one database."""
 
-    Attributes:
-        directory: where it is built.
-        base: the base, if any.
-        runs: in the order they are applied.
-    """
-
-    directory: Path
+    directory: Path  # where it is built
     base: CheckedBase | None
-    runs: Sequence[RunFile]
+    runs: Sequence[RunFile]  # in the order they are applied
 
 
 def build_image(

@@ -28,18 +28,13 @@ _ALL = KeyRange()
 
 @dataclass(frozen=True)
 class MergeLimits:
-    """Buffer sizes of a merge, and its work per kernel call.
+    """Buffer sizes of a merge, and its work per kernel call."""
 
-    Attributes:
-        rows: rows copied before they are written; blocks of the file end there, so another limit makes another file.
-        bytes_each: bytes of keys, and of values, likewise. A larger row is copied alone.
-        key_bytes: initial buffer size for the key of each run.
-        entries: most entries read in one kernel call: at most a second of work, so that interrupts are handled.
-    """
-
+    # rows copied before they are written; blocks of the file end there, so another limit makes another file
     rows: int = 4096
-    bytes_each: int = 1 << 20
-    key_bytes: int = 256
+    bytes_each: int = 1 << 20  # bytes of keys, and of values, likewise. A larger row is copied alone.
+    key_bytes: int = 256  # initial buffer size for the key of each run
+    # most entries read in one kernel call: at most a second of work, so that interrupts are handled
     entries: int = 4 << 20
 
 

@@ -45,19 +45,12 @@ DEFAULT_MEMORY_BUDGET = 512 << 20
 
 @dataclass(frozen=True)
 class RunStatistics:
-    """Statistics of a builder.
-
-    Attributes:
-        records: records added.
-        null_keys: records skipped because their key is null.
-        stream_time: greatest time of a key in ms where the store has segments, tombstones included; else -1.
-        expired: rows that were not written because their segment had expired by that time.
-    """
+    """Statistics of a builder."""
 
     records: int = 0
-    null_keys: int = 0
-    stream_time: int = -1
-    expired: int = 0
+    null_keys: int = 0  # records skipped because their key is null
+    stream_time: int = -1  # greatest time of a key in ms where the store has segments, tombstones included; else -1
+    expired: int = 0  # rows that were not written because their segment had expired by that time
 
 
 class Overflow(StrEnum):
@@ -270,16 +263,11 @@ def warm() -> None:
 
 
 class RunRanges:
-    """Tracks how far a builder has read, and the end of its last run in each database; :class:`Run` explains ranges.
-
-    Attributes:
-        next_offset: offset after the last record read.
-        runs: runs written so far, in the order they are applied.
-    """
+    """Tracks how far a builder has read, and the end of its last run in each database; :class:`Run` explains ranges."""
 
     def __init__(self, start: int, origin: RunOrigin) -> None:
-        self.next_offset = start
-        self.runs: list[RunFile] = []
+        self.next_offset = start  # offset after the last record read
+        self.runs: list[RunFile] = []  # runs written so far, in the order they are applied
         self._start = start
         self._origin = origin
         self._ends: dict[int | None, int] = {}

@@ -46,21 +46,14 @@ _BUCKET_BITS = 10
 
 @dataclass
 class Range:
-    """The records of one key range.
+    """The records of one key range."""
 
-    Attributes:
-        first: first key of the range.
-        file: index of the file with its blocks.
-        blocks: numbers of its blocks, oldest first, without those in its buffer.
-        written: bytes of these blocks.
-        live: bytes of its records after it was last rewritten, an estimate of the live bytes.
-    """
-
-    first: bytes
-    file: int = 0
+    first: bytes  # first key of the range
+    file: int = 0  # index of the file with its blocks
+    # numbers of its blocks, oldest first, without those in its buffer
     blocks: array[int] = field(default_factory=lambda: array("q"))
-    written: int = 0
-    live: int = 0
+    written: int = 0  # bytes of these blocks
+    live: int = 0  # bytes of its records after it was last rewritten, an estimate of the live bytes
 
 
 @dataclass
@@ -102,16 +95,12 @@ class _Bounds:
 
 
 class Spill:
-    """Records divided by key range; initially there is one range.
-
-    Attributes:
-        buffer: bytes of memory per range.
-    """
+    """Records divided by key range; initially there is one range."""
 
     def __init__(self, directory: Path, block: int) -> None:
         self._files = [ScratchFile(directory, block) for _ in range(_FILES)]
         self._block = block
-        self.buffer = _BUFFER_BLOCKS * block
+        self.buffer = _BUFFER_BLOCKS * block  # bytes of memory per range
         self._ranges = [Range(b"")]
         self._bounds = _Bounds([])
         self._buffers = np.empty((1, self.buffer), np.uint8)

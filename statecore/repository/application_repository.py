@@ -42,16 +42,12 @@ class ReadTaskManifest(NamedTuple):
 
 
 class ApplicationRepository:
-    """The snapshots of one application in a repository.
-
-    Attributes:
-        names: names of the application's blobs and pointers.
-    """
+    """The snapshots of one application in a repository."""
 
     def __init__(self, repository: Repository, application_id: str) -> None:
         self.repository = repository
         self.application_id = application_id
-        self.names = Layout(application_id)
+        self.names = Layout(application_id)  # names of the application's blobs and pointers
 
     @staticmethod
     def open(url: str, application_id: str, retries: RetryPolicy = DEFAULT_RETRIES) -> ApplicationRepository:

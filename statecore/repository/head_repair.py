@@ -48,39 +48,25 @@ _OLDER = "it is older than the checkpoints and compactions that a head names"
 
 
 class ExcludedSnapshot(NamedTuple):
-    """A manifest, or a snapshot, that the new head does not name.
+    """A manifest, or a snapshot, that the new head does not name."""
 
-    Attributes:
-        snapshot: its id, from the manifest's name.
-        why: the reason.
-        code: the code of an error, or ``not-named``, ``older``, ``deleted``, ``copy``, ``superseded`` (another one was
-            published instead), ``not-connected``.
-    """
-
-    snapshot: str
-    why: str
+    snapshot: str  # its id, from the manifest's name
+    why: str  # the reason
+    # the code of an error, or not-named, older, deleted, copy, superseded (another one was published instead),
+    # not-connected
     code: str
 
 
 @dataclass(frozen=True)
 class HeadRepairPlan:
-    """What a repair would do.
+    """What a repair would do."""
 
-    Attributes:
-        problem: what is wrong with the head; ``None`` where no repair is needed.
-        head: the new head; the present one where no repair is needed.
-        excluded: what that head does not name.
-        document: the bytes of the new head; empty where no repair is needed.
-        expected: the version of the head that was read; ``None`` where there was none.
-        code: the code of what is wrong; empty where no repair is needed.
-    """
-
-    problem: str | None
-    head: Head
-    excluded: tuple[ExcludedSnapshot, ...]
-    document: bytes
-    expected: str | None
-    code: str = ""
+    problem: str | None  # what is wrong with the head; None where no repair is needed
+    head: Head  # the new head; the present one where no repair is needed
+    excluded: tuple[ExcludedSnapshot, ...]  # what that head does not name
+    document: bytes  # the bytes of the new head; empty where no repair is needed
+    expected: str | None  # the version of the head that was read; None where there was none
+    code: str = ""  # the code of what is wrong; empty where no repair is needed
 
 
 class _Found(NamedTuple):

@@ -66,35 +66,21 @@ _NOT_DECLARED = ("bootstrap_servers", "kafka", "kafka_connection", "spark")
 
 @dataclass(frozen=True)
 class Published:
-    """A published snapshot.
+    """A published snapshot."""
 
-    Attributes:
-        snapshot: its id.
-        identity: hash of what all its stores are made of.
-        created_at: when it was published (ISO 8601, UTC).
-        tasks: number of tasks.
-        file_bytes: bytes of all files that it names.
-        new_bytes: bytes of those that the previous snapshot does not name.
-        earlier: whether an earlier attempt of the same request had published it.
-        concurrent: snapshots of other jobs that were published while this one was built.
-        warnings: what an operator should know of inherited and of dropped tasks.
-        made_tasks: tasks whose task manifests were written for it; unknown (empty) for an earlier attempt.
-        kept_tasks: tasks that stay as in the previous snapshot; likewise.
-        dropped_tasks: tasks of the previous snapshot that it does not have; likewise.
-    """
-
-    snapshot: str
-    identity: str
-    created_at: str
+    snapshot: str  # its id
+    identity: str  # hash of what all its stores are made of
+    created_at: str  # when it was published (ISO 8601, UTC)
     tasks: int
-    file_bytes: int
-    new_bytes: int
-    earlier: bool = False
-    concurrent: int = 0
-    warnings: tuple[str, ...] = ()
+    file_bytes: int  # bytes of all files that it names
+    new_bytes: int  # bytes of those that the previous snapshot does not name
+    earlier: bool = False  # whether an earlier attempt of the same request had published it
+    concurrent: int = 0  # snapshots of other jobs that were published while this one was built
+    warnings: tuple[str, ...] = ()  # what an operator should know of inherited and of dropped tasks
+    # tasks whose task manifests were written for it; unknown (empty) for an earlier attempt
     made_tasks: tuple[str, ...] = ()
-    kept_tasks: tuple[str, ...] = ()
-    dropped_tasks: tuple[str, ...] = ()
+    kept_tasks: tuple[str, ...] = ()  # tasks that stay as in the previous snapshot; likewise
+    dropped_tasks: tuple[str, ...] = ()  # tasks of the previous snapshot that it does not have; likewise
 
 
 class Publication:

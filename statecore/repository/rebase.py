@@ -38,21 +38,13 @@ Tail = dict[int | None, list[StoredRun]]
 
 
 class Compaction(NamedTuple):
-    """Runs of one database that were merged.
-
-    Attributes:
-        store: the store.
-        segment: the database's segment; ``None`` where the store has none.
-        inputs: adjacent runs, in the order they are applied.
-        output: the merged run, with all their offsets; ``None`` where it would be empty.
-        is_lowest: whether deletes were left out because no rows were below: then none may be there now.
-    """
+    """Runs of one database that were merged."""
 
     store: str
-    segment: int | None
-    inputs: tuple[Run, ...]
-    output: StoredRun | None
-    is_lowest: bool = False
+    segment: int | None  # the database's segment; None where the store has none
+    inputs: tuple[Run, ...]  # adjacent runs, in the order they are applied
+    output: StoredRun | None  # the merged run, with all their offsets; None where it would be empty
+    is_lowest: bool = False  # whether deletes were left out because no rows were below: then none may be there now
 
 
 def rebase_advance(mine: TaskManifest, theirs: TaskManifest, base: TaskManifest | None) -> TaskManifest | None:

@@ -50,19 +50,12 @@ _COPY = "copy=1"
 
 @dataclass(frozen=True)
 class RepositoryDescriptor:
-    """The repository descriptor.
-
-    Attributes:
-        id: random, unique.
-        hash: the hash that blobs are named by.
-        created_at: when, in ISO 8601 and UTC.
-        statecore_release: the release of statecore that made it.
-    """
+    """The repository descriptor."""
 
     id: str
-    hash: str
-    created_at: str
-    statecore_release: str
+    hash: str  # the hash that blobs are named by
+    created_at: str  # when, in ISO 8601 and UTC
+    statecore_release: str  # the release of statecore that made it
 
 
 DESCRIPTOR = DocumentType(
@@ -76,19 +69,12 @@ DESCRIPTOR = DocumentType(
 
 
 class Place(NamedTuple):
-    """A place for blobs and pointers.
+    """A place for blobs and pointers."""
 
-    Attributes:
-        url: the URL, as it can be given again.
-        blobs: its blobs.
-        pointers: its pointers.
-        probe: tests that it keeps what concurrent writers rely on.
-    """
-
-    url: str
+    url: str  # the URL, as it can be given again
     blobs: Blobs
     pointers: Pointers
-    probe: Callable[[], None]
+    probe: Callable[[], None]  # tests that it keeps what concurrent writers rely on
 
 
 class Repository(NamedTuple):
@@ -99,16 +85,11 @@ class Repository(NamedTuple):
 
 
 class CreatedRepository(NamedTuple):
-    """Result of :func:`create_repository`.
-
-    Attributes:
-        repository: the repository.
-        is_new: whether its descriptor was put now.
-        is_id_restored: whether that restores the id of a lost or damaged one, because heads and manifests carry it.
-    """
+    """Result of :func:`create_repository`."""
 
     repository: Repository
-    is_new: bool
+    is_new: bool  # whether its descriptor was put now
+    # whether that restores the id of a lost or damaged one, because heads and manifests carry it
     is_id_restored: bool = False
 
 

@@ -40,30 +40,20 @@ MOST_BLOBS = 8
 
 
 class ReadPosition(NamedTuple):
-    """A time at which no record existed beyond the ends of a task.
+    """A time at which no record existed beyond the ends of a task."""
 
-    Attributes:
-        at_ms: in ms since the epoch.
-        delete_retention_ms: the least time that deletes were kept in one of its changelogs then; ``None`` where it is
-            unknown, and then the time is not by the cluster's clock.
-    """
-
-    at_ms: int
+    at_ms: int  # in ms since the epoch
+    # the least time that deletes were kept in one of its changelogs then; None where it is unknown, and then the time
+    # is not by the cluster's clock
     delete_retention_ms: int | None
 
 
 class WrittenTaskManifest(NamedTuple):
-    """A task manifest to write.
-
-    Attributes:
-        manifest: the task manifest.
-        before: that of the newest snapshot; ``None`` where it has none.
-        built: the stores that the job has built.
-    """
+    """A task manifest to write."""
 
     manifest: TaskManifest
-    before: ReadTaskManifest | None
-    built: frozenset[str]
+    before: ReadTaskManifest | None  # that of the newest snapshot; None where it has none
+    built: frozenset[str]  # the stores that the job has built
 
     @property
     def inherited(self) -> list[StoreSnapshot]:
@@ -80,21 +70,13 @@ class WrittenTaskManifest(NamedTuple):
 
 @dataclass(frozen=True)
 class SnapshotComposition:
-    """The content of the next snapshot.
+    """The content of the next snapshot."""
 
-    Attributes:
-        written: task manifests to write.
-        kept: references to keep, by task.
-        dropped: tasks of the newest snapshot that it does not have.
-        is_changed: whether it differs from the newest snapshot.
-        warnings: about tasks and stores that it does not have any more.
-    """
-
-    written: tuple[WrittenTaskManifest, ...]
-    kept: Mapping[str, TaskManifestReference]
-    dropped: tuple[str, ...]
-    is_changed: bool
-    warnings: tuple[str, ...]
+    written: tuple[WrittenTaskManifest, ...]  # task manifests to write
+    kept: Mapping[str, TaskManifestReference]  # references to keep, by task
+    dropped: tuple[str, ...]  # tasks of the newest snapshot that it does not have
+    is_changed: bool  # whether it differs from the newest snapshot
+    warnings: tuple[str, ...]  # about tasks and stores that it does not have any more
 
 
 def compose(

@@ -21,19 +21,13 @@ CONCURRENT_REQUESTS = 8
 
 
 class VerifiedSnapshot(NamedTuple):
-    """A verified snapshot.
+    """A verified snapshot."""
 
-    Attributes:
-        entry: its entry in the head.
-        manifest: its manifest; ``None`` where that is damaged.
-        damage: what is wrong, by task; that of the manifest under ``""``.
-        held_bytes: bytes of the files that it names and no newer one does; ``None`` where they were not requested or
-            are unknown (:func:`statecore.repository.listing.held_bytes`).
-    """
-
-    entry: SnapshotEntry
-    manifest: Document[Manifest] | None
-    damage: dict[str, Damage]
+    entry: SnapshotEntry  # its entry in the head
+    manifest: Document[Manifest] | None  # its manifest; None where that is damaged
+    damage: dict[str, Damage]  # what is wrong, by task; that of the manifest under ""
+    # bytes of the files that it names and no newer one does; None where they were not requested or are unknown
+    # (statecore.repository.listing.held_bytes)
     held_bytes: int | None = None
 
 
@@ -47,11 +41,7 @@ def key_of(reference: TaskManifestReference) -> TaskManifestKey:
 
 
 class Verification:
-    """Verifies snapshots with several threads; a context manager.
-
-    Attributes:
-        file_bytes: recorded bytes of files, by hash, for each task manifest.
-    """
+    """Verifies snapshots with several threads; a context manager."""
 
     def __init__(
         self,
@@ -67,6 +57,7 @@ class Verification:
             count_file_bytes,
             tolerated,
         )
+        # recorded bytes of files, by hash, for each task manifest
         self.file_bytes: dict[TaskManifestKey, dict[str, int]] = {}
         self._task_manifests: dict[TaskManifestKey, Damage | None] = {}
         self._sizes: dict[str, int | None] = {}

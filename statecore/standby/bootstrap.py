@@ -87,15 +87,10 @@ def _written_ms(base: Path) -> float:
 
 @dataclass(frozen=True)
 class _PendingFetch:
-    """A base that is being fetched.
+    """A base that is being fetched."""
 
-    Attributes:
-        stop: set to end the fetch.
-        fetched: description of the base; ``None`` if there is none.
-    """
-
-    stop: Event
-    fetched: Future[str | None]
+    stop: Event  # set to end the fetch
+    fetched: Future[str | None]  # description of the base; None if there is none
 
 
 class _NoRepositoryError(Exception):

@@ -51,31 +51,22 @@ from statecore.standby.kafka_group import NOT_IN_THE_GROUP, GroupConsumer, Group
 
 @dataclass(frozen=True)
 class AssignmentResult:
-    """A member's assignment; replaces the previous one.
+    """A member's assignment; replaces the previous one."""
 
-    Attributes:
-        generation: of the group; with ``member_id`` it fences transactions of removed members. -1 when lost.
-        member_id: member id at the broker.
-        roles: its tasks. An active task that is not active in here must be closed before the next ``publish``, which
-            confirms that.
-        errors: tasks that it must not touch, with the reason.
-        lost: it was removed from the group: others may have its tasks, and its active tasks must not be committed. An
-            assignment follows when it has rejoined.
-        leader: whether it was the leader.
-        probing: whether warm-ups are catching up to take over tasks.
-        elsewhere: best offset sum at the owners of local tasks that were not assigned to it.
-        is_new: whether all members have published their state since this member took part; false where the broker
-            returns the previous assignment of a static member.
-    """
-
-    generation: int
-    member_id: str
+    generation: int  # of the group; with member_id it fences transactions of removed members. -1 when lost.
+    member_id: str  # member id at the broker
+    # its tasks. An active task that is not active in here must be closed before the next publish, which confirms that.
     roles: Mapping[str, Role] = field(default_factory=dict)
-    errors: Mapping[str, str] = field(default_factory=dict)
+    errors: Mapping[str, str] = field(default_factory=dict)  # tasks that it must not touch, with the reason
+    # it was removed from the group: others may have its tasks, and its active tasks must not be committed. An
+    # assignment follows when it has rejoined.
     lost: bool = False
-    leader: bool = False
-    probing: bool = False
+    leader: bool = False  # whether it was the leader
+    probing: bool = False  # whether warm-ups are catching up to take over tasks
+    # best offset sum at the owners of local tasks that were not assigned to it
     elsewhere: Mapping[str, int] = field(default_factory=dict)
+    # whether all members have published their state since this member took part; false where the broker returns the
+    # previous assignment of a static member
     is_new: bool = False
 
     def tasks(self, role: Role) -> frozenset[str]:
@@ -84,21 +75,13 @@ class AssignmentResult:
 
 @dataclass(frozen=True)
 class ReceivedAssignment:
-    """An assignment as received from kafka-python.
+    """An assignment as received from kafka-python."""
 
-    Attributes:
-        generation: of the group.
-        data: user data.
-        partitions: whether it includes partitions.
-        joins: how often the member had joined the group by then.
-        at: time of arrival, on the group's clock.
-    """
-
-    generation: int
-    data: bytes
-    partitions: bool
-    joins: int
-    at: float
+    generation: int  # of the group
+    data: bytes  # user data
+    partitions: bool  # whether it includes partitions
+    joins: int  # how often the member had joined the group by then
+    at: float  # time of arrival, on the group's clock
 
 
 __all__ = ["AssignmentResult", "Ends", "GroupMember", "GroupSettings"]

@@ -37,13 +37,9 @@ CLEANUP_DELAY = "state.cleanup.delay.ms"
 
 @dataclass(frozen=True)
 class CleanupSettings:
-    """Cleanup settings.
+    """Cleanup settings."""
 
-    Attributes:
-        cleanup_delay_ms: ``state.cleanup.delay.ms``: minimum time since the last change of the directory.
-    """
-
-    cleanup_delay_ms: int = 600_000
+    cleanup_delay_ms: int = 600_000  # state.cleanup.delay.ms: minimum time since the last change of the directory
 
     def __post_init__(self) -> None:
         if self.cleanup_delay_ms < 0:
@@ -57,18 +53,13 @@ class CleanupSettings:
 
 @dataclass(frozen=True)
 class CleanupResult:
-    """Result of one cleanup.
+    """Result of one cleanup."""
 
-    Attributes:
-        deleted: tasks whose directories were deleted.
-        kept: expired unowned tasks, and why they stay.
-        failed: tasks whose directories were moved but could not be deleted, and why; the next cleanup retries.
-        moved_away: tasks that were moved away for a week though no other process may have all of their state.
-    """
-
-    deleted: tuple[str, ...] = ()
-    kept: Mapping[str, str] = field(default_factory=dict)
+    deleted: tuple[str, ...] = ()  # tasks whose directories were deleted
+    kept: Mapping[str, str] = field(default_factory=dict)  # expired unowned tasks, and why they stay
+    # tasks whose directories were moved but could not be deleted, and why; the next cleanup retries
     failed: Mapping[str, str] = field(default_factory=dict)
+    # tasks that were moved away for a week though no other process may have all of their state
     moved_away: Mapping[str, Path] = field(default_factory=dict)
 
 

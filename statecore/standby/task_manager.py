@@ -42,17 +42,12 @@ TIME_SLICE = 5.0
 
 
 class _TimeSlice:
-    """Stop condition of a task's time slice; called between two chunks.
-
-    Attributes:
-        is_over: the slice ended, perhaps with something left to read.
-        error: raised by the round's own stop condition; not an error of the task.
-    """
+    """Stop condition of a task's time slice; called between two chunks."""
 
     def __init__(self, stopped: Callable[[], bool], clock: Clock) -> None:
         self._stopped, self._clock, self._until = stopped, clock, clock() + TIME_SLICE
-        self.is_over = False
-        self.error: Exception | None = None
+        self.is_over = False  # the slice ended, perhaps with something left to read
+        self.error: Exception | None = None  # raised by the round's own stop condition; not an error of the task
 
     def __call__(self) -> bool:
         self.is_over = self.is_over or self._clock() >= self._until
@@ -65,15 +60,10 @@ class _TimeSlice:
 
 @dataclass(frozen=True)
 class StorePosition:
-    """Position of a store in its changelog.
+    """Position of a store in its changelog."""
 
-    Attributes:
-        offset: the last applied offset.
-        is_confirmed: whether a round has confirmed that the changelog reaches that far.
-    """
-
-    offset: int
-    is_confirmed: bool
+    offset: int  # the last applied offset
+    is_confirmed: bool  # whether a round has confirmed that the changelog reaches that far
 
 
 @dataclass

@@ -44,17 +44,11 @@ def guard() -> threading.RLock:
 
 
 class Holder(NamedTuple):
-    """The process that holds a lock.
+    """The process that holds a lock."""
 
-    Attributes:
-        process: its id; 0 if it runs in another container (process namespace).
-        command: its name, if visible.
-        lost: whether it has lost the lock and still runs.
-    """
-
-    process: int
-    command: str
-    lost: bool = False
+    process: int  # its id; 0 if it runs in another container (process namespace)
+    command: str  # its name, if visible
+    lost: bool = False  # whether it has lost the lock and still runs
 
     def __str__(self) -> str:
         if not self.process:

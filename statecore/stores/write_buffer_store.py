@@ -47,21 +47,14 @@ _PUT_AT_ONCE = 1024
 
 
 class Pending(NamedTuple):
-    """The content of a commit.
-
-    Attributes:
-        staged: the rows.
-        offsets: the offsets, ``None`` to remove one; partitions that are not named keep theirs.
-        forget: whether all offsets and the position are removed.
-        position: the new position.
-        moved: whether the position has changed.
-    """
+    """The content of a commit."""
 
     staged: SortedRows
+    # the offsets, None to remove one; partitions that are not named keep theirs
     offsets: Mapping[TopicPartition, int | None]
-    forget: bool
-    position: Position
-    moved: bool
+    forget: bool  # whether all offsets and the position are removed
+    position: Position  # the new position
+    moved: bool  # whether the position has changed
 
 
 class WriteBufferStore(StateStore):

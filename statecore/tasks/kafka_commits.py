@@ -35,16 +35,12 @@ _TIMEOUT = "KafkaTimeoutError"
 
 
 class KafkaCommits(ABC):
-    """What a task has sent since its last commit, and the clients that commit it; raises what the clients raise.
-
-    Attributes:
-        producer: the producer to send with; its calls time out.
-    """
+    """What a task has sent since its last commit, and the clients that commit it; raises what the clients raise."""
 
     def __init__(
         self, task: str, producer: TransactionalProducer, consumer: Consumer, max_block_ms: int, faults: FaultPoints
     ) -> None:
-        self.producer = BoundedProducer(producer, task, max_block_ms)
+        self.producer = BoundedProducer(producer, task, max_block_ms)  # the producer to send with; its calls time out
         self._task = task
         self._consumer = consumer
         self._max_block_ms = max_block_ms

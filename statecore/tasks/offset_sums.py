@@ -93,27 +93,16 @@ class TaskDirectoryState(StrEnum):
 
 @dataclass(frozen=True)
 class StoreSum:
-    """The offset of one store of a task.
+    """The offset of one store of a task."""
 
-    Attributes:
-        store: its name; empty for an offset in ``.checkpoint`` of an unknown store.
-        changelog: its changelog partition; ``None`` where unknown.
-        offset: the last one applied; ``None`` where unknown.
-        source: where the offset comes from.
-        databases_differ: whether its databases have different offsets.
-        reason: why nothing is known, or what is wrong; may be empty.
-        is_damaged: whether the reason is damage.
-        is_unknown: whether it has databases without any known offset.
-    """
-
-    store: str
-    changelog: TopicPartition | None
-    offset: int | None
-    source: OffsetSource
-    databases_differ: bool = False
-    reason: str = ""
-    is_damaged: bool = False
-    is_unknown: bool = False
+    store: str  # its name; empty for an offset in .checkpoint of an unknown store
+    changelog: TopicPartition | None  # its changelog partition; None where unknown
+    offset: int | None  # the last one applied; None where unknown
+    source: OffsetSource  # where the offset comes from
+    databases_differ: bool = False  # whether its databases have different offsets
+    reason: str = ""  # why nothing is known, or what is wrong; may be empty
+    is_damaged: bool = False  # whether the reason is damage
+    is_unknown: bool = False  # whether it has databases without any known offset
 
     @property
     def next_offset(self) -> int:
@@ -123,23 +112,14 @@ class StoreSum:
 
 @dataclass(frozen=True)
 class TaskSum:
-    """The offsets of one task directory.
-
-    Attributes:
-        task: the task.
-        state: its state.
-        reason: why, or a further remark; may be empty.
-        stores: its stores that count, by name.
-        databases: number of databases.
-        is_open_elsewhere: whether another process has one of its stores open, in any state.
-    """
+    """The offsets of one task directory."""
 
     task: str
     state: TaskDirectoryState
-    reason: str = ""
-    stores: tuple[StoreSum, ...] = ()
+    reason: str = ""  # why, or a further remark; may be empty
+    stores: tuple[StoreSum, ...] = ()  # its stores that count, by name
     databases: int = 0
-    is_open_elsewhere: bool = False
+    is_open_elsewhere: bool = False  # whether another process has one of its stores open, in any state
 
     @property
     def sum(self) -> int:

@@ -52,20 +52,13 @@ from statecore.tasks.partial_deletion import half_expired, why_partially_deleted
 
 @dataclass(frozen=True)
 class StandbyStoreSpec:
-    """A store that follows a changelog.
-
-    Attributes:
-        name: the store.
-        kind: its kind.
-        changelog: its changelog partition.
-        segmentation: how its rows are segmented by time; ``None`` where it is one database.
-        is_source: whether the changelog is a source topic, of which the store has what the application has consumed.
-    """
+    """A store that follows a changelog."""
 
     name: str
     kind: StoreKind
     changelog: TopicPartition
-    segmentation: Segmentation | None = None
+    segmentation: Segmentation | None = None  # how its rows are segmented by time; None where it is one database
+    # whether the changelog is a source topic, of which the store has what the application has consumed
     is_source: bool = False
 
 

@@ -53,16 +53,12 @@ FindSnapshot = Callable[[str], str | None]
 
 @dataclass(frozen=True)
 class StartupSettings:
-    """How a start treats existing directories.
+    """How a start treats existing directories."""
 
-    Attributes:
-        max_open_stores: databases open at once before the first assignment; a windowed store has one for each segment.
-            0: none, so that every task is read closed.
-        keep_corrupt_ms: how long a corrupt task directory is kept aside.
-    """
-
+    # databases open at once before the first assignment; a windowed store has one for each segment. 0: none, so that
+    # every task is read closed.
     max_open_stores: int = 256
-    keep_corrupt_ms: int = KEPT_MS
+    keep_corrupt_ms: int = KEPT_MS  # how long a corrupt task directory is kept aside
 
     def __post_init__(self) -> None:
         for name in ("max_open_stores", "keep_corrupt_ms"):
@@ -77,21 +73,13 @@ class StartupSettings:
 
 @dataclass(frozen=True)
 class CorruptTask:
-    """A corrupt task whose directory was moved aside.
-
-    Attributes:
-        task: the task.
-        quarantined: the directory moved aside, and since when.
-        reason: what was wrong; empty where an earlier start found it.
-        snapshot: the snapshot that has a copy of the task, to be fetched; ``None`` where none has.
-        why_snapshot_unknown: why it is unknown whether there is a copy; empty where it is known.
-    """
+    """A corrupt task whose directory was moved aside."""
 
     task: str
-    quarantined: Quarantined
-    reason: str
-    snapshot: str | None
-    why_snapshot_unknown: str = ""
+    quarantined: Quarantined  # the directory moved aside, and since when
+    reason: str  # what was wrong; empty where an earlier start found it
+    snapshot: str | None  # the snapshot that has a copy of the task, to be fetched; None where none has
+    why_snapshot_unknown: str = ""  # why it is unknown whether there is a copy; empty where it is known
 
 
 class StartupTasks(Generic[OpenedTask]):

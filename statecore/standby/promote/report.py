@@ -40,30 +40,23 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class PromotedTask:
-    """One task of a promotion.
-
-    Attributes:
-        why: the reason, as text.
-        code: code of the reason; that of the error if the copy is refused.
-        ahead: offsets by which the standby copy is ahead of the application's task, over all stores; its offset sum
-            if there is none.
-        stores: the stores that are put in place.
-        bytes: bytes of their files.
-        behind: offsets after the standby copy in the changelogs of its stores, which Kafka Streams restores; ``None``
-            if the brokers were not asked.
-        context: the values of the reason as fields (``store``, ``offset`` ...); empty in reports of older releases.
-        notes: further notes for an operator, such as stores that Kafka Streams restores from the start.
-    """
+    """One task of a promotion."""
 
     task: str
     verdict: Verdict
     why: str
+    # offsets by which the standby copy is ahead of the application's task, over all stores; its offset sum if there is
+    # none
     ahead: int = 0
-    stores: tuple[str, ...] = ()
-    bytes: int = 0
+    stores: tuple[str, ...] = ()  # the stores that are put in place
+    bytes: int = 0  # bytes of their files
+    # offsets after the standby copy in the changelogs of its stores, which Kafka Streams restores; None if the brokers
+    # were not asked
     behind: int | None = None
+    # further notes for an operator, such as stores that Kafka Streams restores from the start
     notes: tuple[str, ...] = ()
-    code: str = ""
+    code: str = ""  # code of the reason; that of the error if the copy is refused
+    # the values of the reason as fields (store, offset ...); empty in reports of older releases
     context: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 

@@ -63,39 +63,27 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Record:
-    """The contents of ``statecore-witness``.
-
-    Attributes:
-        bytes: minimum length of the MANIFEST.
-        rows_ahead: whether rows may be ahead of the offset.
-        openings: last sequence numbers at which this library began to open the database; an opening creates a new
-            MANIFEST, and a killed one leaves no other trace.
-    """
+    """The contents of ``statecore-witness``."""
 
     manifest: str
-    bytes: int
-    rows_ahead: bool
+    bytes: int  # minimum length of the MANIFEST
+    rows_ahead: bool  # whether rows may be ahead of the offset
+    # last sequence numbers at which this library began to open the database; an opening creates a new MANIFEST, and a
+    # killed one leaves no other trace
     openings: frozenset[int]
 
 
 @dataclass(frozen=True)
 class _DatabaseFiles:
-    """The files of a closed database.
-
-    Attributes:
-        unlisted: SST files that the MANIFEST does not name.
-        first_logged: sequence number of the first row in the oldest log.
-        last_logged: sequence number of the last row in the newest log.
-        damaged_blob: the error of a missing or truncated blob file.
-    """
+    """The files of a closed database."""
 
     current: str
     manifest: Manifest
-    unlisted: tuple[Path, ...]
-    first_logged: int | None
-    last_logged: int | None
+    unlisted: tuple[Path, ...]  # SST files that the MANIFEST does not name
+    first_logged: int | None  # sequence number of the first row in the oldest log
+    last_logged: int | None  # sequence number of the last row in the newest log
     record: _Record | None
-    damaged_blob: Corrupted | None = None
+    damaged_blob: Corrupted | None = None  # the error of a missing or truncated blob file
 
     @property
     def last_sequence(self) -> int:
@@ -112,15 +100,11 @@ class _DatabaseFiles:
 
 @dataclass
 class ManifestGuard:
-    """Guards one database from before it is opened until it is closed.
-
-    Attributes:
-        records: whether ``statecore-witness`` is written.
-    """
+    """Guards one database from before it is opened until it is closed."""
 
     path: Path
     where: Path
-    records: bool = True
+    records: bool = True  # whether statecore-witness is written
     _files: _DatabaseFiles | None = field(default=None, init=False)
     _rows_ahead: bool = field(default=False, init=False)
     _deletes_saved_files: bool = field(default=False, init=False)

@@ -59,30 +59,23 @@ def offsets_options() -> Any:
 
 
 class StoreOptions:
-    """The options to open a store's database with.
-
-    Attributes:
-        database: ``rocksdict.Options`` of the database and of the data families.
-        offsets: ``rocksdict.Options`` of the ``offsets`` family.
-        automatic_compaction: whether RocksDB compacts in the background.
-        guards_manifest: whether the record ``statecore-witness`` is written.
-        memory: what the store shares with others.
-    """
+    """The options to open a store's database with."""
 
     def __init__(self, name: str, settings: StoreSettings) -> None:
         from rocksdict import BlockBasedOptions
 
         memory = memory_of(settings.memory)
         table = _in_cache(_table(), memory)
-        self.automatic_compaction = settings.automatic_compaction
-        self.guards_manifest = settings.guards_manifest
+        self.automatic_compaction = settings.automatic_compaction  # whether RocksDB compacts in the background
+        self.guards_manifest = settings.guards_manifest  # whether the record statecore-witness is written
+        # rocksdict.Options of the database and of the data families
         self.database = _within(_without_table(settings.automatic_compaction), memory)
         if settings.rocksdb_config_setter is not None:
             apply_config_setter(settings.rocksdb_config_setter, name, self.database, table)
         self.database.set_block_based_table_factory(table)
-        self.offsets = offsets_options()
+        self.offsets = offsets_options()  # rocksdict.Options of the offsets family
         self.offsets.set_block_based_table_factory(_in_cache(BlockBasedOptions(), memory))
-        self.memory = memory
+        self.memory = memory  # what the store shares with others
 
     def merging_in_steps(self) -> Any:
         """``rocksdict.Options`` for a database with too many files to merge at once; without the config setter."""

@@ -18,16 +18,13 @@ class OpenedFamilies:
 
     RocksDB and rocksdict write into a directory that they open, even read-only; so open a directory of links
     (:mod:`.readonly_links`).
-
-    Attributes:
-        handles: an ``Rdict`` of each column family, by name.
     """
 
     def __init__(self, path: Path, where: Path) -> None:
         from rocksdict import AccessType, Options, Rdict
 
         self.path = path
-        self.handles: dict[str, Any] = {}
+        self.handles: dict[str, Any] = {}  # an Rdict of each column family, by name
         self._where = where
         self._database: Any = None
         try:
