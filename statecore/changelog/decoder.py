@@ -82,11 +82,7 @@ class RangeDecoder:
         self._data: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
 
     def scan(self, data: npt.NDArray[np.uint8], position: int, aborted: npt.NDArray[np.int64] = NO_ABORTED) -> int:
-        """Read the batch headers of a response.
-
-        Returns:
-            The offset to fetch next, at most the range's end; `position` itself where the data has no whole batch.
-        """
+        """Read the batch headers of a response; return the next offset, or `position` itself without a whole batch."""
         if len(aborted) > 1:
             aborted = np.ascontiguousarray(aborted[np.argsort(aborted[:, 1], kind="stable")])
         found = self._scanner.scan(

@@ -55,12 +55,7 @@ class Batch(NamedTuple):
 def peek(
     cluster: Cluster, pieces: Sequence[OffsetRange], convert: Callable[[bytes, OffsetRange], T | None]
 ) -> dict[OffsetRange, T]:
-    """Peek at log ranges, a few in parallel.
-
-    Returns:
-        The converted values, without ranges that could not be read within :data:`TIMEOUT_SECONDS` or the cluster's
-        timeout.
-    """
+    """Peek at ranges, a few in parallel; without those not read within :data:`TIMEOUT_SECONDS` or the cluster's."""
     if not pieces:
         return {}
     leaders: dict[OffsetRange, Leader] = {}
@@ -137,12 +132,7 @@ MOST_OFFSETS = PEEK_BYTES // _MARKER_BYTES
 
 
 def ranges_of_markers(cluster: Cluster, pieces: Collection[OffsetRange]) -> set[OffsetRange]:
-    """Those of some non-empty ranges in which every offset is a control record.
-
-    Returns:
-        The ranges for which that was verified. A range is left out, too, where it is longer than :data:`MOST_OFFSETS`
-        or its leader did not answer in time.
-    """
+    """The non-empty ranges of at most :data:`MOST_OFFSETS` that were verified to be control records alone."""
     few = [piece for piece in pieces if piece.end - piece.start <= MOST_OFFSETS]
     return set(peek(cluster, few, _of_markers)) if few else set()
 

@@ -31,11 +31,7 @@ its run until that is written, so three of them take at most twice the store's d
 def split_range(
     whole: OffsetRange, parts: int, *, smallest: int = 1, shape: PartitionShape | None = None
 ) -> list[OffsetRange]:
-    """Split a range into contiguous ranges of equal size.
-
-    Returns:
-        Ranges in offset order that cover `whole` exactly; one range where it is empty or too small to split.
-    """
+    """Split a range into contiguous equal ones; one where it is empty or too small to split."""
     size = max(0, whole.end - whole.start)
     parts = max(1, min(parts, size // max(1, smallest)))
     inner = [

@@ -115,9 +115,7 @@ class PartitionShape:
 def unsampled_shapes(
     spans: Iterable[OffsetRange], sizes: Mapping[TopicPartition, int] | None
 ) -> dict[TopicPartition, PartitionShape]:
-    """Shapes of partitions that were not sampled. ``sizes`` are stored log bytes, ``None`` where brokers do not report
-    them.
-    """
+    """Shapes of partitions that were not sampled, by stored log bytes; ``None`` where brokers report none."""
     known = {} if sizes is None else sizes
     return {span.topic_partition: PartitionShape.of_offsets(span, known.get(span.topic_partition)) for span in spans}
 
@@ -129,10 +127,7 @@ def sample_shapes(
     min_offsets: int = MIN_SAMPLED_OFFSETS,
     sample: Callable[[Cluster, Sequence[OffsetRange]], Mapping[OffsetRange, Sample]] = sample_ranges,
 ) -> dict[TopicPartition, PartitionShape]:
-    """Sample the large ones of some partitions.
-
-    Partitions that cannot be read now are left out; the read itself reports the error.
-    """
+    """Sample the large partitions that can be read now; of others the read itself reports the error."""
     large = [shape for shape in shapes if shape.span.end - shape.span.start >= min_offsets]
     large = sorted(large, key=lambda shape: -shape.work)[:_MOST_SAMPLED]
     pieces = {shape.span: _pieces(shape.span) for shape in large}

@@ -88,11 +88,7 @@ class ConnectionManager(KafkaConnectionManager):
 
 
 async def connect_apart(manager: KafkaConnectionManager, broker: Any, timeout_at: float) -> KafkaConnection:
-    """Open a separate connection to a broker; the manager's own stay in use for metadata.
-
-    Returns:
-        The connection; an error of connecting is in its ``init_future``.
-    """
+    """Open another connection than the manager's, which are for metadata; its ``init_future`` has the error."""
     connection = KafkaConnection(
         manager._net, node_id=broker.node_id, broker_version_data=manager.broker_version_data, **manager.config
     )

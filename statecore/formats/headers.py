@@ -319,14 +319,7 @@ def _decoded(data: Bytes, places: Numbers, ends: Numbers, having: Numbers, missi
 
 
 def headers_column(data: Bytes, rounds: list[HeaderRound], missing: Mask, kind: StoreKind) -> pa.Array:
-    """Column of decoded headers (:data:`HEADERS_TYPE`).
-
-    Args:
-        data: buffer with the headers.
-        rounds: every row's first header, then every row's second, and so on.
-        missing: rows that are null; other rows have no headers unless a round names them.
-        kind: the store's kind, for the message.
-    """
+    """Column of decoded headers, from ``rounds`` of each row's first, second, …; ``missing`` rows are null."""
     parts = [np.concatenate(columns) for columns in zip(*rounds, strict=True)] or [np.empty(0, np.int64)] * 5
     order = np.argsort(parts[0], kind="stable")
     rows, starts, ends, places, lengths = (column[order] for column in parts)

@@ -16,12 +16,7 @@ _TEXT = re.compile(r"[+-]?[0-9]+")
 
 
 def whole_number(value: Any, *, text: bool = False) -> int | None:
-    """Convert to a plain ``int``; ``None`` for a float, a bool or other text.
-
-    Args:
-        value: a number of any library, NumPy's too.
-        text: accept decimal digits with surrounding white space, as Kafka's ``ConfigDef`` does.
-    """
+    """A plain ``int``; ``None`` for a float or bool. ``text`` accepts digits in white space, as ``ConfigDef`` does."""
     if type(value) is int:
         return value
     if isinstance(value, bool):

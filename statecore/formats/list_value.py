@@ -121,8 +121,7 @@ def _misfit_of_lists(values: pa.Array) -> Misfit | None:
 
 
 def _rounds(values: pa.Array, broken: Mask) -> Iterator[_Round]:
-    """Yield every list's first element, then every list's second, and so on; malformed lists are marked in
-    ``broken``."""
+    """Yield every list's first element, then every list's second, …; malformed lists are marked in ``broken``."""
     offsets, data = binary_parts(values)
     present = valid_mask(values)
     places, ends = offsets[:-1], offsets[1:]

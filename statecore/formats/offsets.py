@@ -46,11 +46,7 @@ def is_offset(offset: Any) -> bool:
 
 
 def checked_offsets(offsets: Mapping[Any, Any]) -> dict[TopicPartition, int | None]:
-    """Validate offsets to commit, and convert partitions and numbers of other libraries.
-
-    Args:
-        offsets: offset by partition, ``None`` to delete one; :func:`as_topic_partition` says what a partition is.
-    """
+    """Validate offsets to commit (``None`` deletes one); convert partitions and numbers of other libraries."""
     if type(offsets) is not dict and not isinstance(offsets, Mapping):
         raise Invalid(
             f"Offsets are a mapping of partitions, not {type(offsets).__name__}; nothing was committed.",

@@ -107,11 +107,7 @@ class Manifest:
     families: frozenset[str] = frozenset()  # names of its column families
 
     def flushed_since(self, name: str, family: str) -> bool:
-        """Whether a memtable of a family was flushed since the database was last opened, which starts a new MANIFEST.
-
-        Args:
-            name: file name of the MANIFEST; files with greater numbers are younger.
-        """
+        """Whether a family was flushed since the MANIFEST ``name`` began: younger files have greater numbers."""
         begun = int(name.rpartition("-")[2])
         return any(one.family == family and one.is_flushed and one.number > begun for one in self.files.values())
 
@@ -145,11 +141,7 @@ def read_manifest(data: bytes) -> Manifest:
 
 
 def first_sequence(log: bytes) -> int | None:
-    """Sequence number of a WAL's first row; ``None`` without a whole record at its start.
-
-    Args:
-        log: the first block of the WAL.
-    """
+    """Sequence number of the first row in a WAL's first block; ``None`` without a whole record at its start."""
     for fragment in _fragments(log):
         begins = fragment.kind in (_FULL, _FIRST) and fragment.end - fragment.start >= _BATCH.size
         if begins and _crc_matches(log, fragment):
@@ -159,11 +151,7 @@ def first_sequence(log: bytes) -> int | None:
 
 
 def last_sequence(blocks: Iterable[bytes]) -> int | None:
-    """Sequence number of a WAL's last row, also after an unreadable part; ``None`` without a whole record.
-
-    Args:
-        blocks: its blocks of 32 KiB, the last one first.
-    """
+    """Sequence number of a WAL's last row, from its 32 KiB blocks, last first; ``None`` without a whole record."""
     ended = False  # whether the record that begins in an earlier fragment is whole
     for block in blocks:
         for fragment in reversed(list(_fragments(block))):

@@ -150,10 +150,7 @@ def int64_values(array: pa.Array) -> Numbers:
 
 
 def int64_at(keys: pa.Array, at: int) -> Numbers:
-    """Big-endian int64 at a position of each key, counted from its end when negative; -1 for nulls.
-
-    Every key that is not null must be long enough (:meth:`RowFormat.check` verifies that).
-    """
+    """Big-endian int64 at a position of each key (from its end when negative), which must be there; -1 for nulls."""
     offsets, data = binary_parts(keys)
     if keys.null_count:
         present = valid_mask(keys)

@@ -28,11 +28,7 @@ _END = struct.Struct("<IQ")
 
 
 def sst_format_version(end: bytes) -> int:
-    """Format version of an SST file.
-
-    Args:
-        end: its last :data:`FOOTER_BYTES` bytes or more, or the whole file if it is shorter.
-    """
+    """Format version of an SST file, from its last :data:`FOOTER_BYTES` or more (all of a shorter one)."""
     if len(end) >= FOOTER_BYTES:
         version, magic = _END.unpack_from(end, len(end) - _END.size)
         if magic == _MAGIC:

@@ -76,10 +76,7 @@ class VersionedFormat(RowFormat):
         return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
     def _versions(self, values: pa.Array, latest: Mask) -> tuple[Numbers, Numbers, Numbers, Numbers, Numbers]:
-        """Row, validFrom, validTo, value start and value length (-1: tombstone) of each version.
-
-        In row order, the versions of a row oldest first, which is the order of the values' bytes.
-        """
+        """Row, validFrom, validTo, value start and length (-1: tombstone) of each version, by row, oldest first."""
         offsets, data = binary_parts(values)
         starts, ends = offsets[:-1], offsets[1:]
         kind = self.kind

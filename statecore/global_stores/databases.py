@@ -73,11 +73,7 @@ class GlobalDatabases:
         return identity_of(self._paths.live)
 
     def open(self) -> tuple[dict[int, int], InvalidOffsets | None]:
-        """Open what is on the disk.
-
-        Returns:
-            The offsets of its topic, by partition; and why it cannot be used, where that is so.
-        """
+        """Open what is on disk; return the offsets by partition, and why they cannot be used, where that is so."""
         self._paths.start_build()
         if not self._paths.live.exists():
             return {}, None
@@ -217,11 +213,7 @@ class GlobalDatabases:
         self.old = None
 
     def discard_replaced(self, *, valid: bool) -> None:
-        """Close replaced databases without views, then move what was set aside to the backups, if the store is
-        ``valid``.
-
-        Failures are logged: what could not be moved now is moved by the next start.
-        """
+        """Close replaced databases without views; move set-aside ones to backups, or leave that to the next start."""
         done = [held for held in self._retired if not held.has_views]
         self._retired = [held for held in self._retired if held not in done]
         for held in done:
@@ -240,11 +232,7 @@ class GlobalDatabases:
             )
 
     def close(self, *, valid: bool) -> list[StatecoreError]:
-        """Close everything; views end. What is built and not in its place is deleted, and is built again.
-
-        Returns:
-            What could not be done; the rest was.
-        """
+        """Close everything, delete what is not in its place yet, and return what could not be done."""
         with self.serving:
             live, old = self.live, self.old
             self.live = self.old = None

@@ -57,11 +57,7 @@ class RoundReader:
         """Records read."""
 
     def read(self, spans: list[OffsetRange], topic_id: str, *, first: bool) -> list[Path]:
-        """Read ranges of partitions.
-
-        Returns:
-            The files, at most one; none where no row is left.
-        """
+        """Read ranges of partitions into at most one file; none where no row is left."""
         for left in self._directory.iterdir():
             left.unlink()
         builder = RunBuilder(

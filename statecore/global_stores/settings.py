@@ -85,9 +85,7 @@ class GlobalSettings:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object], *, accept_uncompacted: bool = False) -> Self:
-        """The settings under Kafka Streams' names: ``processing.guarantee``, ``poll.ms``, ``retry.backoff.ms`` and
-        ``retry.backoff.max.ms``; others are ignored.
-        """
+        """The settings under Kafka Streams' names (guarantee, ``poll.ms``, back-off); others are ignored."""
         text = str(properties.get("processing.guarantee", ProcessingGuarantee.AT_LEAST_ONCE.value)).strip()
         try:
             guarantee = ProcessingGuarantee(text)

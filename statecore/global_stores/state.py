@@ -110,11 +110,7 @@ class StateMachine:
         return self._state
 
     def change_to(self, state: GlobalState) -> bool:
-        """Change the state.
-
-        Returns:
-            Whether it is another than before.
-        """
+        """Change the state; return whether it is another than before."""
         with self._lock:
             before = self._state
             if state is before:

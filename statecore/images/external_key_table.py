@@ -107,11 +107,7 @@ class ExternalKeyTable:
             self._sample, self._every = self._sample[::2], self._every * 2
 
     def _bound_files(self) -> None:
-        """Rewrite ranges, at least one, until the files are at most a few times the live bytes.
-
-        The live share of a range that was just rewritten is known, and assumed for the others. Live bytes only grow, so
-        the files are not checked again before they reach the computed size.
-        """
+        """Rewrite ranges, at least one, until the files are at most a few times the (estimated) live bytes."""
         ranges = self._spill.ranges
         while True:
             number = max(range(len(ranges)), key=lambda number: ranges[number].written - ranges[number].live)

@@ -43,11 +43,7 @@ _PLACES_EACH = 16
 def merge_slice(
     directory: Path, runs: Sequence[RunFile], part: int, parts: int, *, limits: MergeLimits = LIMITS
 ) -> tuple[SliceContent, list[RunFile]]:
-    """Merge and digest one slice of a database without a base.
-
-    Returns:
-        The slice's content, and the files written for it.
-    """
+    """Merge and digest one slice of a database without a base; return its content and the files written for it."""
     refuse_records(runs)
     groups = runs_to_merge(runs)
     merged = [number for group in groups for number in range(len(runs))[group]]
@@ -108,9 +104,7 @@ def _samples(run: RunFile, table: Table, wanted: int) -> list[tuple[bytes, int]]
 def _replaced(
     runs: Sequence[RunFile], groups: Sequence[slice], made: Sequence[Sequence[RunFile]]
 ) -> tuple[list[RunFile], list[int | None]]:
-    """The runs with each group replaced by its merged files, and the original index of each (``None`` for merged
-    files).
-    """
+    """The runs with each group replaced by its merged files; with each original index (``None`` for merged files)."""
     files: list[RunFile] = []
     numbers: list[int | None] = []
     done = 0

@@ -149,10 +149,7 @@ class MergingRuns:
         )
 
     def take(self, rows: Rows, *, keep_deletes: bool) -> bool:
-        """Copy the next ``state.taken`` live rows into buffers; returns whether there are more.
-
-        Nothing is taken where the next row alone is larger than the buffers.
-        """
+        """Copy the next live rows, none if one alone is too large (``state.taken``); returns whether there are more."""
         self._state[STATE.taken] = 0
         return self._more and self._call_and_check_end(
             lambda: merged_kernel.run(

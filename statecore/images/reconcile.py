@@ -47,11 +47,7 @@ def reconciled_run(
     end: int,
     limits: MergeLimits = LIMITS,
 ) -> RunFile | None:
-    """Write the run that, applied above the base, gives the content of the whole log.
-
-    Returns:
-        The run, of the offsets from ``start`` to ``end``; ``None`` where both have the same content.
-    """
+    """Write the run that, above the base, gives the content of the whole log; ``None`` where both are the same."""
     runs = [*base, *log]
     if not runs:
         return None

@@ -115,10 +115,7 @@ class RunBuilder:
         )
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Apply a batch of changelog columns; batches come in offset order.
-
-        The batch is held by reference for a while: its buffers must not be written to afterwards.
-        """
+        """Apply a batch in offset order; its buffers, referenced for a while, must not be written to afterwards."""
         with self._fail_once():
             self._add(batch)
 

@@ -174,9 +174,7 @@ class Spill:
             self._write_buffers()
 
     def remove(self, number: int, count: int) -> None:
-        """Remove ``count`` empty ranges from ``number`` on. A file without remaining ranges is closed, which frees its
-        space.
-        """
+        """Remove ``count`` empty ranges from ``number`` on; a file without ranges is closed, which frees its space."""
         files = {one.file for one in self._ranges[number : number + count]}
         del self._ranges[number : number + count]
         for left in files - {one.file for one in self._ranges}:

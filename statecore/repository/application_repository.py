@@ -147,10 +147,7 @@ class ApplicationRepository:
         return shlex.join(["statecore", *words, *where])
 
     def has_lost_head(self) -> bool:
-        """Whether a head that is missing must have existed: some manifest is not the first.
-
-        First manifests alone prove nothing: a first publication may have been killed before it made the head.
-        """
+        """Whether a missing head must have existed: a later manifest proves it, a first one does not."""
         for blob in self.blobs.list(self.names.manifests):
             try:
                 manifest = MANIFEST.decode(self.blobs.get(blob.name))

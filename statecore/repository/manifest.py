@@ -298,10 +298,7 @@ def min_known(values: Iterable[int | None]) -> int | None:
 
 
 def _knows_read_position(store: StoreSnapshot, read_at_ms: int | None, delete_retention_ms: int | None) -> bool:
-    """Whether a store itself knows as late a time without records beyond its ends as its manifest does.
-
-    A time by the cluster's clock takes precedence over any other.
-    """
+    """Whether a store has as late a read position as its manifest; the cluster's clock takes precedence."""
     if store.restored_by_kafka_streams or read_at_ms is None:
         return True
     if (store.delete_retention_ms is None) != (delete_retention_ms is None):

@@ -143,12 +143,7 @@ class Publication:
         read_positions: Mapping[str, ReadPosition] | None = None,
         hourly: bool = False,
     ) -> Published | None:
-        """Publish what a job has built.
-
-        Returns:
-            The snapshot; where another attempt of the same request was first, that one. ``None`` where there was
-            nothing left to publish.
-        """
+        """Publish what a job has built, or find what an earlier attempt published; ``None`` if nothing is left."""
         if (earlier := self.earlier()) is not None:
             return earlier
         check_consistent(task_manifests)

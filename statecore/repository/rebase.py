@@ -48,11 +48,7 @@ class Compaction(NamedTuple):
 
 
 def rebase_advance(mine: TaskManifest, theirs: TaskManifest, base: TaskManifest | None) -> TaskManifest | None:
-    """The task manifest to publish where other jobs may have published the task as well.
-
-    Returns:
-        The task manifest, with every store of ``mine``; ``None`` where ``theirs`` has all of it.
-    """
+    """The task manifest to publish if others published the task too; ``None`` where ``theirs`` has all of ``mine``."""
     there = {store.store: store for store in theirs.stores}
     below = {store.store: store for store in base.stores} if base is not None else {}
     stores = [_advanced(mine.task, one, there.get(one.store), below.get(one.store)) for one in mine.stores]
@@ -62,11 +58,7 @@ def rebase_advance(mine: TaskManifest, theirs: TaskManifest, base: TaskManifest 
 
 
 def rebase_compaction(compactions: Iterable[Compaction], theirs: TaskManifest) -> TaskManifest | None:
-    """The task manifest to publish for compactions of a task; rows and ends stay as they are.
-
-    Returns:
-        The task manifest, with the stores that changed; ``None`` where no compaction fits any more.
-    """
+    """The task manifest with a task's compactions, of the stores that changed; ``None`` where none fits any more."""
     by_store: dict[str, list[Compaction]] = {}
     for compaction in compactions:
         by_store.setdefault(compaction.store, []).append(compaction)

@@ -115,10 +115,7 @@ def _open(place: Place) -> Repository:
 
 
 def opened_blobs(url: str) -> Blobs | None:
-    """The blobs of a repository that this process has open, by :attr:`Place.url`; ``None`` where it has not.
-
-    Saves making another client of the object store, which takes longer than most requests.
-    """
+    """The blobs of a repository that this process has open, which saves a slow new client; else ``None``."""
     return _opened.get(url)
 
 

@@ -158,11 +158,7 @@ class Bases:
         return self._open_repository(self._repository, self._directory.application_id, self._patience)
 
     def is_pending(self, task: str) -> bool:
-        """Whether a task has to wait for its base; starts the fetch.
-
-        Returns:
-            ``False`` if the task has a directory already, its base has just been put in place, or there is no base.
-        """
+        """Whether a task waits for its base, whose fetch this starts; false if there is none, or it is in place."""
         if task in self._without_base:
             return False
         if not is_empty_task(self._directory.task_path(task)):

@@ -184,11 +184,7 @@ class GroupMember:
             took_part = True
 
     def publish(self, sums: Mapping[str, int]) -> None:
-        """Publish this member's offset sums and confirm the last assignment returned by ``poll``.
-
-        Triggers a rebalance when all warm-ups have caught up, and when a copy has less than the assignment was based
-        on.
-        """
+        """Publish sums, confirm the assignment; rebalance if warm-ups caught up or a copy has less than assumed."""
         roles = {} if self._assigned is None else self._assigned.roles
         self._sums, self._roles = dict(sums), roles
         ask = False

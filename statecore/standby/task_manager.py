@@ -260,10 +260,7 @@ class TaskManager:
         }
 
     def _ends(self, stopped: Callable[[], bool]) -> Iterable[tuple[_Entry, Mapping[TopicPartition, ChangelogEnd]]]:
-        """Read the changelog ends of all tasks in one request, or task by task if that fails.
-
-        Tasks whose changelogs have no leader are left out and the rest is asked again.
-        """
+        """Read all ends in one request, or ask again without the tasks whose changelogs have no leader."""
         asked = [one for one in self._entries.values() if one.task is not None]
         while asked and not stopped():
             try:

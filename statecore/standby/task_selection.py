@@ -140,10 +140,7 @@ class TaskSelection:
                 )
 
     def check(self, task: str) -> None:
-        """Refuse a task that cannot be followed, before it is opened or a directory is created for it.
-
-        Asks the brokers again after a while, because a missing changelog may have been created.
-        """
+        """Refuse a task that cannot be followed, before anything is opened; a changelog may be created meanwhile."""
         if self._refusal(task) is None:
             return
         if self._clock() - self._asked_at >= FIRST_RETRY:

@@ -69,10 +69,7 @@ def write_position(directory: Path, store: str, position: Position) -> None:
 
 
 def adopt_position(store: StateStore, position: Position) -> None:
-    """Add a position from a file to a store; its next commit publishes it.
-
-    An offset of -4 in a file means unknown, as does a missing entry.
-    """
+    """Add a file's position to a store; its next commit publishes it. -4 means unknown, like no entry."""
     for topic, partitions in position.items():
         for partition, offset in partitions.items():
             if offset >= 0:

@@ -153,10 +153,7 @@ def _conflicting(descriptor: int, command: int) -> int | None:
 
 
 def is_open_in_this_process(identity: _Identity, *, besides: int) -> bool:
-    """Whether this process has a file open with another descriptor, under any name.
-
-    ``identity`` is its device and inode; the descriptor ``besides`` does not count.
-    """
+    """Whether another descriptor of this process than ``besides`` has the file ``identity`` (device, inode) open."""
     for descriptor in numbers():
         with contextlib.suppress(OSError):
             if descriptor != besides and _identity(os.fstat(descriptor)) == identity:

@@ -112,11 +112,7 @@ class SortedRows:
         self._value_bytes += sum(map(len, fresh)) + sum(map(len, filter(None, fresh.values())))
 
     def purge(self, keys: Iterable[bytes]) -> bool:
-        """Remove these keys, unless a snapshot might still read them.
-
-        Returns:
-            Whether they were removed.
-        """
+        """Remove these keys, unless a snapshot might still read them; return whether they were removed."""
         self._snapshots = [reference for reference in self._snapshots if reference() is not None]
         if self._snapshots:
             return False

@@ -99,10 +99,7 @@ class WriteBufferStore(StateStore):
 
     @abstractmethod
     def _published(self, prepared: Any) -> bool:
-        """Whether :meth:`_publish`, which may have been interrupted anywhere, made the commit.
-
-        Completes what is left of the commit; may itself be interrupted and called again.
-        """
+        """Whether :meth:`_publish`, interrupted anywhere, made the commit; completes it. May be interrupted itself."""
 
     def _check_open(self) -> None:
         if not self.is_open:

@@ -182,10 +182,7 @@ def read_task_sum(directory: StateDirectory, task: str, spec: ApplicationSpec | 
 
 
 def is_empty_task(path: Path) -> bool:
-    """Whether a task directory contains only files of offsets and locks.
-
-    Kafka Streams goes by names alone; here a directory of such a name is a store.
-    """
+    """Whether a task directory has only files of offsets and locks: no file, and no directory of such a name."""
     try:
         with os.scandir(path) as entries:
             return all(

@@ -360,10 +360,7 @@ class StandbyStore:
         return segment >= first_live_segment(self._stream_time, of.retention_ms, of.interval_ms)
 
     def _expire(self) -> None:
-        """Remove expired segments, also those whose removal failed before.
-
-        One that fails to close counts as closed: its rows are not needed.
-        """
+        """Remove expired segments, also after a failed removal. One that fails to close counts as closed."""
         for segment in [segment for segment in self._in_order() if not self._is_live(segment)]:
             self._expired.append(self._path_of(segment))
             with suppress(StatecoreError):

@@ -137,13 +137,7 @@ class StartupTasks(Generic[OpenedTask]):
         return dict(self._open)
 
     def start(self) -> Mapping[str, TaskSum]:
-        """Open a standby for every existing task within the limit, and read the others closed.
-
-        An interrupted placement is recovered first.
-
-        Returns:
-            :attr:`sums`.
-        """
+        """Finish an interrupted placement, open standbys within the limit, read other tasks; return :attr:`sums`."""
         self._directory.check_locked()
         recover(self._directory, self._faults)
         self._report_quarantined()

@@ -305,8 +305,7 @@ def replay(state, first):
 
 
 def gather_rows(out, arena, order, count, key_offsets, keys, value_offsets, values):
-    """Copy finished rows from the arena into contiguous buffers, in the given order; the caller provides enough
-    room."""
+    """Copy finished rows from the arena into contiguous buffers of enough room, in the given order."""
     key_at, value_at = 0, 0
     for i in range(count):
         if i + _AHEAD < count:

@@ -90,10 +90,7 @@ class _Round:
         return found
 
     def cost(self, copy: Copy, end: int) -> int:
-        """Cost of placing a copy at a member that has this copy of it.
-
-        In order: whether it is caught up, the magnitude of its lag, whether it moves, its lag.
-        """
+        """Cost of a copy at a member: whether it is caught up, magnitude of its lag, whether it moves, its lag."""
         role, lag, recovered = copy.role, copy.lag(end), self.settings.recovery_lag
         move = 0 if role is Role.STANDBY else 2 * _MOVE if role is Role.ON_DISK else _MOVE
         if lag <= recovered:

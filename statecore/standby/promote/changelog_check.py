@@ -177,10 +177,7 @@ def _error(task: str, copy: Copy, logs: StandbyLogStates, now: ChangelogEnd) -> 
 def _ends(
     tasks: Mapping[str, Sequence[Copy]], logs: Mapping[str, StandbyLogStates], ask: Ask
 ) -> dict[str, Mapping[TopicPartition, ChangelogEnd] | StatecoreError]:
-    """Read the changelog ends of all tasks in one request, or task by task if that fails.
-
-    A task whose changelogs have no leader is refused, and the others are validated.
-    """
+    """Read all ends in one request, or task by task, so that only a task whose changelogs have no leader is refused."""
 
     def asked(names: Collection[str]) -> Mapping[TopicPartition, ChangelogEnd]:
         epochs = {at: epoch for name in names for at, epoch in logs[name].epochs().items()}

@@ -158,9 +158,7 @@ def _identity(source: Path) -> str | None:
 
 
 def named_files(path: Path) -> tuple[Path, ...]:
-    """The files of a closed database: those that its MANIFEST names, the MANIFEST, ``CURRENT``, and non-empty logs;
-    sorted.
-    """
+    """The MANIFEST of a closed database, the files that it names, ``CURRENT``, and non-empty logs; sorted."""
     try:
         name = (path / _CURRENT).read_text().strip()
         manifest = parse_manifest(path, (path / name).read_bytes())

@@ -102,10 +102,7 @@ class ConfigurableOptions(_Guarded):
 
 
 def apply_config_setter(setter: RocksDBConfigSetter, store: str, options: Any, table: Any) -> None:
-    """Call a setter for the options of a store.
-
-    ``table`` is not yet part of the options.
-    """
+    """Call a setter for the options of a store, of which ``table`` is not yet a part."""
     try:
         setter(store, ConfigurableOptions(store, options, table))
     except StatecoreError:

@@ -105,11 +105,7 @@ _STATUSES: tuple[tuple[tuple[str, ...], type[StatecoreError], str, str], ...] = 
 
 
 def translate(path: Path, doing: str, error: Exception) -> StatecoreError:
-    """The error to raise for an exception of RocksDB or the system on the database at ``path``.
-
-    ``doing`` names the failed operation, as the beginning of a sentence. After a failed write RocksDB accepts no other
-    until the database is closed and reopened.
-    """
+    """The error for an exception on the database at ``path``; ``doing`` names the operation, to begin a sentence."""
     text = str(error).rstrip(".")
     following = FOLLOWING.search(text)
     kind, code, action = _meaning(path if following is None else Path(following[0]), text)

@@ -48,10 +48,7 @@ def descriptor_limit() -> int | None:
 
 
 def max_open_files() -> int:
-    """``max_open_files`` of one database: a sixteenth of the process's limit, at least 20; -1 (all) from a million on.
-
-    Databases with fewer files keep all of them open either way.
-    """
+    """``max_open_files`` of a database: a sixteenth of the process's limit, at least 20; -1 (all) from a million."""
     limit = descriptor_limit()
     return -1 if limit is None or limit >= _ENOUGH else max(limit // _SHARES, _FEWEST)
 
@@ -78,10 +75,7 @@ def opening_threads(path: Path) -> int:
 
 
 def is_crowded(path: Path, target_file_bytes: int) -> bool:
-    """Whether level 0 of a database may have more files than RocksDB allows for writes.
-
-    Files of the last level, which may be many, are of about ``target_file_bytes`` each.
-    """
+    """Whether level 0 may have too many files for writes; those of the last level have about ``target_file_bytes``."""
     small = 0
     for file in path.glob("*.sst"):
         small += file.stat().st_size < target_file_bytes // 2
@@ -89,12 +83,7 @@ def is_crowded(path: Path, target_file_bytes: int) -> bool:
 
 
 def merge_in_steps(path: Path, families: Iterable[Any]) -> None:
-    """Wait until level 0 of each family is no longer crowded.
-
-    The families are ``Rdict`` objects of a database opened with :func:`set_small_steps`.
-
-    Returns early when RocksDB is idle or has failed; the next write raises the error.
-    """
+    """Wait until level 0 of each family is no longer crowded, or RocksDB is idle or has failed."""
     for family in families:
         began, at_first, idle = time.monotonic(), _level0_files(family), 0
         while (files := _level0_files(family)) >= CROWDED and idle < 10:

@@ -76,10 +76,7 @@ def _in_child() -> None:
 
 
 def _leave_out_exit_handlers() -> None:
-    """Exit this process, once Python has ended, without the handlers registered before the fork.
-
-    Handlers run in reverse order: those of this process, then C's buffers are flushed, then ``_exit``.
-    """
+    """Exit this process, once Python has ended, without the handlers registered before the fork."""
     if hasattr(_LIBC, "on_exit"):  # glibc; passes the exit status, which _exit takes
         _LIBC.on_exit(_LIBC._exit, None)
         _LIBC.on_exit(_LIBC.fcloseall, None)

@@ -187,10 +187,7 @@ class ManifestGuard:
 
     @property
     def is_consistent(self) -> bool:
-        """Whether rows and offset are known to agree, whether or not the store was closed cleanly.
-
-        True if this library wrote last, and ingested no files without a commit after them.
-        """
+        """Whether rows and offset agree, closed or not: this library wrote last, and a commit followed any ingest."""
         inspection = self._files
         return (
             inspection is not None
@@ -206,10 +203,7 @@ class ManifestGuard:
 
     @property
     def why_inconsistent(self) -> tuple[str, str]:
-        """Why rows and offset of a store that is not :attr:`whole` may disagree, and what to do, for an error.
-
-        Without a record this cannot be known: a flush leaves the same files as Kafka Streams does, and no log.
-        """
+        """Why rows and offset of a store that is not consistent may disagree, and what to do, for an error."""
         inspection = self._files
         if inspection is None or inspection.record is None:
             return (
@@ -278,10 +272,7 @@ def remove_guard_record(path: Path) -> None:
 
 
 def _inspect(path: Path, where: Path) -> _DatabaseFiles | None:
-    """Read the files of a closed database; ``None`` where they are not understood: RocksDB will report the error.
-
-    Another process may have the database open, so this retries until nothing changed meanwhile.
-    """
+    """Read a closed database until nothing changed meanwhile; ``None`` if RocksDB will report the error."""
     for _ in range(_ATTEMPTS):
         try:
             record = _read_record(where)  # first: a MANIFEST that is read later can only be longer
@@ -330,10 +321,7 @@ def _blocks_from_the_end(file: Path) -> Iterator[bytes]:
 
 
 def _read_record(path: Path) -> _Record | None:
-    """The record; ``None`` if there is none, it is not understood, or it is of another database.
-
-    A damaged line, as left by a kill or a power loss, is ignored.
-    """
+    """The record, without damaged lines; ``None`` if there is none, or it is of another database."""
     try:
         first, *more = (path / RECORD_FILE).read_bytes().splitlines()
         record, openings = _parse_line(first), [_parse_line(line) for line in more]
@@ -367,10 +355,7 @@ def _identity(path: Path) -> str:
 
 
 def _append_opening(path: Path, sequence: int) -> None:
-    """Append to the record that this library is about to open the database, which changes its MANIFEST.
-
-    Appended, so that a process that has the database open loses nothing of its record.
-    """
+    """Append, so that a process that has it open loses nothing, that this library is about to open the database."""
     with suppress(OSError):
         with (path / RECORD_FILE).open("a") as file:
             file.write(_line({"opening": sequence}))

@@ -38,10 +38,7 @@ _OFFSETS_ARENA_BYTES = 8 << 10
 
 
 def data_options(*, automatic_compaction: bool = False, format_version: int = FORMAT_VERSION) -> Any:
-    """``rocksdict.Options`` of a data column family, of the database itself, and of the SST files ingested into it.
-
-    They share nothing with other databases; see :class:`StoreOptions`.
-    """
+    """``rocksdict.Options`` of a data family, its database and ingested files, shared with no other database."""
     options = _without_table(automatic_compaction)
     options.set_block_based_table_factory(_table(format_version))
     return options

@@ -55,10 +55,7 @@ def family_options(options: bytes) -> Mapping[str, Mapping[str, str]]:
 
 
 def unreadable_here(options: bytes) -> tuple[str, ...]:
-    """Why this library cannot read a database with these options, each reason a clause; empty if it can.
-
-    Compression is not among them: each block names its own, and one that cannot be read raises an error.
-    """
+    """Why this library cannot read a database with these options, compression aside, which each block names."""
     reasons = []
     for family, settings in family_options(options).items():
         comparator, table = settings.get("comparator", _COMPARATOR), settings.get("table_factory", _TABLE)
@@ -96,10 +93,7 @@ def levels_in(options: bytes) -> Mapping[str, int]:
 
 
 def keep_levels(database: Path, families: Mapping[str, Any]) -> None:
-    """Set the number of levels of each family, if it is not RocksDB's default.
-
-    ``families`` has the ``rocksdict.Options`` of each column family; several may share one.
-    """
+    """Set the number of levels of each family (``rocksdict.Options``, maybe shared), if it is not RocksDB's default."""
     try:
         levels_of = levels_in(newest_options(database))
     except OSError:

@@ -46,10 +46,7 @@ class OpenedFamilies:
         return frozenset(self.handles)
 
     def iterator(self, family: str, first: bytes | None = None, options: Any = None) -> Any:
-        """RocksDB's iterator, at a key or at the first one; ``None`` if there is no such family.
-
-        It ends at a damaged block as if the rows ended there; :meth:`check` tells the difference.
-        """
+        """RocksDB's iterator; ends at a damaged block, too (:meth:`check`). ``None`` without such a family."""
         from rocksdict import ReadOptions
 
         if family not in self.handles:

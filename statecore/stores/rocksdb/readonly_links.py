@@ -92,11 +92,7 @@ class ReadOnlyLinks:
 def open_through_links(
     path: Path, open_there: Callable[[Path], T], *, damage_beside_writer: bool = False
 ) -> tuple[ReadOnlyLinks, T]:
-    """Open a database read-only, retrying while a writer changes its files.
-
-    Returns:
-        The directory of links, to be cleaned up after the database is closed, and the result of ``open_there``.
-    """
+    """Open read-only, retrying while a writer changes files; return the links, to be removed last, and the result."""
     forks.mark_used()
     for attempt in range(_ATTEMPTS):
         before, shadow = files_of(path), None
@@ -160,10 +156,7 @@ def _temporary_directory() -> str:
 
 
 def _sweep(parent: str) -> None:
-    """Remove directories left by killed processes of this user; once in each place.
-
-    The linked files are safe, and an open database no longer needs its links.
-    """
+    """Remove directories of this user's killed processes, once in each place. An open database needs no links."""
     if parent in _swept:
         return
     _swept.add(parent)

@@ -130,10 +130,7 @@ def committed_rows(
     scans: weakref.WeakSet[Any],
     keep_alive: object = None,
 ) -> Iterator[Row]:
-    """Rows of a column family with ``lower <= key < upper`` as of now; the caller holds the lock.
-
-    The first rows are read at once. If they are all, no rocksdict object is left that would have to be closed.
-    """
+    """Rows with ``lower <= key < upper`` as of now, under the caller's lock. A short scan leaves nothing to close."""
     iterator = family.iter()
     if reverse or lower is None:
         _begin(iterator, upper if reverse else lower, reverse)
@@ -302,12 +299,7 @@ class ListScan:
 
 
 def take_rows(iterator: Any, most: int, most_bytes: int) -> tuple[list[bytes], list[bytes]]:
-    """The next rows of RocksDB's iterator as lists of keys and of values, both empty at its end.
-
-    After ``most_bytes`` of values no further row is read.
-
-    It also ends at a damaged block: the caller must then check its status.
-    """
+    """The next keys and values of an iterator, empty at its end or at a damaged block; the caller checks its status."""
     valid, read_key, read_value, advance = iterator.valid, iterator.key, iterator.value, iterator.next
     keys: list[bytes] = []
     values: list[bytes] = []

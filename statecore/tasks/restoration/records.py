@@ -27,10 +27,7 @@ class RestoredRows:
 
 
 def merge_position_header(position: Position, headers: Iterable[Header]) -> None:
-    """Merge the position in a record's headers (``ChangelogRecordDeserializationHelper.applyChecksAndUpdatePosition``).
-
-    Kafka Streams writes these headers under the internal setting ``__iq.consistency.offset.vector.enabled__`` only.
-    """
+    """Merge the position in a record's headers, written under ``__iq.consistency.offset.vector.enabled__``."""
     found = dict(headers)  # the last of a name counts, as in Kafka Streams
     version = found.get(_VERSION_HEADER)
     if version != b"\0":
