@@ -65,12 +65,10 @@ class Decoded(NamedTuple):
 
 BATCH, FOUND, DECODED = field_indexes(Batch), field_indexes(Found), field_indexes(Decoded)
 
-MODE_DECODE = 0
-"""Records of the batch inside the range are delivered."""
+MODE_DECODE = 0  # Records of the batch inside the range are delivered
 MODE_SKIP = 1
 """Nothing of the batch is delivered: control batch, empty, outside the range, or wholly aborted (and counted)."""
-MODE_COUNT = 2
-"""Aborted, and only partly inside the range: records inside are counted, not delivered."""
+MODE_COUNT = 2  # Aborted, and only partly inside the range: records inside are counted, not delivered
 
 SMALLEST_RECORD = 7
 """Bytes of a record with null key, null value and no headers; bounds the rows that a number of bytes can hold."""
@@ -151,8 +149,7 @@ class Columns:
 
 _KERNELS = KernelLibrary("statecore.changelog.batch_scan_source")
 
-warm = _KERNELS.warm
-"""See :meth:`KernelLibrary.warm`."""
+warm = _KERNELS.warm  # See KernelLibrary.warm
 
 
 class Scanner:

@@ -47,8 +47,7 @@ DECODED_BYTES = 64 << 20
 memory.
 """
 
-NO_ABORTED = np.empty((0, 2), np.int64)
-"""Aborted transactions of a response without any."""
+NO_ABORTED = np.empty((0, 2), np.int64)  # Aborted transactions of a response without any
 
 _CRC_START = 40  # from the field after the CRC to the first record
 _EPOCH = struct.Struct(">i")
@@ -67,8 +66,7 @@ class RangeDecoder:
         decoded_bytes: int = DECODED_BYTES,
     ) -> None:
         self.statistics = ReadStatistics(position=whole.start)
-        self.leader_epoch = -1
-        """Leader epoch of the last scanned batch; -1 before the first."""
+        self.leader_epoch = -1  # Leader epoch of the last scanned batch; -1 before the first
         self.schema = CHANGELOG_SCHEMA.append(HEADERS_FIELD) if headers else CHANGELOG_SCHEMA
         self._range = whole
         self._committed = isolation is IsolationLevel.READ_COMMITTED

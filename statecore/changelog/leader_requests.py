@@ -20,8 +20,7 @@ _CONSUMER = -1  # in place of the id of a replica
 _EPOCHS_FOR_CONSUMERS = 3  # first version of OffsetForLeaderEpoch for clients that are no replicas
 
 
-Errors = Iterator[tuple[TopicPartition, int]]
-"""Partitions with an error in the response, and Kafka's error code."""
+Errors = Iterator[tuple[TopicPartition, int]]  # Partitions with an error in the response, and Kafka's error code
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
-CODEC_BITS = 7
-"""Bits of a batch's attributes that hold its codec."""
+CODEC_BITS = 7  # Bits of a batch's attributes that hold its codec
 
 
 @dataclass(frozen=True)

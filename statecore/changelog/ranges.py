@@ -14,8 +14,7 @@ from statecore.changelog.model import OffsetRange
 from statecore.changelog.record_density import PartitionShape
 from statecore.formats.topic_partition import TopicPartition
 
-SMALLEST_WORK = 500_000
-"""Smallest work (:attr:`PartitionShape.work`) that is worth a task: 0.1 s of reading."""
+SMALLEST_WORK = 500_000  # Smallest work (PartitionShape.work) that is worth a task: 0.1 s of reading
 
 MOST_RANGES = 8
 """Most ranges of one partition. Each becomes a run, which in the worst case has all keys; then three of eight runs stay

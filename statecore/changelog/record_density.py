@@ -18,11 +18,9 @@ from statecore.changelog.model import Codec, OffsetRange
 from statecore.changelog.peeks import Batch, batches_of, peek
 from statecore.formats.topic_partition import TopicPartition
 
-BYTES_PER_RECORD_COST = 100
-"""Bytes whose reading costs as much as the fixed cost of a record."""
+BYTES_PER_RECORD_COST = 100  # Bytes whose reading costs as much as the fixed cost of a record
 
-SAMPLED_PLACES = 8
-"""Offsets at which a log is sampled."""
+SAMPLED_PLACES = 8  # Offsets at which a log is sampled
 
 MIN_SAMPLED_OFFSETS = 1_000_000
 """Fewest offsets of a sampled partition; for smaller ones sampling costs more than it gains."""

@@ -76,15 +76,12 @@ class HeadersFormat(RowFormat):
     needs_headers = True
 
     def check(self, records: Records) -> Misfit | None:
-        """See :meth:`RowFormat.check`."""
         return first_misfit(super().check(records), misfit_of_headers(_headers_of(records)))
 
     def row_values(self, records: Records) -> pa.Array:
-        """See :meth:`RowFormat.row_values`."""
         return join_headers(records.values, _headers_of(records))
 
     def value_columns(self, values: pa.Array) -> dict[str, pa.Array]:
-        """See :meth:`RowFormat.value_columns`."""
         headers, rest = split_headers(values, self.kind, rest=0)
         return {"headers": headers, "value": rest}
 
@@ -95,7 +92,6 @@ class TimestampedHeadersFormat(RowFormat):
     needs_headers = True
 
     def check(self, records: Records) -> Misfit | None:
-        """See :meth:`RowFormat.check`."""
         return first_misfit(
             super().check(records),
             negative_timestamp(records.timestamps),
@@ -103,11 +99,9 @@ class TimestampedHeadersFormat(RowFormat):
         )
 
     def row_values(self, records: Records) -> pa.Array:
-        """See :meth:`RowFormat.row_values`."""
         return join_headers(records.values, _headers_of(records), records.timestamps)
 
     def value_columns(self, values: pa.Array) -> dict[str, pa.Array]:
-        """See :meth:`RowFormat.value_columns`."""
         headers, rest = split_headers(values, self.kind, rest=TIMESTAMP_BYTES)
         timestamps = int64_array(int64_at(rest, 0), ~valid_mask(rest) if rest.null_count else None)
         return {"timestamp": timestamps, "headers": headers, "value": cut(rest, front=TIMESTAMP_BYTES)}

@@ -32,7 +32,6 @@ class TimestampedFormat(RowFormat):
     stamped = True
 
     def value_columns(self, values: pa.Array) -> dict[str, pa.Array]:
-        """See :meth:`RowFormat.value_columns`."""
         plain, timestamps = take_off_timestamps(values, self.kind)
         return {"timestamp": timestamps, "value": plain}
 

@@ -27,11 +27,9 @@ from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 OFFSET_UNKNOWN = -4
 """Stands for an unknown offset (``OffsetCheckpoint.OFFSET_UNKNOWN``): restore from the start, wipe nothing."""
 
-STATUS_OPEN = 1
-"""A process has the store open, or crashed while it had."""
+STATUS_OPEN = 1  # A process has the store open, or crashed while it had
 
-STATUS_CLOSED = 0
-"""The last process closed the store cleanly."""
+STATUS_CLOSED = 0  # The last process closed the store cleanly
 
 STATUS_KEY = b"status"
 POSITION_KEY = b"position"

@@ -56,29 +56,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-DEFAULT_COLUMN_FAMILY = "default"
-"""Family that every RocksDB database has; plain stores keep their rows here."""
+DEFAULT_COLUMN_FAMILY = "default"  # Family that every RocksDB database has; plain stores keep their rows here
 
-OFFSETS_COLUMN_FAMILY = "offsets"
-"""Family with offsets, status and position (KIP-1035, ``AbstractColumnFamilyAccessor``)."""
+OFFSETS_COLUMN_FAMILY = "offsets"  # Family with offsets, status and position (KIP-1035, AbstractColumnFamilyAccessor)
 
-GLOBAL = "global"
-"""Directory of the global stores, which every instance of an application has; also their task name."""
+GLOBAL = "global"  # Directory of the global stores, which every instance of an application has; also their task name
 
-PLAIN_PARENT = "rocksdb"
-"""Directory of unsegmented stores, in a task's directory."""
+PLAIN_PARENT = "rocksdb"  # Directory of unsegmented stores, in a task's directory
 
-LOCK_FILE = ".lock"
-"""Lock file of an application's directory, locked while the application runs."""
+LOCK_FILE = ".lock"  # Lock file of an application's directory, locked while the application runs
 
 PROCESS_FILE = "kafka-streams-process-metadata"
 """Process id file of an application's directory; the application writes it when it is missing."""
 
-CHECKPOINT_FILE = ".checkpoint"
-"""Offsets of all stores of a task, in its directory or ``global/``."""
+CHECKPOINT_FILE = ".checkpoint"  # Offsets of all stores of a task, in its directory or global/
 
-POSITION_SUFFIX = ".position"
-"""Suffix of a store's position file: ``<store>.position``."""
+POSITION_SUFFIX = ".position"  # Suffix of a store's position file: <store>.position
 
 _WITH_TIMESTAMPS = "keyValueWithTimestamp"
 _WITH_HEADERS = "keyValueWithTimestampAndHeaders"
@@ -168,8 +161,7 @@ RELEASES: Mapping[str, Release] = MappingProxyType(
 )
 """Every known release, oldest first."""
 
-CURRENT = RELEASES["4.4"]
-"""Release whose directory layout this library writes; 4.3 has the same."""
+CURRENT = RELEASES["4.4"]  # Release whose directory layout this library writes; 4.3 has the same
 
 FAMILIES = frozenset({kind.family for kind in CURRENT.kinds.values()} | {DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY})
 """Every column family of any store kind, ``offsets`` included."""

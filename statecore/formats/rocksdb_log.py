@@ -19,12 +19,10 @@ from dataclasses import dataclass, field, replace
 
 from crc32c import crc32c
 
-BLOCK = 32 * 1024
-"""Bytes of a block."""
+BLOCK = 32 * 1024  # Bytes of a block
 
 BLOB_SUFFIX = ".blob"
-DATA_SUFFIXES = (".sst", BLOB_SUFFIX)
-"""Suffixes of files with rows, which RocksDB never changes once they are finished."""
+DATA_SUFFIXES = (".sst", BLOB_SUFFIX)  # Suffixes of files with rows, which RocksDB never changes once they are finished
 
 _HEADER = struct.Struct("<IHB")
 _BATCH = struct.Struct("<QI")

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import struct
 
-FOOTER_BYTES = 53
-"""Bytes at the end of a file that hold its version."""
+FOOTER_BYTES = 53  # Bytes at the end of a file that hold its version
 
 _MAGIC = 0x88E241B785F4CFF7
 _LEGACY_MAGIC = 0xDB4775248B80FB57

@@ -58,5 +58,4 @@ class TaskId:
         return GLOBAL if self.is_global else f"{self.subtopology}_{self.partition}"
 
 
-GLOBAL_TASK = TaskId(_GLOBAL_SUBTOPOLOGY, None)
-"""The global stores."""
+GLOBAL_TASK = TaskId(_GLOBAL_SUBTOPOLOGY, None)  # The global stores

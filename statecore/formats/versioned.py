@@ -51,7 +51,6 @@ class VersionedFormat(RowFormat):
     """Rows of versioned key-value stores."""
 
     def check(self, records: Records) -> Misfit | None:
-        """See :meth:`RowFormat.check`."""
         return negative_timestamp(records.timestamps)
 
     def decode(self, keys: pa.Array, values: pa.Array) -> pa.RecordBatch:

@@ -51,11 +51,9 @@ class WindowFormat(RowFormat):
     time_at = key_time_at = -SUFFIX_BYTES
 
     def check(self, records: Records) -> Misfit | None:
-        """See :meth:`RowFormat.check`."""
         return first_misfit(misfit_of_window_keys(self, records), super().check(records))
 
     def key_columns(self, keys: pa.Array) -> dict[str, pa.Array]:
-        """See :meth:`RowFormat.key_columns`."""
         require_length(self.kind, keys, SUFFIX_BYTES, "key")
         starts = int64_at(keys, -SUFFIX_BYTES)
         require(self.kind, starts < 0, "has a key with a negative window start")

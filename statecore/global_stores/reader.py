@@ -53,8 +53,7 @@ class RoundReader:
     def __init__(self, table: GlobalTable, settings: GlobalSettings, cluster: Cluster, directory: Path) -> None:
         self._table, self._settings, self._directory = table, settings, directory
         self._reader = ChangelogReader(cluster, ReaderOptions(stall_timeout=settings.stall_timeout))
-        self.records = 0
-        """Records read."""
+        self.records = 0  # Records read
 
     def read(self, spans: list[OffsetRange], topic_id: str, *, first: bool) -> list[Path]:
         """Read ranges of partitions into at most one file; none where no row is left."""

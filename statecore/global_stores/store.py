@@ -87,8 +87,7 @@ class GlobalStore:
         self._unobserve: list[Callable[[], None]] = []
         self.error: StatecoreError | None = None
         """The error of state ``ERROR``; else the last error of the brokers, until they answer."""
-        self.recoveries: list[InvalidOffsets] = []
-        """Why it was rebuilt, each time since it was opened."""
+        self.recoveries: list[InvalidOffsets] = []  # Why it was rebuilt, each time since it was opened
 
     @property
     def state(self) -> GlobalState:

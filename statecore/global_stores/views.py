@@ -64,7 +64,6 @@ class GlobalView(QueryView):
 
     @property
     def position(self) -> Position:
-        """See :attr:`QueryView.position`."""
         return self._view.position
 
     def committed_offset(self, partition: TopicPartition) -> int | None:

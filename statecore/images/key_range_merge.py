@@ -36,8 +36,7 @@ from statecore.images.model import MergedDatabase, Run, RunFile, SliceContent, S
 from statecore.images.read_amplification import runs_to_merge
 from statecore.images.runs_digest import digest_remaining
 
-_PLACES_EACH = 16
-"""Index keys per slice from which the bounds are chosen; each run contributes its share."""
+_PLACES_EACH = 16  # Index keys per slice from which the bounds are chosen; each run contributes its share
 
 
 def merge_slice(

@@ -33,8 +33,7 @@ class Table(NamedTuple):
     data: npt.NDArray[np.uint8]
     entries: int
     entries_end: int
-    blocks: int
-    """Number of index entries."""
+    blocks: int  # Number of index entries
 
 
 class KeyRange(NamedTuple):

@@ -37,11 +37,9 @@ class BaseDatabases:
     # segment ids of databases that may have older rows; None for the one of a store without segments
     segments: frozenset[int | None] = frozenset()
 
-    NONE: ClassVar[Self]
-    """The runs are the first rows of the store."""
+    NONE: ClassVar[Self]  # The runs are the first rows of the store
 
-    ALL: ClassVar[Self]
-    """Unknown: every delete is kept."""
+    ALL: ClassVar[Self]  # Unknown: every delete is kept
 
     def may_have_rows(self, segment: int | None) -> bool:
         """Whether this database may have older rows."""
@@ -55,8 +53,7 @@ BaseDatabases.ALL = BaseDatabases(all_databases=True)
 class RunFormat(StrEnum):
     """File format of a run; an incompatible change gets a new name."""
 
-    SST = "sst"
-    """An SST file of the columnar writer (:mod:`statecore.images.sst`): the same bytes for the same rows."""
+    SST = "sst"  # An SST file of the columnar writer (statecore.images.sst): the same bytes for the same rows
 
     RECORDS = "records"
     """Sorted records of a versioned store (:mod:`statecore.images.versions.sorted_records`), not rows: such a store is

@@ -30,8 +30,7 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import Extent
 from statecore.repository.resumable_file import ResumableFile, translated_errors
 
-FILES = "files"
-"""Subdirectory of complete files."""
+FILES = "files"  # Subdirectory of complete files
 
 PIECE_BYTES = 8 << 20
 PIECES_AT_ONCE = max(4, min(16, 2 * usable_cores()))

@@ -24,8 +24,7 @@ from statecore.errors import Invalid
 
 APPLICATIONS = "apps"
 
-NEWEST = "newest"
-"""Stands for the newest snapshot where a snapshot id is expected; no id equals it."""
+NEWEST = "newest"  # Stands for the newest snapshot where a snapshot id is expected; no id equals it
 
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 

@@ -172,8 +172,7 @@ def _contents(app_repository: ApplicationRepository, tasks: Sequence[TaskView]) 
     return known | saved_digests(app_repository, asked)
 
 
-Files = Mapping[str, int]
-"""Bytes of files, by hash."""
+Files = Mapping[str, int]  # Bytes of files, by hash
 
 
 def held_bytes(found: Sequence[VerifiedSnapshot], files: Mapping[TaskManifestKey, Files]) -> list[VerifiedSnapshot]:

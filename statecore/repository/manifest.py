@@ -38,8 +38,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Run, Segmentation, StoreDigest
 from statecore.spec.model import ProcessingGuarantee
 
-LAYOUT = "4.3"
-"""The first release of Kafka Streams with the layout of the databases; 4.4 has the same."""
+LAYOUT = "4.3"  # The first release of Kafka Streams with the layout of the databases; 4.4 has the same
 
 VERSION = 0
 """Version of manifests, task manifests and heads; 0 until the format has been reviewed, and may change until then."""

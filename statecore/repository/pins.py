@@ -17,8 +17,7 @@ from statecore.repository.head import HEAD, ReadHead, SnapshotEntry
 from statecore.repository.listing import entry_of
 from statecore.repository.repository import check_descriptor_unchanged
 
-NOTE_CHARACTERS = 200
-"""Longest note, in characters."""
+NOTE_CHARACTERS = 200  # Longest note, in characters
 
 _TRIES = 20
 

@@ -33,8 +33,7 @@ from statecore.images.model import Run, segment_order
 from statecore.repository.identity import store_identity
 from statecore.repository.manifest import StoredDatabase, StoredRun, StoreSnapshot, TaskManifest
 
-Tail = dict[int | None, list[StoredRun]]
-"""The runs that were appended to those of a base, by segment."""
+Tail = dict[int | None, list[StoredRun]]  # The runs that were appended to those of a base, by segment
 
 
 class Compaction(NamedTuple):

@@ -35,8 +35,7 @@ from statecore.repository.manifest import (
 from statecore.repository.task_manifest_documents import encode_task_manifests
 from statecore.spec.model import ApplicationSpec
 
-MOST_BLOBS = 8
-"""Blobs that the task manifests of a snapshot may be spread over before those in memory are put into one."""
+MOST_BLOBS = 8  # Blobs that the task manifests of a snapshot may be spread over before those in memory are put into one
 
 
 class ReadPosition(NamedTuple):

@@ -20,11 +20,9 @@ from statecore.documents import compact, preserve_unknown
 from statecore.errors import Corrupted, Invalid
 from statecore.repository.manifest import TASK_MANIFEST, Extent, TaskManifest, TaskManifestReference
 
-DOCUMENT_BYTES = 32 << 20
-"""Largest uncompressed task manifest; about 50,000 runs."""
+DOCUMENT_BYTES = 32 << 20  # Largest uncompressed task manifest; about 50,000 runs
 
-_LEVEL = 6
-"""zlib's level. Level 9 takes twice the time for 2 % less, level 1 half of it for 12 % more."""
+_LEVEL = 6  # zlib's level. Level 9 takes twice the time for 2 % less, level 1 half of it for 12 % more.
 
 
 def encode_task_manifests(

@@ -14,8 +14,7 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import SnapshotEntry
 from statecore.repository.manifest import Extent, Manifest, TaskManifest, TaskManifestReference, extents_of
 
-Damage = Corrupted | Invalid
-"""Bytes that were changed, or that this release cannot read."""
+Damage = Corrupted | Invalid  # Bytes that were changed, or that this release cannot read
 
 CONCURRENT_REQUESTS = 8
 
@@ -31,8 +30,7 @@ class VerifiedSnapshot(NamedTuple):
     held_bytes: int | None = None
 
 
-TaskManifestKey = tuple[str, Extent]
-"""Identifies a task manifest: its hash and its extent."""
+TaskManifestKey = tuple[str, Extent]  # Identifies a task manifest: its hash and its extent
 
 
 def key_of(reference: TaskManifestReference) -> TaskManifestKey:

@@ -48,11 +48,9 @@ from statecore.statedir.work_directory import STANDBY
 from statecore.tasks.offset_sums import is_empty_task
 from statecore.tasks.standby_log_state import StandbyLogStates
 
-RETENTION_MS = 86_400_000
-"""How long an unused base is kept after its process ended: a day, like the files of any fetch."""
+RETENTION_MS = 86_400_000  # How long an unused base is kept after its process ended: a day, like the files of any fetch
 
-CHECK_SECONDS = 5.0
-"""How long a start waits for the repository at most."""
+CHECK_SECONDS = 5.0  # How long a start waits for the repository at most
 
 _SLICE = 0.1
 _BASE, _LOGS = "base", "logs.json"
@@ -122,8 +120,7 @@ class Bases:
         self._directory, self._repository, self._say, self._faults = directory, repository, say, faults
         self._worker = ThreadPoolExecutor(1, "base")
         self._pending: dict[str, _PendingFetch] = {}
-        self._without_base: set[str] = set()
-        """Tasks without a base; they are read from the start of their changelogs."""
+        self._without_base: set[str] = set()  # Tasks without a base; they are read from the start of their changelogs
         self._reported_none = False
 
     def check_repository(self, stop: Event, seconds: float = CHECK_SECONDS) -> None:

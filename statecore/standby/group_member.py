@@ -126,8 +126,7 @@ class GroupMember:
         self._roles: Mapping[str, Role] = {}
         self._assigned: AssignmentResult | None = None
         self._generation = NOT_IN_THE_GROUP
-        self._current: ReceivedAssignment | None = None
-        """The message that carried the current assignment."""
+        self._current: ReceivedAssignment | None = None  # The message that carried the current assignment
         self._assumed_sums: Mapping[str, int] = {}
         self._asked = False
         self._probe_at: float | None = None

@@ -27,8 +27,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.errors import Capacity, Fenced, Invalid, Retryable, StatecoreError
 
 ASSIGNOR = "statecore-tasks"
-NOT_IN_THE_GROUP = -1
-"""Generation of a consumer that is not in the group."""
+NOT_IN_THE_GROUP = -1  # Generation of a consumer that is not in the group
 
 
 @dataclass(frozen=True)

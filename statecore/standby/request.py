@@ -19,15 +19,12 @@ from statecore.jobs.fields.tasks import only_tasks
 from statecore.jobs.fields.types import Duration, FilePath, Flag, Size, Text, Whole
 from statecore.standby.assignment.model import AssignmentSettings
 
-DEFAULT_INTERVAL_MS = 30_000
-"""Default of Kafka Streams' ``commit.interval.ms``."""
+DEFAULT_INTERVAL_MS = 30_000  # Default of Kafka Streams' commit.interval.ms
 
 
-GROUP_SECTION = "Fleet"
-"""Section of the options of a group."""
+GROUP_SECTION = "Fleet"  # Section of the options of a group
 
-DEFAULT_SESSION_MS = 45_000
-"""Default of a Kafka consumer's ``session.timeout.ms``."""
+DEFAULT_SESSION_MS = 45_000  # Default of a Kafka consumer's session.timeout.ms
 
 _GROUP_FIELDS = (
     "instance_id",

@@ -37,8 +37,7 @@ from statecore.tasks.task_stores import TaskStores
 
 _SLICE = 0.5
 
-_ATTEMPTS = 2
-"""Attempts of a repository request; few, because stopping a standby waits for the current request."""
+_ATTEMPTS = 2  # Attempts of a repository request; few, because stopping a standby waits for the current request
 
 
 def run_standby(

@@ -31,8 +31,7 @@ from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from statecore.tasks.offset_sums import TaskDirectoryState, TaskSum, read_task_sum
 
-CLEANUP_DELAY = "state.cleanup.delay.ms"
-"""Kafka Streams' setting: how long an unowned task directory stays."""
+CLEANUP_DELAY = "state.cleanup.delay.ms"  # Kafka Streams' setting: how long an unowned task directory stays
 
 
 @dataclass(frozen=True)

@@ -31,14 +31,12 @@ from statecore.tasks.changelog_ends import ChangelogEnd, changelog_ends
 from statecore.tasks.offset_sums import offset_sum
 from statecore.tasks.standby_task import RoundResult, StandbyTask
 
-OpenStandby = Callable[[str], StandbyTask]
-"""Opens a task, with all its stores."""
+OpenStandby = Callable[[str], StandbyTask]  # Opens a task, with all its stores
 
 FIRST_RETRY, LAST_RETRY = 5.0, 300.0
 """Retry backoff of a failed task in seconds: the first one and the longest; it doubles each time."""
 
-TIME_SLICE = 5.0
-"""Time slice of a task in a round, in seconds."""
+TIME_SLICE = 5.0  # Time slice of a task in a round, in seconds
 
 
 class _TimeSlice:

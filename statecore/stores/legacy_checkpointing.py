@@ -212,7 +212,6 @@ class LegacyCheckpointingStore(DelegatingStore):
         return self._offsets.get(partition)
 
     def query_view(self, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED) -> QueryView:
-        """See :meth:`StateStore.query_view`."""
         with self._publishing:
             self._settle()
             return _ViewWithOffsets(self._store.query_view(isolation), self._offsets, self._committed_position)

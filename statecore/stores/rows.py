@@ -18,8 +18,7 @@ from statecore.errors import Invalid
 from statecore.formats.integers import INT32_MAX
 from statecore.formats.topic_partition import TopicPartition
 
-Row = tuple[bytes, bytes]
-"""A key and its value."""
+Row = tuple[bytes, bytes]  # A key and its value
 
 
 class ReadableRows(ABC):

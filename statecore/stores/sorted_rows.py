@@ -45,8 +45,7 @@ class SortedRows:
     __slots__ = ("_blocks", "_greatest", "_placed", "_prune_at", "_snapshots", "_value_bytes", "values")
 
     def __init__(self) -> None:
-        self.values: dict[bytes, bytes | None] = {}
-        """The rows, public for the fastest lookup; changed here alone."""
+        self.values: dict[bytes, bytes | None] = {}  # The rows, public for the fastest lookup; changed here alone
         self._placed = 0
         self._blocks: list[list[bytes]] = []
         self._greatest: list[bytes] = []  # the last key of each block

@@ -31,12 +31,9 @@ class Running:
 
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = weakref.ref(transaction)
-        self.ended = False
-        """Whether it was committed or aborted, or its store closed."""
-        self.writing = False
-        """Whether the current write comes through the transaction."""
-        self.joined = False
-        """Whether the store itself was written to meanwhile."""
+        self.ended = False  # Whether it was committed or aborted, or its store closed
+        self.writing = False  # Whether the current write comes through the transaction
+        self.joined = False  # Whether the store itself was written to meanwhile
 
     @property
     def lost(self) -> bool:

@@ -308,7 +308,6 @@ class WriteBufferStore(StateStore):
         return position
 
     def update_position(self, topic: str, partition: int, offset: int) -> None:
-        """See :meth:`StateStore.update_position`."""
         self._check_writable()
         self._before_read()
         topic, partition, offset = validated_position(topic, partition, offset)
@@ -317,7 +316,6 @@ class WriteBufferStore(StateStore):
             seen[partition] = offset
 
     def query_view(self, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED) -> QueryView:
-        """See :meth:`StateStore.query_view`."""
         if type(isolation) is not IsolationLevel:
             isolation = enum_value(IsolationLevel, isolation, "isolation")
         with self._lock:

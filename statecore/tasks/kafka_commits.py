@@ -117,12 +117,10 @@ class ExactlyOnce(KafkaCommits):
     _was_member = False
 
     def fence(self) -> None:
-        """See :meth:`KafkaCommits.fence`."""
         self._was_member = getattr(self._consumer.group_metadata(), "generation_id", -1) >= 0
         self.producer.init_transactions()
 
     def abandon(self) -> None:
-        """See :meth:`KafkaCommits.abandon`."""
         with suppress(Exception):  # the brokers abort it in any case, when it has timed out or is fenced
             self.abort()
 

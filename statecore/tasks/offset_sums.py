@@ -69,26 +69,19 @@ class OffsetSource(StrEnum):
 class TaskDirectoryState(StrEnum):
     """State of a task directory for a process that starts on it."""
 
-    KNOWN = "known"
-    """Its offsets are known, or it is known that there are none."""
+    KNOWN = "known"  # Its offsets are known, or it is known that there are none
 
-    OPEN = "open"
-    """Another process has one of its stores open; its offsets are those of the last flush."""
+    OPEN = "open"  # Another process has one of its stores open; its offsets are those of the last flush
 
-    EMPTY = "empty"
-    """It contains only files of offsets and locks (``StateDirectory.taskDirIsEmpty``)."""
+    EMPTY = "empty"  # It contains only files of offsets and locks (StateDirectory.taskDirIsEmpty)
 
-    UNDECLARED = "undeclared"
-    """The spec declares no logged store on disk of its subtopology."""
+    UNDECLARED = "undeclared"  # The spec declares no logged store on disk of its subtopology
 
-    FOREIGN = "foreign"
-    """Its offsets are of another application's changelogs."""
+    FOREIGN = "foreign"  # Its offsets are of another application's changelogs
 
-    DAMAGED = "damaged"
-    """A store of it cannot be read, or has lost a part of its files."""
+    DAMAGED = "damaged"  # A store of it cannot be read, or has lost a part of its files
 
-    UNREADABLE = "unreadable"
-    """This process has no right to read it, or the disk failed."""
+    UNREADABLE = "unreadable"  # This process has no right to read it, or the disk failed
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,7 @@ _SAME_SPEC = "Let all members use the same spec, that of the application as it i
 _RESTORE_IT = "Restore the task from its changelogs or a snapshot, or repair it (statecore repair)."
 
 OpenedTask = TypeVar("OpenedTask", bound=Task)
-FindSnapshot = Callable[[str], str | None]
-"""Returns the snapshot that has a copy of a task, ``None`` where none has."""
+FindSnapshot = Callable[[str], str | None]  # Returns the snapshot that has a copy of a task, None where none has
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ import numpy as np
 from statecore.standby.assignment.balance import Balance, Numbers, Shape
 from statecore.standby.assignment.model import NO_COPY, Assignment, AssignmentSettings, Copy, Member, Placement, Role
 
-Targets = dict[str, set[int]]
-"""Task → indexes of its target members in the sorted list."""
+Targets = dict[str, set[int]]  # Task → indexes of its target members in the sorted list
 
 # Each criterion outweighs all later ones, also in a difference of two costs.
 _MOST_LAG = 1 << 40

@@ -23,10 +23,8 @@ PROBING_REBALANCE_INTERVAL = "probing.rebalance.interval.ms"
 class Role(IntEnum):
     """Role of a member for a task; the numbers are those in user data."""
 
-    ON_DISK = 0
-    """It has a copy that does not follow the changelogs."""
-    WARMUP = 1
-    """It brings a copy up to date that will replace another one."""
+    ON_DISK = 0  # It has a copy that does not follow the changelogs
+    WARMUP = 1  # It brings a copy up to date that will replace another one
     STANDBY = 2
 
 

@@ -13,8 +13,7 @@ from typing import Any
 from statecore.documents import DocumentType
 from statecore.jobs.attempt import Attempt
 
-PROMOTE_SUFFIX = ".hand-over"
-"""File suffix of the report."""
+PROMOTE_SUFFIX = ".hand-over"  # File suffix of the report
 
 
 class Outcome(StrEnum):
@@ -28,14 +27,11 @@ class Outcome(StrEnum):
 class Verdict(StrEnum):
     """Decision for one task."""
 
-    PROMOTED = "taken"
-    """The standby copy replaces the application's task."""
+    PROMOTED = "taken"  # The standby copy replaces the application's task
 
-    KEPT = "left"
-    """The application's task is as far as the standby copy, or ahead of it: it stays."""
+    KEPT = "left"  # The application's task is as far as the standby copy, or ahead of it: it stays
 
-    REFUSED = "refused"
-    """The standby copy of this task cannot be promoted; the application's task stays."""
+    REFUSED = "refused"  # The standby copy of this task cannot be promoted; the application's task stays
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,7 @@ from statecore.stores.rocksdb.file_limits import is_crowded, merge_in_steps, ope
 from statecore.stores.rocksdb.options import TARGET_FILE_BYTES, StoreOptions
 from statecore.stores.rocksdb.options_file import families_in, keep_levels, newest_options
 
-CONFIG_FILE = "rocksdict-config.json"
-"""Written by rocksdict into every directory it opens."""
+CONFIG_FILE = "rocksdict-config.json"  # Written by rocksdict into every directory it opens
 
 
 def check_request(

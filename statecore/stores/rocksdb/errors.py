@@ -90,8 +90,7 @@ _REASONS: tuple[tuple[tuple[str, ...], type[StatecoreError], str, str], ...] = (
 """Texts of the system or RocksDB, under any status, with their meaning."""
 
 _MISSING = re.compile(r"No such file or directory|\(os error 2\)")
-_NAMED = re.compile(r"((?:MANIFEST-\d+|\d+\.(?:sst|blob)))\b")
-"""Files that a database names and cannot do without."""
+_NAMED = re.compile(r"((?:MANIFEST-\d+|\d+\.(?:sst|blob)))\b")  # Files that a database names and cannot do without
 
 _STATUSES: tuple[tuple[tuple[str, ...], type[StatecoreError], str, str], ...] = (
     (("Corruption:",), Corrupted, "database-damaged", "Rebuild the store from its changelog."),

@@ -106,8 +106,7 @@ def _damaged_blob(path: Path, why: str) -> Corrupted:
     )
 
 
-_FEWEST = 2
-"""A single missing file, the only one of its family, is more likely lost."""
+_FEWEST = 2  # A single missing file, the only one of its family, is more likely lost
 
 
 def files_elsewhere(database: Path) -> str:

@@ -32,11 +32,9 @@ class Inherited(Protocol):
 
 
 class _State:
-    used = False
-    """Whether this process has opened a database."""
+    used = False  # Whether this process has opened a database
 
-    forked = False
-    """Whether this process was forked from one that had."""
+    forked = False  # Whether this process was forked from one that had
 
 
 _LIBC = ctypes.CDLL(None)

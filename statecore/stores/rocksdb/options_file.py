@@ -21,8 +21,7 @@ from typing import Any
 _FAMILY = re.compile(rb'^\[CFOptions "(.*)"\]', re.MULTILINE)
 _SECTION = re.compile(rb'^\[([^ \]]+)(?: "(.*)")?\]')
 _DEFAULT_LEVELS = 7
-_MOST_LEVELS = 1000
-"""More than any database has: a damaged number must not allocate memory."""
+_MOST_LEVELS = 1000  # More than any database has: a damaged number must not allocate memory
 
 _COMPARATOR, _TABLE = "leveldb.BytewiseComparator", "BlockBasedTable"
 

@@ -34,19 +34,16 @@ from statecore.system_errors import Cause, cause_of
 T = TypeVar("T")
 
 _ATTEMPTS = 8
-_PAUSE_SECONDS = 0.02
-"""Before the second attempt; doubles with each."""
+_PAUSE_SECONDS = 0.02  # Before the second attempt; doubles with each
 
 _NOT_LINKED = frozenset({LOCK_FILE, "LOG", CONFIG_FILE})
 """Files that opening writes: through a link it would write into the database."""
 
 _PREFIX = "statecore-read-only-"
 _OWN_NAME = re.compile(rf"{_PREFIX}(\d+)-\w+")
-_ABANDONED_SECONDS = 3600
-"""Younger directories are kept: processes of other containers are not visible."""
+_ABANDONED_SECONDS = 3600  # Younger directories are kept: processes of other containers are not visible
 
-_swept: set[str] = set()
-"""Where this process has already looked for abandoned directories."""
+_swept: set[str] = set()  # Where this process has already looked for abandoned directories
 
 _ELSEWHERE = ("/tmp", "/var/tmp", "/dev/shm")
 _MAY_BE_A_WRITER = (Corrupted, Fenced, NotFound, Retryable)

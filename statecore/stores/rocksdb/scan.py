@@ -38,8 +38,7 @@ class FamilyIterator:
 
     def __init__(self, path: Path, family: Any, native: Any = None) -> None:
         self.path = path
-        self.native: Any = family.iter() if native is None else native
-        """The iterator; ``None`` when closed."""
+        self.native: Any = family.iter() if native is None else native  # The iterator; None when closed
         self.user: object = None
         """Token of the cursor that moved it last (the cursor itself would form a reference cycle)."""
 
@@ -271,8 +270,7 @@ class ListScan:
         options.set_verify_checksums(True)
         self._path = path
         self._ended = False
-        self.iterator: Any = family.iter(options)
-        """rocksdict's iterator; ``None`` at the end and when closed."""
+        self.iterator: Any = family.iter(options)  # rocksdict's iterator; None at the end and when closed
         self.iterator.seek_to_first()
         self._keeps = keep_alive
 
