@@ -159,15 +159,7 @@ class Scanner:
         warm()
         self._meta: Int64Array = np.empty((0, len(BATCH)), np.int64)
 
-    def scan(
-        self,
-        data: Bytes,
-        *,
-        position: int,
-        end: int,
-        committed: bool,
-        aborted: Int64Array,
-    ) -> Scan:
+    def scan(self, data: Bytes, *, position: int, end: int, committed: bool, aborted: Int64Array) -> Scan:
         """Read the headers of all whole batches in `data`."""
         most = len(data) // 61 + 1
         if len(self._meta) < most:

@@ -84,11 +84,7 @@ class RangeDecoder:
         if len(aborted) > 1:
             aborted = np.ascontiguousarray(aborted[np.argsort(aborted[:, 1], kind="stable")])
         found = self._scanner.scan(
-            data,
-            position=position,
-            end=self._range.end,
-            committed=self._committed,
-            aborted=aborted,
+            data, position=position, end=self._range.end, committed=self._committed, aborted=aborted
         )
         if found.code is not batch_scan.Code.OK:
             at = int(found.meta[-1, batch_scan.BATCH.last_offset]) + 1 if len(found.meta) else position
@@ -167,25 +163,13 @@ class RangeDecoder:
         self.statistics = replace(self.statistics, position=log_start, log_start_moved_to=log_start)
 
     def _decode(
-        self,
-        meta: npt.NDArray[np.int64],
-        starts: list[int],
-        ends: list[int],
-        packed: list[int],
-        rows: int,
-        size: int,
+        self, meta: npt.NDArray[np.int64], starts: list[int], ends: list[int], packed: list[int], rows: int, size: int
     ) -> Iterator[pa.RecordBatch]:
         places = np.array((starts, ends), np.int64).T.copy()
         if packed:
             places[packed] += address_of(self._scratch.array)  # only now: the buffer moves when it grows
         columns = batch_scan.decode(
-            meta,
-            places,
-            start=self._start,
-            end=self._range.end,
-            rows=rows,
-            size=size,
-            headers=self._headers,
+            meta, places, start=self._start, end=self._range.end, rows=rows, size=size, headers=self._headers
         )
         if columns.code is not batch_scan.Code.OK:
             self._corrupted(

@@ -153,11 +153,7 @@ def missed_deletes(
     gone = f"compaction has removed {removed:,} offsets of {name} from {end.end} on, which may have been deletes"
     values: dict[str, Any] = {**_of(end), "removed": removed, "end": end.end}
     if end.read_at_ms is None:
-        return Reason(
-            f"{gone}: it is not known since when records follow the base's end",
-            "base-age-unknown",
-            **values,
-        )
+        return Reason(f"{gone}: it is not known since when records follow the base's end", "base-age-unknown", **values)
     if retention_ms is None:
         return Reason(
             f"{gone}: it is not known how long deletes were kept when the base's end was read",

@@ -192,9 +192,7 @@ def decode(described_group: Any) -> StreamsGroup:
 
 def _configured(part: Any) -> ConfiguredSubtopology:
     return ConfiguredSubtopology(
-        int(part.subtopology_id),
-        tuple(part.source_topics),
-        tuple(map(_topic, part.state_changelog_topics)),
+        int(part.subtopology_id), tuple(part.source_topics), tuple(map(_topic, part.state_changelog_topics))
     )
 
 

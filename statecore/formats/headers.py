@@ -93,9 +93,7 @@ class TimestampedHeadersFormat(RowFormat):
 
     def check(self, records: Records) -> Misfit | None:
         return first_misfit(
-            super().check(records),
-            negative_timestamp(records.timestamps),
-            misfit_of_headers(_headers_of(records)),
+            super().check(records), negative_timestamp(records.timestamps), misfit_of_headers(_headers_of(records))
         )
 
     def row_values(self, records: Records) -> pa.Array:

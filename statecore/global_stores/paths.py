@@ -127,10 +127,7 @@ class GlobalPaths:
 
 def _translated(path: Path, error: OSError) -> Exception:
     return system_error(
-        error,
-        f"{path} cannot be created",
-        action="Run as the user that the application runs as.",
-        path=str(path),
+        error, f"{path} cannot be created", action="Run as the user that the application runs as.", path=str(path)
     )
 
 

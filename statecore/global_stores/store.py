@@ -32,15 +32,7 @@ from statecore.global_stores.settings import GlobalSettings, GlobalTable
 from statecore.global_stores.state import GlobalState, RecoveryReason, StateListener, StateMachine
 from statecore.global_stores.topic_ids import TopicIds
 from statecore.global_stores.views import GlobalView
-from statecore.metrics import (
-    GLOBAL_STATE,
-    RECORDS_LAG,
-    RECOVERIES,
-    RETRIES,
-    Metrics,
-    RestoreMetrics,
-    store_tags,
-)
+from statecore.metrics import GLOBAL_STATE, RECORDS_LAG, RECOVERIES, RETRIES, Metrics, RestoreMetrics, store_tags
 from statecore.statedir.state_directory import StateDirectory
 from statecore.system_errors import RUN_AS_APPLICATION, system_error
 

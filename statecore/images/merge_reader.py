@@ -53,12 +53,7 @@ class Rows(NamedTuple):
     @property
     def arguments(self) -> dict[str, Any]:
         """The buffers and their sizes as kernel arguments."""
-        return {
-            **self._asdict(),
-            "limit": len(self.valid),
-            "key_room": len(self.keys),
-            "value_room": len(self.values),
-        }
+        return {**self._asdict(), "limit": len(self.valid), "key_room": len(self.keys), "value_room": len(self.values)}
 
     @classmethod
     def room(cls, limits: MergeLimits) -> Self:

@@ -39,13 +39,7 @@ from statecore.images.run_writer import write_run_of_any
 
 
 def reconciled_run(
-    path: Path,
-    base: Sequence[RunFile],
-    log: Sequence[RunFile],
-    *,
-    start: int,
-    end: int,
-    limits: MergeLimits = LIMITS,
+    path: Path, base: Sequence[RunFile], log: Sequence[RunFile], *, start: int, end: int, limits: MergeLimits = LIMITS
 ) -> RunFile | None:
     """Write the run that, above the base, gives the content of the whole log; ``None`` where both are the same."""
     runs = [*base, *log]

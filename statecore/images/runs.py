@@ -105,12 +105,7 @@ class RunBuilder:
     @property
     def statistics(self) -> RunStatistics:
         """Statistics so far."""
-        return RunStatistics(
-            self._records,
-            self._null_keys + self._table.null_keys,
-            self._stream_time,
-            self._expired,
-        )
+        return RunStatistics(self._records, self._null_keys + self._table.null_keys, self._stream_time, self._expired)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Apply a batch in offset order; its buffers, referenced for a while, must not be written to afterwards."""

@@ -27,12 +27,7 @@ class SavedDigest:
 
 
 _DOCUMENT = DocumentType(
-    "content of a store",
-    0,
-    SavedDigest,
-    "The next verification computes it again.",
-    is_open=True,
-    is_sealed=True,
+    "content of a store", 0, SavedDigest, "The next verification computes it again.", is_open=True, is_sealed=True
 )
 
 

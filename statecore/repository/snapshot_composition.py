@@ -25,13 +25,7 @@ from typing import Any, NamedTuple
 
 from statecore.repository.application_repository import ReadTaskManifest
 from statecore.repository.compatibility import differences
-from statecore.repository.manifest import (
-    ChangelogEnd,
-    Extent,
-    StoreSnapshot,
-    TaskManifest,
-    TaskManifestReference,
-)
+from statecore.repository.manifest import ChangelogEnd, Extent, StoreSnapshot, TaskManifest, TaskManifestReference
 from statecore.repository.task_manifest_documents import encode_task_manifests
 from statecore.spec.model import ApplicationSpec
 

@@ -260,11 +260,7 @@ class GroupMember:
             ends = self._ends
         try:
             decision = self._decide(
-                subscriptions,
-                leader,
-                ends,
-                self.assignment_settings,
-                is_late=lambda: self._clock() >= until,
+                subscriptions, leader, ends, self.assignment_settings, is_late=lambda: self._clock() >= until
             )
         except Exception as error:
             if not isinstance(error, StatecoreError):

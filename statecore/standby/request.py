@@ -81,7 +81,7 @@ class StandbyRequest(OfSpec):
             title="State directory",
             help="where the copies are kept, in the layout of a state.dir; never that of a running instance",
             check=check_state_dir,
-        ),
+        )
     )
     tasks: tuple[str, ...] = field(default=(), metadata=only_tasks("every task", global_too=False))
     repository: str | None = field(
@@ -107,10 +107,7 @@ class StandbyRequest(OfSpec):
     once: bool = field(
         default=False,
         metadata=declare(
-            Flag(),
-            title="Once",
-            help="bring the copies to the end of the changelogs, and stop",
-            section=WHAT,
+            Flag(), title="Once", help="bring the copies to the end of the changelogs, and stop", section=WHAT
         ),
     )
     group: str | None = field(

@@ -11,13 +11,7 @@ from pathlib import Path
 
 from statecore.errors import StatecoreError
 from statecore.filesystem import open_regular, remove_durably, write_durably
-from statecore.formats.checkpoint import (
-    MAX_BYTES,
-    decode_checkpoint,
-    encode_checkpoint,
-    position_file,
-    too_large,
-)
+from statecore.formats.checkpoint import MAX_BYTES, decode_checkpoint, encode_checkpoint, position_file, too_large
 from statecore.formats.position import Position, offsets_of_position, position_of_offsets
 from statecore.formats.topic_partition import TopicPartition
 from statecore.stores.base import StateStore

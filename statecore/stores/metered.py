@@ -42,13 +42,7 @@ class MeteredStore(DelegatingStore):
     """
 
     def __init__(
-        self,
-        store: StateStore,
-        metrics: Metrics,
-        *,
-        task: str,
-        name: str,
-        clock: Clock = time.monotonic,
+        self, store: StateStore, metrics: Metrics, *, task: str, name: str, clock: Clock = time.monotonic
     ) -> None:
         super().__init__(store)
         self._metrics = metrics

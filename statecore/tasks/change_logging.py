@@ -299,12 +299,7 @@ def logged_store(store: StateStore) -> StateStore:
     return store if logging is None else logging.wrapped
 
 
-_KINDS = (
-    StoreKind.KEY_VALUE,
-    StoreKind.TIMESTAMPED_KEY_VALUE,
-    StoreKind.HEADERS_KEY_VALUE,
-    StoreKind.LIST,
-)
+_KINDS = (StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.HEADERS_KEY_VALUE, StoreKind.LIST)
 
 
 def kind_of(store: StateStore) -> StoreKind:

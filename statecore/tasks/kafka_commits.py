@@ -24,13 +24,7 @@ from statecore.tasks.active_context import Consumer, TransactionalProducer
 from statecore.tasks.bounded_producer import BoundedProducer, unanswered
 from statecore.tasks.change_logging import FENCING, Acknowledgement, ChangeLoggingStore
 
-_FENCING = (
-    *FENCING,
-    "CommitFailedError",
-    "IllegalGenerationError",
-    "UnknownMemberIdError",
-    "FencedInstanceIdError",
-)
+_FENCING = (*FENCING, "CommitFailedError", "IllegalGenerationError", "UnknownMemberIdError", "FencedInstanceIdError")
 _TIMEOUT = "KafkaTimeoutError"
 
 

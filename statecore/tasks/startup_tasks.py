@@ -32,14 +32,7 @@ from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_on_disk import untrusted_in
 from statecore.statedir.task_layout import stores_in
 from statecore.statedir.work_directory import CORRUPT
-from statecore.tasks.offset_sums import (
-    Task,
-    TaskDirectoryState,
-    TaskSum,
-    declared_stores,
-    open_task_sum,
-    read_task_sum,
-)
+from statecore.tasks.offset_sums import Task, TaskDirectoryState, TaskSum, declared_stores, open_task_sum, read_task_sum
 from statecore.tasks.partial_deletion import why_partially_deleted
 
 _LOG = logging.getLogger(__name__)

@@ -282,18 +282,7 @@ def merge(cursors, heap, state, limit, seed_a, seed_b):
 
 
 def take(
-    cursors,
-    heap,
-    state,
-    limit,
-    keep_deletes,
-    key_room,
-    value_room,
-    key_offsets,
-    keys,
-    value_offsets,
-    values,
-    valid,
+    cursors, heap, state, limit, keep_deletes, key_room, value_room, key_offsets, keys, value_offsets, values, valid
 ):
     """Append rows that no later run replaces to the ``taken`` ones; one too large for empty buffers stays current."""
     last, last_length, previous = get(state, STATE.last), get(state, STATE.last_length), -1

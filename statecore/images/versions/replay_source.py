@@ -12,16 +12,7 @@ import statecore.extras.pipeline
 import numpy as np
 from numba import njit
 
-from statecore.images.versions.kernel import (
-    DONE,
-    NEEDS_POOL,
-    NEEDS_ROOM,
-    NODE,
-    OUT,
-    ROW,
-    RUN,
-    STATE,
-)
+from statecore.images.versions.kernel import DONE, NEEDS_POOL, NEEDS_ROOM, NODE, OUT, ROW, RUN, STATE
 from statecore.images.versions.put_source import NONE, drop_expired, put_record
 from statecore.images.versions.sort_source import (
     count_records,

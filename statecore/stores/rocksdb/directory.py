@@ -234,13 +234,7 @@ def written_by_older(path: Path) -> Invalid:
 
 
 def open_database(
-    path: Path,
-    where: Path,
-    families: Set[str],
-    *,
-    create: bool,
-    read_only: bool,
-    options: StoreOptions,
+    path: Path, where: Path, families: Set[str], *, create: bool, read_only: bool, options: StoreOptions
 ) -> Any:
     """Open the ``Rdict`` at ``where`` (the database, or its links); see :mod:`.file_limits` for very many files."""
     from rocksdict import AccessType, Rdict

@@ -124,11 +124,7 @@ def _meaning(path: Path, text: str) -> tuple[type[StatecoreError], str, str]:
     if any(locked in text for locked in _LOCKED) and "lock" in text.lower():
         return Fenced, "store-open", STOP_THE_OTHER
     if _TOO_MANY_FILES in text:
-        return (
-            Capacity,
-            "too-many-open-files",
-            f"{file_limits.advice()}. Then {_AGAIN}; the database is intact.",
-        )
+        return (Capacity, "too-many-open-files", f"{file_limits.advice()}. Then {_AGAIN}; the database is intact.")
     for texts, kind, code, action in _REASONS:
         if any(known in text for known in texts):
             return kind, code, action
@@ -148,11 +144,7 @@ def _missing(path: Path, text: str) -> tuple[type[StatecoreError], str, str]:
     except OSError:
         return Retryable, "rocksdb-failed", f"Run this again; {_SAFE}."
     if not directory:
-        return (
-            NotFound,
-            "database-not-found",
-            "Check the path, or find out what removed the directory.",
-        )
+        return (NotFound, "database-not-found", "Check the path, or find out what removed the directory.")
     if absent:
         return Corrupted, "database-damaged", "Rebuild the store from its changelog."
     return Retryable, "database-files-changed", f"Run this again: files changed meanwhile; {_SAFE}."
