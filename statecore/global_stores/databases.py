@@ -190,7 +190,7 @@ class GlobalDatabases:
                 if not trusted:
                     self._retired.append(live)
                 else:
-                    self._retire_old()
+                    self.retire_old()
                     self.old = live
         self._is_built = False
         building, self._building = self._building, None
@@ -205,9 +205,6 @@ class GlobalDatabases:
 
     def retire_old(self) -> None:
         """Stop serving the old store, because the live one is complete. ``serving`` is held."""
-        self._retire_old()
-
-    def _retire_old(self) -> None:
         if self.old is not None:
             self._retired.append(self.old)
         self.old = None

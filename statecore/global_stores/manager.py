@@ -153,7 +153,8 @@ class GlobalStores:
             self.open()
         with self._starting:
             if self._thread is None and not self._stop.is_set():
-                self._thread = threading.Thread(target=self._run, name=self._thread_name(), daemon=True)
+                name = f"{self._directory.application_id}-GlobalStreamThread"
+                self._thread = threading.Thread(target=self._run, name=name, daemon=True)
                 self._thread.start()
 
     def wait(self, state: GlobalState = GlobalState.RUNNING, timeout: float | None = None) -> bool:
@@ -219,9 +220,6 @@ class GlobalStores:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _thread_name(self) -> str:
-        return f"{self._directory.application_id}-GlobalStreamThread"
 
     def _run(self) -> None:
         while not self._stop.is_set():

@@ -54,7 +54,6 @@ class RunFormat(StrEnum):
     """File format of a run; an incompatible change gets a new name."""
 
     SST = "sst"  # An SST file of the columnar writer (statecore.images.sst): the same bytes for the same rows
-
     RECORDS = "records"
     """Sorted records of a versioned store (:mod:`statecore.images.versions.sorted_records`), not rows: such a store is
     built from all of them, and cannot be advanced by a run.

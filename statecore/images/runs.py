@@ -57,7 +57,6 @@ class Overflow(StrEnum):
     """What a builder does when the keys exceed its budget."""
 
     SPILL = "spill"  # Write all records to disk from then on, divided by key range, and make one run of them at the end
-
     CUT = "cut"  # Write a run, and begin another, which overlaps it. Kinds with index rows always do this.
 
 

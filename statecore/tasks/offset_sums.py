@@ -70,17 +70,11 @@ class TaskDirectoryState(StrEnum):
     """State of a task directory for a process that starts on it."""
 
     KNOWN = "known"  # Its offsets are known, or it is known that there are none
-
     OPEN = "open"  # Another process has one of its stores open; its offsets are those of the last flush
-
     EMPTY = "empty"  # It contains only files of offsets and locks (StateDirectory.taskDirIsEmpty)
-
     UNDECLARED = "undeclared"  # The spec declares no logged store on disk of its subtopology
-
     FOREIGN = "foreign"  # Its offsets are of another application's changelogs
-
     DAMAGED = "damaged"  # A store of it cannot be read, or has lost a part of its files
-
     UNREADABLE = "unreadable"  # This process has no right to read it, or the disk failed
 
 
@@ -150,17 +144,12 @@ def read_offset_sums(
     directory: StateDirectory,
     spec: ApplicationSpec | None = None,
     *,
-    open_tasks: Mapping[str, Task] | None = None,
     tasks: Sequence[str] | None = None,
 ) -> dict[str, TaskSum]:
-    """The offsets of all tasks in a directory; an error of one task is part of its result."""
-    opened = open_tasks or {}
-    names = [*directory.task_directories(), *opened] if tasks is None else tasks
+    """The offsets of all tasks in a directory, or of some; an error of one task is part of its result."""
     return {
-        name: open_task_sum(opened[name], directory.application_id, spec)
-        if name in opened
-        else read_task_sum(directory, name, spec)
-        for name in dict.fromkeys(names)
+        name: read_task_sum(directory, name, spec)
+        for name in dict.fromkeys(directory.task_directories() if tasks is None else tasks)
     }
 
 

@@ -28,9 +28,7 @@ class Verdict(StrEnum):
     """Decision for one task."""
 
     PROMOTED = "taken"  # The standby copy replaces the application's task
-
     KEPT = "left"  # The application's task is as far as the standby copy, or ahead of it: it stays
-
     REFUSED = "refused"  # The standby copy of this task cannot be promoted; the application's task stays
 
 
@@ -58,25 +56,16 @@ class PromotedTask:
 
 @dataclass(frozen=True)
 class PromoteReport(Attempt):
-    """The result of one promotion.
+    """The result of one promotion."""
 
-    Attributes besides those of the attempt:
-        finished: end time.
-        standby_dir: state directory of the standby copy.
-        exit_code: 0, or that of ``Invalid`` if a task was refused.
-        kept: where the replaced task directories are kept; empty if none was replaced.
-        seconds: wall time.
-        phases: wall seconds of each phase, in order.
-    """
-
-    finished: str
-    standby_dir: str
+    finished: str  # end time
+    standby_dir: str  # state directory of the standby copy
     outcome: Outcome
     tasks: tuple[PromotedTask, ...]
-    exit_code: int = 0
-    kept: str = ""
-    seconds: float = 0.0
-    phases: Mapping[str, float] = field(default_factory=dict)
+    exit_code: int = 0  # 0, or that of Invalid if a task was refused
+    kept: str = ""  # where the replaced task directories are kept; empty if none was replaced
+    seconds: float = 0.0  # wall time
+    phases: Mapping[str, float] = field(default_factory=dict)  # wall seconds of each phase, in order
 
     def to_json(self) -> dict[str, Any]:
         """The report as a JSON document."""

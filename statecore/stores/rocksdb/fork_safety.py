@@ -33,7 +33,6 @@ class Inherited(Protocol):
 
 class _State:
     used = False  # Whether this process has opened a database
-
     forked = False  # Whether this process was forked from one that had
 
 
