@@ -1,13 +1,8 @@
 """The head of an application: the one document that changes, by compare-and-swap; it names the published snapshots.
 
 A manifest that no head names is not published. Only the driver of a job swaps the head, after everything that the new
-snapshot names is durable::
-
-    {"version": 0, "repository_id": "...", "application_id": "orders", "epoch": 1, "generation": 7,
-     "snapshots": [{"snapshot": "20261123T010203Z-5f3a9c21", "sha256": "...", ...}, ...], "seal": "..."}
-
-``generation`` rises with every swap, so no two contents are equal. ``epoch`` rises when a head is repaired
-(:mod:`statecore.repository.head_repair`): jobs that began under an older one are fenced.
+snapshot names is durable. ``generation`` rises with every swap, so no two contents are equal. ``epoch`` rises when a
+head is repaired (:mod:`statecore.repository.head_repair`): jobs that began under an older one are fenced.
 """
 
 from __future__ import annotations

@@ -1,26 +1,16 @@
-"""A snapshot: what an application's stores are made of, and the offsets they end at.
+"""A snapshot: what an application's stores are made of, and the offsets they end at (``docs/repository-format.md``).
 
 A snapshot copies nothing. It names, for each database of each store of each task, files in the repository::
 
     manifest ──▶ a task manifest each ──▶ stores ──▶ databases ──▶ base files: what Kafka Streams' RocksDB wrote
                                                                    runs: sorted rows of one offset range each
 
-    a database:   run  [300, 400)   applied last
-                  run  [100, 300)
-                  base [  0, 100)   RocksDB's own files, where the snapshot is of a state directory
-
-Order is data: runs are applied in the order of this list, by offset; those of a global store partition by partition. A
-task manifest is a document of its own, named by its hash, so what a job did not touch is not written again: the new
-manifest refers to the old document. Task manifests of one job are compressed and concatenated in one blob
-(:mod:`statecore.repository.task_manifest_documents`).
+Runs are applied in the order of their list, by offset; those of a global store partition by partition. A task manifest
+is a document of its own, named by its hash, so what a job did not touch is not written again.
 
 What a store holds (rows, bytes, digest) is known where the job that made the snapshot had built an image of it. Where
 runs overlap, or are on a base, it is unknown until everything is read; then it is saved beside, by the store's identity
 (:mod:`statecore.repository.content_digests`). It is never a guess, and not part of the identity.
-
-Documents are open: unknown fields are preserved in task manifests that are not written again. Unknown versions are
-refused. Every byte is covered by a hash: the head has the manifest's, the manifest those of its task manifests, and
-these those of all files. A manifest is sealed besides, for the case that the head is lost.
 """
 
 from __future__ import annotations

@@ -1,19 +1,12 @@
 """Publishes a snapshot: first everything that it names is made durable, then one swap of the head names it.
 
-The order of writes, and what a kill leaves after each::
-
-    files, packs               put by the tasks that made them      garbage, or what a retry finds
-    task manifests, manifest   put by the driver                    the same
-    head                       swapped by the driver                the snapshot is published; nothing is left to do
+``docs/repository-format.md`` has the order of writes, and what a kill leaves after each.
 
 **Many writers.** A driver reads the head when it begins, and again when it swaps. Where other jobs have published in
 between, and none of its own tasks, its task manifests are put beside theirs and it tries again. Where one of its tasks
 was published, *rebase* (:mod:`statecore.repository.rebase`) combines both, or the job is ``Fenced``. It is fenced, too,
-where the head has another epoch, and where a published snapshot is ahead of it: heads only go forward, except for
-stores that the job has refused with evidence.
-
-**Another descriptor.** Where the place has become another repository since it was opened, what the head names could not
-be found. So the repository descriptor is read again before each swap, and a driver that finds another id is ``Fenced``.
+where the head has another epoch, where the place has another repository descriptor, and where a published snapshot is
+ahead of it: heads only go forward, except for stores that the job has refused with evidence.
 
 **A lost reply.** A driver recognises its own swap by the id of its snapshot. A retry recognises what an earlier attempt
 has published by the request id, as long as the head still has that snapshot. So does an attempt that finds the head
@@ -21,9 +14,6 @@ swapped by another attempt of its own request, whose reply came late, or that wa
 
 **Failures.** A job with one failed store partition publishes nothing: a snapshot is of one application, and a task that
 is older than the others would surprise its readers. What was uploaded stays, and is found by the retry.
-
-**Inherited files** of the previous snapshot are checked once the snapshot is published: warnings name tasks with
-missing files (:mod:`statecore.repository.inherited_blobs`). A job that publishes every few minutes checks once an hour.
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
 """A repository: blobs and pointers at a URL, with a repository descriptor.
 
-::
-
-    <url>/repository.json       the descriptor: format version, id, hash; made once by ``statecore repo init``
-
 URLs are ``s3://bucket/prefix`` (:mod:`statecore.objectstore.s3_location`) and ``file:///path``, a directory that all
 machines share; with ``?copy=1`` no blob of it is a hard link of a file elsewhere
 (:class:`statecore.objectstore.directory.Sharing`). The descriptor is put before anything else and read whenever the
 repository is opened, so that a mistyped prefix is ``NotFound`` and not an empty repository, and a newer format is
-refused by name. A lost or damaged descriptor is restored with the id that heads and manifests carry: with another id
-all content would belong to another repository.
+refused by name. A lost or damaged one is restored with the id that heads and manifests carry.
 """
 
 from __future__ import annotations

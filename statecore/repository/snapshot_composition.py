@@ -1,19 +1,10 @@
 """Composes the next snapshot task by task: task manifests to write, to keep, and tasks to drop.
 
-====================  =================================================================================================
-a task                becomes
-====================  =================================================================================================
-built by the job      a task manifest that is written, with the stores of the task that the job did not build and the
-                      application still has
-any other             *kept*: the new manifest refers to the existing task manifest; nothing is read or written. Where
-                      the job knows all tasks of the application, stores that are no longer declared are left out, and
-                      then the task manifest is written without them
-no longer in the      *dropped*
-application
-====================  =================================================================================================
-
-A kept task manifest may be copied all the same, byte for byte: where they are spread over many blobs, those that were
-read are written into the new blob, so that reading all of them stays a few requests.
+A task that the job has built is written, with those of its other stores that the application still has. Any other is
+*kept*: the new manifest refers to the existing task manifest, and nothing is read or written. Where the job knows all
+tasks, tasks that the application no longer has are *dropped*, and task manifests with undeclared stores are written
+without them. A kept one may be copied all the same, byte for byte: where they are spread over many blobs, those that
+were read are written into the new blob, so that reading all of them stays a few requests.
 """
 
 from __future__ import annotations
