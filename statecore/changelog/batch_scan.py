@@ -22,9 +22,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class Batch(NamedTuple):
-    """Header fields of a batch, written by `scan` and read by `decode`; positions count from the first byte of the
-    response.
-    """
+    """Header fields of a batch, written by `scan` and read by `decode`; positions count from the response's start."""
 
     base_offset: int = 0
     last_offset: int = 0

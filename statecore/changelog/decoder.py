@@ -48,7 +48,6 @@ memory.
 """
 
 NO_ABORTED = np.empty((0, 2), np.int64)  # Aborted transactions of a response without any
-
 _CRC_START = 40  # from the field after the CRC to the first record
 _EPOCH = struct.Struct(">i")
 _EPOCH_BACK = 49  # from the leader epoch to the first record

@@ -19,7 +19,6 @@ CLOCK_MARGIN_MS = 300_000
 """Allowed difference between the clocks of the machines involved: five minutes, as in Kerberos."""
 
 ENDLESS_MS = (1 << 63) - 1  # Recorded delete retention of a topic that is not compacted: Kafka's largest time
-
 _DEFAULT_DELETE_RETENTION_MS = 86_400_000
 
 

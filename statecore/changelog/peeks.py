@@ -26,9 +26,7 @@ from statecore.errors import StatecoreError
 T = TypeVar("T")
 
 TIMEOUT_SECONDS = 5.0  # Seconds after which missing peeks are given up
-
 PEEK_BYTES = 32 << 10  # Bytes requested per peek; the first batch is returned whole whatever its size
-
 _AT_ONCE = 4  # kafka-python has at most five requests in flight per connection
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _BEFORE_LENGTH_ENDS = 12
@@ -124,7 +122,6 @@ def batches_of(data: bytes) -> Iterator[Batch]:
 
 
 _MARKER_BYTES = 100  # a batch of one control record has 78; the margin covers larger ones
-
 MOST_OFFSETS = PEEK_BYTES // _MARKER_BYTES  # Largest range that one peek covers; longer ranges are not examined
 
 

@@ -19,7 +19,6 @@ from statecore.changelog.peeks import Batch, batches_of, peek
 from statecore.formats.topic_partition import TopicPartition
 
 BYTES_PER_RECORD_COST = 100  # Bytes whose reading costs as much as the fixed cost of a record
-
 SAMPLED_PLACES = 8  # Offsets at which a log is sampled
 
 MIN_SAMPLED_OFFSETS = 1_000_000

@@ -31,7 +31,6 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
 DIRECT = "statecore-direct://"  # Value of kafka-python's setting proxy_url that selects DirectSocket
-
 _TLS_ALERT = b"\x15\x03"  # record type and major version of an alert (RFC 8446, 5.1); as a length in Kafka: 352 MB
 _PIECE = 4096
 

@@ -115,16 +115,7 @@ def misfit_of_headers(headers: pa.Array) -> Misfit | None:
 
 
 def join_headers(values: pa.Array, headers: pa.Array, timestamps: pa.Array | None = None) -> pa.Array:
-    """Prepend headers to values: ``headers o value``, or ``headers o int64 timestamp o value``.
-
-    Args:
-        values: record values, binary or large binary; nulls stay null.
-        headers: raw wire headers that :func:`misfit_of_headers` accepts, binary without nulls.
-        timestamps: int64 ms since the epoch, no nulls, where rows have one.
-
-    Returns:
-        Large binary.
-    """
+    """Prepend raw wire headers, and int64 ms where rows have one, to values, as large binary; nulls stay null."""
     stamps = int64_bytes(int64_values(timestamps)) if timestamps is not None else np.empty((len(values), 0), np.uint8)
     if _has_none(headers):
         front = np.zeros((len(values), 1 + stamps.shape[1]), np.uint8)
@@ -138,16 +129,7 @@ def join_headers(values: pa.Array, headers: pa.Array, timestamps: pa.Array | Non
 
 
 def split_headers(rows: pa.Array, kind: StoreKind, *, rest: int) -> tuple[pa.Array, pa.Array]:
-    """Split row values into headers and the rest.
-
-    Args:
-        rows: row values, null for none.
-        kind: the store's kind, for the message.
-        rest: least bytes after the headers.
-
-    Returns:
-        Headers (:data:`HEADERS_TYPE`) and the rest (large binary), both null where the row is null.
-    """
+    """Split row values into headers (:data:`HEADERS_TYPE`) and at least ``rest`` bytes, both null with the row."""
     offsets, data = binary_parts(rows)
     missing = ~valid_mask(rows)
     places, ends = offsets[:-1], offsets[1:]
@@ -162,17 +144,7 @@ def split_headers(rows: pa.Array, kind: StoreKind, *, rest: int) -> tuple[pa.Arr
 
 
 def without_headers(rows: pa.Array, kind: StoreKind, *, rest: int, bare: Mask | None = None) -> tuple[pa.Array, Mask]:
-    """Remove the headers from row values without decoding them: only their length is read.
-
-    Args:
-        rows: row values, binary without nulls.
-        kind: the store's kind, for the message.
-        rest: least bytes after the headers.
-        bare: rows without headers, which stay unchanged; ``None`` for none.
-
-    Returns:
-        The rest of each row (large binary), and which rows had headers.
-    """
+    """The rest of each row and which had headers, of which only the length is read; ``bare`` rows have none."""
     if not len(rows):
         return slices(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64)), np.zeros(0, bool)
     offsets, data = binary_parts(rows)

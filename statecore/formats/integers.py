@@ -7,9 +7,7 @@ from operator import index
 from typing import Any
 
 INT32_MAX = (1 << 31) - 1  # Largest partition number, count or sequence
-
 INT64_MAX = (1 << 63) - 1  # Largest offset or time
-
 _TEXT = re.compile(r"[+-]?[0-9]+")
 
 

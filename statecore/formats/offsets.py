@@ -28,9 +28,7 @@ OFFSET_UNKNOWN = -4
 """Stands for an unknown offset (``OffsetCheckpoint.OFFSET_UNKNOWN``): restore from the start, wipe nothing."""
 
 STATUS_OPEN = 1  # A process has the store open, or crashed while it had
-
 STATUS_CLOSED = 0  # The last process closed the store cleanly
-
 STATUS_KEY = b"status"
 POSITION_KEY = b"position"
 

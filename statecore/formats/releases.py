@@ -57,22 +57,16 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 DEFAULT_COLUMN_FAMILY = "default"  # Family that every RocksDB database has; plain stores keep their rows here
-
 OFFSETS_COLUMN_FAMILY = "offsets"  # Family with offsets, status and position (KIP-1035, AbstractColumnFamilyAccessor)
-
 GLOBAL = "global"  # Directory of the global stores, which every instance of an application has; also their task name
-
 PLAIN_PARENT = "rocksdb"  # Directory of unsegmented stores, in a task's directory
-
 LOCK_FILE = ".lock"  # Lock file of an application's directory, locked while the application runs
 
 PROCESS_FILE = "kafka-streams-process-metadata"
 """Process id file of an application's directory; the application writes it when it is missing."""
 
 CHECKPOINT_FILE = ".checkpoint"  # Offsets of all stores of a task, in its directory or global/
-
 POSITION_SUFFIX = ".position"  # Suffix of a store's position file: <store>.position
-
 _WITH_TIMESTAMPS = "keyValueWithTimestamp"
 _WITH_HEADERS = "keyValueWithTimestampAndHeaders"
 _SESSION_WITH_HEADERS = "sessionKeyValueWithHeaders"

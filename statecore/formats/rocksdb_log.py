@@ -20,10 +20,8 @@ from dataclasses import dataclass, field, replace
 from crc32c import crc32c
 
 BLOCK = 32 * 1024  # Bytes of a block
-
 BLOB_SUFFIX = ".blob"
 DATA_SUFFIXES = (".sst", BLOB_SUFFIX)  # Suffixes of files with rows, which RocksDB never changes once they are finished
-
 _HEADER = struct.Struct("<IHB")
 _BATCH = struct.Struct("<QI")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
@@ -230,8 +228,7 @@ class _Blob:
 
 @dataclass
 class _Version:
-    """State after a sequence of version edits: column families by number, and files with the numbers of their
-    families."""
+    """State after a sequence of version edits: column families by number, and files with their families' numbers."""
 
     families: dict[int, str] = field(default_factory=lambda: {0: "default"})
     files: dict[int, _File] = field(default_factory=dict)

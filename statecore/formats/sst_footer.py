@@ -19,7 +19,6 @@ from __future__ import annotations
 import struct
 
 FOOTER_BYTES = 53  # Bytes at the end of a file that hold its version
-
 _MAGIC = 0x88E241B785F4CFF7
 _LEGACY_MAGIC = 0xDB4775248B80FB57
 _LEGACY_BYTES = 48

@@ -158,11 +158,7 @@ class GlobalStores:
                 self._thread.start()
 
     def wait(self, state: GlobalState = GlobalState.RUNNING, timeout: float | None = None) -> bool:
-        """Wait for a state of all stores, or ``ERROR`` or ``CLOSED``; where a thread polls.
-
-        Returns:
-            Whether it is the one waited for.
-        """
+        """Wait for a state of all stores, or ``ERROR`` or ``CLOSED``, where a thread polls; whether it was reached."""
         ends = (state, GlobalState.ERROR, GlobalState.CLOSED)
         with self._changed:
             self._changed.wait_for(lambda: self.state in ends, timeout)

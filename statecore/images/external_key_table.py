@@ -25,14 +25,12 @@ from statecore.images.row_batches import last_writes, unpacked
 from statecore.images.spill import Spill
 
 _RANGES = 32  # Initial number of ranges. The buffers of twice as many do not stay in the processor's caches.
-
 _SAMPLED, _SAMPLED_BYTES = 8192, 1 / 32  # Most keys sampled to find the starts of ranges, and their share of the budget
 
 _LARGEST_BLOCK, _SMALLEST_BLOCK, _BLOCK = 64 << 10, 4 << 10, 1 / 512
 """Bytes of a block on disk: that share of the budget, within these limits."""
 
 _NEEDED = 3  # Memory that reading a range needs, as a multiple of its bytes; mostly columns, if nothing was overwritten
-
 _MOST_WRITTEN = 3  # Most bytes on disk, as a multiple of the live bytes
 
 

@@ -28,10 +28,7 @@ def segment_order(segment: int | None) -> int:
 
 @dataclass(frozen=True)
 class BaseDatabases:
-    """Databases of a store that may have rows below the new runs, so that their deletes must be kept.
-
-    In other databases deletes are dropped.
-    """
+    """Databases that may have rows below the new runs, so that deletes must be kept; in others they are dropped."""
 
     all_databases: bool = False  # any database may; otherwise only those of segments
     # segment ids of databases that may have older rows; None for the one of a store without segments

@@ -36,7 +36,6 @@ from statecore.images.row_batches import last_writes, packed_row, record_bytes, 
 from statecore.images.scratch_file import ScratchFile
 
 _BUFFER_BLOCKS = 2  # Blocks of a buffer: the remainder after whole blocks were written, and room for one more
-
 _FILES, _READ_AT_ONCE = 8, 16
 
 _BUCKET_BITS = 10  # There are 2 to this power buckets between the smallest and the greatest bound, searched at once

@@ -25,13 +25,9 @@ from statecore.repository.manifest import Extent
 from statecore.system_errors import Cause, cause_of, system_error
 
 READ_BYTES = 4 << 30  # Bytes read for one publication to verify inherited files: a few seconds of disk and hashing
-
 CONCURRENT_REQUESTS = 16  # Requests at the same time
-
 _LISTED_FROM = 200  # From this many blobs on, their names are listed (a thousand in one request) before single requests
-
 _LISTED_AT_MOST = 20  # A listing is abandoned after this many times as many names as are wanted
-
 _CHUNK = 1 << 20
 
 T = TypeVar("T")

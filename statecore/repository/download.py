@@ -31,7 +31,6 @@ from statecore.repository.manifest import Extent
 from statecore.repository.resumable_file import ResumableFile, translated_errors
 
 FILES = "files"  # Subdirectory of complete files
-
 PIECE_BYTES = 8 << 20
 PIECES_AT_ONCE = max(4, min(16, 2 * usable_cores()))
 """Requests at the same time; more than the cores can decrypt, hash and write only slow each other down."""

@@ -34,7 +34,6 @@ from statecore.repository.retention import retained_entries
 from statecore.repository.verification import CONCURRENT_REQUESTS, Damage, Verification
 
 _GREATEST = 1 << 53  # Numbers of a damaged head that are not below this are ignored
-
 _UNNAMED = "the head that is there does not name it"
 _OLDER = "it is older than the checkpoints and compactions that a head names"
 

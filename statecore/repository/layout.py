@@ -11,7 +11,6 @@ from statecore.errors import Invalid
 APPLICATIONS = "apps"
 
 NEWEST = "newest"  # Stands for the newest snapshot where a snapshot id is expected; no id equals it
-
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 

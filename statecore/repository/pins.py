@@ -17,7 +17,6 @@ from statecore.repository.listing import entry_of
 from statecore.repository.repository import check_descriptor_unchanged
 
 NOTE_CHARACTERS = 200  # Longest note, in characters
-
 _TRIES = 20
 
 

@@ -34,9 +34,7 @@ from statecore.repository.layout import APPLICATIONS, Layout
 from statecore.repository.manifest import MANIFEST
 
 DESCRIPTOR_NAME = "repository.json"  # Name of the descriptor's blob
-
 HASH = "sha256"  # The hash that names blobs, and is verified when they are read
-
 _COPY = "copy=1"  # Query of a directory's URL: nothing in the repository is ever a hard link of a file elsewhere
 
 

@@ -17,7 +17,6 @@ from itertools import islice
 from statecore.repository.head import SnapshotEntry
 
 ROUTINE = ("checkpoint", "compaction")  # Origins of snapshots that are thinned
-
 NEWEST = 12  # How many of the newest are kept
 
 SPANS: tuple[tuple[int, Callable[[datetime], Hashable]], ...] = (

@@ -17,7 +17,6 @@ from statecore.errors import Corrupted, Invalid
 from statecore.repository.manifest import TASK_MANIFEST, Extent, TaskManifest, TaskManifestReference
 
 DOCUMENT_BYTES = 32 << 20  # Largest uncompressed task manifest; about 50,000 runs
-
 _LEVEL = 6  # zlib's level. Level 9 takes twice the time for 2 % less, level 1 half of it for 12 % more.
 
 

@@ -24,9 +24,7 @@ from statecore.repository.manifest import BaseFile, Extent
 from statecore.system_errors import system_error
 
 SMALL = 1 << 20  # Files of this size and more are blobs of their own
-
 PACK_BYTES = 64 << 20  # Size from which on another pack is begun
-
 _AT_ONCE = 8
 _TRIES = 8
 

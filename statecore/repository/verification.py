@@ -15,7 +15,6 @@ from statecore.repository.head import SnapshotEntry
 from statecore.repository.manifest import Extent, Manifest, TaskManifest, TaskManifestReference, extents_of
 
 Damage = Corrupted | Invalid  # Bytes that were changed, or that this release cannot read
-
 CONCURRENT_REQUESTS = 8
 
 

@@ -49,9 +49,7 @@ from statecore.tasks.offset_sums import is_empty_task
 from statecore.tasks.standby_log_state import StandbyLogStates
 
 RETENTION_MS = 86_400_000  # How long an unused base is kept after its process ended: a day, like the files of any fetch
-
 CHECK_SECONDS = 5.0  # How long a start waits for the repository at most
-
 _SLICE = 0.1
 _BASE, _LOGS = "base", "logs.json"
 

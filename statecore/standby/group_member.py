@@ -197,13 +197,7 @@ class GroupMember:
         self._encode(ask=ask)
 
     def withdraw(self, task: str) -> bool:
-        """Stop advertising a task that is about to be deleted, from the next join on.
-
-        Call this right before deleting a task that the last assignment gave to others; ``publish`` the rest afterwards.
-
-        Returns:
-            Whether it may be deleted: neither the last assignment nor a next one relies on this member's copy.
-        """
+        """Stop advertising a task right before it is deleted; whether no assignment relies on this member's copy."""
         assigned, taken = self._assigned, self._current
         if assigned is None or taken is None or task in assigned.roles or not assigned.is_new:
             return False

@@ -77,11 +77,7 @@ class WritableRows(ReadableRows):
             self.put(key, value)
 
     def put_if_absent(self, key: bytes, value: bytes | None) -> bytes | None:
-        """Set the row of a key unless it has one.
-
-        Returns:
-            The existing row, which is kept; ``None`` if there was none.
-        """
+        """Set the row of a key unless it has one; return that one, or ``None``."""
         present = self.get(key)
         if present is None:
             self.put(key, value)

@@ -11,7 +11,6 @@ from statecore.choices import enum_value
 from statecore.errors import Invalid
 
 UNCOMMITTED_MAX_BYTES = 64 << 20  # Default of statestore.uncommitted.max.bytes, that of KIP-892
-
 NO_LIMIT = -1
 
 RocksDBConfigSetter = Callable[[str, Any], None]

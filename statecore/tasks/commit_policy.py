@@ -27,7 +27,6 @@ INTERVAL_PROPERTY = "commit.interval.ms"
 UNCOMMITTED_PROPERTY = "statestore.uncommitted.max.bytes"
 MAX_BLOCK_PROPERTY = "max.block.ms"
 AT_LEAST_ONCE_INTERVAL_MS = 30_000  # Kafka Streams' default of commit.interval.ms under at-least-once
-
 EXACTLY_ONCE_INTERVAL_MS = 100  # The same under exactly-once: readers of committed records wait that long for them
 
 

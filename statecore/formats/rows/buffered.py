@@ -11,11 +11,8 @@ from statecore.formats.rows.headers import Header, decoded_headers
 from statecore.formats.rows.row_errors import check_number, malformed_row, require_bytes
 
 KEY_BYTES = 13  # Bytes of a key besides the application's key: prefix, timestamp, sequence
-
 BUFFER_TIME_BYTES = 8  # Bytes at the end of changelog values that stored values do not have
-
 SHORTEST_VALUE = 40  # Bytes of the shortest stored value: an empty topic, no headers, three nulls
-
 _KIND = StoreKind.GRACE_BUFFER
 _KEY = struct.Struct(">Bq")
 _CONTEXT = struct.Struct(">qq")

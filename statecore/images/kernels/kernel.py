@@ -17,14 +17,11 @@ from statecore.kernels.library import KernelLibrary
 from statecore.kernels.records import field_indexes
 
 NO_KEY = 0xFFFFFFFF  # Id of a null key
-
 INLINE_BYTES = 16  # Keys up to this length are stored in their entry
-
 ENTRY_WORDS = 4  # Words of an entry of the key table
 
 
 PACKED_HEADER = 16  # Bytes before the key of a packed record
-
 PACKED_DELETE = 0xFFFFFFFF  # Value length of a packed delete
 
 
@@ -103,5 +100,4 @@ SECRET = np.frombuffer(
 _KERNELS = KernelLibrary("statecore.images.kernels.kernel_source")
 
 warm = _KERNELS.warm  # See KernelLibrary.warm
-
 run = _KERNELS.run  # See KernelLibrary.run

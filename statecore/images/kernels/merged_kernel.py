@@ -77,5 +77,4 @@ DAMAGE = {
 _KERNELS = KernelLibrary("statecore.images.kernels.merged_source")
 
 warm = _KERNELS.warm  # See KernelLibrary.warm
-
 run = _KERNELS.run  # See KernelLibrary.run

@@ -24,5 +24,4 @@ PENDING = field_indexes(Pending)
 _KERNELS = KernelLibrary("statecore.images.kernels.reconcile_source")
 
 warm = _KERNELS.warm  # See KernelLibrary.warm
-
 run = _KERNELS.run  # See KernelLibrary.run

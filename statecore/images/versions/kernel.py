@@ -14,9 +14,7 @@ from statecore.kernels.records import field_indexes
 
 
 class Run(NamedTuple):
-    """Addresses of the parts of a run being replayed (:mod:`statecore.images.versions.sorted_records`), and its
-    position.
-    """
+    """Addresses of the parts of a mapped run (:mod:`statecore.images.versions.sorted_records`), and its position."""
 
     keys: int = 0
     key_offsets: int = 0
@@ -111,5 +109,4 @@ DONE, NEEDS_ROOM, NEEDS_POOL = 0, 1, 2
 _KERNELS = KernelLibrary("statecore.images.versions.replay_source")
 
 warm = _KERNELS.warm  # See KernelLibrary.warm
-
 run = _KERNELS.run  # See KernelLibrary.run

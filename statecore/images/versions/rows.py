@@ -23,7 +23,6 @@ from statecore.images.versions import kernel
 from statecore.images.versions.replay import Rows
 
 MOST_FILES = 64  # Most files open at once
-
 _ROWS_AT_ONCE = 4096
 _BYTES_AT_ONCE = 1 << 20
 

@@ -28,12 +28,7 @@ class Shape(NamedTuple):
 
 
 class Balance:
-    """Copies of tasks at members; tasks are addressed by their row in the cost table, members by their column.
-
-    Args:
-        shape: the members.
-        costs: cost of a copy of each task at each member.
-    """
+    """Copies of tasks at members; tasks are rows of the cost table, members its columns."""
 
     def __init__(self, shape: Shape, costs: Numbers) -> None:
         self._costs = costs

@@ -47,7 +47,6 @@ from statecore.standby.assignment.model import Copy, Role
 VERSION = 2
 MOST_BYTES = 4 << 20  # Maximum size of user data before it is deflated
 MOST_TASKS = 100_000  # Maximum length of a list in user data
-
 _SUBSCRIPTION, _ASSIGNMENT = b"SCTS", b"SCTA"
 _HEADER = struct.Struct(">4sH")
 _LONGEST = 0xFFFF

@@ -23,7 +23,6 @@ directory several times. Each SST file in use adds one.
 """
 
 CROWDED = 36  # Level-0 files at which RocksDB stops writes until some are compacted (level0_stop_writes_trigger)
-
 _MERGED_AT_ONCE = 32
 _SHARES = 16
 _FEWEST = 20  # RocksDB's minimum of max_open_files, of which it reserves ten for other files
@@ -31,9 +30,7 @@ _ENOUGH = 1 << 20
 _POLL_SECONDS = 0.01
 
 _OPENING_THREADS = 16  # RocksDB's default of max_file_opening_threads
-
 _FILES_OF_A_THREAD = 8  # Files that can be opened in about the time that a thread takes to start
-
 _log = logging.getLogger(__name__)
 
 

@@ -54,7 +54,6 @@ RECORD_FILE = "statecore-witness"
 """In a database's directory: what this library knows of its MANIFEST. It may be deleted at any time."""
 
 LOST_DIRECTORY = "lost"  # In a database's directory: SST files that its MANIFEST did not name
-
 _ATTEMPTS = 5
 _NAMED = 5
 _log = logging.getLogger(__name__)

@@ -20,7 +20,6 @@ from statecore.errors import StatecoreError
 from statecore.stores.settings import MemorySettings
 
 _FLUSHED_FROM = 0.75  # Fraction of the limit; from 7/8 on RocksDB flushes the store that writes
-
 _log = logging.getLogger(__name__)
 
 

@@ -28,7 +28,6 @@ FORMAT_VERSION = CURRENT.sst_format
 BLOOM_BITS_PER_KEY = 10
 BLOCK_BYTES = 4096
 TARGET_FILE_BYTES = 64 << 20  # Size of the disjoint files that a compaction writes
-
 _DATA_BUFFER_BYTES = 16 << 20
 _OFFSETS_BUFFER_BYTES = 1 << 20
 _DATA_ARENA_BYTES = 64 << 10

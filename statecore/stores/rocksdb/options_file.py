@@ -22,7 +22,6 @@ _FAMILY = re.compile(rb'^\[CFOptions "(.*)"\]', re.MULTILINE)
 _SECTION = re.compile(rb'^\[([^ \]]+)(?: "(.*)")?\]')
 _DEFAULT_LEVELS = 7
 _MOST_LEVELS = 1000  # More than any database has: a damaged number must not allocate memory
-
 _COMPARATOR, _TABLE = "leveldb.BytewiseComparator", "BlockBasedTable"
 
 
@@ -66,11 +65,9 @@ def unreadable_here(options: bytes) -> tuple[str, ...]:
 
 
 def unopenable_there(database: Path) -> str:
-    """Why an application could not open a database built by this library in place of this one; empty if nothing is
-    known.
+    """Why an application could not open a database built here in place of this one; empty if nothing is known.
 
-    Databases built here are ordered by bytes, in block-based tables, in the last of seven levels. The application's
-    options are in its OPTIONS file; an unreadable one is ignored.
+    Databases built here are ordered by bytes, in block-based tables, in the last of seven levels.
     """
     try:
         options = newest_options(database)

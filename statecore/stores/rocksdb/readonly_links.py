@@ -42,9 +42,7 @@ _NOT_LINKED = frozenset({LOCK_FILE, "LOG", CONFIG_FILE})
 _PREFIX = "statecore-read-only-"
 _OWN_NAME = re.compile(rf"{_PREFIX}(\d+)-\w+")
 _ABANDONED_SECONDS = 3600  # Younger directories are kept: processes of other containers are not visible
-
 _swept: set[str] = set()  # Where this process has already looked for abandoned directories
-
 _ELSEWHERE = ("/tmp", "/var/tmp", "/dev/shm")
 _MAY_BE_A_WRITER = (Corrupted, Fenced, NotFound, Retryable)
 """Errors that a concurrent writer may cause for a reader, even if no file changes meanwhile."""

@@ -168,11 +168,7 @@ def _until_closed(path: Path, rows: list[Row], opened: Sized) -> Iterator[Row]:
 
 
 class LongScan:
-    """The rows of a scan after the first few, a chunk at a time.
-
-    rocksdict's ``items()`` reads them. Where it ends, for whatever reason, the iterator of the same time continues, and
-    tells whether there is more.
-    """
+    """The rows of a scan after the first few: ``items()`` reads them, and the iterator of the same time their end."""
 
     def __init__(
         self,
