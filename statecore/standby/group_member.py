@@ -30,7 +30,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Self
 
 from statecore.changelog.cluster import Cluster
@@ -225,9 +224,7 @@ class GroupMember:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     # On the I/O loop

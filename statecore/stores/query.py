@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from types import TracebackType
 from typing import Self
 
 from statecore.formats.position import Position
@@ -38,7 +37,5 @@ class QueryView(ReadableRows):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
