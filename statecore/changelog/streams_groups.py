@@ -42,22 +42,12 @@ class DescriptionStatus(IntEnum):
 
 
 @dataclass(frozen=True)
-class InternalTopic:
-    """A changelog or repartition topic; a source topic reused as changelog has its own name."""
-
-    name: str
-    partitions: int  # number of partitions; 0 where it is not enforced
-    replication_factor: int  # 0 for the default of the brokers
-    configs: Mapping[str, str]  # the settings that the application requests, which may differ from the topic's
-
-
-@dataclass(frozen=True)
 class ConfiguredSubtopology:
     """A subtopology as the coordinator assigns its tasks."""
 
     number: int  # number of the subtopology in task ids
     source_topics: tuple[str, ...]  # the topics it reads, without repartition topics
-    changelogs: tuple[InternalTopic, ...]  # the topics its logged stores are restored from
+    changelogs: tuple[str, ...]  # the topics its logged stores are restored from; a reused source topic among them
 
 
 @dataclass(frozen=True)
@@ -67,7 +57,6 @@ class Node:
     name: str
     type: NodeType
     source_topics: tuple[str, ...]  # topics that a source reads, with full names of repartition topics
-    sink_topic: str | None  # topic that a sink writes; None where it is chosen for each record
     stores: tuple[str, ...]  # the stores a processor uses
     successors: tuple[str, ...]  # the nodes that follow it
 
@@ -192,13 +181,8 @@ def decode(described_group: Any) -> StreamsGroup:
 
 def _configured(part: Any) -> ConfiguredSubtopology:
     return ConfiguredSubtopology(
-        int(part.subtopology_id), tuple(part.source_topics), tuple(map(_topic, part.state_changelog_topics))
+        int(part.subtopology_id), tuple(part.source_topics), tuple(topic.name for topic in part.state_changelog_topics)
     )
-
-
-def _topic(topic: Any) -> InternalTopic:
-    configs = {one.key: one.value for one in topic.topic_configs}
-    return InternalTopic(topic.name, topic.partitions, topic.replication_factor, configs)
 
 
 def _description(described: Any) -> TopologyDescription:
@@ -209,11 +193,5 @@ def _description(described: Any) -> TopologyDescription:
 
 
 def _node(node: Any) -> Node:
-    return Node(
-        node.name,
-        NodeType(node.node_type),
-        tuple(node.source_topics),
-        node.sink_topic,
-        tuple(node.stores),
-        tuple(node.successors),
-    )
+    sources, stores, successors = map(tuple, (node.source_topics, node.stores, node.successors))
+    return Node(node.name, NodeType(node.node_type), sources, stores, successors)
