@@ -119,7 +119,7 @@ def bool_array(mask: Mask) -> pa.Array:
 
 
 def numbers(data: Bytes, places: Numbers, ends: Numbers, width: int) -> tuple[Numbers, Mask]:
-    """Big-endian numbers of ``width`` bytes at each row's position, -1 where they do not fit; which rows have one."""
+    """Big-endian numbers of ``width`` bytes at a position of each row, -1 where they do not fit, and where they do."""
     whole = (places >= 0) & (ends - places >= width)
     found = np.full(len(places), -1, np.int64)
     rows = _windows(data, width)[places[whole]]

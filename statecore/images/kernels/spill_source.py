@@ -219,7 +219,7 @@ def keep_last(data, tags, places, rows, table, bits):
 
 
 def measure_packed(data, end, most, unpacked):
-    """Count whole records, at most ``most``, and bytes of keys and values; returns the position of the next one."""
+    """Count whole records, up to ``most``, and bytes of their keys and values; returns the next one's position."""
     at, rows, keys, values = 0, 0, 0, 0
     while rows < most and at + PACKED_HEADER <= end:
         size, length = le32(data + at), le32(data + at + 4)

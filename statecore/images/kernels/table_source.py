@@ -286,7 +286,7 @@ def gather(
     stamps,
     needed,
 ):
-    """Copy keys and last values in the order of ids; returns the rows that fitted; of none, ``needed`` is for one."""
+    """Copy keys and last values in order of ids; returns how many fitted; if 0, ``needed`` has the first's bytes."""
     key_at, value_at = 0, 0
     for i in range(count):
         if i + _GATHER_ENTRY < count:
