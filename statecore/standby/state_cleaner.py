@@ -67,7 +67,7 @@ def clean_unowned(
     owned: Collection[str],
     others: Mapping[str, int],
     *,
-    spec: ApplicationSpec | None = None,
+    spec: ApplicationSpec,
     settings: CleanupSettings | None = None,
     force: bool = False,
     shortened: Collection[str] = (),
@@ -112,7 +112,7 @@ def removable_tasks(
     owned: Collection[str],
     others: Collection[str],
     *,
-    spec: ApplicationSpec | None = None,
+    spec: ApplicationSpec,
     settings: CleanupSettings | None = None,
     force: bool = False,
     clock: Callable[[], float] = time.time,
@@ -138,9 +138,7 @@ def is_forcible(found: TaskSum) -> bool:
     )
 
 
-def why_kept(
-    directory: StateDirectory, found: TaskSum, elsewhere: int | None, spec: ApplicationSpec | None = None
-) -> str:
+def why_kept(directory: StateDirectory, found: TaskSum, elsewhere: int | None, spec: ApplicationSpec) -> str:
     """Why an expired directory stays; empty if it may be deleted."""
     if found.is_open_elsewhere or found.state is TaskDirectoryState.OPEN:
         return found.reason if found.state is TaskDirectoryState.OPEN else "Another process has one of its stores open."
@@ -164,7 +162,7 @@ def why_kept(
 def _expired(
     directory: StateDirectory,
     owned: Collection[str],
-    spec: ApplicationSpec | None,
+    spec: ApplicationSpec,
     settings: CleanupSettings | None,
     now_ms: int,
 ) -> Iterator[tuple[str, TaskSum | OSError]]:
@@ -195,7 +193,7 @@ def _delete(directory: StateDirectory, faults: FaultPoints) -> tuple[list[str], 
     return deleted, left
 
 
-def why_unreplicated(directory: StateDirectory, found: TaskSum, spec: ApplicationSpec | None = None) -> str:
+def why_unreplicated(directory: StateDirectory, found: TaskSum, spec: ApplicationSpec) -> str:
     """Why the offset sum of a closed task does not cover all its rows; empty if it does."""
     try:
         for place in stores_in(directory.task_path(found.task)):
@@ -209,17 +207,13 @@ def why_unreplicated(directory: StateDirectory, found: TaskSum, spec: Applicatio
     return ""
 
 
-def replicated_sum(found: TaskSum, spec: ApplicationSpec | None) -> int:
+def replicated_sum(found: TaskSum, spec: ApplicationSpec) -> int:
     """Offset sum of a task without its versioned stores, which standbys do not follow."""
-    declared = () if spec is None else spec.stores_of(found.task)
-    versioned = {store.name for store in declared if store.kind.is_versioned}
+    versioned = {store.name for store in spec.stores_of(found.task) if store.kind.is_versioned}
     return TaskSum(found.task, found.state, stores=tuple(s for s in found.stores if s.store not in versioned)).sum
 
 
-def _why_unreplicated(place: StoreDirectory, found: TaskSum, spec: ApplicationSpec | None) -> str:
-    if spec is None:
-        is_covered = any(one.store == place.store for one in found.stores)
-        return "" if is_covered else "has no offset, so no other copy may have its rows."
+def _why_unreplicated(place: StoreDirectory, found: TaskSum, spec: ApplicationSpec) -> str:
     store = next((one for one in spec.stores_of(found.task) if one.name == place.store), None)
     if store is None:
         return "is not declared, so it is unknown whether other copies have its rows."

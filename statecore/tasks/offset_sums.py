@@ -130,7 +130,7 @@ def offset_sum(offsets: Iterable[int | None]) -> int:
     return min(sum(offset + 1 for offset in offsets if offset is not None and offset >= 0), INT64_MAX)
 
 
-def open_task_sum(task: Task, application_id: str, spec: ApplicationSpec | None = None) -> TaskSum:
+def open_task_sum(task: Task, application_id: str, spec: ApplicationSpec) -> TaskSum:
     """The offsets of an open task; the spec gives the stores' names."""
     names = {_changelog(application_id, one).topic: one.name for one in declared_stores(spec, task.name)}
     stores = [

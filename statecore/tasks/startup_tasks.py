@@ -243,7 +243,7 @@ class StartupTasks(Generic[OpenedTask]):
 
     def _has_unlogged_rows(self, task: str) -> bool:
         """Whether a task has rows without a changelog, which would be lost once it is deleted after a week aside."""
-        custom = () if self._spec is None else (one for one in self._spec.stores if one.kind is StoreKind.CUSTOM)
+        custom = (one for one in self._spec.stores if one.kind is StoreKind.CUSTOM)
         logged = {one.name for one in (*declared_stores(self._spec, task), *custom) if one.is_logged}
         unlogged = [store for store in stores_in(self._directory.task_path(task)) if store.store not in logged]
         return any(store.databases or why_partially_deleted(store) for store in unlogged)
