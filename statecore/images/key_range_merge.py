@@ -1,9 +1,8 @@
 """Merges and digests the runs of one database in parallel, by key range.
 
-A slice is a range of keys. The worker of a slice reads all runs of the database there, merges those that are to be
-merged (:mod:`statecore.images.read_amplification`) into a file of its own, and adds up the digest of the visible rows.
-The files of one merge follow one another without common keys, so RocksDB treats them as one sorted run, and the image
-is built without reading a row::
+The worker of a slice, a range of keys, reads all runs of the database there, merges those that are to be merged
+(:mod:`statecore.images.read_amplification`) into a file of its own, and adds up the digest of the visible rows. The
+files of one merge have no common keys, so RocksDB treats them as one sorted run::
 
     keys             a ───────────┬────────────┬──────────── z
     run 0            ├────────────┼────────────┼───────────┤ ┐  merged: three files,
@@ -11,11 +10,8 @@ is built without reading a row::
     run 2, 3, 4      ├────────────┼────────────┼───────────┤    unchanged
                        slice 0       slice 1      slice 2
 
-The number of slices and their bounds follow from the runs alone, never from the workers: the same runs give the same
-files. The bounds are taken from the indexes of the runs; no row is read to find them.
-
-Each slice verifies the hashes of its share of the merged files, so that the work is done once; the checksum of each
-block verifies what it reads of the others. Slices are valid only all together (:func:`join_slices`).
+The bounds are taken from the indexes of the runs, never from the workers: the same runs give the same files. Each slice
+verifies the hashes of its share of the merged files. Slices are valid only all together (:func:`join_slices`).
 """
 
 from __future__ import annotations

@@ -8,11 +8,8 @@ deleted by age, the key may be live.) One run above the base turns its content i
     log      [  0, 900)   a=1   b=2    c=9
     run      [100, 900)         b=2    c=9   d deleted
 
-Both are read once, block by block, and merged by a kernel (:mod:`statecore.images.kernels.reconcile_source`); memory
-holds a block of each and a buffer. The same runs give the same file.
-
-A base with a RocksDB database below its runs is not reconciled. Its rows come one by one through an iterator, which
-alone takes several times as long as an image of the log's runs, and these already exist.
+Memory holds a block of each and a buffer (:mod:`statecore.images.kernels.reconcile_source`). The same runs give the
+same file.
 """
 
 from __future__ import annotations

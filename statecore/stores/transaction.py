@@ -5,11 +5,8 @@
         transaction.commit({changelog: 41})      # leaving without commit aborts
 
 A store always stages writes until the next commit; the transaction only marks where that begins and ends, and
-guarantees that it contains no earlier writes. A store has one writer, so it has one transaction at a time.
-
-It ends with its own ``commit`` or ``abort``, or with those of its store, or when it is garbage-collected: the store
-keeps only a weak reference, and drops the writes of a lost transaction before its next operation. (If the store itself
-was written to meanwhile, those writes would be dropped silently, so the store then requires ``abort``.)
+guarantees that it contains no earlier writes. A store keeps only a weak reference to its one transaction, and drops the
+writes of a lost one before its next operation; if it was written to itself meanwhile, it then requires ``abort``.
 """
 
 from __future__ import annotations
