@@ -22,9 +22,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class Batch(NamedTuple):
-    """Header fields of a batch, written by `scan` and read by `decode`; positions count from the first byte of the
-    response.
-    """
+    """Header fields of a batch, written by `scan` and read by `decode`; positions count from the response's start."""
 
     base_offset: int = 0
     last_offset: int = 0
@@ -65,12 +63,10 @@ class Decoded(NamedTuple):
 
 BATCH, FOUND, DECODED = field_indexes(Batch), field_indexes(Found), field_indexes(Decoded)
 
-MODE_DECODE = 0
-"""Records of the batch inside the range are delivered."""
+MODE_DECODE = 0  # Records of the batch inside the range are delivered
 MODE_SKIP = 1
 """Nothing of the batch is delivered: control batch, empty, outside the range, or wholly aborted (and counted)."""
-MODE_COUNT = 2
-"""Aborted, and only partly inside the range: records inside are counted, not delivered."""
+MODE_COUNT = 2  # Aborted, and only partly inside the range: records inside are counted, not delivered
 
 SMALLEST_RECORD = 7
 """Bytes of a record with null key, null value and no headers; bounds the rows that a number of bytes can hold."""
@@ -111,50 +107,26 @@ MEANING = {
 
 @dataclass(frozen=True)
 class Scan:
-    """Result of one pass over the batch headers of a response.
+    """Result of one pass over the batch headers of a response."""
 
-    Attributes:
-        code: ``OK``, or why the scan stopped at the batch after the last row.
-        position: the next offset to fetch, at most the range's end.
-        meta: one row a batch, with the columns of `Batch`; a view that the next scan overwrites.
-        aborted: records of aborted batches wholly inside the range.
-        control: control records inside the range; a control batch has exactly one, so none spans an end.
-        consumed: bytes of the whole batches.
-    """
-
-    code: Code
-    position: int
-    meta: Int64Array
-    aborted: int
-    control: int
-    consumed: int
+    code: Code  # OK, or why the scan stopped at the batch after the last row
+    position: int  # the next offset to fetch, at most the range's end
+    meta: Int64Array  # one row a batch, with the columns of Batch; a view that the next scan overwrites
+    aborted: int  # records of aborted batches wholly inside the range
+    control: int  # control records inside the range; a control batch has exactly one, so none spans an end
+    consumed: int  # bytes of the whole batches
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Decoded records; the arrays are longer than their used part.
+    """Decoded records; the arrays are longer than their used part."""
 
-    Attributes:
-        code: ``OK``, or what is wrong with batch number `batch`.
-        rows: records decoded.
-        key_ends: int32 Arrow offsets of the keys, ``rows + 1`` used; likewise `value_ends` and `header_ends`.
-        key_data: bytes of the keys, `key_bytes` used; likewise the values and headers.
-        key_valid: Arrow validity bits of the keys; likewise `value_valid`.
-        offsets: each record's offset.
-        timestamps: each record's timestamp in ms (the batch's maximum under LogAppendTime).
-        null_keys: rows without a key.
-        null_values: rows without a value.
-        aborted: records inside the range of aborted batches that span an end of it.
-        newest: greatest timestamp of the rows; meaningless without rows.
-        batch: index of the batch that `code` is about.
-        offset: the offset after the last good record of that batch.
-    """
-
-    code: Code
+    code: Code  # OK, or what is wrong with batch number batch
     rows: int
+    # int32 Arrow offsets of the keys, rows + 1 used; likewise value_ends and header_ends
     key_ends: npt.NDArray[np.int32]
-    key_data: Bytes
-    key_valid: Bytes
+    key_data: Bytes  # bytes of the keys, key_bytes used; likewise the values and headers
+    key_valid: Bytes  # Arrow validity bits of the keys; likewise value_valid
     key_bytes: int
     value_ends: npt.NDArray[np.int32]
     value_data: Bytes
@@ -163,20 +135,19 @@ class Columns:
     header_ends: npt.NDArray[np.int32] | None
     header_data: Bytes | None
     header_bytes: int
-    offsets: Int64Array
-    timestamps: Int64Array
-    null_keys: int
-    null_values: int
-    aborted: int
-    newest: int
-    batch: int
-    offset: int
+    offsets: Int64Array  # each record's offset
+    timestamps: Int64Array  # each record's timestamp in ms (the batch's maximum under LogAppendTime)
+    null_keys: int  # rows without a key
+    null_values: int  # rows without a value
+    aborted: int  # records inside the range of aborted batches that span an end of it
+    newest: int  # greatest timestamp of the rows; meaningless without rows
+    batch: int  # index of the batch that code is about
+    offset: int  # the offset after the last good record of that batch
 
 
 _KERNELS = KernelLibrary("statecore.changelog.batch_scan_source")
 
-warm = _KERNELS.warm
-"""See :meth:`KernelLibrary.warm`."""
+warm = _KERNELS.warm  # See KernelLibrary.warm
 
 
 class Scanner:
@@ -186,15 +157,7 @@ class Scanner:
         warm()
         self._meta: Int64Array = np.empty((0, len(BATCH)), np.int64)
 
-    def scan(
-        self,
-        data: Bytes,
-        *,
-        position: int,
-        end: int,
-        committed: bool,
-        aborted: Int64Array,
-    ) -> Scan:
+    def scan(self, data: Bytes, *, position: int, end: int, committed: bool, aborted: Int64Array) -> Scan:
         """Read the headers of all whole batches in `data`."""
         most = len(data) // 61 + 1
         if len(self._meta) < most:

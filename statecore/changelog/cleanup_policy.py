@@ -9,8 +9,7 @@ from __future__ import annotations
 from statecore.changelog.model import TopicDescription
 from statecore.errors import Invalid
 
-NO_LIMIT = "-1"
-"""No limit, for ``retention.ms`` and ``retention.bytes``."""
+NO_LIMIT = "-1"  # No limit, for retention.ms and retention.bytes
 
 
 def cleanup_policies(topic: TopicDescription) -> set[str]:

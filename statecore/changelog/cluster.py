@@ -29,19 +29,12 @@ _METADATA_LOG = "__cluster_metadata"
 
 @dataclass(frozen=True)
 class Leader:
-    """Leader of a partition.
+    """Leader of a partition."""
 
-    Attributes:
-        node: broker id.
-        where: ``host:port``.
-        epoch: leader epoch, -1 where the broker is too old to give a reliable one.
-        topic_id: the topic's id; the nil UUID where the broker is too old to have one.
-    """
-
-    node: int
-    where: str
-    epoch: int
-    topic_id: uuid.UUID
+    node: int  # broker id
+    where: str  # host:port
+    epoch: int  # leader epoch, -1 where the broker is too old to give a reliable one
+    topic_id: uuid.UUID  # the topic's id; the nil UUID where the broker is too old to have one
 
 
 class Cluster(BrokerClient):

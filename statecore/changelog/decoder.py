@@ -47,9 +47,7 @@ DECODED_BYTES = 64 << 20
 memory.
 """
 
-NO_ABORTED = np.empty((0, 2), np.int64)
-"""Aborted transactions of a response without any."""
-
+NO_ABORTED = np.empty((0, 2), np.int64)  # Aborted transactions of a response without any
 _CRC_START = 40  # from the field after the CRC to the first record
 _EPOCH = struct.Struct(">i")
 _EPOCH_BACK = 49  # from the leader epoch to the first record
@@ -67,8 +65,7 @@ class RangeDecoder:
         decoded_bytes: int = DECODED_BYTES,
     ) -> None:
         self.statistics = ReadStatistics(position=whole.start)
-        self.leader_epoch = -1
-        """Leader epoch of the last scanned batch; -1 before the first."""
+        self.leader_epoch = -1  # Leader epoch of the last scanned batch; -1 before the first
         self.schema = CHANGELOG_SCHEMA.append(HEADERS_FIELD) if headers else CHANGELOG_SCHEMA
         self._range = whole
         self._committed = isolation is IsolationLevel.READ_COMMITTED
@@ -82,19 +79,11 @@ class RangeDecoder:
         self._data: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
 
     def scan(self, data: npt.NDArray[np.uint8], position: int, aborted: npt.NDArray[np.int64] = NO_ABORTED) -> int:
-        """Read the batch headers of a response.
-
-        Returns:
-            The offset to fetch next, at most the range's end; `position` itself where the data has no whole batch.
-        """
+        """Read the batch headers of a response; return the next offset, or `position` itself without a whole batch."""
         if len(aborted) > 1:
             aborted = np.ascontiguousarray(aborted[np.argsort(aborted[:, 1], kind="stable")])
         found = self._scanner.scan(
-            data,
-            position=position,
-            end=self._range.end,
-            committed=self._committed,
-            aborted=aborted,
+            data, position=position, end=self._range.end, committed=self._committed, aborted=aborted
         )
         if found.code is not batch_scan.Code.OK:
             at = int(found.meta[-1, batch_scan.BATCH.last_offset]) + 1 if len(found.meta) else position
@@ -173,25 +162,13 @@ class RangeDecoder:
         self.statistics = replace(self.statistics, position=log_start, log_start_moved_to=log_start)
 
     def _decode(
-        self,
-        meta: npt.NDArray[np.int64],
-        starts: list[int],
-        ends: list[int],
-        packed: list[int],
-        rows: int,
-        size: int,
+        self, meta: npt.NDArray[np.int64], starts: list[int], ends: list[int], packed: list[int], rows: int, size: int
     ) -> Iterator[pa.RecordBatch]:
         places = np.array((starts, ends), np.int64).T.copy()
         if packed:
             places[packed] += address_of(self._scratch.array)  # only now: the buffer moves when it grows
         columns = batch_scan.decode(
-            meta,
-            places,
-            start=self._start,
-            end=self._range.end,
-            rows=rows,
-            size=size,
-            headers=self._headers,
+            meta, places, start=self._start, end=self._range.end, rows=rows, size=size, headers=self._headers
         )
         if columns.code is not batch_scan.Code.OK:
             self._corrupted(

@@ -18,26 +18,17 @@ from statecore.changelog.model import TopicDescription
 CLOCK_MARGIN_MS = 300_000
 """Allowed difference between the clocks of the machines involved: five minutes, as in Kerberos."""
 
-ENDLESS_MS = (1 << 63) - 1
-"""Recorded delete retention of a topic that is not compacted: Kafka's largest time."""
-
+ENDLESS_MS = (1 << 63) - 1  # Recorded delete retention of a topic that is not compacted: Kafka's largest time
 _DEFAULT_DELETE_RETENTION_MS = 86_400_000
 
 
 def is_purely_compacted(topic: TopicDescription) -> bool:
-    """Whether compaction alone removes records of a topic, so that a record missing from the whole log was deleted.
-
-    False where the policy is unknown.
-    """
+    """Whether only compaction removes records, so that one missing from the whole log was deleted; false if unknown."""
     return topic.configs.get("cleanup.policy", "").strip() == "compact"
 
 
 def current_retention_ms(topic: TopicDescription) -> int | None:
-    """Minimum time in ms for which deletes stay in a topic; ``None`` where it is not compacted, so that they stay for
-    ever.
-
-    A topic of unknown policy counts as compacted.
-    """
+    """Least ms that deletes stay in a topic that is compacted or of unknown policy; else ``None``, for ever."""
     if "compact" not in topic.configs.get("cleanup.policy", "compact"):
         return None
     return delete_retention_ms(topic)

@@ -86,13 +86,7 @@ async def _committed(
 async def ask_coordinator(
     cluster: Cluster, group: str, request: Callable[[], Any], code_of: Callable[[Any], int], deadline: float
 ) -> tuple[int, Any]:
-    """Send a request to the coordinator of a group, and retry transient errors until the deadline.
-
-    Runs under `Cluster.run`, after broker addresses have been fetched.
-
-    Returns:
-        Error code and response; the response is ``None`` if finding the coordinator failed.
-    """
+    """Ask a group's coordinator until the deadline, under `Cluster.run`; return code and response, if any."""
     from kafka.protocol.metadata.find_coordinator import FindCoordinatorRequest
 
     def find() -> Any:

@@ -20,22 +20,16 @@ _CONSUMER = -1  # in place of the id of a replica
 _EPOCHS_FOR_CONSUMERS = 3  # first version of OffsetForLeaderEpoch for clients that are no replicas
 
 
-Errors = Iterator[tuple[TopicPartition, int]]
-"""Partitions with an error in the response, and Kafka's error code."""
+Errors = Iterator[tuple[TopicPartition, int]]  # Partitions with an error in the response, and Kafka's error code
 
 
 @dataclass(frozen=True)
 class RequestAttempt:
-    """One request to one leader.
+    """One request to one leader."""
 
-    Attributes:
-        request: makes the message.
-        take: stores the answers of a response, and yields its errors.
-        unsupported: stores the answer for a leader that does not support the request; ``None`` makes that an error.
-    """
-
-    request: Callable[[], Any]
-    take: Callable[[Any], Errors]
+    request: Callable[[], Any]  # makes the message
+    take: Callable[[Any], Errors]  # stores the answers of a response, and yields its errors
+    # stores the answer for a leader that does not support the request; None makes that an error
     unsupported: Callable[[], None] | None = None
 
 

@@ -19,8 +19,7 @@ class Codec(IntEnum):
     ZSTD = 4
 
 
-CODEC_BITS = 7
-"""Bits of a batch's attributes that hold its codec."""
+CODEC_BITS = 7  # Bits of a batch's attributes that hold its codec
 
 
 @dataclass(frozen=True)
@@ -40,70 +39,43 @@ class OffsetRange:
 
 @dataclass(frozen=True)
 class LogOffsets:
-    """The offsets of one partition at one time.
+    """The offsets of one partition at one time."""
 
-    Attributes:
-        log_start: first offset that still exists.
-        last_stable: first offset of the oldest open transaction, or the log end (LSO).
-        log_end: offset of the next record to be written (LEO).
-        leader_epoch: epoch of the leader that reported the ends, so that no record before them has a later one; the
-            lower one where two leaders answered; -1 where the broker is too old to report it.
-    """
-
-    log_start: int
-    last_stable: int
-    log_end: int
+    log_start: int  # first offset that still exists
+    last_stable: int  # first offset of the oldest open transaction, or the log end (LSO)
+    log_end: int  # offset of the next record to be written (LEO)
+    # epoch of the leader that reported the ends, so that no record before them has a later one; the lower one where two
+    # leaders answered; -1 where the broker is too old to report it
     leader_epoch: int = -1
 
 
 @dataclass(frozen=True)
 class TopicDescription:
-    """Metadata of one topic.
-
-    Attributes:
-        name: the topic.
-        topic_id: its id, 32 hex digits; changes when a topic is deleted and created again.
-        partitions: number of partitions.
-        configs: configuration by Kafka's names (``cleanup.policy``, ``delete.retention.ms``, ...).
-    """
+    """Metadata of one topic."""
 
     name: str
-    topic_id: str
+    topic_id: str  # its id, 32 hex digits; changes when a topic is deleted and created again
     partitions: int
-    configs: dict[str, str]
+    configs: dict[str, str]  # configuration by Kafka's names (cleanup.policy, delete.retention.ms, ...)
 
 
 @dataclass(frozen=True)
 class ReadStatistics:
-    """Statistics of one read of one range. Counts are of delivered records unless stated otherwise.
+    """Statistics of one read of one range. Counts are of delivered records unless stated otherwise."""
 
-    Attributes:
-        records: records delivered, null keys included.
-        tombstones: records whose value is null.
-        null_keys: records whose key is null (a store skips them).
-        aborted: records dropped because their transaction was aborted.
-        batches: record batches decoded.
-        bytes_fetched: bytes of record data received.
-        max_timestamp: greatest record timestamp in ms (stream time), tombstones included; -1 without a record.
-        position: the offset the read reached; equals the range's end when the read is complete.
-        log_start_moved_to: last log start at which reading resumed after retention or DeleteRecords had moved it past
-            the position, or None.
-        fetches: Fetch responses received.
-        bytes_decoded: bytes of record data after decompression.
-        removed: offsets before the position that no record batch covered: compaction, retention or DeleteRecords
-            removed them. Control records, aborted records and records without a key are not counted. 0 means that
-            every record ever written there was read.
-    """
-
-    records: int = 0
-    tombstones: int = 0
-    null_keys: int = 0
-    aborted: int = 0
-    batches: int = 0
-    bytes_fetched: int = 0
-    max_timestamp: int = -1
-    position: int = 0
+    records: int = 0  # records delivered, null keys included
+    tombstones: int = 0  # records whose value is null
+    null_keys: int = 0  # records whose key is null (a store skips them)
+    aborted: int = 0  # records dropped because their transaction was aborted
+    batches: int = 0  # record batches decoded
+    bytes_fetched: int = 0  # bytes of record data received
+    max_timestamp: int = -1  # greatest record timestamp in ms (stream time), tombstones included; -1 without a record
+    position: int = 0  # the offset the read reached; equals the range's end when the read is complete
+    # last log start at which reading resumed after retention or DeleteRecords had moved it past the position, or None
     log_start_moved_to: int | None = None
-    fetches: int = 0
-    bytes_decoded: int = 0
+    fetches: int = 0  # Fetch responses received
+    bytes_decoded: int = 0  # bytes of record data after decompression
+    # offsets before the position that no record batch covered: compaction, retention or DeleteRecords removed them.
+    # Control records, aborted records and records without a key are not counted. 0 means that every record ever written
+    # there was read.
     removed: int = 0

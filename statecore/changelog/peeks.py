@@ -25,12 +25,8 @@ from statecore.errors import StatecoreError
 
 T = TypeVar("T")
 
-TIMEOUT_SECONDS = 5.0
-"""Seconds after which missing peeks are given up."""
-
-PEEK_BYTES = 32 << 10
-"""Bytes requested per peek; the first batch is returned whole whatever its size."""
-
+TIMEOUT_SECONDS = 5.0  # Seconds after which missing peeks are given up
+PEEK_BYTES = 32 << 10  # Bytes requested per peek; the first batch is returned whole whatever its size
 _AT_ONCE = 4  # kafka-python has at most five requests in flight per connection
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _BEFORE_LENGTH_ENDS = 12
@@ -40,38 +36,22 @@ _FORMAT = 2
 
 
 class Batch(NamedTuple):
-    """Header and data of a batch.
+    """Header and data of a batch."""
 
-    Attributes:
-        first: first offset.
-        following: the offset after the last.
-        codec: number of the codec.
-        is_control: whether its records are control records.
-        records: number of records.
-        data: bytes of the records, compressed.
-        crc: its checksum (CRC-32C).
-        checked: the bytes that the checksum covers.
-    """
-
-    first: int
-    following: int
-    codec: int
-    is_control: bool
+    first: int  # first offset
+    following: int  # the offset after the last
+    codec: int  # number of the codec
+    is_control: bool  # whether its records are control records
     records: int
-    data: memoryview
-    crc: int
-    checked: memoryview
+    data: memoryview  # bytes of the records, compressed
+    crc: int  # its checksum (CRC-32C)
+    checked: memoryview  # the bytes that the checksum covers
 
 
 def peek(
     cluster: Cluster, pieces: Sequence[OffsetRange], convert: Callable[[bytes, OffsetRange], T | None]
 ) -> dict[OffsetRange, T]:
-    """Peek at log ranges, a few in parallel.
-
-    Returns:
-        The converted values, without ranges that could not be read within :data:`TIMEOUT_SECONDS` or the cluster's
-        timeout.
-    """
+    """Peek at ranges, a few in parallel; without those not read within :data:`TIMEOUT_SECONDS` or the cluster's."""
     if not pieces:
         return {}
     leaders: dict[OffsetRange, Leader] = {}
@@ -142,18 +122,11 @@ def batches_of(data: bytes) -> Iterator[Batch]:
 
 
 _MARKER_BYTES = 100  # a batch of one control record has 78; the margin covers larger ones
-
-MOST_OFFSETS = PEEK_BYTES // _MARKER_BYTES
-"""Largest range that one peek covers; longer ranges are not examined."""
+MOST_OFFSETS = PEEK_BYTES // _MARKER_BYTES  # Largest range that one peek covers; longer ranges are not examined
 
 
 def ranges_of_markers(cluster: Cluster, pieces: Collection[OffsetRange]) -> set[OffsetRange]:
-    """Those of some non-empty ranges in which every offset is a control record.
-
-    Returns:
-        The ranges for which that was verified. A range is left out, too, where it is longer than :data:`MOST_OFFSETS`
-        or its leader did not answer in time.
-    """
+    """The non-empty ranges of at most :data:`MOST_OFFSETS` that were verified to be control records alone."""
     few = [piece for piece in pieces if piece.end - piece.start <= MOST_OFFSETS]
     return set(peek(cluster, few, _of_markers)) if few else set()
 

@@ -14,8 +14,7 @@ from statecore.changelog.model import OffsetRange
 from statecore.changelog.record_density import PartitionShape
 from statecore.formats.topic_partition import TopicPartition
 
-SMALLEST_WORK = 500_000
-"""Smallest work (:attr:`PartitionShape.work`) that is worth a task: 0.1 s of reading."""
+SMALLEST_WORK = 500_000  # Smallest work (PartitionShape.work) that is worth a task: 0.1 s of reading
 
 MOST_RANGES = 8
 """Most ranges of one partition. Each becomes a run, which in the worst case has all keys; then three of eight runs stay
@@ -31,11 +30,7 @@ its run until that is written, so three of them take at most twice the store's d
 def split_range(
     whole: OffsetRange, parts: int, *, smallest: int = 1, shape: PartitionShape | None = None
 ) -> list[OffsetRange]:
-    """Split a range into contiguous ranges of equal size.
-
-    Returns:
-        Ranges in offset order that cover `whole` exactly; one range where it is empty or too small to split.
-    """
+    """Split a range into contiguous equal ones; one where it is empty or too small to split."""
     size = max(0, whole.end - whole.start)
     parts = max(1, min(parts, size // max(1, smallest)))
     inner = [

@@ -35,20 +35,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReaderOptions:
-    """Options of a reader.
+    """Options of a reader."""
 
-    Attributes:
-        fetch_bytes: bytes of record data per request; a larger batch is still delivered.
-        max_wait: seconds a broker may wait for data.
-        stall_timeout: seconds without progress (broker gone, no leader, last stable offset below the range's end)
-            after which the read fails as `Retryable`.
-        decoded_bytes: decompressed bytes after which a record batch is delivered; bounds memory together with
-            `fetch_bytes`.
-    """
-
-    fetch_bytes: int = 8 << 20
-    max_wait: float = 0.5
+    fetch_bytes: int = 8 << 20  # bytes of record data per request; a larger batch is still delivered
+    max_wait: float = 0.5  # seconds a broker may wait for data
+    # seconds without progress (broker gone, no leader, last stable offset below the range's end) after which the read
+    # fails as Retryable
     stall_timeout: float = 60.0
+    # decompressed bytes after which a record batch is delivered; bounds memory together with fetch_bytes
     decoded_bytes: int = DECODED_BYTES
 
 

@@ -18,11 +18,8 @@ from statecore.changelog.model import Codec, OffsetRange
 from statecore.changelog.peeks import Batch, batches_of, peek
 from statecore.formats.topic_partition import TopicPartition
 
-BYTES_PER_RECORD_COST = 100
-"""Bytes whose reading costs as much as the fixed cost of a record."""
-
-SAMPLED_PLACES = 8
-"""Offsets at which a log is sampled."""
+BYTES_PER_RECORD_COST = 100  # Bytes whose reading costs as much as the fixed cost of a record
+SAMPLED_PLACES = 8  # Offsets at which a log is sampled
 
 MIN_SAMPLED_OFFSETS = 1_000_000
 """Fewest offsets of a sampled partition; for smaller ones sampling costs more than it gains."""
@@ -32,15 +29,10 @@ _FRAMING_BYTES = 8  # approximate bytes of a record besides key, value and heade
 
 
 class Sample(NamedTuple):
-    """The first batches of a log range.
+    """The first batches of a log range."""
 
-    Attributes:
-        density: records per offset.
-        record_bytes: decompressed bytes of a record; 0 without records.
-    """
-
-    density: float
-    record_bytes: float
+    density: float  # records per offset
+    record_bytes: float  # decompressed bytes of a record; 0 without records
 
 
 def sample_ranges(cluster: Cluster, pieces: Sequence[OffsetRange]) -> dict[OffsetRange, Sample]:
@@ -88,17 +80,11 @@ def _snappy_bytes(data: memoryview) -> int:
 
 @dataclass(frozen=True)
 class PartitionShape:
-    """Estimated records and bytes of one range of a partition.
-
-    Attributes:
-        span: the range.
-        records: estimated number of records in each of equally long pieces of it.
-        bytes: estimated decompressed bytes of the records.
-    """
+    """Estimated records and bytes of one range of a partition."""
 
     span: OffsetRange
-    records: tuple[float, ...]
-    bytes: float
+    records: tuple[float, ...]  # estimated number of records in each of equally long pieces of it
+    bytes: float  # estimated decompressed bytes of the records
 
     @property
     def work(self) -> int:
@@ -126,9 +112,7 @@ class PartitionShape:
 def unsampled_shapes(
     spans: Iterable[OffsetRange], sizes: Mapping[TopicPartition, int] | None
 ) -> dict[TopicPartition, PartitionShape]:
-    """Shapes of partitions that were not sampled. ``sizes`` are stored log bytes, ``None`` where brokers do not report
-    them.
-    """
+    """Shapes of partitions that were not sampled, by stored log bytes; ``None`` where brokers report none."""
     known = {} if sizes is None else sizes
     return {span.topic_partition: PartitionShape.of_offsets(span, known.get(span.topic_partition)) for span in spans}
 
@@ -140,10 +124,7 @@ def sample_shapes(
     min_offsets: int = MIN_SAMPLED_OFFSETS,
     sample: Callable[[Cluster, Sequence[OffsetRange]], Mapping[OffsetRange, Sample]] = sample_ranges,
 ) -> dict[TopicPartition, PartitionShape]:
-    """Sample the large ones of some partitions.
-
-    Partitions that cannot be read now are left out; the read itself reports the error.
-    """
+    """Sample the large partitions that can be read now; of others the read itself reports the error."""
     large = [shape for shape in shapes if shape.span.end - shape.span.start >= min_offsets]
     large = sorted(large, key=lambda shape: -shape.work)[:_MOST_SAMPLED]
     pieces = {shape.span: _pieces(shape.span) for shape in large}

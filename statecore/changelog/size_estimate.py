@@ -21,12 +21,7 @@ from statecore.formats.topic_partition import TopicPartition
 
 
 def log_sizes(cluster: Cluster, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int] | None:
-    """Stored bytes of each partition's log, compressed if the topic is (DescribeLogDirs).
-
-    Returns:
-        Partition → bytes of its largest replica; ``None`` where the principal lacks permission or a broker does not
-        answer: the sizes serve a preliminary check, so missing ones must not fail a job.
-    """
+    """Bytes of each log's largest replica; ``None`` if forbidden or unanswered, since only a preliminary check asks."""
     found: dict[TopicPartition, int] = {}
     leaders: dict[int, list[TopicPartition]] = {}
     try:
@@ -62,15 +57,10 @@ async def _ask(cluster: Cluster, node: int, partitions: Collection[TopicPartitio
 
 @dataclass(frozen=True)
 class SizeEstimate:
-    """Estimated sizes of a job's partitions.
+    """Estimated sizes of a job's partitions."""
 
-    Attributes:
-        shapes: shape of each partition.
-        log_bytes: stored bytes of all logs; ``None`` where the brokers do not report them.
-    """
-
-    shapes: Mapping[TopicPartition, PartitionShape]
-    log_bytes: int | None
+    shapes: Mapping[TopicPartition, PartitionShape]  # shape of each partition
+    log_bytes: int | None  # stored bytes of all logs; None where the brokers do not report them
 
 
 def estimate_sizes(
@@ -83,12 +73,7 @@ def estimate_sizes(
     sample: Callable[[Cluster, Iterable[PartitionShape]], Mapping[TopicPartition, PartitionShape]] = sample_shapes,
     sizes_of: Callable[[Cluster, Collection[TopicPartition]], dict[TopicPartition, int] | None] = log_sizes,
 ) -> SizeEstimate:
-    """Estimate the sizes of partitions.
-
-    Returns:
-        Their weights. Partitions that were not sampled (too many, small or not split) are assumed to be like the
-        sampled ones of their topic.
-    """
+    """Estimate sizes of partitions; those that are not sampled are taken to be like the sampled ones of their topic."""
     sizes = sizes_of(cluster, [span.topic_partition for span in spans]) if spans else {}
     shapes = unsampled_shapes(spans, sizes)
     sampled: set[TopicPartition] = set()

@@ -30,9 +30,7 @@ from kafka.net.inet import KafkaNetSocket, create_connection
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
-DIRECT = "statecore-direct://"
-"""Value of kafka-python's setting ``proxy_url`` that selects `DirectSocket`."""
-
+DIRECT = "statecore-direct://"  # Value of kafka-python's setting proxy_url that selects DirectSocket
 _TLS_ALERT = b"\x15\x03"  # record type and major version of an alert (RFC 8446, 5.1); as a length in Kafka: 352 MB
 _PIECE = 4096
 
@@ -88,11 +86,7 @@ class ConnectionManager(KafkaConnectionManager):
 
 
 async def connect_apart(manager: KafkaConnectionManager, broker: Any, timeout_at: float) -> KafkaConnection:
-    """Open a separate connection to a broker; the manager's own stay in use for metadata.
-
-    Returns:
-        The connection; an error of connecting is in its ``init_future``.
-    """
+    """Open another connection than the manager's, which are for metadata; its ``init_future`` has the error."""
     connection = KafkaConnection(
         manager._net, node_id=broker.node_id, broker_version_data=manager.broker_version_data, **manager.config
     )

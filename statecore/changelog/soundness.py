@@ -53,24 +53,15 @@ NO_TIME = "the cluster does not report its time (KRaft does, from Kafka 3.3 on, 
 
 @dataclass(frozen=True)
 class BaseEnd:
-    """How far a base has read one changelog partition.
-
-    Attributes:
-        topic_partition: the partition.
-        topic_id: the topic's id, 32 hex digits; empty where unknown.
-        end: the first offset that the base does not contain.
-        leader_epoch: epoch of the leader that the end was read from; -1 where unknown.
-        read_at_ms: a time at which nothing came after the end, in ms since the epoch; ``None`` where unknown.
-        delete_retention_ms: minimum retention of deletes at that time; :data:`.ENDLESS_MS`
-            where the topic was not compacted, ``None`` where unknown. Known only where ``read_at_ms`` is by the
-            cluster's clock.
-    """
+    """How far a base has read one changelog partition."""
 
     topic_partition: TopicPartition
-    topic_id: str
-    end: int
-    leader_epoch: int
-    read_at_ms: int | None
+    topic_id: str  # the topic's id, 32 hex digits; empty where unknown
+    end: int  # the first offset that the base does not contain
+    leader_epoch: int  # epoch of the leader that the end was read from; -1 where unknown
+    read_at_ms: int | None  # a time at which nothing came after the end, in ms since the epoch; None where unknown
+    # minimum retention of deletes at that time; ENDLESS_MS where the topic was not compacted, None where unknown. Known
+    # only where read_at_ms is by the cluster's clock.
     delete_retention_ms: int | None = None
 
 
@@ -162,11 +153,7 @@ def missed_deletes(
     gone = f"compaction has removed {removed:,} offsets of {name} from {end.end} on, which may have been deletes"
     values: dict[str, Any] = {**_of(end), "removed": removed, "end": end.end}
     if end.read_at_ms is None:
-        return Reason(
-            f"{gone}: it is not known since when records follow the base's end",
-            "base-age-unknown",
-            **values,
-        )
+        return Reason(f"{gone}: it is not known since when records follow the base's end", "base-age-unknown", **values)
     if retention_ms is None:
         return Reason(
             f"{gone}: it is not known how long deletes were kept when the base's end was read",

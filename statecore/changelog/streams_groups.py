@@ -42,89 +42,45 @@ class DescriptionStatus(IntEnum):
 
 
 @dataclass(frozen=True)
-class InternalTopic:
-    """A changelog or repartition topic; a source topic reused as changelog has its own name.
-
-    Attributes:
-        name: the topic.
-        partitions: number of partitions; 0 where it is not enforced.
-        replication_factor: 0 for the default of the brokers.
-        configs: the settings that the application requests, which may differ from the topic's.
-    """
-
-    name: str
-    partitions: int
-    replication_factor: int
-    configs: Mapping[str, str]
-
-
-@dataclass(frozen=True)
 class ConfiguredSubtopology:
-    """A subtopology as the coordinator assigns its tasks.
+    """A subtopology as the coordinator assigns its tasks."""
 
-    Attributes:
-        number: number of the subtopology in task ids.
-        source_topics: the topics it reads, without repartition topics.
-        changelogs: the topics its logged stores are restored from.
-    """
-
-    number: int
-    source_topics: tuple[str, ...]
-    changelogs: tuple[InternalTopic, ...]
+    number: int  # number of the subtopology in task ids
+    source_topics: tuple[str, ...]  # the topics it reads, without repartition topics
+    changelogs: tuple[str, ...]  # the topics its logged stores are restored from; a reused source topic among them
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node of a topology description.
-
-    Attributes:
-        source_topics: topics that a source reads, with full names of repartition topics.
-        sink_topic: topic that a sink writes; ``None`` where it is chosen for each record.
-        stores: the stores a processor uses.
-        successors: the nodes that follow it.
-    """
+    """A node of a topology description."""
 
     name: str
     type: NodeType
-    source_topics: tuple[str, ...]
-    sink_topic: str | None
-    stores: tuple[str, ...]
-    successors: tuple[str, ...]
+    source_topics: tuple[str, ...]  # topics that a source reads, with full names of repartition topics
+    stores: tuple[str, ...]  # the stores a processor uses
+    successors: tuple[str, ...]  # the nodes that follow it
 
 
 @dataclass(frozen=True)
 class TopologyDescription:
-    """The content of ``Topology.describe()``.
+    """The content of ``Topology.describe()``."""
 
-    Attributes:
-        subtopologies: number → its nodes, sorted by name.
-        global_stores: source and processor of each global store; the broker gives them no number.
-    """
-
-    subtopologies: Mapping[int, tuple[Node, ...]]
+    subtopologies: Mapping[int, tuple[Node, ...]]  # number → its nodes, sorted by name
+    # source and processor of each global store; the broker gives them no number
     global_stores: tuple[tuple[Node, Node], ...]
 
 
 @dataclass(frozen=True)
 class StreamsGroup:
-    """A streams group.
+    """A streams group."""
 
-    Attributes:
-        group_id: the ``application.id``.
-        state: ``Stable``, ``Empty``, ``NotReady``, ``Assigning``, ``Reconciling`` or ``Dead``.
-        topology_epoch: epoch of its topology; -1 without one.
-        subtopologies: the configured topology, by number; ``None`` while the group is not ready, for example when
-            source topics are missing.
-        description_status: whether the broker has the topology description.
-        description: it, or ``None``.
-    """
-
-    group_id: str
-    state: str
-    topology_epoch: int
+    group_id: str  # the application.id
+    state: str  # Stable, Empty, NotReady, Assigning, Reconciling or Dead
+    topology_epoch: int  # epoch of its topology; -1 without one
+    # the configured topology, by number; None while the group is not ready, for example when source topics are missing
     subtopologies: tuple[ConfiguredSubtopology, ...] | None
-    description_status: DescriptionStatus
-    description: TopologyDescription | None
+    description_status: DescriptionStatus  # whether the broker has the topology description
+    description: TopologyDescription | None  # it, or None
 
 
 def streams_group(cluster: Cluster, group: str) -> StreamsGroup:
@@ -225,15 +181,8 @@ def decode(described_group: Any) -> StreamsGroup:
 
 def _configured(part: Any) -> ConfiguredSubtopology:
     return ConfiguredSubtopology(
-        int(part.subtopology_id),
-        tuple(part.source_topics),
-        tuple(map(_topic, part.state_changelog_topics)),
+        int(part.subtopology_id), tuple(part.source_topics), tuple(topic.name for topic in part.state_changelog_topics)
     )
-
-
-def _topic(topic: Any) -> InternalTopic:
-    configs = {one.key: one.value for one in topic.topic_configs}
-    return InternalTopic(topic.name, topic.partitions, topic.replication_factor, configs)
 
 
 def _description(described: Any) -> TopologyDescription:
@@ -244,11 +193,5 @@ def _description(described: Any) -> TopologyDescription:
 
 
 def _node(node: Any) -> Node:
-    return Node(
-        node.name,
-        NodeType(node.node_type),
-        tuple(node.source_topics),
-        node.sink_topic,
-        tuple(node.stores),
-        tuple(node.successors),
-    )
+    sources, stores, successors = map(tuple, (node.source_topics, node.stores, node.successors))
+    return Node(node.name, NodeType(node.node_type), sources, stores, successors)

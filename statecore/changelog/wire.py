@@ -44,25 +44,17 @@ class WireError(Exception):
 
 @dataclass(frozen=True)
 class Fetched:
-    """One partition of a Fetch response.
+    """One partition of a Fetch response."""
 
-    Attributes:
-        error: Kafka's error code, 0 for none.
-        throttle: seconds to wait before the next request, set by the broker.
-        high_watermark: end of the records that consumers may read; -1 with most errors.
-        last_stable: last stable offset; -1 with most errors.
-        aborted: aborted transactions, rows ``(producer id, first offset)``.
-        records: the record data, a view into the connection's buffer that the next response overwrites.
-        diverges: offset at which the log read so far and the leader's log diverge (KIP-595), None where they do not.
-            The log was truncated there, and records that were read are no longer in it.
-    """
-
-    error: int
-    throttle: float
-    high_watermark: int
-    last_stable: int
-    aborted: npt.NDArray[np.int64]
+    error: int  # Kafka's error code, 0 for none
+    throttle: float  # seconds to wait before the next request, set by the broker
+    high_watermark: int  # end of the records that consumers may read; -1 with most errors
+    last_stable: int  # last stable offset; -1 with most errors
+    aborted: npt.NDArray[np.int64]  # aborted transactions, rows (producer id, first offset)
+    # the record data, a view into the connection's buffer that the next response overwrites
     records: npt.NDArray[np.uint8]
+    # offset at which the log read so far and the leader's log diverge (KIP-595), None where they do not. The log was
+    # truncated there, and records that were read are no longer in it.
     diverges: int | None = None
 
 

@@ -215,10 +215,11 @@ def _as_in_text(topic: str, application_id: str) -> str:
 
 def _configured(part: ConfiguredSubtopology, application_id: str) -> Subtopology:
     """The logged stores, by the names of their changelogs."""
-    names = [topic.name for topic in part.changelogs]
     own = re.compile(f"{re.escape(application_id)}-(.+)-changelog")
-    found = {name: match[1] for name in names if name not in part.source_topics and (match := own.fullmatch(name))}
-    unnamed = sorted(set(names) - found.keys())
+    found = {
+        name: match[1] for name in part.changelogs if name not in part.source_topics and (match := own.fullmatch(name))
+    }
+    unnamed = sorted(set(part.changelogs) - found.keys())
     if unnamed:
         raise Invalid(
             f"Subtopology {part.number} of {application_id} has a store that is restored from "

@@ -60,12 +60,7 @@ def encode_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def decode_checkpoint(data: bytes, source: str) -> dict[TopicPartition, int]:
-    """Decode offsets, -4 included; other negative ones are skipped, as by Kafka Streams.
-
-    Args:
-        data: the whole file.
-        source: its name, for messages.
-    """
+    """Decode offsets, -4 included; other negative ones are skipped, as by Kafka Streams. ``source`` names the file."""
     if len(data) > MAX_BYTES:
         raise too_large(len(data), source)
     try:

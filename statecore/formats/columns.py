@@ -30,19 +30,12 @@ _VARINT_BYTES = 5
 
 
 class Varints(NamedTuple):
-    """Variable-length numbers as Kafka writes them (``ByteUtils.writeVarint``: zig-zag, seven bits a byte).
+    """Variable-length numbers as Kafka writes them (``ByteUtils.writeVarint``: zig-zag, seven bits a byte)."""
 
-    Attributes:
-        values: the numbers.
-        places: position after each number.
-        whole: whether the number ends inside its row.
-        odd: whether it has more bytes than needed; Kafka's own clients read such numbers, but never write them.
-    """
-
-    values: Numbers
-    places: Numbers
-    whole: Mask
-    odd: Mask
+    values: Numbers  # the numbers
+    places: Numbers  # position after each number
+    whole: Mask  # whether the number ends inside its row
+    odd: Mask  # whether it has more bytes than needed; Kafka's own clients read such numbers, but never write them
 
 
 def join(*columns: pa.Array) -> pa.Array:
@@ -63,10 +56,7 @@ def int64_bytes(values: Numbers) -> Bytes:
 
 
 def bytes_at(column: pa.Array, at: int, width: int) -> Bytes:
-    """Bytes at a position of each element, counted from its end when negative; zeros for nulls.
-
-    Every element that is not null must be long enough.
-    """
+    """Bytes at a position of each element (from its end when negative), which must be there; zeros for nulls."""
     offsets, data = binary_parts(column)
     places = (offsets[1:] if at < 0 else offsets[:-1]) + at
     if column.null_count:
@@ -78,10 +68,7 @@ def bytes_at(column: pa.Array, at: int, width: int) -> Bytes:
 
 
 def cut(column: pa.Array, front: int = 0, back: int = 0) -> pa.Array:
-    """Elements without some bytes at their front and back, as large binary; nulls stay null.
-
-    Every element that is not null must be long enough.
-    """
+    """Elements, long enough or null, without some bytes at their front and back, as large binary."""
     offsets, data = binary_parts(column)
     starts, ends = offsets[:-1] + front, offsets[1:] - back
     if not column.null_count:
@@ -132,9 +119,7 @@ def bool_array(mask: Mask) -> pa.Array:
 
 
 def numbers(data: Bytes, places: Numbers, ends: Numbers, width: int) -> tuple[Numbers, Mask]:
-    """Big-endian numbers of ``width`` bytes at a position of each row, -1 where they do not fit, and which rows have
-    one.
-    """
+    """Big-endian numbers of ``width`` bytes at a position of each row, -1 where they do not fit, and where they do."""
     whole = (places >= 0) & (ends - places >= width)
     found = np.full(len(places), -1, np.int64)
     rows = _windows(data, width)[places[whole]]
@@ -176,13 +161,7 @@ def first_misfit(*misfits: Misfit | None) -> Misfit | None:
 
 
 def require(kind: StoreKind, broken: Mask, why: str) -> None:
-    """Refuse database rows that are malformed for the store's kind.
-
-    Args:
-        kind: the store's kind.
-        broken: mask of the malformed rows.
-        why: what is wrong with them, as the end of a sentence: "has a key without a sequence".
-    """
+    """Refuse ``broken`` rows of a kind; ``why`` ends the sentence: "has a key without a sequence"."""
     row = first_of(broken)
     if row is not None:
         raise corrupted(kind, row, why)

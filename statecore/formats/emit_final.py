@@ -66,7 +66,6 @@ class EmitFinalFormat(RowFormat):
     time_at = 1
 
     def decode(self, keys: pa.Array, values: pa.Array) -> pa.RecordBatch:
-        """See :meth:`RowFormat.decode`."""
         require_length(self.kind, keys, 1, "key")
         prefixes = bytes_at(keys, 0, 1)[:, 0]
         base, index = prefixes == BASE_PREFIX, prefixes == INDEX_PREFIX
@@ -81,17 +80,14 @@ class EmitFinalWindowFormat(EmitFinalFormat):
     key_time_at = -WINDOW_BYTES
 
     def check(self, records: Records) -> Misfit | None:
-        """See :meth:`RowFormat.check`."""
         return first_misfit(misfit_of_window_keys(self, records), super().check(records))
 
     def row_keys(self, keys: pa.Array) -> pa.Array:
-        """See :meth:`RowFormat.row_keys`."""
         starts = bytes_at(keys, -WINDOW_BYTES, _TIME_BYTES)
         sequences = bytes_at(keys, -SEQUENCE_BYTES, SEQUENCE_BYTES)
         return join(_prefixes(keys, BASE_PREFIX), fixed(starts), cut(keys, back=WINDOW_BYTES), fixed(sequences))
 
     def key_columns(self, keys: pa.Array) -> dict[str, pa.Array]:
-        """See :meth:`RowFormat.key_columns`."""
         require_length(self.kind, keys, 1 + WINDOW_BYTES, "key")
         starts = int64_at(keys, 1)
         require(self.kind, starts < 0, "has a key with a negative window start")
@@ -106,7 +102,6 @@ class IndexedEmitFinalWindowFormat(EmitFinalWindowFormat):
     indexed = True
 
     def index_keys(self, row_keys: pa.Array) -> pa.Array | None:
-        """See :meth:`RowFormat.index_keys`."""
         starts = fixed(bytes_at(row_keys, 1, _TIME_BYTES))
         sequences = fixed(bytes_at(row_keys, -SEQUENCE_BYTES, SEQUENCE_BYTES))
         plain = cut(row_keys, front=1 + _TIME_BYTES, back=SEQUENCE_BYTES)
@@ -120,22 +115,18 @@ class EmitFinalSessionFormat(EmitFinalFormat):
     key_time_at = -SESSION_BYTES
 
     def check(self, records: Records) -> Misfit | None:
-        """See :meth:`RowFormat.check`."""
         return first_misfit(misfit_of_session_keys(self, records), super().check(records))
 
     def row_keys(self, keys: pa.Array) -> pa.Array:
-        """See :meth:`RowFormat.row_keys`."""
         times = bytes_at(keys, -SESSION_BYTES, SESSION_BYTES)
         return join(_prefixes(keys, BASE_PREFIX), fixed(times), cut(keys, back=SESSION_BYTES))
 
     def index_keys(self, row_keys: pa.Array) -> pa.Array | None:
-        """See :meth:`RowFormat.index_keys`."""
         times = bytes_at(row_keys, 1, SESSION_BYTES)
         plain = cut(row_keys, front=1 + SESSION_BYTES)
         return join(_prefixes(row_keys, INDEX_PREFIX), plain, fixed(times))
 
     def key_columns(self, keys: pa.Array) -> dict[str, pa.Array]:
-        """See :meth:`RowFormat.key_columns`."""
         require_length(self.kind, keys, 1 + SESSION_BYTES, "key")
         times = session_columns(self.kind, int64_at(keys, 1 + _TIME_BYTES), int64_at(keys, 1))
         return {"key": cut(keys, front=1 + SESSION_BYTES), **times}

@@ -74,15 +74,12 @@ class GraceBufferFormat(RowFormat):
     time_at = key_time_at = _TIME_AT
 
     def check(self, records: Records) -> Misfit | None:
-        """See :meth:`RowFormat.check`."""
         return first_misfit(super().check(records), self._misfit_of_keys(records), _misfit_of(records.values))
 
     def row_values(self, records: Records) -> pa.Array:
-        """See :meth:`RowFormat.row_values`."""
         return cut(records.values, back=BUFFER_TIME_BYTES)
 
     def key_columns(self, keys: pa.Array) -> dict[str, pa.Array]:
-        """See :meth:`RowFormat.key_columns`."""
         require_length(self.kind, keys, KEY_BYTES, "key")
         require(self.kind, bytes_at(keys, 0, 1)[:, 0] != 0, "has a key that does not begin with 00")
         times = int64_at(keys, _TIME_AT)
@@ -114,19 +111,12 @@ class GraceBufferFormat(RowFormat):
 
 
 class _Parsed(NamedTuple):
-    """Positions of the parts of buffered records.
+    """Positions of the parts of buffered records."""
 
-    Attributes:
-        broken: malformed elements; nulls are not malformed.
-        headers: the headers, in rounds: every row's first, then every row's second.
-        values: start of the new value.
-        lengths: its length; below 0 for a null.
-    """
-
-    broken: Mask
-    headers: list[HeaderRound]
-    values: Numbers
-    lengths: Numbers
+    broken: Mask  # malformed elements; nulls are not malformed
+    headers: list[HeaderRound]  # the headers, in rounds: every row's first, then every row's second
+    values: Numbers  # start of the new value
+    lengths: Numbers  # its length; below 0 for a null
 
 
 class _Cursor:

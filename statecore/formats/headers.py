@@ -76,15 +76,12 @@ class HeadersFormat(RowFormat):
     needs_headers = True
 
     def check(self, records: Records) -> Misfit | None:
-        """See :meth:`RowFormat.check`."""
         return first_misfit(super().check(records), misfit_of_headers(_headers_of(records)))
 
     def row_values(self, records: Records) -> pa.Array:
-        """See :meth:`RowFormat.row_values`."""
         return join_headers(records.values, _headers_of(records))
 
     def value_columns(self, values: pa.Array) -> dict[str, pa.Array]:
-        """See :meth:`RowFormat.value_columns`."""
         headers, rest = split_headers(values, self.kind, rest=0)
         return {"headers": headers, "value": rest}
 
@@ -95,19 +92,14 @@ class TimestampedHeadersFormat(RowFormat):
     needs_headers = True
 
     def check(self, records: Records) -> Misfit | None:
-        """See :meth:`RowFormat.check`."""
         return first_misfit(
-            super().check(records),
-            negative_timestamp(records.timestamps),
-            misfit_of_headers(_headers_of(records)),
+            super().check(records), negative_timestamp(records.timestamps), misfit_of_headers(_headers_of(records))
         )
 
     def row_values(self, records: Records) -> pa.Array:
-        """See :meth:`RowFormat.row_values`."""
         return join_headers(records.values, _headers_of(records), records.timestamps)
 
     def value_columns(self, values: pa.Array) -> dict[str, pa.Array]:
-        """See :meth:`RowFormat.value_columns`."""
         headers, rest = split_headers(values, self.kind, rest=TIMESTAMP_BYTES)
         timestamps = int64_array(int64_at(rest, 0), ~valid_mask(rest) if rest.null_count else None)
         return {"timestamp": timestamps, "headers": headers, "value": cut(rest, front=TIMESTAMP_BYTES)}
@@ -123,16 +115,7 @@ def misfit_of_headers(headers: pa.Array) -> Misfit | None:
 
 
 def join_headers(values: pa.Array, headers: pa.Array, timestamps: pa.Array | None = None) -> pa.Array:
-    """Prepend headers to values: ``headers o value``, or ``headers o int64 timestamp o value``.
-
-    Args:
-        values: record values, binary or large binary; nulls stay null.
-        headers: raw wire headers that :func:`misfit_of_headers` accepts, binary without nulls.
-        timestamps: int64 ms since the epoch, no nulls, where rows have one.
-
-    Returns:
-        Large binary.
-    """
+    """Prepend raw wire headers, and int64 ms where rows have one, to values, as large binary; nulls stay null."""
     stamps = int64_bytes(int64_values(timestamps)) if timestamps is not None else np.empty((len(values), 0), np.uint8)
     if _has_none(headers):
         front = np.zeros((len(values), 1 + stamps.shape[1]), np.uint8)
@@ -146,16 +129,7 @@ def join_headers(values: pa.Array, headers: pa.Array, timestamps: pa.Array | Non
 
 
 def split_headers(rows: pa.Array, kind: StoreKind, *, rest: int) -> tuple[pa.Array, pa.Array]:
-    """Split row values into headers and the rest.
-
-    Args:
-        rows: row values, null for none.
-        kind: the store's kind, for the message.
-        rest: least bytes after the headers.
-
-    Returns:
-        Headers (:data:`HEADERS_TYPE`) and the rest (large binary), both null where the row is null.
-    """
+    """Split row values into headers (:data:`HEADERS_TYPE`) and at least ``rest`` bytes, both null with the row."""
     offsets, data = binary_parts(rows)
     missing = ~valid_mask(rows)
     places, ends = offsets[:-1], offsets[1:]
@@ -170,17 +144,7 @@ def split_headers(rows: pa.Array, kind: StoreKind, *, rest: int) -> tuple[pa.Arr
 
 
 def without_headers(rows: pa.Array, kind: StoreKind, *, rest: int, bare: Mask | None = None) -> tuple[pa.Array, Mask]:
-    """Remove the headers from row values without decoding them: only their length is read.
-
-    Args:
-        rows: row values, binary without nulls.
-        kind: the store's kind, for the message.
-        rest: least bytes after the headers.
-        bare: rows without headers, which stay unchanged; ``None`` for none.
-
-    Returns:
-        The rest of each row (large binary), and which rows had headers.
-    """
+    """The rest of each row and which had headers, of which only the length is read; ``bare`` rows have none."""
     if not len(rows):
         return slices(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64)), np.zeros(0, bool)
     offsets, data = binary_parts(rows)
@@ -319,14 +283,7 @@ def _decoded(data: Bytes, places: Numbers, ends: Numbers, having: Numbers, missi
 
 
 def headers_column(data: Bytes, rounds: list[HeaderRound], missing: Mask, kind: StoreKind) -> pa.Array:
-    """Column of decoded headers (:data:`HEADERS_TYPE`).
-
-    Args:
-        data: buffer with the headers.
-        rounds: every row's first header, then every row's second, and so on.
-        missing: rows that are null; other rows have no headers unless a round names them.
-        kind: the store's kind, for the message.
-    """
+    """Column of decoded headers, from ``rounds`` of each row's first, second, …; ``missing`` rows are null."""
     parts = [np.concatenate(columns) for columns in zip(*rounds, strict=True)] or [np.empty(0, np.int64)] * 5
     order = np.argsort(parts[0], kind="stable")
     rows, starts, ends, places, lengths = (column[order] for column in parts)

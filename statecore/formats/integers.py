@@ -6,22 +6,13 @@ import re
 from operator import index
 from typing import Any
 
-INT32_MAX = (1 << 31) - 1
-"""Largest partition number, count or sequence."""
-
-INT64_MAX = (1 << 63) - 1
-"""Largest offset or time."""
-
+INT32_MAX = (1 << 31) - 1  # Largest partition number, count or sequence
+INT64_MAX = (1 << 63) - 1  # Largest offset or time
 _TEXT = re.compile(r"[+-]?[0-9]+")
 
 
 def whole_number(value: Any, *, text: bool = False) -> int | None:
-    """Convert to a plain ``int``; ``None`` for a float, a bool or other text.
-
-    Args:
-        value: a number of any library, NumPy's too.
-        text: accept decimal digits with surrounding white space, as Kafka's ``ConfigDef`` does.
-    """
+    """A plain ``int``; ``None`` for a float or bool. ``text`` accepts digits in white space, as ``ConfigDef`` does."""
     if type(value) is int:
         return value
     if isinstance(value, bool):

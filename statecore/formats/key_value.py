@@ -32,21 +32,12 @@ class TimestampedFormat(RowFormat):
     stamped = True
 
     def value_columns(self, values: pa.Array) -> dict[str, pa.Array]:
-        """See :meth:`RowFormat.value_columns`."""
         plain, timestamps = take_off_timestamps(values, self.kind)
         return {"timestamp": timestamps, "value": plain}
 
 
 def put_on_timestamps(values: pa.Array, timestamps: pa.Array) -> pa.Array:
-    """Prepend timestamps to values: ``int64 timestamp o value``.
-
-    Args:
-        values: record values, binary or large binary; nulls stay null.
-        timestamps: int64 ms since the epoch, no nulls.
-
-    Returns:
-        Large binary.
-    """
+    """Prepend int64 ms to values (null stays null), as large binary: ``int64 timestamp o value``."""
     return join(fixed(int64_bytes(int64_values(timestamps))), values)
 
 

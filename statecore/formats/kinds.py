@@ -71,5 +71,4 @@ class StoreKind(StrEnum):
 WINDOWED_KINDS = frozenset(kind for kind in StoreKind if kind.is_segmented) - {StoreKind.GRACE_BUFFER}
 """Kinds whose rows are in time segments that expire."""
 
-RETAINED_KINDS = WINDOWED_KINDS | {StoreKind.VERSIONED_KEY_VALUE}
-"""Kinds that require ``retention``."""
+RETAINED_KINDS = WINDOWED_KINDS | {StoreKind.VERSIONED_KEY_VALUE}  # Kinds that require retention

@@ -62,11 +62,9 @@ class ListFormat(RowFormat):
     """Rows of list stores, which have no segments."""
 
     def check(self, records: Records) -> Misfit | None:
-        """See :meth:`RowFormat.check`."""
         return first_misfit(super().check(records), _misfit_of_keys(records.keys), _misfit_of_lists(records.values))
 
     def decode(self, keys: pa.Array, values: pa.Array) -> pa.RecordBatch:
-        """See :meth:`RowFormat.decode`."""
         require_length(self.kind, keys, KEY_BYTES, "key")
         sides = bytes_at(keys, _SIDE_AT, 1)[:, 0]
         require(self.kind, (sides > 1) | (int64_at(keys, 0) < 0), "has a key without a side or with a negative time")
@@ -121,8 +119,7 @@ def _misfit_of_lists(values: pa.Array) -> Misfit | None:
 
 
 def _rounds(values: pa.Array, broken: Mask) -> Iterator[_Round]:
-    """Yield every list's first element, then every list's second, and so on; malformed lists are marked in
-    ``broken``."""
+    """Yield every list's first element, then every list's second, …; malformed lists are marked in ``broken``."""
     offsets, data = binary_parts(values)
     present = valid_mask(values)
     places, ends = offsets[:-1], offsets[1:]

@@ -27,12 +27,8 @@ from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 OFFSET_UNKNOWN = -4
 """Stands for an unknown offset (``OffsetCheckpoint.OFFSET_UNKNOWN``): restore from the start, wipe nothing."""
 
-STATUS_OPEN = 1
-"""A process has the store open, or crashed while it had."""
-
-STATUS_CLOSED = 0
-"""The last process closed the store cleanly."""
-
+STATUS_OPEN = 1  # A process has the store open, or crashed while it had
+STATUS_CLOSED = 0  # The last process closed the store cleanly
 STATUS_KEY = b"status"
 POSITION_KEY = b"position"
 
@@ -46,11 +42,7 @@ def is_offset(offset: Any) -> bool:
 
 
 def checked_offsets(offsets: Mapping[Any, Any]) -> dict[TopicPartition, int | None]:
-    """Validate offsets to commit, and convert partitions and numbers of other libraries.
-
-    Args:
-        offsets: offset by partition, ``None`` to delete one; :func:`as_topic_partition` says what a partition is.
-    """
+    """Validate offsets to commit (``None`` deletes one); convert partitions and numbers of other libraries."""
     if type(offsets) is not dict and not isinstance(offsets, Mapping):
         raise Invalid(
             f"Offsets are a mapping of partitions, not {type(offsets).__name__}; nothing was committed.",

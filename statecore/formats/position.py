@@ -27,9 +27,7 @@ from statecore.errors import Corrupted, Invalid
 from statecore.formats.integers import INT64_MAX, whole_number
 from statecore.formats.topic_partition import TopicPartition, as_topic_partition
 
-Position = dict[str, dict[int, int]]
-"""Topic -> partition -> greatest offset read."""
-
+Position = dict[str, dict[int, int]]  # Topic -> partition -> greatest offset read
 _INT32 = struct.Struct(">i")
 _ENTRY = struct.Struct(">iq")
 _VERSION = 0

@@ -56,30 +56,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-DEFAULT_COLUMN_FAMILY = "default"
-"""Family that every RocksDB database has; plain stores keep their rows here."""
-
-OFFSETS_COLUMN_FAMILY = "offsets"
-"""Family with offsets, status and position (KIP-1035, ``AbstractColumnFamilyAccessor``)."""
-
-GLOBAL = "global"
-"""Directory of the global stores, which every instance of an application has; also their task name."""
-
-PLAIN_PARENT = "rocksdb"
-"""Directory of unsegmented stores, in a task's directory."""
-
-LOCK_FILE = ".lock"
-"""Lock file of an application's directory, locked while the application runs."""
+DEFAULT_COLUMN_FAMILY = "default"  # Family that every RocksDB database has; plain stores keep their rows here
+OFFSETS_COLUMN_FAMILY = "offsets"  # Family with offsets, status and position (KIP-1035, AbstractColumnFamilyAccessor)
+GLOBAL = "global"  # Directory of the global stores, which every instance of an application has; also their task name
+PLAIN_PARENT = "rocksdb"  # Directory of unsegmented stores, in a task's directory
+LOCK_FILE = ".lock"  # Lock file of an application's directory, locked while the application runs
 
 PROCESS_FILE = "kafka-streams-process-metadata"
 """Process id file of an application's directory; the application writes it when it is missing."""
 
-CHECKPOINT_FILE = ".checkpoint"
-"""Offsets of all stores of a task, in its directory or ``global/``."""
-
-POSITION_SUFFIX = ".position"
-"""Suffix of a store's position file: ``<store>.position``."""
-
+CHECKPOINT_FILE = ".checkpoint"  # Offsets of all stores of a task, in its directory or global/
+POSITION_SUFFIX = ".position"  # Suffix of a store's position file: <store>.position
 _WITH_TIMESTAMPS = "keyValueWithTimestamp"
 _WITH_HEADERS = "keyValueWithTimestampAndHeaders"
 _SESSION_WITH_HEADERS = "sessionKeyValueWithHeaders"
@@ -88,59 +75,37 @@ _WINDOW_WITH_HEADERS = "windowKeyValueWithHeaders"
 
 @dataclass(frozen=True)
 class KindOnDisk:
-    """Layout of a store kind on disk.
+    """Layout of a store kind on disk."""
 
-    Attributes:
-        family: column family of its rows.
-        segmented: whether it is a directory of databases, one per segment.
-        offset_inside: whether the release reads its offset from the family ``offsets``.
-        older: families that may have rows of an older format.
-    """
-
-    family: str = DEFAULT_COLUMN_FAMILY
-    segmented: bool = False
-    offset_inside: bool = True
-    older: frozenset[str] = frozenset()
+    family: str = DEFAULT_COLUMN_FAMILY  # column family of its rows
+    segmented: bool = False  # whether it is a directory of databases, one per segment
+    offset_inside: bool = True  # whether the release reads its offset from the family offsets
+    older: frozenset[str] = frozenset()  # families that may have rows of an older format
 
 
 @dataclass(frozen=True)
 class OffsetFiles:
-    """Offset files in a task's directory.
+    """Offset files in a task's directory."""
 
-    Attributes:
-        task: whether ``.checkpoint`` stays after a clean close.
-        task_while_open: whether a writer that acts as this release may keep it while stores are open under
-            exactly-once. 3.9.1 and 4.2.0 themselves do: they delete it at a start, and write it after the restore.
-        stores: whether each store without its offset inside has a ``.checkpoint_<store>``.
-        positions: whether each store has a ``<store>.position``.
-    """
-
-    task: bool
+    task: bool  # whether .checkpoint stays after a clean close
+    # whether a writer that acts as this release may keep it while stores are open under exactly-once. 3.9.1 and 4.2.0
+    # themselves do: they delete it at a start, and write it after the restore.
     task_while_open: bool
-    stores: bool
-    positions: bool
+    stores: bool  # whether each store without its offset inside has a .checkpoint_<store>
+    positions: bool  # whether each store has a <store>.position
 
 
 @dataclass(frozen=True)
 class Release:
-    """Disk layout of a release of Kafka Streams.
+    """Disk layout of a release of Kafka Streams."""
 
-    Attributes:
-        name: the release: ``4.4``.
-        rocksdb: its version of RocksDB.
-        sst_format: the newest SST format version that it reads, and the one that it writes.
-        offsets_inside: whether its databases have the family ``offsets``.
-        kinds: layout of each kind that it knows.
-        transactional_stores: whether it knows ``enable.transactional.statestores`` (KIP-892).
-    """
-
-    name: str
-    rocksdb: str
-    sst_format: int
-    offsets_inside: bool
+    name: str  # the release: 4.4
+    rocksdb: str  # its version of RocksDB
+    sst_format: int  # the newest SST format version that it reads, and the one that it writes
+    offsets_inside: bool  # whether its databases have the family offsets
     files: OffsetFiles
-    kinds: Mapping[str, KindOnDisk]
-    transactional_stores: bool = False
+    kinds: Mapping[str, KindOnDisk]  # layout of each kind that it knows
+    transactional_stores: bool = False  # whether it knows enable.transactional.statestores (KIP-892)
 
 
 def _kind(family: str = DEFAULT_COLUMN_FAMILY, *older: str, segmented: bool = False) -> KindOnDisk:
@@ -190,8 +155,7 @@ RELEASES: Mapping[str, Release] = MappingProxyType(
 )
 """Every known release, oldest first."""
 
-CURRENT = RELEASES["4.4"]
-"""Release whose directory layout this library writes; 4.3 has the same."""
+CURRENT = RELEASES["4.4"]  # Release whose directory layout this library writes; 4.3 has the same
 
 FAMILIES = frozenset({kind.family for kind in CURRENT.kinds.values()} | {DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY})
 """Every column family of any store kind, ``offsets`` included."""

@@ -19,13 +19,9 @@ from dataclasses import dataclass, field, replace
 
 from crc32c import crc32c
 
-BLOCK = 32 * 1024
-"""Bytes of a block."""
-
+BLOCK = 32 * 1024  # Bytes of a block
 BLOB_SUFFIX = ".blob"
-DATA_SUFFIXES = (".sst", BLOB_SUFFIX)
-"""Suffixes of files with rows, which RocksDB never changes once they are finished."""
-
+DATA_SUFFIXES = (".sst", BLOB_SUFFIX)  # Suffixes of files with rows, which RocksDB never changes once they are finished
 _HEADER = struct.Struct("<IHB")
 _BATCH = struct.Struct("<QI")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
@@ -50,30 +46,24 @@ class FilesElsewhere(ValueError):
 
 @dataclass(frozen=True)
 class LiveFile:
-    """A live SST file of a MANIFEST.
+    """A live SST file of a MANIFEST."""
 
-    Attributes:
-        number: its number, from which its name follows.
-        size: its bytes.
-        entry: the whole entry of the MANIFEST: level, number, size, first and last key, sequence numbers, and further
-            fields, among them the identity of a file that RocksDB wrote itself.
-        identity: random, of the session that wrote the file and its number there; empty where it is not recorded.
-        flushed_at: seconds since the epoch when the flush of the newest of its rows began, as far as this MANIFEST has
-            it: a compaction adds no row, so its files have the newest time of their inputs. 0 where it is not recorded.
-        is_flushed: whether this MANIFEST shows it as a flushed memtable; also true for a file of a compaction that is
-            older than the MANIFEST, which starts new when the database is opened.
-        oldest_blob: number of the oldest blob file that it refers to; 0 for none.
-    """
-
-    number: int
+    number: int  # its number, from which its name follows
     family: str
     level: int
-    size: int
+    size: int  # its bytes
+    # the whole entry of the MANIFEST: level, number, size, first and last key, sequence numbers, and further fields,
+    # among them the identity of a file that RocksDB wrote itself
     entry: bytes
+    # random, of the session that wrote the file and its number there; empty where it is not recorded
     identity: bytes = b""
+    # seconds since the epoch when the flush of the newest of its rows began, as far as this MANIFEST has it: a
+    # compaction adds no row, so its files have the newest time of their inputs. 0 where it is not recorded.
     flushed_at: int = field(default=0, compare=False)
+    # whether this MANIFEST shows it as a flushed memtable; also true for a file of a compaction that is older than the
+    # MANIFEST, which starts new when the database is opened
     is_flushed: bool = field(default=True, compare=False)
-    oldest_blob: int = field(default=0, compare=False)
+    oldest_blob: int = field(default=0, compare=False)  # number of the oldest blob file that it refers to; 0 for none
 
     @property
     def name(self) -> str:
@@ -88,18 +78,12 @@ def blob_name(number: int) -> str:
 
 @dataclass(frozen=True)
 class BlobFile:
-    """A live blob file of a MANIFEST: values outside the SST files (``enable_blob_files``).
+    """A live blob file of a MANIFEST: values outside the SST files (``enable_blob_files``)."""
 
-    Attributes:
-        number: its number, from which its name follows.
-        size: its bytes.
-        entry: its entry in the MANIFEST when it was added: number, count and bytes of its blobs, checksum.
-    """
-
-    number: int
+    number: int  # its number, from which its name follows
     family: str
-    size: int
-    entry: bytes
+    size: int  # its bytes
+    entry: bytes  # its entry in the MANIFEST when it was added: number, count and bytes of its blobs, checksum
 
     @property
     def name(self) -> str:
@@ -109,30 +93,17 @@ class BlobFile:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of a MANIFEST.
+    """The content of a MANIFEST."""
 
-    Attributes:
-        valid_bytes: end of its last whole record; RocksDB silently drops what follows.
-        last_sequence: greatest sequence number in an SST file.
-        files: its live SST files, by number.
-        missing_edits: edits still missing of the last atomic group; a group counts only when it is whole.
-        blobs: its live blob files, by number.
-        families: names of its column families.
-    """
-
-    valid_bytes: int
-    last_sequence: int
-    files: Mapping[int, LiveFile]
-    missing_edits: int = 0
-    blobs: Mapping[int, BlobFile] = field(default_factory=dict)
-    families: frozenset[str] = frozenset()
+    valid_bytes: int  # end of its last whole record; RocksDB silently drops what follows
+    last_sequence: int  # greatest sequence number in an SST file
+    files: Mapping[int, LiveFile]  # its live SST files, by number
+    missing_edits: int = 0  # edits still missing of the last atomic group; a group counts only when it is whole
+    blobs: Mapping[int, BlobFile] = field(default_factory=dict)  # its live blob files, by number
+    families: frozenset[str] = frozenset()  # names of its column families
 
     def flushed_since(self, name: str, family: str) -> bool:
-        """Whether a memtable of a family was flushed since the database was last opened, which starts a new MANIFEST.
-
-        Args:
-            name: file name of the MANIFEST; files with greater numbers are younger.
-        """
+        """Whether a family was flushed since the MANIFEST ``name`` began: younger files have greater numbers."""
         begun = int(name.rpartition("-")[2])
         return any(one.family == family and one.is_flushed and one.number > begun for one in self.files.values())
 
@@ -166,11 +137,7 @@ def read_manifest(data: bytes) -> Manifest:
 
 
 def first_sequence(log: bytes) -> int | None:
-    """Sequence number of a WAL's first row; ``None`` without a whole record at its start.
-
-    Args:
-        log: the first block of the WAL.
-    """
+    """Sequence number of the first row in a WAL's first block; ``None`` without a whole record at its start."""
     for fragment in _fragments(log):
         begins = fragment.kind in (_FULL, _FIRST) and fragment.end - fragment.start >= _BATCH.size
         if begins and _crc_matches(log, fragment):
@@ -180,11 +147,7 @@ def first_sequence(log: bytes) -> int | None:
 
 
 def last_sequence(blocks: Iterable[bytes]) -> int | None:
-    """Sequence number of a WAL's last row, also after an unreadable part; ``None`` without a whole record.
-
-    Args:
-        blocks: its blocks of 32 KiB, the last one first.
-    """
+    """Sequence number of a WAL's last row, from its 32 KiB blocks, last first; ``None`` without a whole record."""
     ended = False  # whether the record that begins in an earlier fragment is whole
     for block in blocks:
         for fragment in reversed(list(_fragments(block))):
@@ -265,8 +228,7 @@ class _Blob:
 
 @dataclass
 class _Version:
-    """State after a sequence of version edits: column families by number, and files with the numbers of their
-    families."""
+    """State after a sequence of version edits: column families by number, and files with their families' numbers."""
 
     families: dict[int, str] = field(default_factory=lambda: {0: "default"})
     files: dict[int, _File] = field(default_factory=dict)

@@ -26,54 +26,34 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class Records(NamedTuple):
-    """Columns of a changelog batch.
+    """Columns of a changelog batch."""
 
-    Attributes:
-        keys: record keys, binary; null where the record has none.
-        values: record values, binary; null for tombstones.
-        timestamps: record timestamps, int64 ms, no nulls.
-        headers: raw wire headers, binary without nulls; ``None`` where the format does not need them.
-    """
-
-    keys: pa.Array
-    values: pa.Array
-    timestamps: pa.Array
-    headers: pa.Array | None = None
+    keys: pa.Array  # record keys, binary; null where the record has none
+    values: pa.Array  # record values, binary; null for tombstones
+    timestamps: pa.Array  # record timestamps, int64 ms, no nulls
+    headers: pa.Array | None = None  # raw wire headers, binary without nulls; None where the format does not need them
 
 
 class Misfit(NamedTuple):
-    """The first record of a batch that cannot belong to a store of the kind.
+    """The first record of a batch that cannot belong to a store of the kind."""
 
-    Attributes:
-        row: its index in the batch.
-        why: end of a sentence: "has a key of 7 bytes; window keys have at least 12".
-    """
-
-    row: int
-    why: str
+    row: int  # its index in the batch
+    why: str  # end of a sentence: "has a key of 7 bytes; window keys have at least 12"
 
 
 class RowFormat:
-    """Row format of one store kind; this base class is the format of plain key-value stores.
+    """Row format of one store kind; this base class is the format of plain key-value stores."""
 
-    Attributes:
-        kind: the store's kind.
-        stamped: whether the record's timestamp is prepended to the value.
-        needs_headers: whether the record's headers are part of the row.
-        indexed: whether there are index rows, see :meth:`index_keys`.
-        time_at: position in a row's key of the int64 of its segment's time (ms), from the end when negative; ``None``
-            for stores without segments.
-        key_time_at: the same for the changelog's key.
-    """
-
-    stamped: bool = False
-    needs_headers: bool = False
-    indexed: bool = False
+    stamped: bool = False  # whether the record's timestamp is prepended to the value
+    needs_headers: bool = False  # whether the record's headers are part of the row
+    indexed: bool = False  # whether there are index rows, see index_keys
+    # position in a row's key of the int64 of its segment's time (ms), from the end when negative; None for stores
+    # without segments
     time_at: int | None = None
-    key_time_at: int | None = None
+    key_time_at: int | None = None  # the same for the changelog's key
 
     def __init__(self, kind: StoreKind) -> None:
-        self.kind = kind
+        self.kind = kind  # the store's kind
 
     def check(self, records: Records) -> Misfit | None:
         """First record that cannot belong to this kind, or ``None``. Records with a null key are skipped."""
@@ -170,10 +150,7 @@ def int64_values(array: pa.Array) -> Numbers:
 
 
 def int64_at(keys: pa.Array, at: int) -> Numbers:
-    """Big-endian int64 at a position of each key, counted from its end when negative; -1 for nulls.
-
-    Every key that is not null must be long enough (:meth:`RowFormat.check` verifies that).
-    """
+    """Big-endian int64 at a position of each key (from its end when negative), which must be there; -1 for nulls."""
     offsets, data = binary_parts(keys)
     if keys.null_count:
         present = valid_mask(keys)

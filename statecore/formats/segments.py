@@ -26,10 +26,7 @@ _VERSIONED = ((60_000, 3, 2_000), (300_000, 5, 20_000), (3_600_000, 12, 60_000))
 
 
 def default_segment_interval(kind: StoreKind, retention_ms: int) -> int:
-    """Segment interval in ms that Kafka Streams derives from a retention in ms.
-
-    Raises ``ValueError`` for kinds without segments.
-    """
+    """Segment interval in ms that Kafka Streams derives from a retention; ``ValueError`` without segments."""
     if kind in WINDOWED_KINDS:
         return max(retention_ms // 2, SHORTEST_INTERVAL_MS)
     if kind is StoreKind.GRACE_BUFFER:

@@ -37,11 +37,9 @@ class SessionFormat(RowFormat):
     time_at = key_time_at = -SUFFIX_BYTES
 
     def check(self, records: Records) -> Misfit | None:
-        """See :meth:`RowFormat.check`."""
         return first_misfit(misfit_of_session_keys(self, records), super().check(records))
 
     def key_columns(self, keys: pa.Array) -> dict[str, pa.Array]:
-        """See :meth:`RowFormat.key_columns`."""
         require_length(self.kind, keys, SUFFIX_BYTES, "key")
         times = session_columns(self.kind, int64_at(keys, -8), int64_at(keys, -SUFFIX_BYTES))
         return {"key": cut(keys, back=SUFFIX_BYTES), **times}

@@ -18,9 +18,7 @@ from __future__ import annotations
 
 import struct
 
-FOOTER_BYTES = 53
-"""Bytes at the end of a file that hold its version."""
-
+FOOTER_BYTES = 53  # Bytes at the end of a file that hold its version
 _MAGIC = 0x88E241B785F4CFF7
 _LEGACY_MAGIC = 0xDB4775248B80FB57
 _LEGACY_BYTES = 48
@@ -28,11 +26,7 @@ _END = struct.Struct("<IQ")
 
 
 def sst_format_version(end: bytes) -> int:
-    """Format version of an SST file.
-
-    Args:
-        end: its last :data:`FOOTER_BYTES` bytes or more, or the whole file if it is shorter.
-    """
+    """Format version of an SST file, from its last :data:`FOOTER_BYTES` or more (all of a shorter one)."""
     if len(end) >= FOOTER_BYTES:
         version, magic = _END.unpack_from(end, len(end) - _END.size)
         if magic == _MAGIC:

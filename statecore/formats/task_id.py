@@ -19,15 +19,10 @@ _NAME = re.compile(r"([0-9]+)_([0-9]+)")
 
 @dataclass(frozen=True, slots=True)
 class TaskId:
-    """A task, or the global stores.
+    """A task, or the global stores."""
 
-    Attributes:
-        subtopology: its number in ``Topology.describe()``; -1 for the global stores.
-        partition: partition of its topics; ``None`` for the global stores, which hold all partitions.
-    """
-
-    subtopology: int
-    partition: int | None
+    subtopology: int  # its number in Topology.describe(); -1 for the global stores
+    partition: int | None  # partition of its topics; None for the global stores, which hold all partitions
 
     @classmethod
     def match(cls, name: str) -> TaskId | None:
@@ -63,5 +58,4 @@ class TaskId:
         return GLOBAL if self.is_global else f"{self.subtopology}_{self.partition}"
 
 
-GLOBAL_TASK = TaskId(_GLOBAL_SUBTOPOLOGY, None)
-"""The global stores."""
+GLOBAL_TASK = TaskId(_GLOBAL_SUBTOPOLOGY, None)  # The global stores

@@ -51,7 +51,6 @@ class VersionedFormat(RowFormat):
     """Rows of versioned key-value stores."""
 
     def check(self, records: Records) -> Misfit | None:
-        """See :meth:`RowFormat.check`."""
         return negative_timestamp(records.timestamps)
 
     def decode(self, keys: pa.Array, values: pa.Array) -> pa.RecordBatch:
@@ -76,10 +75,7 @@ class VersionedFormat(RowFormat):
         return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
     def _versions(self, values: pa.Array, latest: Mask) -> tuple[Numbers, Numbers, Numbers, Numbers, Numbers]:
-        """Row, validFrom, validTo, value start and value length (-1: tombstone) of each version.
-
-        In row order, the versions of a row oldest first, which is the order of the values' bytes.
-        """
+        """Row, validFrom, validTo, value start and length (-1: tombstone) of each version, by row, oldest first."""
         offsets, data = binary_parts(values)
         starts, ends = offsets[:-1], offsets[1:]
         kind = self.kind

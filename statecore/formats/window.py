@@ -51,11 +51,9 @@ class WindowFormat(RowFormat):
     time_at = key_time_at = -SUFFIX_BYTES
 
     def check(self, records: Records) -> Misfit | None:
-        """See :meth:`RowFormat.check`."""
         return first_misfit(misfit_of_window_keys(self, records), super().check(records))
 
     def key_columns(self, keys: pa.Array) -> dict[str, pa.Array]:
-        """See :meth:`RowFormat.key_columns`."""
         require_length(self.kind, keys, SUFFIX_BYTES, "key")
         starts = int64_at(keys, -SUFFIX_BYTES)
         require(self.kind, starts < 0, "has a key with a negative window start")
@@ -81,16 +79,10 @@ def misfit_of_window_keys(row_format: RowFormat, records: Records) -> Misfit | N
 
 
 def misfit_of_timed_keys(row_format: RowFormat, records: Records, least: int, what: str) -> Misfit | None:
-    """First record with a key too short for its times, or with an invalid segment time: negative, or too far ahead.
+    """First record whose key has fewer than ``least`` bytes, or a time that is negative or too far ahead.
 
     Where rows expire, a time more than :data:`FARTHEST_AHEAD_MS` after the record's own timestamp is invalid. Text, ids
     and keys of other kinds, read as windows, have such times; one of them would let all other rows expire.
-
-    Args:
-        row_format: defines the position of the time.
-        records: the records; null keys are skipped.
-        least: bytes of a key besides the application's key.
-        what: name of the key in the message.
     """
     keys = records.keys
     short = key_lengths(keys) < least

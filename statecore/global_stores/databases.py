@@ -32,13 +32,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class GlobalDatabases:
-    """The databases of one global store. One thread changes them; any thread may ask for a view.
-
-    Attributes:
-        serving: held while the serving database changes.
-        live: the open database in its place; ``None`` while there is none.
-        old: the open database with the former rows.
-    """
+    """The databases of one global store. One thread changes them; any thread may ask for a view."""
 
     def __init__(
         self,
@@ -50,9 +44,9 @@ class GlobalDatabases:
     ) -> None:
         self._table, self._settings, self._backups, self._faults = table, settings, backups, faults
         self._paths = GlobalPaths(directory, table.name, table.kind, faults)
-        self.serving = threading.RLock()
-        self.live: ViewedStore | None = None
-        self.old: ViewedStore | None = None
+        self.serving = threading.RLock()  # held while the serving database changes
+        self.live: ViewedStore | None = None  # the open database in its place; None while there is none
+        self.old: ViewedStore | None = None  # the open database with the former rows
         self._building: RocksDBStore | None = None
         self._is_built = False
         self._retired: list[ViewedStore] = []
@@ -79,11 +73,7 @@ class GlobalDatabases:
         return identity_of(self._paths.live)
 
     def open(self) -> tuple[dict[int, int], InvalidOffsets | None]:
-        """Open what is on the disk.
-
-        Returns:
-            The offsets of its topic, by partition; and why it cannot be used, where that is so.
-        """
+        """Open what is on disk; return the offsets by partition, and why they cannot be used, where that is so."""
         self._paths.start_build()
         if not self._paths.live.exists():
             return {}, None
@@ -200,7 +190,7 @@ class GlobalDatabases:
                 if not trusted:
                     self._retired.append(live)
                 else:
-                    self._retire_old()
+                    self.retire_old()
                     self.old = live
         self._is_built = False
         building, self._building = self._building, None
@@ -215,19 +205,12 @@ class GlobalDatabases:
 
     def retire_old(self) -> None:
         """Stop serving the old store, because the live one is complete. ``serving`` is held."""
-        self._retire_old()
-
-    def _retire_old(self) -> None:
         if self.old is not None:
             self._retired.append(self.old)
         self.old = None
 
     def discard_replaced(self, *, valid: bool) -> None:
-        """Close replaced databases without views, then move what was set aside to the backups, if the store is
-        ``valid``.
-
-        Failures are logged: what could not be moved now is moved by the next start.
-        """
+        """Close replaced databases without views; move set-aside ones to backups, or leave that to the next start."""
         done = [held for held in self._retired if not held.has_views]
         self._retired = [held for held in self._retired if held not in done]
         for held in done:
@@ -246,11 +229,7 @@ class GlobalDatabases:
             )
 
     def close(self, *, valid: bool) -> list[StatecoreError]:
-        """Close everything; views end. What is built and not in its place is deleted, and is built again.
-
-        Returns:
-            What could not be done; the rest was.
-        """
+        """Close everything, delete what is not in its place yet, and return what could not be done."""
         with self.serving:
             live, old = self.live, self.old
             self.live = self.old = None

@@ -26,7 +26,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Self
 
 from statecore.changelog.cluster import Cluster
@@ -153,15 +152,12 @@ class GlobalStores:
             self.open()
         with self._starting:
             if self._thread is None and not self._stop.is_set():
-                self._thread = threading.Thread(target=self._run, name=self._thread_name(), daemon=True)
+                name = f"{self._directory.application_id}-GlobalStreamThread"
+                self._thread = threading.Thread(target=self._run, name=name, daemon=True)
                 self._thread.start()
 
     def wait(self, state: GlobalState = GlobalState.RUNNING, timeout: float | None = None) -> bool:
-        """Wait for a state of all stores, or ``ERROR`` or ``CLOSED``; where a thread polls.
-
-        Returns:
-            Whether it is the one waited for.
-        """
+        """Wait for a state of all stores, or ``ERROR`` or ``CLOSED``, where a thread polls; whether it was reached."""
         ends = (state, GlobalState.ERROR, GlobalState.CLOSED)
         with self._changed:
             self._changed.wait_for(lambda: self.state in ends, timeout)
@@ -215,13 +211,8 @@ class GlobalStores:
             self.open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
-
-    def _thread_name(self) -> str:
-        return f"{self._directory.application_id}-GlobalStreamThread"
 
     def _run(self) -> None:
         while not self._stop.is_set():

@@ -11,16 +11,11 @@ from statecore.global_stores.state import RecoveryReason
 
 @dataclass(frozen=True)
 class InvalidOffsets:
-    """Why a store cannot continue from its offsets.
-
-    Attributes:
-        reason: the kind.
-        text: a sentence that names partition and offsets.
-        trusted: whether the rows are intact, if old: of some earlier time of the topic, or of an earlier topic.
-    """
+    """Why a store cannot continue from its offsets."""
 
     reason: RecoveryReason
-    text: str
+    text: str  # a sentence that names partition and offsets
+    # whether the rows are intact, if old: of some earlier time of the topic, or of an earlier topic
     trusted: bool = True
 
 
@@ -56,10 +51,7 @@ def why_invalid(
 
 
 def why_unknown(stored: Mapping[int, int]) -> InvalidOffsets | None:
-    """Why the offsets of an opened store (by partition) are unusable; ``None`` where they can be validated.
-
-    Partitions without an offset, where others have one, were added to the topic later, and are read from their starts.
-    """
+    """Why a store's offsets cannot be validated, or ``None``; a partition without one may have been added later."""
     unknown = sorted(partition for partition, offset in stored.items() if offset < 0)
     if unknown:
         return InvalidOffsets(

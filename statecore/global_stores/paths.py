@@ -39,12 +39,9 @@ class GlobalPaths:
 
     def __init__(self, directory: StateDirectory, store: str, kind: StoreKind, faults: FaultPoints) -> None:
         self._directory, self._store, self._faults = directory, store, faults
-        self.live = directory.store_path(GLOBAL, store, kind)
-        """Kafka Streams' path of the store."""
-        self.new = directory.work_path / GLOBAL_NEW / store
-        """Path of the database being built."""
-        self.runs = directory.work_path / GLOBAL_NEW / f"{store}@runs"
-        """Directory of runs."""
+        self.live = directory.store_path(GLOBAL, store, kind)  # Kafka Streams' path of the store
+        self.new = directory.work_path / GLOBAL_NEW / store  # Path of the database being built
+        self.runs = directory.work_path / GLOBAL_NEW / f"{store}@runs"  # Directory of runs
 
     def start_build(self) -> None:
         """Delete what is half built, and create the directories for a build."""
@@ -130,10 +127,7 @@ class GlobalPaths:
 
 def _translated(path: Path, error: OSError) -> Exception:
     return system_error(
-        error,
-        f"{path} cannot be created",
-        action="Run as the user that the application runs as.",
-        path=str(path),
+        error, f"{path} cannot be created", action="Run as the user that the application runs as.", path=str(path)
     )
 
 

@@ -20,25 +20,21 @@ from statecore.images.runs import RunBuilder
 
 
 class TopicEnds:
-    """Offsets of a topic's logs at one time, and the ends of leader epochs that were known before.
-
-    Attributes:
-        logs: by partition.
-        ends: by partition, the offset before which all can be read.
-        epoch_ends: by partition with a new leader epoch, where the one before ended.
-    """
+    """Offsets of a topic's logs at one time, and the ends of leader epochs that were known before."""
 
     def __init__(
         self, cluster: Cluster, topic: str, partitions: int, epochs: Mapping[int, int], *, exactly_once: bool
     ) -> None:
         found = cluster.log_offsets(TopicPartition(topic, partition) for partition in range(partitions))
-        self.logs: dict[int, LogOffsets] = {at.partition: log for at, log in found.items()}
+        self.logs: dict[int, LogOffsets] = {at.partition: log for at, log in found.items()}  # by partition
+        # by partition, the offset before which all can be read
         self.ends = {at: log.last_stable if exactly_once else log.log_end for at, log in self.logs.items()}
         later = {
             TopicPartition(topic, at): epochs[at]
             for at, log in self.logs.items()
             if 0 <= epochs.get(at, -1) < log.leader_epoch
         }
+        # by partition with a new leader epoch, where the one before ended
         self.epoch_ends = {at.partition: end for at, end in cluster.epoch_ends(later).items()}
 
     @property
@@ -57,15 +53,10 @@ class RoundReader:
     def __init__(self, table: GlobalTable, settings: GlobalSettings, cluster: Cluster, directory: Path) -> None:
         self._table, self._settings, self._directory = table, settings, directory
         self._reader = ChangelogReader(cluster, ReaderOptions(stall_timeout=settings.stall_timeout))
-        self.records = 0
-        """Records read."""
+        self.records = 0  # Records read
 
     def read(self, spans: list[OffsetRange], topic_id: str, *, first: bool) -> list[Path]:
-        """Read ranges of partitions.
-
-        Returns:
-            The files, at most one; none where no row is left.
-        """
+        """Read ranges of partitions into at most one file; none where no row is left."""
         for left in self._directory.iterdir():
             left.unlink()
         builder = RunBuilder(

@@ -31,14 +31,9 @@ class Phase(Enum):
 class Decision(Enum):
     """What to do with the store."""
 
-    RETRY = auto()
-    """The next round does the same, after the pause."""
-
-    REBUILD = auto()
-    """The next round rebuilds it, after the pause."""
-
-    GIVE_UP = auto()
-    """An operator has to decide."""
+    RETRY = auto()  # The next round does the same, after the pause
+    REBUILD = auto()  # The next round rebuilds it, after the pause
+    GIVE_UP = auto()  # An operator has to decide
 
 
 class RetryPolicy:

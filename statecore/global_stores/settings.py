@@ -19,17 +19,11 @@ KINDS = (StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.HEADERS
 
 @dataclass(frozen=True)
 class GlobalTable:
-    """A global store whose rows are the last records of its topic (``StreamsBuilder.globalTable``).
-
-    Attributes:
-        name: the store.
-        kind: its kind.
-        topic: the topic, all partitions of which are in the one database.
-    """
+    """A global store whose rows are the last records of its topic (``StreamsBuilder.globalTable``)."""
 
     name: str
     kind: StoreKind
-    topic: str
+    topic: str  # the topic, all partitions of which are in the one database
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -53,40 +47,28 @@ def tables_of(spec: ApplicationSpec) -> tuple[GlobalTable, ...]:
 
 @dataclass(frozen=True)
 class GlobalSettings:
-    """How global stores are kept.
+    """How global stores are kept."""
 
-    Attributes:
-        exactly_once: ``processing.guarantee`` is ``exactly_once_v2``: only committed records are read, and a store that
-            was not closed is rebuilt.
-        accept_uncompacted: keep stores of topics whose retention deletes last records of keys. A rebuilt store has what
-            is left, without the rows it had before.
-        topic_gone_timeout: seconds for which a topic may be absent, as while it is deleted and recreated, before the
-            store is given up.
-        metadata_interval: seconds between two requests for a topic's id and partitions.
-        poll_interval: seconds between two rounds of the thread when nothing came (``poll.ms``).
-        retry_backoff: seconds before brokers that did not answer are asked again, doubled each time
-            (``retry.backoff.ms``).
-        retry_backoff_max: its bound, in seconds (``retry.backoff.max.ms``).
-        recovery_attempts: how often in a row a store may fail in a way that another read or a rebuild may repair (its
-            log is truncated while it is read, it does not verify) before it is given up.
-        stall_timeout: seconds without progress after which a read is given up until the next round.
-        round_offsets: offsets of a partition that one round reads at most; a round is one commit.
-        memory_budget: bytes of records in memory before a round writes them to the disk.
-        store: settings of each store.
-    """
-
+    # processing.guarantee is exactly_once_v2: only committed records are read, and a store that was not closed is
+    # rebuilt
     exactly_once: bool = False
+    # keep stores of topics whose retention deletes last records of keys. A rebuilt store has what is left, without the
+    # rows it had before.
     accept_uncompacted: bool = False
+    # seconds for which a topic may be absent, as while it is deleted and recreated, before the store is given up
     topic_gone_timeout: float = 300.0
-    metadata_interval: float = 1.0
-    poll_interval: float = 0.1
+    metadata_interval: float = 1.0  # seconds between two requests for a topic's id and partitions
+    poll_interval: float = 0.1  # seconds between two rounds of the thread when nothing came (poll.ms)
+    # seconds before brokers that did not answer are asked again, doubled each time (retry.backoff.ms)
     retry_backoff: float = 0.1
-    retry_backoff_max: float = 10.0
+    retry_backoff_max: float = 10.0  # its bound, in seconds (retry.backoff.max.ms)
+    # how often in a row a store may fail in a way that another read or a rebuild may repair (its log is truncated while
+    # it is read, it does not verify) before it is given up
     recovery_attempts: int = 8
-    stall_timeout: float = 10.0
-    round_offsets: int = 1_000_000
-    memory_budget: int = 64 << 20
-    store: StoreSettings = field(default_factory=StoreSettings)
+    stall_timeout: float = 10.0  # seconds without progress after which a read is given up until the next round
+    round_offsets: int = 1_000_000  # offsets of a partition that one round reads at most; a round is one commit
+    memory_budget: int = 64 << 20  # bytes of records in memory before a round writes them to the disk
+    store: StoreSettings = field(default_factory=StoreSettings)  # settings of each store
 
     def __post_init__(self) -> None:
         if min(self.round_offsets, self.memory_budget, self.recovery_attempts) < 1:
@@ -103,9 +85,7 @@ class GlobalSettings:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, object], *, accept_uncompacted: bool = False) -> Self:
-        """The settings under Kafka Streams' names: ``processing.guarantee``, ``poll.ms``, ``retry.backoff.ms`` and
-        ``retry.backoff.max.ms``; others are ignored.
-        """
+        """The settings under Kafka Streams' names (guarantee, ``poll.ms``, back-off); others are ignored."""
         text = str(properties.get("processing.guarantee", ProcessingGuarantee.AT_LEAST_ONCE.value)).strip()
         try:
             guarantee = ProcessingGuarantee(text)

@@ -32,20 +32,13 @@ from statecore.faults import FaultInjected
 class GlobalState(StrEnum):
     """State of a global store."""
 
-    CREATED = "CREATED"
-    """Nothing was opened yet."""
-
+    CREATED = "CREATED"  # Nothing was opened yet
     RESTORING = "RESTORING"
     """It is catching up to where its topic ended when this began; older rows serve stale queries."""
 
-    RUNNING = "RUNNING"
-    """It follows its topic and serves queries."""
-
-    ERROR = "ERROR"
-    """It cannot be followed, for a reason that an operator has to remove."""
-
-    CLOSED = "CLOSED"
-    """It was closed."""
+    RUNNING = "RUNNING"  # It follows its topic and serves queries
+    ERROR = "ERROR"  # It cannot be followed, for a reason that an operator has to remove
+    CLOSED = "CLOSED"  # It was closed
 
     @property
     def number(self) -> int:
@@ -59,26 +52,13 @@ class RecoveryReason(StrEnum):
     BELOW_LOG_START = "below-log-start"
     """Records between its offset and the log's start were deleted: retention, DeleteRecords."""
 
-    BEYOND_LOG_END = "beyond-log-end"
-    """Its offset is beyond the log's end: the log was truncated, or is another one."""
-
-    TOPIC_RECREATED = "topic-recreated"
-    """The topic has another id than the one it was built from."""
-
-    LOG_DIVERGED = "log-diverged"
-    """A new leader has other records before its offset (an unclean leader election)."""
-
-    PARTITION_GONE = "partition-gone"
-    """It has an offset of a partition that the topic does not have."""
-
-    OFFSET_UNKNOWN = "offset-unknown"
-    """It has no offset, or -4, with which Kafka Streams' own start always fails."""
-
-    STORE_UNUSABLE = "store-unusable"
-    """It is damaged, or was not closed under exactly-once (KAFKA-21034)."""
-
-    TOPIC_UNKNOWN = "topic-unknown"
-    """The saved topic ids cannot be read."""
+    BEYOND_LOG_END = "beyond-log-end"  # Its offset is beyond the log's end: the log was truncated, or is another one
+    TOPIC_RECREATED = "topic-recreated"  # The topic has another id than the one it was built from
+    LOG_DIVERGED = "log-diverged"  # A new leader has other records before its offset (an unclean leader election)
+    PARTITION_GONE = "partition-gone"  # It has an offset of a partition that the topic does not have
+    OFFSET_UNKNOWN = "offset-unknown"  # It has no offset, or -4, with which Kafka Streams' own start always fails
+    STORE_UNUSABLE = "store-unusable"  # It is damaged, or was not closed under exactly-once (KAFKA-21034)
+    TOPIC_UNKNOWN = "topic-unknown"  # The saved topic ids cannot be read
 
 
 TRANSITIONS: Mapping[GlobalState, frozenset[GlobalState]] = MappingProxyType(
@@ -110,11 +90,7 @@ class StateMachine:
         return self._state
 
     def change_to(self, state: GlobalState) -> bool:
-        """Change the state.
-
-        Returns:
-            Whether it is another than before.
-        """
+        """Change the state; return whether it is another than before."""
         with self._lock:
             before = self._state
             if state is before:

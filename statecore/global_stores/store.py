@@ -32,44 +32,24 @@ from statecore.global_stores.settings import GlobalSettings, GlobalTable
 from statecore.global_stores.state import GlobalState, RecoveryReason, StateListener, StateMachine
 from statecore.global_stores.topic_ids import TopicIds
 from statecore.global_stores.views import GlobalView
-from statecore.metrics import (
-    GLOBAL_STATE,
-    RECORDS_LAG,
-    RECOVERIES,
-    RETRIES,
-    Metrics,
-    RestoreMetrics,
-    store_tags,
-)
+from statecore.metrics import GLOBAL_STATE, RECORDS_LAG, RECOVERIES, RETRIES, Metrics, RestoreMetrics, store_tags
 from statecore.statedir.state_directory import StateDirectory
 from statecore.system_errors import RUN_AS_APPLICATION, system_error
 
 
 @dataclass(frozen=True)
 class GlobalContext:
-    """What all global stores of a process share.
+    """What all global stores of a process share."""
 
-    Attributes:
-        directory: the application's state directory, locked.
-        cluster: the cluster with the topics.
-        settings: how the stores are kept.
-        topics: the ids of the topics that they are built of.
-        backups: backups of former rows.
-        listener: called for every change of state, while locks are held.
-        metrics: gets the measurements.
-        faults: fault points of tests.
-        clock: seconds, monotonic.
-    """
-
-    directory: StateDirectory
-    cluster: Cluster
-    settings: GlobalSettings
-    topics: TopicIds
-    backups: GlobalBackups
-    listener: StateListener | None
-    metrics: Metrics
-    faults: FaultPoints
-    clock: Callable[[], float]
+    directory: StateDirectory  # the application's state directory, locked
+    cluster: Cluster  # the cluster with the topics
+    settings: GlobalSettings  # how the stores are kept
+    topics: TopicIds  # the ids of the topics that they are built of
+    backups: GlobalBackups  # backups of former rows
+    listener: StateListener | None  # called for every change of state, while locks are held
+    metrics: Metrics  # gets the measurements
+    faults: FaultPoints  # fault points of tests
+    clock: Callable[[], float]  # seconds, monotonic
 
 
 _LOG = logging.getLogger(__name__)
@@ -99,8 +79,7 @@ class GlobalStore:
         self._unobserve: list[Callable[[], None]] = []
         self.error: StatecoreError | None = None
         """The error of state ``ERROR``; else the last error of the brokers, until they answer."""
-        self.recoveries: list[InvalidOffsets] = []
-        """Why it was rebuilt, each time since it was opened."""
+        self.recoveries: list[InvalidOffsets] = []  # Why it was rebuilt, each time since it was opened
 
     @property
     def state(self) -> GlobalState:

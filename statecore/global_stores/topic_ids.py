@@ -44,8 +44,7 @@ class TopicIds:
         self._directory, self._faults = directory, faults
         self._path = directory.work_path / GLOBAL_TOPICS
         self._stores: dict[str, _DatabaseTopic] = {}
-        self.unreadable = False
-        """Whether the file exists and cannot be read."""
+        self.unreadable = False  # Whether the file exists and cannot be read
         with suppress(FileNotFoundError):
             try:
                 self._stores = dict(_DOCUMENT.decode(self._path.read_bytes()).stores)

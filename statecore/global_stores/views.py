@@ -47,16 +47,12 @@ class ViewedStore:
 
 
 class GlobalView(QueryView):
-    """A global store at one instant; close it after the query.
-
-    Attributes:
-        stale: whether these are the rows from before a restore in progress.
-    """
+    """A global store at one instant; close it after the query."""
 
     def __init__(self, store: ViewedStore, view: QueryView, *, stale: bool) -> None:
         self._held: ViewedStore | None = store
         self._view = view
-        self.stale = stale
+        self.stale = stale  # whether these are the rows from before a restore in progress
 
     def get(self, key: bytes) -> bytes | None:
         """The row of a key, or ``None``."""
@@ -68,7 +64,6 @@ class GlobalView(QueryView):
 
     @property
     def position(self) -> Position:
-        """See :attr:`QueryView.position`."""
         return self._view.position
 
     def committed_offset(self, partition: TopicPartition) -> int | None:

@@ -22,12 +22,8 @@ import numpy.typing as npt
 from statecore.images.kernels import kernel
 from statecore.images.model import StoreDigest
 
-SEEDS = (0x0000000000000000, 0x5851F42D4C957F2D)
-"""Seeds of the two sums."""
-
-EMPTY = "0" * 32
-"""Digest of no rows."""
-
+SEEDS = (0x0000000000000000, 0x5851F42D4C957F2D)  # Seeds of the two sums
+EMPTY = "0" * 32  # Digest of no rows
 _MASK = (1 << 64) - 1
 
 

@@ -24,20 +24,14 @@ from statecore.images.key_table import Columns, KeyTable
 from statecore.images.row_batches import last_writes, unpacked
 from statecore.images.spill import Spill
 
-_RANGES = 32
-"""Initial number of ranges. The buffers of twice as many do not stay in the processor's caches."""
-
-_SAMPLED, _SAMPLED_BYTES = 8192, 1 / 32
-"""Most keys sampled to find the starts of ranges, and their share of the budget."""
+_RANGES = 32  # Initial number of ranges. The buffers of twice as many do not stay in the processor's caches.
+_SAMPLED, _SAMPLED_BYTES = 8192, 1 / 32  # Most keys sampled to find the starts of ranges, and their share of the budget
 
 _LARGEST_BLOCK, _SMALLEST_BLOCK, _BLOCK = 64 << 10, 4 << 10, 1 / 512
 """Bytes of a block on disk: that share of the budget, within these limits."""
 
-_NEEDED = 3
-"""Memory that reading a range needs, as a multiple of its bytes; mostly columns, if nothing was overwritten."""
-
-_MOST_WRITTEN = 3
-"""Most bytes on disk, as a multiple of the live bytes."""
+_NEEDED = 3  # Memory that reading a range needs, as a multiple of its bytes; mostly columns, if nothing was overwritten
+_MOST_WRITTEN = 3  # Most bytes on disk, as a multiple of the live bytes
 
 
 class ExternalKeyTable:
@@ -107,11 +101,7 @@ class ExternalKeyTable:
             self._sample, self._every = self._sample[::2], self._every * 2
 
     def _bound_files(self) -> None:
-        """Rewrite ranges, at least one, until the files are at most a few times the live bytes.
-
-        The live share of a range that was just rewritten is known, and assumed for the others. Live bytes only grow, so
-        the files are not checked again before they reach the computed size.
-        """
+        """Rewrite ranges, at least one, until the files are at most a few times the (estimated) live bytes."""
         ranges = self._spill.ranges
         while True:
             number = max(range(len(ranges)), key=lambda number: ranges[number].written - ranges[number].live)

@@ -1,10 +1,7 @@
 """The identity of an image: a hash of its inputs, equal for equal runs in the same order on equal bases.
 
-Its cost does not grow with the data, and it says nothing about the content; that is the digest. Images of one identity
-have the same rows. Images with the same rows may have different identities: from other ranges, or on another base.
-
-The hash is SHA-256 over a JSON document: its version, the kind, for each database in order its segment, the identity of
-its base, and hash and offsets of its runs as given, and the offsets.
+Its cost does not grow with the data, and it says nothing about the content; that is the digest. Images with the same
+rows may have different identities: from other ranges, or on another base.
 """
 
 from __future__ import annotations

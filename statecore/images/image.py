@@ -1,24 +1,19 @@
 """Builds an image: a new database of one store of one task, from its runs on their base, with its offsets.
 
 A store with segments is a directory of databases, one for each segment that is live at the stream time, each with the
-same offsets; expired segments are left out. Where no segment has rows there is still one, of the stream time: without a
-database there is no offset, and under exactly-once Kafka Streams would wipe the whole task::
-
-    <directory>/                      a database                        key-value, versioned, list
-    <directory>/<store>.<start ms>/   a database for each segment       windows, sessions, grace buffer
+same offsets. Where no segment has rows there is still one, of the stream time: without a database there is no offset,
+and under exactly-once Kafka Streams would wipe the whole task::
 
     a database:   run  [300, 400)   ┐
                   run  [200, 300)   ┴ merged before the ingest, where Kafka Streams would when it opens this
-                  run  [100, 200)     linked
+                  run  [100, 200)     linked         (:mod:`statecore.images.read_amplification` chooses)
                   base [  0, 100)     linked, if there is one: only added files are hashed
 
 Ingest accepts a file with a flipped bit, so every file is hashed in the database, after ingest, and the hash must be
-the one taken when the run was finished. (Once: it covers whatever happened to the file until then. A file that was
-hashed while it was received, and is the same unmodified inode, is not hashed again.)
+the one taken when the run was finished; except of an unmodified inode that was hashed while it was received.
 
 Rows and digest come from the runs, without a scan (:mod:`statecore.images.runs_digest`), unless they are known. On a
 base they stay unknown.
-:mod:`statecore.images.read_amplification` chooses the runs to merge. RocksDB merges nothing.
 """
 
 from __future__ import annotations
@@ -57,32 +52,20 @@ _NOT_MERGED: Mapping[int | None, MergedDatabase] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class SegmentedRuns:
-    """Parameters that divide a store's runs into segments.
+    """Parameters that divide a store's runs into segments."""
 
-    Attributes:
-        store: the store's name, the prefix of segment names.
-        segmentation: retention and interval.
-        stream_time: greatest time of all its keys in ms, including those of a base; -1 without keys.
-    """
-
-    store: str
-    segmentation: Segmentation
-    stream_time: int
+    store: str  # the store's name, the prefix of segment names
+    segmentation: Segmentation  # retention and interval
+    stream_time: int  # greatest time of all its keys in ms, including those of a base; -1 without keys
 
 
 @dataclass(frozen=True)
 class _Database:
-    """Inputs of one database.
+    """Inputs of one database."""
 
-    Attributes:
-        directory: where it is built.
-        base: the base, if any.
-        runs: in the order they are applied.
-    """
-
-    directory: Path
+    directory: Path  # where it is built
     base: CheckedBase | None
-    runs: Sequence[RunFile]
+    runs: Sequence[RunFile]  # in the order they are applied
 
 
 def build_image(

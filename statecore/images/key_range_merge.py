@@ -1,9 +1,8 @@
 """Merges and digests the runs of one database in parallel, by key range.
 
-A slice is a range of keys. The worker of a slice reads all runs of the database there, merges those that are to be
-merged (:mod:`statecore.images.read_amplification`) into a file of its own, and adds up the digest of the visible rows.
-The files of one merge follow one another without common keys, so RocksDB treats them as one sorted run, and the image
-is built without reading a row::
+The worker of a slice, a range of keys, reads all runs of the database there, merges those that are to be merged
+(:mod:`statecore.images.read_amplification`) into a file of its own, and adds up the digest of the visible rows. The
+files of one merge have no common keys, so RocksDB treats them as one sorted run::
 
     keys             a ───────────┬────────────┬──────────── z
     run 0            ├────────────┼────────────┼───────────┤ ┐  merged: three files,
@@ -11,11 +10,8 @@ is built without reading a row::
     run 2, 3, 4      ├────────────┼────────────┼───────────┤    unchanged
                        slice 0       slice 1      slice 2
 
-The number of slices and their bounds follow from the runs alone, never from the workers: the same runs give the same
-files. The bounds are taken from the indexes of the runs; no row is read to find them.
-
-Each slice verifies the hashes of its share of the merged files, so that the work is done once; the checksum of each
-block verifies what it reads of the others. Slices are valid only all together (:func:`join_slices`).
+The bounds are taken from the indexes of the runs, never from the workers: the same runs give the same files. Each slice
+verifies the hashes of its share of the merged files. Slices are valid only all together (:func:`join_slices`).
 """
 
 from __future__ import annotations
@@ -36,18 +32,13 @@ from statecore.images.model import MergedDatabase, Run, RunFile, SliceContent, S
 from statecore.images.read_amplification import runs_to_merge
 from statecore.images.runs_digest import digest_remaining
 
-_PLACES_EACH = 16
-"""Index keys per slice from which the bounds are chosen; each run contributes its share."""
+_PLACES_EACH = 16  # Index keys per slice from which the bounds are chosen; each run contributes its share
 
 
 def merge_slice(
     directory: Path, runs: Sequence[RunFile], part: int, parts: int, *, limits: MergeLimits = LIMITS
 ) -> tuple[SliceContent, list[RunFile]]:
-    """Merge and digest one slice of a database without a base.
-
-    Returns:
-        The slice's content, and the files written for it.
-    """
+    """Merge and digest one slice of a database without a base; return its content and the files written for it."""
     refuse_records(runs)
     groups = runs_to_merge(runs)
     merged = [number for group in groups for number in range(len(runs))[group]]
@@ -108,9 +99,7 @@ def _samples(run: RunFile, table: Table, wanted: int) -> list[tuple[bytes, int]]
 def _replaced(
     runs: Sequence[RunFile], groups: Sequence[slice], made: Sequence[Sequence[RunFile]]
 ) -> tuple[list[RunFile], list[int | None]]:
-    """The runs with each group replaced by its merged files, and the original index of each (``None`` for merged
-    files).
-    """
+    """The runs with each group replaced by its merged files; with each original index (``None`` for merged files)."""
     files: list[RunFile] = []
     numbers: list[int | None] = []
     done = 0

@@ -40,37 +40,22 @@ class _Held:
 
 
 class Columns(NamedTuple):
-    """Records as Arrow columns.
+    """Records as Arrow columns."""
 
-    Attributes:
-        keys: binary or large binary; null for a record without a key.
-        values: binary or large binary; null for a delete.
-        timestamps: int64, in ms.
-    """
-
-    keys: pa.Array
-    values: pa.Array
-    timestamps: pa.Array
+    keys: pa.Array  # binary or large binary; null for a record without a key
+    values: pa.Array  # binary or large binary; null for a delete
+    timestamps: pa.Array  # int64, in ms
 
 
 class Chunk(NamedTuple):
-    """Rows in key order as contiguous buffers.
+    """Rows in key order as contiguous buffers."""
 
-    Attributes:
-        key_offsets: start of each key in ``keys``, and end of the last one.
-        keys: bytes of the keys.
-        value_offsets: the same for the values; a tombstone has length zero.
-        values: bytes of the record values.
-        valid: 1 per row with a value, 0 per tombstone.
-        timestamps: record timestamps in ms; zeros when the table keeps none.
-    """
-
-    key_offsets: npt.NDArray[np.int64]
-    keys: npt.NDArray[np.uint8]
-    value_offsets: npt.NDArray[np.int64]
-    values: npt.NDArray[np.uint8]
-    valid: npt.NDArray[np.uint8]
-    timestamps: npt.NDArray[np.int64]
+    key_offsets: npt.NDArray[np.int64]  # start of each key in keys, and end of the last one
+    keys: npt.NDArray[np.uint8]  # bytes of the keys
+    value_offsets: npt.NDArray[np.int64]  # the same for the values; a tombstone has length zero
+    values: npt.NDArray[np.uint8]  # bytes of the record values
+    valid: npt.NDArray[np.uint8]  # 1 per row with a value, 0 per tombstone
+    timestamps: npt.NDArray[np.int64]  # record timestamps in ms; zeros when the table keeps none
 
 
 class KeyTable:

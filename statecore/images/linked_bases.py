@@ -42,15 +42,11 @@ _COPIED = ("IDENTITY", "OPTIONS-*", "*.log")
 
 @dataclass(frozen=True)
 class ImageBase:
-    """One database below the runs.
+    """One database below the runs."""
 
-    Attributes:
-        path: its directory; closed, and opened by no process meanwhile.
-        image: identity of its image (:attr:`Image.identity`), if the caller knows that no process has opened it since
-            it was built; otherwise ``None``.
-    """
-
-    path: Path
+    path: Path  # its directory; closed, and opened by no process meanwhile
+    # identity of its image (Image.identity), if the caller knows that no process has opened it since it was built;
+    # otherwise None
     image: str | None = None
 
 
@@ -60,16 +56,13 @@ class ImageBases:
 
     The image replaces their offsets. A position, which Kafka Streams keeps for queries that wait for one, stays: it is
     older than the rows then, so that such a query waits longer, and never sees too little.
-
-    Attributes:
-        databases: by segment, ``None`` for a store without segments. A store with segments has one for each existing
-            segment; expired ones are left out of the image.
-        starts: offset at which the runs begin, by changelog partition.
-        global_store: whether the databases store the next offset, as global stores do, not the last applied one.
     """
 
+    # by segment, None for a store without segments. A store with segments has one for each existing segment; expired
+    # ones are left out of the image.
     databases: Mapping[int | None, ImageBase]
-    starts: Mapping[TopicPartition, int]
+    starts: Mapping[TopicPartition, int]  # offset at which the runs begin, by changelog partition
+    # whether the databases store the next offset, as global stores do, not the last applied one
     global_store: bool = False
 
     @property
@@ -80,22 +73,14 @@ class ImageBases:
 
 @dataclass(frozen=True)
 class CheckedBase:
-    """A base that was checked.
-
-    Attributes:
-        path: its directory.
-        identity: see the module's docstring.
-        sorted_runs: bytes of the sorted runs of its rows, oldest first.
-        manifest: name of its MANIFEST.
-        files: its SST files and blob files.
-        state: files that a writer changes, before the check: hashes of ``CURRENT``, MANIFEST and logs, by name.
-    """
+    """A base that was checked."""
 
     path: Path
     identity: str
-    sorted_runs: tuple[int, ...]
-    manifest: str
-    files: tuple[Path, ...]
+    sorted_runs: tuple[int, ...]  # bytes of the sorted runs of its rows, oldest first
+    manifest: str  # name of its MANIFEST
+    files: tuple[Path, ...]  # its SST files and blob files
+    # files that a writer changes, before the check: hashes of CURRENT, MANIFEST and logs, by name
     state: Mapping[str, str]
 
 

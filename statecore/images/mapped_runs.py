@@ -33,8 +33,7 @@ class Table(NamedTuple):
     data: npt.NDArray[np.uint8]
     entries: int
     entries_end: int
-    blocks: int
-    """Number of index entries."""
+    blocks: int  # Number of index entries
 
 
 class KeyRange(NamedTuple):
@@ -120,10 +119,7 @@ def index_entry(run: RunFile, table: Table, block: int) -> IndexEntry:
 
 
 def first_block(run: RunFile, table: Table, key: bytes) -> int | None:
-    """First block that may have a key of at least ``key``; ``None`` where all keys are less.
-
-    Raises ``Corrupted`` for a malformed index.
-    """
+    """First block that may have a key of at least ``key``; ``None`` where all keys are less."""
     low, high = 0, table.blocks
     while low < high:
         middle = (low + high) // 2

@@ -28,18 +28,13 @@ _ALL = KeyRange()
 
 @dataclass(frozen=True)
 class MergeLimits:
-    """Buffer sizes of a merge, and its work per kernel call.
+    """Buffer sizes of a merge, and its work per kernel call."""
 
-    Attributes:
-        rows: rows copied before they are written; blocks of the file end there, so another limit makes another file.
-        bytes_each: bytes of keys, and of values, likewise. A larger row is copied alone.
-        key_bytes: initial buffer size for the key of each run.
-        entries: most entries read in one kernel call: at most a second of work, so that interrupts are handled.
-    """
-
+    # rows copied before they are written; blocks of the file end there, so another limit makes another file
     rows: int = 4096
-    bytes_each: int = 1 << 20
-    key_bytes: int = 256
+    bytes_each: int = 1 << 20  # bytes of keys, and of values, likewise. A larger row is copied alone.
+    key_bytes: int = 256  # initial buffer size for the key of each run
+    # most entries read in one kernel call: at most a second of work, so that interrupts are handled
     entries: int = 4 << 20
 
 
@@ -58,12 +53,7 @@ class Rows(NamedTuple):
     @property
     def arguments(self) -> dict[str, Any]:
         """The buffers and their sizes as kernel arguments."""
-        return {
-            **self._asdict(),
-            "limit": len(self.valid),
-            "key_room": len(self.keys),
-            "value_room": len(self.values),
-        }
+        return {**self._asdict(), "limit": len(self.valid), "key_room": len(self.keys), "value_room": len(self.values)}
 
     @classmethod
     def room(cls, limits: MergeLimits) -> Self:
@@ -154,10 +144,7 @@ class MergingRuns:
         )
 
     def take(self, rows: Rows, *, keep_deletes: bool) -> bool:
-        """Copy the next ``state.taken`` live rows into buffers; returns whether there are more.
-
-        Nothing is taken where the next row alone is larger than the buffers.
-        """
+        """Copy the next live rows, none if one alone is too large (``state.taken``); returns whether there are more."""
         self._state[STATE.taken] = 0
         return self._more and self._call_and_check_end(
             lambda: merged_kernel.run(

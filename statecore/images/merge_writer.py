@@ -29,11 +29,7 @@ from statecore.images.run_writer import write_run_of_any
 def merge_runs(
     path: Path, runs: Sequence[RunFile], *, keep_tombstones: bool, limits: MergeLimits = LIMITS
 ) -> RunFile | None:
-    """Merge runs of one database into one run.
-
-    Returns:
-        The run, with the offsets of all; ``None`` when no row is left.
-    """
+    """Merge runs of one database into one run, with the offsets of all; ``None`` when no row is left."""
     if not runs:
         raise Invalid("A merge needs at least one run.", code="runs-missing", action="Name the runs of a database.")
     check_order(runs)
@@ -44,10 +40,7 @@ def merge_runs(
 def merged_file(
     path: Path, runs: Sequence[RunFile], *, keep_tombstones: bool, limits: MergeLimits = LIMITS
 ) -> RunFile | None:
-    """As :func:`merge_runs`, without the check of the order: runs of a global store are of several partitions.
-
-    The run has no offsets.
-    """
+    """As :func:`merge_runs`, of a global store's runs: of several partitions, so the run has no offsets."""
     refuse_records(runs)
     merging = MergingRuns(runs, [open_table(run, run.path) for run in runs], limits=limits)
     return write_merged(path, runs, merging, keep_tombstones=keep_tombstones)

@@ -15,15 +15,10 @@ from statecore.formats.topic_partition import TopicPartition
 
 @dataclass(frozen=True)
 class Segmentation:
-    """How the rows of a store are divided by time.
+    """How the rows of a store are divided by time."""
 
-    Attributes:
-        retention_ms: retention of rows.
-        interval_ms: time span of one segment.
-    """
-
-    retention_ms: int
-    interval_ms: int
+    retention_ms: int  # retention of rows
+    interval_ms: int  # time span of one segment
 
 
 def segment_order(segment: int | None) -> int:
@@ -33,23 +28,15 @@ def segment_order(segment: int | None) -> int:
 
 @dataclass(frozen=True)
 class BaseDatabases:
-    """Databases of a store that may have rows below the new runs, so that their deletes must be kept.
+    """Databases that may have rows below the new runs, so that deletes must be kept; in others they are dropped."""
 
-    In other databases deletes are dropped.
-
-    Attributes:
-        all_databases: any database may; otherwise only those of ``segments``.
-        segments: segment ids of databases that may have older rows; ``None`` for the one of a store without segments.
-    """
-
-    all_databases: bool = False
+    all_databases: bool = False  # any database may; otherwise only those of segments
+    # segment ids of databases that may have older rows; None for the one of a store without segments
     segments: frozenset[int | None] = frozenset()
 
-    NONE: ClassVar[Self]
-    """The runs are the first rows of the store."""
+    NONE: ClassVar[Self]  # The runs are the first rows of the store
 
-    ALL: ClassVar[Self]
-    """Unknown: every delete is kept."""
+    ALL: ClassVar[Self]  # Unknown: every delete is kept
 
     def may_have_rows(self, segment: int | None) -> bool:
         """Whether this database may have older rows."""
@@ -63,9 +50,7 @@ BaseDatabases.ALL = BaseDatabases(all_databases=True)
 class RunFormat(StrEnum):
     """File format of a run; an incompatible change gets a new name."""
 
-    SST = "sst"
-    """An SST file of the columnar writer (:mod:`statecore.images.sst`): the same bytes for the same rows."""
-
+    SST = "sst"  # An SST file of the columnar writer (statecore.images.sst): the same bytes for the same rows
     RECORDS = "records"
     """Sorted records of a versioned store (:mod:`statecore.images.versions.sorted_records`), not rows: such a store is
     built from all of them, and cannot be advanced by a run.
@@ -97,47 +82,27 @@ class Run:
     Runs of different builders may have a gap between them, where a range left nothing. So runs of a database are in
     order when none begins before its predecessor ends, and adjacent when, in that order, no other run is between them.
     Only the reader of the ranges knows that no run is missing; the runs do not show it.
-
-    Attributes:
-        sha256: hex digest of the whole file: its name, taken when it was finished and compared again after ingest.
-        format: format of the file.
-        rows: rows with a value.
-        deletes: tombstones in the file.
-        bytes: bytes of keys and values of the rows.
-        file_bytes: size of the file.
-        digest: order-free digest of the rows (see ``statecore.images.digest``), 32 hex digits.
-        min_key: smallest key, hex.
-        max_key: greatest key, hex.
-        segment: segment id of the rows; ``None`` where the store has no segments.
-        start: first offset of the range.
-        end: offset after the range.
-        stream_time: greatest time of a row up to ``end`` in ms where rows expire, as known to the builder; otherwise
-            -1.
-        store: name of the store; empty where the builder did not know it.
-        kind: the store's kind, which determines the bytes of its rows; ``None`` likewise.
-        row_version: version of those bytes.
-        topic: the changelog of the offsets; empty likewise.
-        partition: its partition; -1 likewise.
     """
 
-    sha256: str
-    format: RunFormat
-    rows: int
-    deletes: int
-    bytes: int
-    file_bytes: int
-    digest: str
-    min_key: str
-    max_key: str
-    segment: int | None = None
-    start: int = 0
-    end: int = 0
+    sha256: str  # hex digest of the whole file: its name, taken when it was finished and compared again after ingest
+    format: RunFormat  # format of the file
+    rows: int  # rows with a value
+    deletes: int  # tombstones in the file
+    bytes: int  # bytes of keys and values of the rows
+    file_bytes: int  # size of the file
+    digest: str  # order-free digest of the rows (see statecore.images.digest), 32 hex digits
+    min_key: str  # smallest key, hex
+    max_key: str  # greatest key, hex
+    segment: int | None = None  # segment id of the rows; None where the store has no segments
+    start: int = 0  # first offset of the range
+    end: int = 0  # offset after the range
+    # greatest time of a row up to end in ms where rows expire, as known to the builder; otherwise -1
     stream_time: int = -1
-    store: str = ""
-    kind: StoreKind | None = None
-    row_version: int = ROW_VERSION
-    topic: str = ""
-    partition: int = -1
+    store: str = ""  # name of the store; empty where the builder did not know it
+    kind: StoreKind | None = None  # the store's kind, which determines the bytes of its rows; None likewise
+    row_version: int = ROW_VERSION  # version of those bytes
+    topic: str = ""  # the changelog of the offsets; empty likewise
+    partition: int = -1  # its partition; -1 likewise
 
     @property
     def origin(self) -> RunOrigin:
@@ -148,17 +113,11 @@ class Run:
 
 @dataclass(frozen=True)
 class RunOrigin:
-    """Store and changelog of a run's rows.
+    """Store and changelog of a run's rows."""
 
-    Attributes:
-        store: name of the store; empty where unknown.
-        kind: its kind; ``None`` likewise.
-        changelog: partition of the records; ``None`` likewise.
-    """
-
-    store: str = ""
-    kind: StoreKind | None = None
-    changelog: TopicPartition | None = None
+    store: str = ""  # name of the store; empty where unknown
+    kind: StoreKind | None = None  # its kind; None likewise
+    changelog: TopicPartition | None = None  # partition of the records; None likewise
 
     def of(self, run: RunFile) -> RunFile:
         """A copy of the run with this origin."""
@@ -168,14 +127,10 @@ class RunOrigin:
 
 @dataclass(frozen=True, kw_only=True)
 class RunFile(Run):
-    """A run with its file.
+    """A run with its file."""
 
-    Attributes:
-        path: the file; read or linked, never written to.
-        state_when_hashed: state of the file when its hash was found to be the run's; ``None`` where it was not hashed.
-    """
-
-    path: Path
+    path: Path  # the file; read or linked, never written to
+    # state of the file when its hash was found to be the run's; None where it was not hashed
     state_when_hashed: FileState | None = None
 
     @property
@@ -189,17 +144,11 @@ class RunFile(Run):
 
 
 class StoreDigest(NamedTuple):
-    """Content of a store.
+    """Content of a store."""
 
-    Attributes:
-        rows: live rows.
-        bytes: bytes of their keys and values.
-        digest: their digest (see ``statecore.images.digest``), equal for equal rows however they were built.
-    """
-
-    rows: int
-    bytes: int
-    digest: str
+    rows: int  # live rows
+    bytes: int  # bytes of their keys and values
+    digest: str  # their digest (see statecore.images.digest), equal for equal rows however they were built
 
 
 @dataclass(frozen=True)
@@ -208,28 +157,20 @@ class Image:
 
     Its inputs are always known, and named by its identity. Its content (``rows``, ``bytes``, ``digest``) is known where
     the runs have it; on a base it is unknown until every row is read (``verify_image``), and all three are ``None``.
-
-    Attributes:
-        identity: hash of its inputs (:mod:`statecore.images.identity`): equal for equal runs on equal bases; ``None``
-            for an image that was only found and read.
-        rows: live rows; ``None`` where unknown.
-        bytes: bytes of keys and values of the rows; ``None`` likewise.
-        digest: order-free digest of the rows, equal for equal rows however they were built; ``None`` likewise.
-        file_bytes: bytes on disk.
-        offsets: content of its ``offsets`` family: by ``<topic>-<partition>`` the last applied offset (a global store:
-            the next one), or -4 (``OFFSET_UNKNOWN``) when the changelog is empty.
-        segments: number of segment databases; 0 where the store has none.
-        expired: rows of runs left out because their segment has expired; those of a base are not counted.
     """
 
+    # hash of its inputs (statecore.images.identity): equal for equal runs on equal bases; None for an image that was
+    # only found and read
     identity: str | None
-    rows: int | None
-    bytes: int | None
-    digest: str | None
-    file_bytes: int
+    rows: int | None  # live rows; None where unknown
+    bytes: int | None  # bytes of keys and values of the rows; None likewise
+    digest: str | None  # order-free digest of the rows, equal for equal rows however they were built; None likewise
+    file_bytes: int  # bytes on disk
+    # content of its offsets family: by <topic>-<partition> the last applied offset (a global store: the next one), or
+    # -4 (OFFSET_UNKNOWN) when the changelog is empty
     offsets: Mapping[str, int]
-    segments: int = 0
-    expired: int = 0
+    segments: int = 0  # number of segment databases; 0 where the store has none
+    expired: int = 0  # rows of runs left out because their segment has expired; those of a base are not counted
 
     @property
     def content(self) -> StoreDigest | None:
@@ -241,27 +182,16 @@ class Image:
 
 @dataclass(frozen=True)
 class SliceContent:
-    """Content of a key range of a database, and its merged files (:mod:`statecore.images.key_range_merge`).
+    """Content of a key range of a database, and its merged files (:mod:`statecore.images.key_range_merge`)."""
 
-    Attributes:
-        made: merged run of each group of runs; ``None`` where no row was left.
-        content: content of the database in this key range.
-        entries: number of entries of each of its runs in this key range.
-    """
-
-    made: tuple[Run | None, ...]
-    content: StoreDigest
-    entries: tuple[int, ...]
+    made: tuple[Run | None, ...]  # merged run of each group of runs; None where no row was left
+    content: StoreDigest  # content of the database in this key range
+    entries: tuple[int, ...]  # number of entries of each of its runs in this key range
 
 
 @dataclass(frozen=True)
 class MergedDatabase:
-    """A database whose runs were merged and digested before its image is built.
+    """A database whose runs were merged and digested before its image is built."""
 
-    Attributes:
-        files: files to ingest, in this order.
-        content: the database's content.
-    """
-
-    files: tuple[RunFile, ...]
+    files: tuple[RunFile, ...]  # files to ingest, in this order
     content: StoreDigest

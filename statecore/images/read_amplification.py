@@ -22,12 +22,8 @@ from itertools import accumulate
 
 from statecore.images.model import Run
 
-MOST_UNMERGED = 3
-"""Sorted runs that RocksDB never rewrites, whatever their sizes."""
-
-SLICE_BYTES = 64 << 20
-"""Bytes of runs that are worth a slice: half a second of work, and a usual size of RocksDB files."""
-
+MOST_UNMERGED = 3  # Sorted runs that RocksDB never rewrites, whatever their sizes
+SLICE_BYTES = 64 << 20  # Bytes of runs that are worth a slice: half a second of work, and a usual size of RocksDB files
 _TRIGGER = MOST_UNMERGED + 1
 _AMPLIFICATION_PERCENT = 200
 _SIZE_RATIO_PERCENT = 1

@@ -8,11 +8,8 @@ deleted by age, the key may be live.) One run above the base turns its content i
     log      [  0, 900)   a=1   b=2    c=9
     run      [100, 900)         b=2    c=9   d deleted
 
-Both are read once, block by block, and merged by a kernel (:mod:`statecore.images.kernels.reconcile_source`); memory
-holds a block of each and a buffer. The same runs give the same file.
-
-A base with a RocksDB database below its runs is not reconciled. Its rows come one by one through an iterator, which
-alone takes several times as long as an image of the log's runs, and these already exist.
+Memory holds a block of each and a buffer (:mod:`statecore.images.kernels.reconcile_source`). The same runs give the
+same file.
 """
 
 from __future__ import annotations
@@ -39,19 +36,9 @@ from statecore.images.run_writer import write_run_of_any
 
 
 def reconciled_run(
-    path: Path,
-    base: Sequence[RunFile],
-    log: Sequence[RunFile],
-    *,
-    start: int,
-    end: int,
-    limits: MergeLimits = LIMITS,
+    path: Path, base: Sequence[RunFile], log: Sequence[RunFile], *, start: int, end: int, limits: MergeLimits = LIMITS
 ) -> RunFile | None:
-    """Write the run that, applied above the base, gives the content of the whole log.
-
-    Returns:
-        The run, of the offsets from ``start`` to ``end``; ``None`` where both have the same content.
-    """
+    """Write the run that, above the base, gives the content of the whole log; ``None`` where both are the same."""
     runs = [*base, *log]
     if not runs:
         return None

@@ -70,8 +70,7 @@ def write_run(path: Path, chunks: Iterable[Chunk]) -> RunFile:
 
 
 def write_run_of_any(path: Path, chunks: Iterable[Chunk]) -> RunFile | None:
-    """As :func:`write_run`; without rows it returns ``None`` and writes no file. A partial file is removed on
-    failure."""
+    """As :func:`write_run`; ``None`` and no file without rows. A partial file is removed on failure."""
     left = iter(chunks)
     first = next(left, None)
     if first is None:

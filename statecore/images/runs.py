@@ -45,29 +45,19 @@ DEFAULT_MEMORY_BUDGET = 512 << 20
 
 @dataclass(frozen=True)
 class RunStatistics:
-    """Statistics of a builder.
-
-    Attributes:
-        records: records added.
-        null_keys: records skipped because their key is null.
-        stream_time: greatest time of a key in ms where the store has segments, tombstones included; else -1.
-        expired: rows that were not written because their segment had expired by that time.
-    """
+    """Statistics of a builder."""
 
     records: int = 0
-    null_keys: int = 0
-    stream_time: int = -1
-    expired: int = 0
+    null_keys: int = 0  # records skipped because their key is null
+    stream_time: int = -1  # greatest time of a key in ms where the store has segments, tombstones included; else -1
+    expired: int = 0  # rows that were not written because their segment had expired by that time
 
 
 class Overflow(StrEnum):
     """What a builder does when the keys exceed its budget."""
 
-    SPILL = "spill"
-    """Write all records to disk from then on, divided by key range, and make one run of them at the end."""
-
-    CUT = "cut"
-    """Write a run, and begin another, which overlaps it. Kinds with index rows always do this."""
+    SPILL = "spill"  # Write all records to disk from then on, divided by key range, and make one run of them at the end
+    CUT = "cut"  # Write a run, and begin another, which overlaps it. Kinds with index rows always do this.
 
 
 class RunBuilder:
@@ -114,18 +104,10 @@ class RunBuilder:
     @property
     def statistics(self) -> RunStatistics:
         """Statistics so far."""
-        return RunStatistics(
-            self._records,
-            self._null_keys + self._table.null_keys,
-            self._stream_time,
-            self._expired,
-        )
+        return RunStatistics(self._records, self._null_keys + self._table.null_keys, self._stream_time, self._expired)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Apply a batch of changelog columns; batches come in offset order.
-
-        The batch is held by reference for a while: its buffers must not be written to afterwards.
-        """
+        """Apply a batch in offset order; its buffers, referenced for a while, must not be written to afterwards."""
         with self._fail_once():
             self._add(batch)
 
@@ -270,16 +252,11 @@ def warm() -> None:
 
 
 class RunRanges:
-    """Tracks how far a builder has read, and the end of its last run in each database; :class:`Run` explains ranges.
-
-    Attributes:
-        next_offset: offset after the last record read.
-        runs: runs written so far, in the order they are applied.
-    """
+    """Tracks how far a builder has read, and the end of its last run in each database; :class:`Run` explains ranges."""
 
     def __init__(self, start: int, origin: RunOrigin) -> None:
-        self.next_offset = start
-        self.runs: list[RunFile] = []
+        self.next_offset = start  # offset after the last record read
+        self.runs: list[RunFile] = []  # runs written so far, in the order they are applied
         self._start = start
         self._origin = origin
         self._ends: dict[int | None, int] = {}

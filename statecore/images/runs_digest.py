@@ -1,11 +1,7 @@
 """Content of a database from the files of its runs: rows, bytes and digest, without a scan by RocksDB.
 
-Scanning makes two ``bytes`` objects a row. SHA-256 proves that the files in the database are the runs, and the runs are
-SST files of our own layout (:mod:`statecore.images.sst`), so a kernel reads the mapped files, merges them key by key as
-RocksDB would (the later run wins, a delete hides older rows) and adds up the digest (:mod:`statecore.images.digest`).
-
-Only runs with overlapping key ranges are merged. Others keep the digest that they were written with, and digests of
-stores without common keys add up::
+SHA-256 proves that the files in the database are the runs, so a kernel reads the mapped files, merges those with
+overlapping key ranges as RocksDB would, and adds up the digest. Others keep the digest that they were written with::
 
     keys      a ──────────────────────────────────────────▶ z
     run 0     ├────────┤

@@ -35,32 +35,22 @@ from statecore.images.key_table import Columns
 from statecore.images.row_batches import last_writes, packed_row, record_bytes, whole_records
 from statecore.images.scratch_file import ScratchFile
 
-_BUFFER_BLOCKS = 2
-"""Blocks of a buffer: the remainder after whole blocks were written, and room for one more."""
-
+_BUFFER_BLOCKS = 2  # Blocks of a buffer: the remainder after whole blocks were written, and room for one more
 _FILES, _READ_AT_ONCE = 8, 16
 
-_BUCKET_BITS = 10
-"""There are 2 to this power buckets between the smallest and the greatest bound, searched at once."""
+_BUCKET_BITS = 10  # There are 2 to this power buckets between the smallest and the greatest bound, searched at once
 
 
 @dataclass
 class Range:
-    """The records of one key range.
+    """The records of one key range."""
 
-    Attributes:
-        first: first key of the range.
-        file: index of the file with its blocks.
-        blocks: numbers of its blocks, oldest first, without those in its buffer.
-        written: bytes of these blocks.
-        live: bytes of its records after it was last rewritten, an estimate of the live bytes.
-    """
-
-    first: bytes
-    file: int = 0
+    first: bytes  # first key of the range
+    file: int = 0  # index of the file with its blocks
+    # numbers of its blocks, oldest first, without those in its buffer
     blocks: array[int] = field(default_factory=lambda: array("q"))
-    written: int = 0
-    live: int = 0
+    written: int = 0  # bytes of these blocks
+    live: int = 0  # bytes of its records after it was last rewritten, an estimate of the live bytes
 
 
 @dataclass
@@ -102,16 +92,12 @@ class _Bounds:
 
 
 class Spill:
-    """Records divided by key range; initially there is one range.
-
-    Attributes:
-        buffer: bytes of memory per range.
-    """
+    """Records divided by key range; initially there is one range."""
 
     def __init__(self, directory: Path, block: int) -> None:
         self._files = [ScratchFile(directory, block) for _ in range(_FILES)]
         self._block = block
-        self.buffer = _BUFFER_BLOCKS * block
+        self.buffer = _BUFFER_BLOCKS * block  # bytes of memory per range
         self._ranges = [Range(b"")]
         self._bounds = _Bounds([])
         self._buffers = np.empty((1, self.buffer), np.uint8)
@@ -185,9 +171,7 @@ class Spill:
             self._write_buffers()
 
     def remove(self, number: int, count: int) -> None:
-        """Remove ``count`` empty ranges from ``number`` on. A file without remaining ranges is closed, which frees its
-        space.
-        """
+        """Remove ``count`` empty ranges from ``number`` on; a file without ranges is closed, which frees its space."""
         files = {one.file for one in self._ranges[number : number + count]}
         del self._ranges[number : number + count]
         for left in files - {one.file for one in self._ranges}:

@@ -48,9 +48,7 @@ from statecore.images.kernels.kernel import Written
 from statecore.stores.rocksdb.options import BLOCK_BYTES, BLOOM_BITS_PER_KEY
 from statecore.system_errors import write_error
 
-FORMAT_VERSION = 5
-"""SST format version of the files."""
-
+FORMAT_VERSION = 5  # SST format version of the files
 _MAGIC = 0x88E241B785F4CFF7
 _XXH64 = 3
 _PROBES = 6

@@ -42,16 +42,12 @@ class ReadTaskManifest(NamedTuple):
 
 
 class ApplicationRepository:
-    """The snapshots of one application in a repository.
-
-    Attributes:
-        names: names of the application's blobs and pointers.
-    """
+    """The snapshots of one application in a repository."""
 
     def __init__(self, repository: Repository, application_id: str) -> None:
         self.repository = repository
         self.application_id = application_id
-        self.names = Layout(application_id)
+        self.names = Layout(application_id)  # names of the application's blobs and pointers
 
     @staticmethod
     def open(url: str, application_id: str, retries: RetryPolicy = DEFAULT_RETRIES) -> ApplicationRepository:
@@ -151,10 +147,7 @@ class ApplicationRepository:
         return shlex.join(["statecore", *words, *where])
 
     def has_lost_head(self) -> bool:
-        """Whether a head that is missing must have existed: some manifest is not the first.
-
-        First manifests alone prove nothing: a first publication may have been killed before it made the head.
-        """
+        """Whether a missing head must have existed: a later manifest proves it, a first one does not."""
         for blob in self.blobs.list(self.names.manifests):
             try:
                 manifest = MANIFEST.decode(self.blobs.get(blob.name))

@@ -1,17 +1,10 @@
 """Verify files that an earlier manifest names, before a new manifest names them too.
 
 A publication does not upload again what the repository has, so damage there would spread to every later snapshot.
-Nothing is moved over the network; each blob is asked for once, however many files it holds:
-
-====================================  ==================================================================================
-existence and length                  always
-bytes, in a directory                 read and hashed, up to :data:`READ_BYTES` each time
-bytes, in S3                          the checksum that S3 keeps is compared with that of the local files, up to the
-                                      same limit: it detects an object that was overwritten, and not bit rot below a
-                                      server that does not check itself
-====================================  ==================================================================================
-
-Above the limit the files to read are drawn at random each time, so frequent publications cover all of them.
+Nothing is moved over the network. Existence and length of each blob are always checked, once for all its files. Up to
+:data:`READ_BYTES` are read and hashed in a directory; in S3 the checksum that it keeps is compared with that of the
+local files, which detects an overwritten object, and no bit rot below a server that does not check itself. Above that
+limit the files are drawn at random each time, so frequent publications cover all of them.
 """
 
 from __future__ import annotations
@@ -31,18 +24,10 @@ from statecore.objectstore.checksum import Checksum
 from statecore.repository.manifest import Extent
 from statecore.system_errors import Cause, cause_of, system_error
 
-READ_BYTES = 4 << 30
-"""Bytes read for one publication to verify inherited files: a few seconds of disk and hashing."""
-
-CONCURRENT_REQUESTS = 16
-"""Requests at the same time."""
-
-_LISTED_FROM = 200
-"""From this many blobs on, their names are listed (a thousand in one request) before single requests."""
-
-_LISTED_AT_MOST = 20
-"""A listing is abandoned after this many times as many names as are wanted."""
-
+READ_BYTES = 4 << 30  # Bytes read for one publication to verify inherited files: a few seconds of disk and hashing
+CONCURRENT_REQUESTS = 16  # Requests at the same time
+_LISTED_FROM = 200  # From this many blobs on, their names are listed (a thousand in one request) before single requests
+_LISTED_AT_MOST = 20  # A listing is abandoned after this many times as many names as are wanted
 _CHUNK = 1 << 20
 
 T = TypeVar("T")

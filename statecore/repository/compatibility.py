@@ -34,8 +34,7 @@ from statecore.spec.model import (
 )
 from statecore.spec.units import format_duration
 
-GUARANTEE = "processing guarantee"
-"""The difference where a store of exactly-once may have rows of aborted transactions."""
+GUARANTEE = "processing guarantee"  # The difference where a store of exactly-once may have rows of aborted transactions
 
 
 class Difference(NamedTuple):

@@ -17,30 +17,17 @@ from statecore.repository.blob_verification import parallel_map
 
 @dataclass(frozen=True)
 class SavedDigest:
-    """The content digest of a store.
+    """The content digest of a store."""
 
-    Attributes:
-        identity: the store's identity.
-        rows: live rows.
-        bytes: bytes of their keys and values.
-        digest: see ``statecore.images.digest``.
-        statecore_release: the release of statecore that read them.
-    """
-
-    identity: str
-    rows: int
-    bytes: int
-    digest: str
-    statecore_release: str
+    identity: str  # the store's identity
+    rows: int  # live rows
+    bytes: int  # bytes of their keys and values
+    digest: str  # see statecore.images.digest
+    statecore_release: str  # the release of statecore that read them
 
 
 _DOCUMENT = DocumentType(
-    "content of a store",
-    0,
-    SavedDigest,
-    "The next verification computes it again.",
-    is_open=True,
-    is_sealed=True,
+    "content of a store", 0, SavedDigest, "The next verification computes it again.", is_open=True, is_sealed=True
 )
 
 

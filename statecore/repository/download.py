@@ -30,9 +30,7 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import Extent
 from statecore.repository.resumable_file import ResumableFile, translated_errors
 
-FILES = "files"
-"""Subdirectory of complete files."""
-
+FILES = "files"  # Subdirectory of complete files
 PIECE_BYTES = 8 << 20
 PIECES_AT_ONCE = max(4, min(16, 2 * usable_cores()))
 """Requests at the same time; more than the cores can decrypt, hash and write only slow each other down."""
@@ -42,37 +40,23 @@ _PARTIAL = "partial"
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file to download.
+    """A file to download."""
 
-    Attributes:
-        sha256: its hex SHA-256.
-        extent: its bytes in the repository.
-        what: its name for messages.
-        context: fields of errors for machines.
-    """
-
-    sha256: str
-    extent: Extent
-    what: str
-    context: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    sha256: str  # its hex SHA-256
+    extent: Extent  # its bytes in the repository
+    what: str  # its name for messages
+    context: Mapping[str, Any] = field(default_factory=dict, compare=False)  # fields of errors for machines
 
 
 @dataclass(frozen=True)
 class DownloadResult:
-    """What was downloaded and what existed.
+    """What was downloaded and what existed."""
 
-    Attributes:
-        bytes: bytes downloaded.
-        files: files downloaded.
-        kept_bytes: bytes of files that existed.
-        kept: files that existed.
-        hashed: size and times of each downloaded file when it was hashed, by hash.
-    """
-
-    bytes: int
-    files: int
-    kept_bytes: int
-    kept: int
+    bytes: int  # bytes downloaded
+    files: int  # files downloaded
+    kept_bytes: int  # bytes of files that existed
+    kept: int  # files that existed
+    # size and times of each downloaded file when it was hashed, by hash
     hashed: Mapping[str, FileState | None] = field(default_factory=dict, compare=False)
 
 

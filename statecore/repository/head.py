@@ -1,13 +1,8 @@
 """The head of an application: the one document that changes, by compare-and-swap; it names the published snapshots.
 
 A manifest that no head names is not published. Only the driver of a job swaps the head, after everything that the new
-snapshot names is durable::
-
-    {"version": 0, "repository_id": "...", "application_id": "orders", "epoch": 1, "generation": 7,
-     "snapshots": [{"snapshot": "20261123T010203Z-5f3a9c21", "sha256": "...", ...}, ...], "seal": "..."}
-
-``generation`` rises with every swap, so no two contents are equal. ``epoch`` rises when a head is repaired
-(:mod:`statecore.repository.head_repair`): jobs that began under an older one are fenced.
+snapshot names is durable. ``generation`` rises with every swap, so no two contents are equal. ``epoch`` rises when a
+head is repaired (:mod:`statecore.repository.head_repair`): jobs that began under an older one are fenced.
 """
 
 from __future__ import annotations
@@ -23,54 +18,31 @@ from statecore.repository.manifest import VERSION
 
 @dataclass(frozen=True)
 class SnapshotEntry:
-    """A published snapshot.
+    """A published snapshot."""
 
-    Attributes:
-        snapshot: its id.
-        sha256: hex digest of its manifest.
-        identity: hash of what all its stores are made of.
-        created_at: when it was published (ISO 8601, UTC).
-        read_at_ms: when the first of its ends was read, in ms since the epoch; ``None`` where it is unknown.
-        request_id: the request, by which a retry recognises what an earlier attempt has published.
-        origin: the job that made it, as in its manifest.
-        tasks: number of tasks.
-        file_bytes: bytes of all files that it names.
-        new_bytes: bytes of those that the snapshot before it does not name.
-        pinned: whether retention keeps it until it is unpinned (:mod:`statecore.repository.pins`).
-        note: why it is pinned; may be empty.
-    """
-
-    snapshot: str
-    sha256: str
-    identity: str
-    created_at: str
-    read_at_ms: int | None
-    request_id: str
-    origin: str
+    snapshot: str  # its id
+    sha256: str  # hex digest of its manifest
+    identity: str  # hash of what all its stores are made of
+    created_at: str  # when it was published (ISO 8601, UTC)
+    read_at_ms: int | None  # when the first of its ends was read, in ms since the epoch; None where it is unknown
+    request_id: str  # the request, by which a retry recognises what an earlier attempt has published
+    origin: str  # the job that made it, as in its manifest
     tasks: int
-    file_bytes: int
-    new_bytes: int
-    pinned: bool = False
-    note: str = ""
+    file_bytes: int  # bytes of all files that it names
+    new_bytes: int  # bytes of those that the snapshot before it does not name
+    pinned: bool = False  # whether retention keeps it until it is unpinned (statecore.repository.pins)
+    note: str = ""  # why it is pinned; may be empty
 
 
 @dataclass(frozen=True)
 class Head:
-    """The content of a head.
+    """The content of a head."""
 
-    Attributes:
-        repository_id: id of the repository.
-        application_id: Kafka Streams' ``application.id``.
-        epoch: jobs that publish under an older one are fenced.
-        generation: number of swaps.
-        snapshots: published snapshots, newest first.
-    """
-
-    repository_id: str
-    application_id: str
-    epoch: int
-    generation: int
-    snapshots: tuple[SnapshotEntry, ...]
+    repository_id: str  # id of the repository
+    application_id: str  # Kafka Streams' application.id
+    epoch: int  # jobs that publish under an older one are fenced
+    generation: int  # number of swaps
+    snapshots: tuple[SnapshotEntry, ...]  # published snapshots, newest first
 
     @property
     def newest(self) -> SnapshotEntry | None:

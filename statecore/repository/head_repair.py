@@ -1,24 +1,17 @@
-"""Rebuilds a lost or damaged head from the manifests.
+"""Rebuilds a lost or damaged head from the manifests, which are never changed (``docs/repository-format.md``).
 
-Manifests are never changed. Each records the epoch and generation of the head it was made for, and the snapshot that
-was newest before it. That is enough to find the chain again::
+Each manifest records epoch and generation of the head it was made for, and the snapshot that was newest before it::
 
     generation 7, previous 6 ──▶ generation 6, previous 5 ──▶ generation 5, previous 4 ──▶ ...
     generation 6, previous 5     lost its race for the head, and no manifest refers to it: left out
 
-**Without a head** the newest is the one of the highest epoch and generation (made last, where two are equal), then come
-those before it, each the previous one of the next. Where one cannot be used, its own previous one is next; where it
-cannot be read, the newest of those before it. A manifest is usable if its seal holds, its task manifests can be read
-and their files exist. One that was put just before its writer died, and that no head ever named, cannot be told from a
-published one: what it names is complete all the same. The new head names as many of them as any
-(:mod:`statecore.repository.retention`). Pins are recorded in the head alone, and are lost with it.
+**Without a head** a manifest is usable if its seal holds, its task manifests can be read and their files exist. Where
+one cannot be used, its own previous one is next; where it cannot be read, the newest of those before it. One that was
+put just before its writer died cannot be told from a published one: what it names is complete all the same. Pins are
+recorded in the head alone, and are lost with it.
 
-**With a head** that can be read, it alone decides which snapshots are published. It is rebuilt without the snapshots
-whose manifest or task manifests are damaged, because publications have to read those; what it does not name stays
-unnamed.
-
-The new head has a higher epoch than any that is known, which fences publications begun before. It is swapped against
-the version that was read, so no concurrent change is lost, and nothing is ever deleted.
+**With a head** that can be read, it alone decides which snapshots are published. It is rebuilt without those whose
+manifest or task manifests are damaged, because publications have to read these.
 """
 
 from __future__ import annotations
@@ -40,47 +33,31 @@ from statecore.repository.repository import DESCRIPTOR_NAME, check_descriptor_un
 from statecore.repository.retention import retained_entries
 from statecore.repository.verification import CONCURRENT_REQUESTS, Damage, Verification
 
-_GREATEST = 1 << 53
-"""Numbers of a damaged head that are not below this are ignored."""
-
+_GREATEST = 1 << 53  # Numbers of a damaged head that are not below this are ignored
 _UNNAMED = "the head that is there does not name it"
 _OLDER = "it is older than the checkpoints and compactions that a head names"
 
 
 class ExcludedSnapshot(NamedTuple):
-    """A manifest, or a snapshot, that the new head does not name.
+    """A manifest, or a snapshot, that the new head does not name."""
 
-    Attributes:
-        snapshot: its id, from the manifest's name.
-        why: the reason.
-        code: the code of an error, or ``not-named``, ``older``, ``deleted``, ``copy``, ``superseded`` (another one was
-            published instead), ``not-connected``.
-    """
-
-    snapshot: str
-    why: str
+    snapshot: str  # its id, from the manifest's name
+    why: str  # the reason
+    # the code of an error, or not-named, older, deleted, copy, superseded (another one was published instead),
+    # not-connected
     code: str
 
 
 @dataclass(frozen=True)
 class HeadRepairPlan:
-    """What a repair would do.
+    """What a repair would do."""
 
-    Attributes:
-        problem: what is wrong with the head; ``None`` where no repair is needed.
-        head: the new head; the present one where no repair is needed.
-        excluded: what that head does not name.
-        document: the bytes of the new head; empty where no repair is needed.
-        expected: the version of the head that was read; ``None`` where there was none.
-        code: the code of what is wrong; empty where no repair is needed.
-    """
-
-    problem: str | None
-    head: Head
-    excluded: tuple[ExcludedSnapshot, ...]
-    document: bytes
-    expected: str | None
-    code: str = ""
+    problem: str | None  # what is wrong with the head; None where no repair is needed
+    head: Head  # the new head; the present one where no repair is needed
+    excluded: tuple[ExcludedSnapshot, ...]  # what that head does not name
+    document: bytes  # the bytes of the new head; empty where no repair is needed
+    expected: str | None  # the version of the head that was read; None where there was none
+    code: str = ""  # the code of what is wrong; empty where no repair is needed
 
 
 class _Found(NamedTuple):

@@ -13,11 +13,7 @@ from statecore.repository.manifest import BaseFile, StoredDatabase
 
 
 def base_identity(files: Iterable[BaseFile]) -> str:
-    """The identity of a base: a hash over the names and hashes of its files.
-
-    It begins with ``files:``; that of a base whose files are not read begins otherwise
-    (:mod:`statecore.images.linked_bases`).
-    """
+    """The identity of a base (``files:…``): a hash over the names and hashes of its files."""
     listed = sorted([file.name, file.sha256] for file in files)
     return f"files:{sha256(json.dumps(listed, separators=(',', ':')).encode()).hexdigest()}"
 
@@ -28,11 +24,7 @@ def store_identity(
     offsets: Mapping[TopicPartition, int],
     segment: int | None = None,
 ) -> str:
-    """The hash of what a store is made of (:mod:`statecore.images.identity`).
-
-    ``segment`` is the segment that an image has where the store has no databases: that of its stream time, or ``None``
-    for a store without segments.
-    """
+    """The hash of what a store is made of; ``segment`` is that of an image without databases, by its stream time."""
     made_of = {
         one.segment: (base_identity(one.base) if one.base else None, [stored.run for stored in one.runs])
         for one in databases

@@ -1,11 +1,9 @@
 """Checks that files inherited from the previous snapshot exist; the publishing job has no copies of them.
 
-A job that rebuilt some tasks publishes them beside the other tasks as they are. Where files of the others are missing,
-the job publishes all the same, because its tasks are worth more published than not; warnings name the tasks that cannot
-be fetched any more, and how to restore them. Names and sizes are checked, each blob once.
-
-A job that appends a tail names the runs of its base too, without having these files; so its own task manifests are
-checked as well, and once an hour, because a request for each blob every few minutes would cost more than the snapshot.
+Where files of inherited tasks are missing the job publishes all the same, because its own tasks are worth more
+published than not; warnings name the tasks that cannot be fetched any more, and how to restore them. A job that appends
+a tail names the runs of its base too, without having these files; so its own task manifests are checked as well, and
+once an hour, because a request for each blob every few minutes would cost more than the snapshot.
 """
 
 from __future__ import annotations

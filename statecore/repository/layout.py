@@ -1,18 +1,4 @@
-"""Names of blobs and pointers in a repository.
-
-::
-
-    repository.json                           the repository descriptor (repository.py)
-    apps/<application id>/
-      head                                    pointer: the published snapshots (head.py)
-      manifests/<snapshot>.json               a snapshot (manifest.py)
-      task-manifests/<sha256>                 task manifests, as many as one job has written
-      files/<2 hex>/<sha256>                  a run, or a file that RocksDB wrote
-      packs/<sha256>                          small ones of these, concatenated (upload.py)
-      contents/<identity>.json                digest of a store's content, after a full read (content_digests.py)
-      jobs/<request>.<what>                   pointers: plans and records of jobs without a state directory; swept
-      jobs/checkpoint.in-progress             marker of a long checkpoint (statecore.jobs.in_progress_marker)
-      staging/<plan>/...                      files between the tasks of a job; swept
+"""Names of blobs and pointers in a repository; ``docs/repository-format.md`` lists them.
 
 Everything but ``head``, ``jobs`` and ``staging`` is named by its content, or by a unique id, and is never changed. All
 hashes are SHA-256 of the stored bytes.
@@ -24,9 +10,7 @@ from statecore.errors import Invalid
 
 APPLICATIONS = "apps"
 
-NEWEST = "newest"
-"""Stands for the newest snapshot where a snapshot id is expected; no id equals it."""
-
+NEWEST = "newest"  # Stands for the newest snapshot where a snapshot id is expected; no id equals it
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 

@@ -31,50 +31,31 @@ _MANY = 10
 
 
 class ApplicationView(NamedTuple):
-    """An application in a repository.
-
-    Attributes:
-        application_id: the application.
-        head: its head; ``None`` where nothing was published, or the head cannot be used.
-        error: why the head, or the newest manifest that it names, cannot be used; ``None`` where they can.
-    """
+    """An application in a repository."""
 
     application_id: str
-    head: Head | None
+    head: Head | None  # its head; None where nothing was published, or the head cannot be used
+    # why the head, or the newest manifest that it names, cannot be used; None where they can
     error: StatecoreError | None
 
 
 class TaskView(NamedTuple):
-    """A task of a snapshot.
+    """A task of a snapshot."""
 
-    Attributes:
-        reference: its entry in the manifest.
-        stores: its stores; empty where its task manifest is damaged.
-        damage: what is wrong with its task manifest.
-    """
-
-    reference: TaskManifestReference
-    stores: tuple[StoreSnapshot, ...]
-    damage: Damage | None
+    reference: TaskManifestReference  # its entry in the manifest
+    stores: tuple[StoreSnapshot, ...]  # its stores; empty where its task manifest is damaged
+    damage: Damage | None  # what is wrong with its task manifest
 
 
 @dataclass(frozen=True)
 class SnapshotView:
-    """A snapshot in detail.
+    """A snapshot in detail."""
 
-    Attributes:
-        entry: its entry in the head.
-        manifest: its manifest; ``None`` where that is damaged.
-        damage: what is wrong with the manifest.
-        tasks: its tasks.
-        contents: known content digests of its stores, by identity.
-    """
-
-    entry: SnapshotEntry
-    manifest: Manifest | None
-    damage: Damage | None
+    entry: SnapshotEntry  # its entry in the head
+    manifest: Manifest | None  # its manifest; None where that is damaged
+    damage: Damage | None  # what is wrong with the manifest
     tasks: tuple[TaskView, ...]
-    contents: dict[str, StoreDigest]
+    contents: dict[str, StoreDigest]  # known content digests of its stores, by identity
 
 
 def list_applications(repository: Repository) -> list[ApplicationView]:
@@ -191,8 +172,7 @@ def _contents(app_repository: ApplicationRepository, tasks: Sequence[TaskView]) 
     return known | saved_digests(app_repository, asked)
 
 
-Files = Mapping[str, int]
-"""Bytes of files, by hash."""
+Files = Mapping[str, int]  # Bytes of files, by hash
 
 
 def held_bytes(found: Sequence[VerifiedSnapshot], files: Mapping[TaskManifestKey, Files]) -> list[VerifiedSnapshot]:

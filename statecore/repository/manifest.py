@@ -1,26 +1,16 @@
-"""A snapshot: what an application's stores are made of, and the offsets they end at.
+"""A snapshot: what an application's stores are made of, and the offsets they end at (``docs/repository-format.md``).
 
 A snapshot copies nothing. It names, for each database of each store of each task, files in the repository::
 
     manifest ──▶ a task manifest each ──▶ stores ──▶ databases ──▶ base files: what Kafka Streams' RocksDB wrote
                                                                    runs: sorted rows of one offset range each
 
-    a database:   run  [300, 400)   applied last
-                  run  [100, 300)
-                  base [  0, 100)   RocksDB's own files, where the snapshot is of a state directory
-
-Order is data: runs are applied in the order of this list, by offset; those of a global store partition by partition. A
-task manifest is a document of its own, named by its hash, so what a job did not touch is not written again: the new
-manifest refers to the old document. Task manifests of one job are compressed and concatenated in one blob
-(:mod:`statecore.repository.task_manifest_documents`).
+Runs are applied in the order of their list, by offset; those of a global store partition by partition. A task manifest
+is a document of its own, named by its hash, so what a job did not touch is not written again.
 
 What a store holds (rows, bytes, digest) is known where the job that made the snapshot had built an image of it. Where
 runs overlap, or are on a base, it is unknown until everything is read; then it is saved beside, by the store's identity
 (:mod:`statecore.repository.content_digests`). It is never a guess, and not part of the identity.
-
-Documents are open: unknown fields are preserved in task manifests that are not written again. Unknown versions are
-refused. Every byte is covered by a hash: the head has the manifest's, the manifest those of its task manifests, and
-these those of all files. A manifest is sealed besides, for the case that the head is lost.
 """
 
 from __future__ import annotations
@@ -38,8 +28,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Run, Segmentation, StoreDigest
 from statecore.spec.model import ProcessingGuarantee
 
-LAYOUT = "4.3"
-"""The first release of Kafka Streams with the layout of the databases; 4.4 has the same."""
+LAYOUT = "4.3"  # The first release of Kafka Streams with the layout of the databases; 4.4 has the same
 
 VERSION = 0
 """Version of manifests, task manifests and heads; 0 until the format has been reviewed, and may change until then."""
@@ -75,17 +64,11 @@ class BaseFile:
 
 @dataclass(frozen=True)
 class StoredDatabase:
-    """One database of a store.
+    """One database of a store."""
 
-    Attributes:
-        segment: id of its segment; ``None`` where the store has none.
-        runs: in the order they are applied.
-        base: files below the runs; empty where there is no base.
-    """
-
-    segment: int | None
-    runs: tuple[StoredRun, ...]
-    base: tuple[BaseFile, ...] = ()
+    segment: int | None  # id of its segment; None where the store has none
+    runs: tuple[StoredRun, ...]  # in the order they are applied
+    base: tuple[BaseFile, ...] = ()  # files below the runs; empty where there is no base
 
     @property
     def extents(self) -> Iterator[tuple[str, Extent]]:
@@ -98,27 +81,16 @@ class StoredDatabase:
 
 @dataclass(frozen=True)
 class ChangelogEnd:
-    """How far a store has applied one partition of its changelog, and the state of the log then.
-
-    Attributes:
-        topic: the topic.
-        partition: the partition.
-        topic_id: the topic's id, 32 hex digits; empty where no broker was asked.
-        offset: the offset in the store's databases: the last applied one (a global store: the next one), or -4.
-        end: the offset that the data end before; ``offset + 1``, except of a global store and of -4.
-        log_start: first offset of the log when the end was read; -1 where no broker was asked.
-        log_end: its log end offset then; -1 likewise.
-        leader_epoch: the leader's epoch then; -1 where it is unknown.
-    """
+    """How far a store has applied one partition of its changelog, and the state of the log then."""
 
     topic: str
     partition: int
-    topic_id: str
-    offset: int
-    end: int
-    log_start: int = -1
-    log_end: int = -1
-    leader_epoch: int = -1
+    topic_id: str  # the topic's id, 32 hex digits; empty where no broker was asked
+    offset: int  # the offset in the store's databases: the last applied one (a global store: the next one), or -4
+    end: int  # the offset that the data end before; offset + 1, except of a global store and of -4
+    log_start: int = -1  # first offset of the log when the end was read; -1 where no broker was asked
+    log_end: int = -1  # its log end offset then; -1 likewise
+    leader_epoch: int = -1  # the leader's epoch then; -1 where it is unknown
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -127,52 +99,35 @@ class ChangelogEnd:
 
 @dataclass(frozen=True)
 class StoreSnapshot:
-    """One store of one task.
-
-    Attributes:
-        store: its name.
-        kind: its kind.
-        identity: hash of what it is made of (:mod:`statecore.images.identity`).
-        changelogs: ends by partition; one, except of a global store.
-        isolation: how the changelog was read: ``read_committed`` or ``read_uncommitted``.
-        databases: the store's databases; none where the store is empty.
-        read_at_ms: when the ends were read, in ms since the epoch; ``None`` where it is unknown, as of a directory when
-            records existed beyond its offsets. By the cluster's clock where ``delete_retention_ms`` is known, else by
-            that of the machine that made it, which proves no age.
-        stream_time: the greatest time of a row in ms where rows expire, else -1; ``None`` where it is unknown.
-        retention_ms: how long rows are kept; ``None`` where they do not expire.
-        segment_interval_ms: time that one segment spans; ``None`` where the store has none.
-        restored_by_kafka_streams: the store is empty and its offset -4: Kafka Streams restores it from the start.
-        rows: live rows; ``None`` where unknown.
-        bytes: bytes of keys and values of the rows; ``None`` likewise.
-        digest: order-free digest of the rows; ``None`` likewise.
-        spec_digest: hash of the spec that it was made by.
-        layout: the release of Kafka Streams whose layout its databases have.
-        statecore_release: the release of statecore that made it.
-        base_snapshot: the base snapshot that the newest runs were appended to; ``None`` where it was built whole.
-        delete_retention_ms: how long deletes were kept in the changelog, at least, as configured at ``read_at_ms``:
-            ``delete.retention.ms``, or 2^63-1 where the topic was not compacted. ``None`` where it is unknown, or the
-            cluster did not tell the time; then a tail appended to it must be complete.
-    """
+    """One store of one task."""
 
     store: str
     kind: StoreKind
-    identity: str
-    changelogs: tuple[ChangelogEnd, ...]
-    isolation: str
-    databases: tuple[StoredDatabase, ...] = ()
+    identity: str  # hash of what it is made of (statecore.images.identity)
+    changelogs: tuple[ChangelogEnd, ...]  # ends by partition; one, except of a global store
+    isolation: str  # how the changelog was read: read_committed or read_uncommitted
+    databases: tuple[StoredDatabase, ...] = ()  # the store's databases; none where the store is empty
+    # when the ends were read, in ms since the epoch; None where it is unknown, as of a directory when records existed
+    # beyond its offsets. By the cluster's clock where delete_retention_ms is known, else by that of the machine that
+    # made it, which proves no age.
     read_at_ms: int | None = None
+    # the greatest time of a row in ms where rows expire, else -1; None where it is unknown
     stream_time: int | None = -1
-    retention_ms: int | None = None
-    segment_interval_ms: int | None = None
+    retention_ms: int | None = None  # how long rows are kept; None where they do not expire
+    segment_interval_ms: int | None = None  # time that one segment spans; None where the store has none
+    # the store is empty and its offset -4: Kafka Streams restores it from the start
     restored_by_kafka_streams: bool = False
-    rows: int | None = None
-    bytes: int | None = None
-    digest: str | None = None
-    spec_digest: str = ""
-    layout: str = LAYOUT
-    statecore_release: str = ""
+    rows: int | None = None  # live rows; None where unknown
+    bytes: int | None = None  # bytes of keys and values of the rows; None likewise
+    digest: str | None = None  # order-free digest of the rows; None likewise
+    spec_digest: str = ""  # hash of the spec that it was made by
+    layout: str = LAYOUT  # the release of Kafka Streams whose layout its databases have
+    statecore_release: str = ""  # the release of statecore that made it
+    # the base snapshot that the newest runs were appended to; None where it was built whole
     base_snapshot: str | None = None
+    # how long deletes were kept in the changelog, at least, as configured at read_at_ms: delete.retention.ms, or 2^63-1
+    # where the topic was not compacted. None where it is unknown, or the cluster did not tell the time; then a tail
+    # appended to it must be complete.
     delete_retention_ms: int | None = None
 
     @property
@@ -245,64 +200,39 @@ class TaskManifest:
 
 @dataclass(frozen=True)
 class TaskManifestReference:
-    """Reference to a task manifest.
-
-    Attributes:
-        task: the task.
-        identity: hash of what its stores are made of.
-        sha256: hex digest of the compressed document.
-        extent: the compressed document.
-        file_bytes: bytes of all files that it names.
-        read_at_ms: when the first of its ends was read, or a later time at which no record existed beyond any of them,
-            in ms since the epoch; ``None`` where it is unknown.
-        delete_retention_ms: the least time that deletes were kept in one of its changelogs then; ``None`` where it is
-            unknown, and then ``read_at_ms`` is not by the cluster's clock.
-    """
+    """Reference to a task manifest."""
 
     task: str
-    identity: str
-    sha256: str
-    extent: Extent
-    file_bytes: int
+    identity: str  # hash of what its stores are made of
+    sha256: str  # hex digest of the compressed document
+    extent: Extent  # the compressed document
+    file_bytes: int  # bytes of all files that it names
+    # when the first of its ends was read, or a later time at which no record existed beyond any of them, in ms since
+    # the epoch; None where it is unknown
     read_at_ms: int | None
+    # the least time that deletes were kept in one of its changelogs then; None where it is unknown, and then read_at_ms
+    # is not by the cluster's clock
     delete_retention_ms: int | None = None
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """A snapshot of an application.
+    """A snapshot of an application."""
 
-    Attributes:
-        snapshot: its unique id.
-        repository_id: id of the repository.
-        application_id: Kafka Streams' ``application.id``.
-        epoch: of the head that it was made for; orders manifests when a lost head is repaired.
-        generation: of the head that was to name it; unique among published snapshots.
-        previous: the snapshot that was the newest before; ``None`` for the first.
-        created_at: when it was published (ISO 8601, UTC).
-        statecore_release: the release of statecore that made it.
-        origin: the job that made it: ``restore``, ``backup``, ``checkpoint``, ``compaction``.
-        request_id: the request, by which a retry recognises what an earlier attempt has published.
-        processing_guarantee: the application's own.
-        spec: the declared stores as in ``stores.yaml``, without how Kafka is reached.
-        spec_digest: hash of that.
-        task_manifests: references to the task manifests, by task.
-    """
-
-    snapshot: str
-    repository_id: str
-    application_id: str
-    epoch: int
-    generation: int
-    previous: str | None
-    created_at: str
-    statecore_release: str
-    origin: str
-    request_id: str
-    processing_guarantee: ProcessingGuarantee
-    spec: Mapping[str, Any]
-    spec_digest: str
-    task_manifests: tuple[TaskManifestReference, ...] = field(default=())
+    snapshot: str  # its unique id
+    repository_id: str  # id of the repository
+    application_id: str  # Kafka Streams' application.id
+    epoch: int  # of the head that it was made for; orders manifests when a lost head is repaired
+    generation: int  # of the head that was to name it; unique among published snapshots
+    previous: str | None  # the snapshot that was the newest before; None for the first
+    created_at: str  # when it was published (ISO 8601, UTC)
+    statecore_release: str  # the release of statecore that made it
+    origin: str  # the job that made it: restore, backup, checkpoint, compaction
+    request_id: str  # the request, by which a retry recognises what an earlier attempt has published
+    processing_guarantee: ProcessingGuarantee  # the application's own
+    spec: Mapping[str, Any]  # the declared stores as in stores.yaml, without how Kafka is reached
+    spec_digest: str  # hash of that
+    task_manifests: tuple[TaskManifestReference, ...] = field(default=())  # references to the task manifests, by task
 
     @property
     def identity(self) -> str:
@@ -357,10 +287,7 @@ def min_known(values: Iterable[int | None]) -> int | None:
 
 
 def _knows_read_position(store: StoreSnapshot, read_at_ms: int | None, delete_retention_ms: int | None) -> bool:
-    """Whether a store itself knows as late a time without records beyond its ends as its manifest does.
-
-    A time by the cluster's clock takes precedence over any other.
-    """
+    """Whether a store has as late a read position as its manifest; the cluster's clock takes precedence."""
     if store.restored_by_kafka_streams or read_at_ms is None:
         return True
     if (store.delete_retention_ms is None) != (delete_retention_ms is None):

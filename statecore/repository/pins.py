@@ -1,8 +1,7 @@
 """Pins: the head keeps naming a pinned snapshot, however old it is, until it is unpinned.
 
-A pin is recorded in the head only, in the entry of its snapshot, and is lost with the head. It is set by one swap of
-the head, against the version that was read, so pins and publications exclude each other: the second one reads the head
-again. Unknown fields in the head are preserved.
+A pin is set by one swap of the head, against the version that was read: of two that exclude each other the second reads
+the head again. Unknown fields in the head are preserved.
 """
 
 from __future__ import annotations
@@ -17,9 +16,7 @@ from statecore.repository.head import HEAD, ReadHead, SnapshotEntry
 from statecore.repository.listing import entry_of
 from statecore.repository.repository import check_descriptor_unchanged
 
-NOTE_CHARACTERS = 200
-"""Longest note, in characters."""
-
+NOTE_CHARACTERS = 200  # Longest note, in characters
 _TRIES = 20
 
 

@@ -1,19 +1,12 @@
 """Publishes a snapshot: first everything that it names is made durable, then one swap of the head names it.
 
-The order of writes, and what a kill leaves after each::
-
-    files, packs               put by the tasks that made them      garbage, or what a retry finds
-    task manifests, manifest   put by the driver                    the same
-    head                       swapped by the driver                the snapshot is published; nothing is left to do
+``docs/repository-format.md`` has the order of writes, and what a kill leaves after each.
 
 **Many writers.** A driver reads the head when it begins, and again when it swaps. Where other jobs have published in
 between, and none of its own tasks, its task manifests are put beside theirs and it tries again. Where one of its tasks
 was published, *rebase* (:mod:`statecore.repository.rebase`) combines both, or the job is ``Fenced``. It is fenced, too,
-where the head has another epoch, and where a published snapshot is ahead of it: heads only go forward, except for
-stores that the job has refused with evidence.
-
-**Another descriptor.** Where the place has become another repository since it was opened, what the head names could not
-be found. So the repository descriptor is read again before each swap, and a driver that finds another id is ``Fenced``.
+where the head has another epoch, where the place has another repository descriptor, and where a published snapshot is
+ahead of it: heads only go forward, except for stores that the job has refused with evidence.
 
 **A lost reply.** A driver recognises its own swap by the id of its snapshot. A retry recognises what an earlier attempt
 has published by the request id, as long as the head still has that snapshot. So does an attempt that finds the head
@@ -21,9 +14,6 @@ swapped by another attempt of its own request, whose reply came late, or that wa
 
 **Failures.** A job with one failed store partition publishes nothing: a snapshot is of one application, and a task that
 is older than the others would surprise its readers. What was uploaded stays, and is found by the retry.
-
-**Inherited files** of the previous snapshot are checked once the snapshot is published: warnings name tasks with
-missing files (:mod:`statecore.repository.inherited_blobs`). A job that publishes every few minutes checks once an hour.
 """
 
 from __future__ import annotations
@@ -44,14 +34,7 @@ from statecore.repository.conflicts import Conflicts, PublicationRequest, Rebase
 from statecore.repository.head import Head, SnapshotEntry, encoded_head
 from statecore.repository.head_reader import HeadReader, HeadState
 from statecore.repository.inherited_blobs import missing_blob_warnings
-from statecore.repository.manifest import (
-    MANIFEST,
-    Manifest,
-    TaskManifest,
-    TaskManifestReference,
-    min_known,
-    new_bytes,
-)
+from statecore.repository.manifest import MANIFEST, Manifest, TaskManifest, TaskManifestReference, min_known, new_bytes
 from statecore.repository.repository import check_descriptor_unchanged
 from statecore.repository.retention import retained_entries
 from statecore.repository.snapshot_composition import ReadPosition, SnapshotComposition, compose, task_manifest_blob
@@ -66,35 +49,21 @@ _NOT_DECLARED = ("bootstrap_servers", "kafka", "kafka_connection", "spark")
 
 @dataclass(frozen=True)
 class Published:
-    """A published snapshot.
+    """A published snapshot."""
 
-    Attributes:
-        snapshot: its id.
-        identity: hash of what all its stores are made of.
-        created_at: when it was published (ISO 8601, UTC).
-        tasks: number of tasks.
-        file_bytes: bytes of all files that it names.
-        new_bytes: bytes of those that the previous snapshot does not name.
-        earlier: whether an earlier attempt of the same request had published it.
-        concurrent: snapshots of other jobs that were published while this one was built.
-        warnings: what an operator should know of inherited and of dropped tasks.
-        made_tasks: tasks whose task manifests were written for it; unknown (empty) for an earlier attempt.
-        kept_tasks: tasks that stay as in the previous snapshot; likewise.
-        dropped_tasks: tasks of the previous snapshot that it does not have; likewise.
-    """
-
-    snapshot: str
-    identity: str
-    created_at: str
+    snapshot: str  # its id
+    identity: str  # hash of what all its stores are made of
+    created_at: str  # when it was published (ISO 8601, UTC)
     tasks: int
-    file_bytes: int
-    new_bytes: int
-    earlier: bool = False
-    concurrent: int = 0
-    warnings: tuple[str, ...] = ()
+    file_bytes: int  # bytes of all files that it names
+    new_bytes: int  # bytes of those that the previous snapshot does not name
+    earlier: bool = False  # whether an earlier attempt of the same request had published it
+    concurrent: int = 0  # snapshots of other jobs that were published while this one was built
+    warnings: tuple[str, ...] = ()  # what an operator should know of inherited and of dropped tasks
+    # tasks whose task manifests were written for it; unknown (empty) for an earlier attempt
     made_tasks: tuple[str, ...] = ()
-    kept_tasks: tuple[str, ...] = ()
-    dropped_tasks: tuple[str, ...] = ()
+    kept_tasks: tuple[str, ...] = ()  # tasks that stay as in the previous snapshot; likewise
+    dropped_tasks: tuple[str, ...] = ()  # tasks of the previous snapshot that it does not have; likewise
 
 
 class Publication:
@@ -157,12 +126,7 @@ class Publication:
         read_positions: Mapping[str, ReadPosition] | None = None,
         hourly: bool = False,
     ) -> Published | None:
-        """Publish what a job has built.
-
-        Returns:
-            The snapshot; where another attempt of the same request was first, that one. ``None`` where there was
-            nothing left to publish.
-        """
+        """Publish what a job has built, or find what an earlier attempt published; ``None`` if nothing is left."""
         if (earlier := self.earlier()) is not None:
             return earlier
         check_consistent(task_manifests)

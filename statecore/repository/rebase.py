@@ -33,34 +33,21 @@ from statecore.images.model import Run, segment_order
 from statecore.repository.identity import store_identity
 from statecore.repository.manifest import StoredDatabase, StoredRun, StoreSnapshot, TaskManifest
 
-Tail = dict[int | None, list[StoredRun]]
-"""The runs that were appended to those of a base, by segment."""
+Tail = dict[int | None, list[StoredRun]]  # The runs that were appended to those of a base, by segment
 
 
 class Compaction(NamedTuple):
-    """Runs of one database that were merged.
-
-    Attributes:
-        store: the store.
-        segment: the database's segment; ``None`` where the store has none.
-        inputs: adjacent runs, in the order they are applied.
-        output: the merged run, with all their offsets; ``None`` where it would be empty.
-        is_lowest: whether deletes were left out because no rows were below: then none may be there now.
-    """
+    """Runs of one database that were merged."""
 
     store: str
-    segment: int | None
-    inputs: tuple[Run, ...]
-    output: StoredRun | None
-    is_lowest: bool = False
+    segment: int | None  # the database's segment; None where the store has none
+    inputs: tuple[Run, ...]  # adjacent runs, in the order they are applied
+    output: StoredRun | None  # the merged run, with all their offsets; None where it would be empty
+    is_lowest: bool = False  # whether deletes were left out because no rows were below: then none may be there now
 
 
 def rebase_advance(mine: TaskManifest, theirs: TaskManifest, base: TaskManifest | None) -> TaskManifest | None:
-    """The task manifest to publish where other jobs may have published the task as well.
-
-    Returns:
-        The task manifest, with every store of ``mine``; ``None`` where ``theirs`` has all of it.
-    """
+    """The task manifest to publish if others published the task too; ``None`` where ``theirs`` has all of ``mine``."""
     there = {store.store: store for store in theirs.stores}
     below = {store.store: store for store in base.stores} if base is not None else {}
     stores = [_advanced(mine.task, one, there.get(one.store), below.get(one.store)) for one in mine.stores]
@@ -70,11 +57,7 @@ def rebase_advance(mine: TaskManifest, theirs: TaskManifest, base: TaskManifest 
 
 
 def rebase_compaction(compactions: Iterable[Compaction], theirs: TaskManifest) -> TaskManifest | None:
-    """The task manifest to publish for compactions of a task; rows and ends stay as they are.
-
-    Returns:
-        The task manifest, with the stores that changed; ``None`` where no compaction fits any more.
-    """
+    """The task manifest with a task's compactions, of the stores that changed; ``None`` where none fits any more."""
     by_store: dict[str, list[Compaction]] = {}
     for compaction in compactions:
         by_store.setdefault(compaction.store, []).append(compaction)

@@ -1,15 +1,10 @@
 """A repository: blobs and pointers at a URL, with a repository descriptor.
 
-::
-
-    <url>/repository.json       the descriptor: format version, id, hash; made once by ``statecore repo init``
-
 URLs are ``s3://bucket/prefix`` (:mod:`statecore.objectstore.s3_location`) and ``file:///path``, a directory that all
 machines share; with ``?copy=1`` no blob of it is a hard link of a file elsewhere
 (:class:`statecore.objectstore.directory.Sharing`). The descriptor is put before anything else and read whenever the
 repository is opened, so that a mistyped prefix is ``NotFound`` and not an empty repository, and a newer format is
-refused by name. A lost or damaged descriptor is restored with the id that heads and manifests carry: with another id
-all content would belong to another repository.
+refused by name. A lost or damaged one is restored with the id that heads and manifests carry.
 """
 
 from __future__ import annotations
@@ -38,31 +33,19 @@ from statecore.repository.head import HEAD
 from statecore.repository.layout import APPLICATIONS, Layout
 from statecore.repository.manifest import MANIFEST
 
-DESCRIPTOR_NAME = "repository.json"
-"""Name of the descriptor's blob."""
-
-HASH = "sha256"
-"""The hash that names blobs, and is verified when they are read."""
-
-_COPY = "copy=1"
-"""Query of a directory's URL: nothing in the repository is ever a hard link of a file elsewhere."""
+DESCRIPTOR_NAME = "repository.json"  # Name of the descriptor's blob
+HASH = "sha256"  # The hash that names blobs, and is verified when they are read
+_COPY = "copy=1"  # Query of a directory's URL: nothing in the repository is ever a hard link of a file elsewhere
 
 
 @dataclass(frozen=True)
 class RepositoryDescriptor:
-    """The repository descriptor.
-
-    Attributes:
-        id: random, unique.
-        hash: the hash that blobs are named by.
-        created_at: when, in ISO 8601 and UTC.
-        statecore_release: the release of statecore that made it.
-    """
+    """The repository descriptor."""
 
     id: str
-    hash: str
-    created_at: str
-    statecore_release: str
+    hash: str  # the hash that blobs are named by
+    created_at: str  # when, in ISO 8601 and UTC
+    statecore_release: str  # the release of statecore that made it
 
 
 DESCRIPTOR = DocumentType(
@@ -76,19 +59,12 @@ DESCRIPTOR = DocumentType(
 
 
 class Place(NamedTuple):
-    """A place for blobs and pointers.
+    """A place for blobs and pointers."""
 
-    Attributes:
-        url: the URL, as it can be given again.
-        blobs: its blobs.
-        pointers: its pointers.
-        probe: tests that it keeps what concurrent writers rely on.
-    """
-
-    url: str
+    url: str  # the URL, as it can be given again
     blobs: Blobs
     pointers: Pointers
-    probe: Callable[[], None]
+    probe: Callable[[], None]  # tests that it keeps what concurrent writers rely on
 
 
 class Repository(NamedTuple):
@@ -99,16 +75,11 @@ class Repository(NamedTuple):
 
 
 class CreatedRepository(NamedTuple):
-    """Result of :func:`create_repository`.
-
-    Attributes:
-        repository: the repository.
-        is_new: whether its descriptor was put now.
-        is_id_restored: whether that restores the id of a lost or damaged one, because heads and manifests carry it.
-    """
+    """Result of :func:`create_repository`."""
 
     repository: Repository
-    is_new: bool
+    is_new: bool  # whether its descriptor was put now
+    # whether that restores the id of a lost or damaged one, because heads and manifests carry it
     is_id_restored: bool = False
 
 
@@ -134,10 +105,7 @@ def _open(place: Place) -> Repository:
 
 
 def opened_blobs(url: str) -> Blobs | None:
-    """The blobs of a repository that this process has open, by :attr:`Place.url`; ``None`` where it has not.
-
-    Saves making another client of the object store, which takes longer than most requests.
-    """
+    """The blobs of a repository that this process has open, which saves a slow new client; else ``None``."""
     return _opened.get(url)
 
 

@@ -43,11 +43,7 @@ class ResumableFile:
         self._opened: IO[bytes] | None = None
 
     def take(self, start: int, piece: memoryview) -> bool:
-        """Write a piece at an offset; several threads may do so at once. An empty file has one empty piece.
-
-        Returns:
-            Whether the file is complete and hashed now: true once.
-        """
+        """Write a piece, from any thread (an empty file has an empty one); return, once, that the file is complete."""
         with translated_errors(self._path, keeps=self._keeps):
             with self._lock:
                 if self._opened is None:

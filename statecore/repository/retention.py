@@ -1,22 +1,11 @@
 """Decides which snapshots a new head keeps, so that frequent checkpoints do not grow it without bound.
 
-Pinned snapshots are kept, and all but those of routine. Of checkpoints and compactions these stay::
-
-    the newest                        12      an hour of a checkpoint every five minutes
-    the newest of each hour of UTC    24      hours that have one
-    the newest of each day of UTC      7      days that have one
-    the newest of each week            4      weeks that have one; a week begins on Monday
-
-Hours, days and weeks without a snapshot are not counted, and no clock is read. So the last snapshots of an idle
-application are kept until newer ones replace them, and a wrong clock costs no more than one of the hours, days and
-weeks. Newer means further ahead in the head.
+``docs/repository-format.md`` has the rule. Hours, days and weeks without a snapshot are not counted, and no clock is
+read: the last snapshots of an idle application are kept, and a wrong clock costs no more than one of each.
 
 **A snapshot that was left out is never wanted again.** The newest of an hour can only be followed by a newer one, and
 an hour only move away from the newest. So thinning a head step by step leaves the same as thinning all snapshots at
 once.
-
-A snapshot that the head does not name any more is not published. Its manifest, task manifests and files stay:
-no command deletes them yet.
 """
 
 from __future__ import annotations
@@ -27,11 +16,8 @@ from itertools import islice
 
 from statecore.repository.head import SnapshotEntry
 
-ROUTINE = ("checkpoint", "compaction")
-"""Origins of snapshots that are thinned."""
-
-NEWEST = 12
-"""How many of the newest are kept."""
+ROUTINE = ("checkpoint", "compaction")  # Origins of snapshots that are thinned
+NEWEST = 12  # How many of the newest are kept
 
 SPANS: tuple[tuple[int, Callable[[datetime], Hashable]], ...] = (
     (24, lambda made: (made.date(), made.hour)),

@@ -1,19 +1,10 @@
 """Composes the next snapshot task by task: task manifests to write, to keep, and tasks to drop.
 
-====================  =================================================================================================
-a task                becomes
-====================  =================================================================================================
-built by the job      a task manifest that is written, with the stores of the task that the job did not build and the
-                      application still has
-any other             *kept*: the new manifest refers to the existing task manifest; nothing is read or written. Where
-                      the job knows all tasks of the application, stores that are no longer declared are left out, and
-                      then the task manifest is written without them
-no longer in the      *dropped*
-application
-====================  =================================================================================================
-
-A kept task manifest may be copied all the same, byte for byte: where they are spread over many blobs, those that were
-read are written into the new blob, so that reading all of them stays a few requests.
+A task that the job has built is written, with those of its other stores that the application still has. Any other is
+*kept*: the new manifest refers to the existing task manifest, and nothing is read or written. Where the job knows all
+tasks, tasks that the application no longer has are *dropped*, and task manifests with undeclared stores are written
+without them. A kept one may be copied all the same, byte for byte: where they are spread over many blobs, those that
+were read are written into the new blob, so that reading all of them stays a few requests.
 """
 
 from __future__ import annotations
@@ -25,45 +16,28 @@ from typing import Any, NamedTuple
 
 from statecore.repository.application_repository import ReadTaskManifest
 from statecore.repository.compatibility import differences
-from statecore.repository.manifest import (
-    ChangelogEnd,
-    Extent,
-    StoreSnapshot,
-    TaskManifest,
-    TaskManifestReference,
-)
+from statecore.repository.manifest import ChangelogEnd, Extent, StoreSnapshot, TaskManifest, TaskManifestReference
 from statecore.repository.task_manifest_documents import encode_task_manifests
 from statecore.spec.model import ApplicationSpec
 
-MOST_BLOBS = 8
-"""Blobs that the task manifests of a snapshot may be spread over before those in memory are put into one."""
+MOST_BLOBS = 8  # Blobs that the task manifests of a snapshot may be spread over before those in memory are put into one
 
 
 class ReadPosition(NamedTuple):
-    """A time at which no record existed beyond the ends of a task.
+    """A time at which no record existed beyond the ends of a task."""
 
-    Attributes:
-        at_ms: in ms since the epoch.
-        delete_retention_ms: the least time that deletes were kept in one of its changelogs then; ``None`` where it is
-            unknown, and then the time is not by the cluster's clock.
-    """
-
-    at_ms: int
+    at_ms: int  # in ms since the epoch
+    # the least time that deletes were kept in one of its changelogs then; None where it is unknown, and then the time
+    # is not by the cluster's clock
     delete_retention_ms: int | None
 
 
 class WrittenTaskManifest(NamedTuple):
-    """A task manifest to write.
-
-    Attributes:
-        manifest: the task manifest.
-        before: that of the newest snapshot; ``None`` where it has none.
-        built: the stores that the job has built.
-    """
+    """A task manifest to write."""
 
     manifest: TaskManifest
-    before: ReadTaskManifest | None
-    built: frozenset[str]
+    before: ReadTaskManifest | None  # that of the newest snapshot; None where it has none
+    built: frozenset[str]  # the stores that the job has built
 
     @property
     def inherited(self) -> list[StoreSnapshot]:
@@ -80,21 +54,13 @@ class WrittenTaskManifest(NamedTuple):
 
 @dataclass(frozen=True)
 class SnapshotComposition:
-    """The content of the next snapshot.
+    """The content of the next snapshot."""
 
-    Attributes:
-        written: task manifests to write.
-        kept: references to keep, by task.
-        dropped: tasks of the newest snapshot that it does not have.
-        is_changed: whether it differs from the newest snapshot.
-        warnings: about tasks and stores that it does not have any more.
-    """
-
-    written: tuple[WrittenTaskManifest, ...]
-    kept: Mapping[str, TaskManifestReference]
-    dropped: tuple[str, ...]
-    is_changed: bool
-    warnings: tuple[str, ...]
+    written: tuple[WrittenTaskManifest, ...]  # task manifests to write
+    kept: Mapping[str, TaskManifestReference]  # references to keep, by task
+    dropped: tuple[str, ...]  # tasks of the newest snapshot that it does not have
+    is_changed: bool  # whether it differs from the newest snapshot
+    warnings: tuple[str, ...]  # about tasks and stores that it does not have any more
 
 
 def compose(

@@ -1,12 +1,8 @@
-"""Encodes task manifests: zlib-compressed JSON, concatenated in one blob.
+"""Encodes task manifests: zlib-compressed JSON, each by itself, concatenated in one blob.
 
-A task manifest repeats much for each run. As JSON a store of six runs takes 6 KB, and a window of 26 segments 136 KB;
-compressed a quarter and a sixth of that, mostly hashes, digests and keys. Measured and rejected, because a task
-manifest should be readable with nothing but zlib: a dictionary of field names (a fifth less for 1.6 KB, nothing for a
-large one), and JSON without default values (6 % and less).
-
-Each task manifest is compressed and read by itself. The size after decompression is bounded, because a few KB could
-otherwise fill the reader's memory.
+A task manifest repeats much for each run; compressed it takes a sixth to a quarter. Rejected, because it should be
+readable with nothing but zlib: a dictionary of field names (a fifth less) and JSON without default values (6 %). The
+size after decompression is bounded, because a few KB could otherwise fill the reader's memory.
 """
 
 from __future__ import annotations
@@ -20,11 +16,8 @@ from statecore.documents import compact, preserve_unknown
 from statecore.errors import Corrupted, Invalid
 from statecore.repository.manifest import TASK_MANIFEST, Extent, TaskManifest, TaskManifestReference
 
-DOCUMENT_BYTES = 32 << 20
-"""Largest uncompressed task manifest; about 50,000 runs."""
-
-_LEVEL = 6
-"""zlib's level. Level 9 takes twice the time for 2 % less, level 1 half of it for 12 % more."""
+DOCUMENT_BYTES = 32 << 20  # Largest uncompressed task manifest; about 50,000 runs
+_LEVEL = 6  # zlib's level. Level 9 takes twice the time for 2 % less, level 1 half of it for 12 % more.
 
 
 def encode_task_manifests(

@@ -1,11 +1,7 @@
-"""Validates that a task manifest is consistent: a store built of an inconsistent one would be another store.
+"""Validates that a task manifest is consistent (invariant 9 of ``docs/repository-format.md``).
 
-Hashes prove that a task manifest is what was written, not that it was right. So the same rules hold before it is
-published and after it was read::
-
-    store      ends at the offsets of its changelogs; left to restore, it is empty
-    database   each segment once
-    runs       rows of this store and this database, in the order of their offsets, none beyond the store's end
+Hashes prove that a task manifest is what was written, not that it was right, and a store built of an inconsistent one
+would be another store. So the same rules hold before it is published and after it was read.
 """
 
 from __future__ import annotations

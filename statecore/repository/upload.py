@@ -1,8 +1,4 @@
-"""Uploads files: each once, named by its hash; small ones together in a pack.
-
-A small file costs a request and nothing else, so files below :data:`SMALL` that are put together share a blob::
-
-    packs/<sha256 of the whole>     file │ file │ file │ ...      each found by its extent, and verified by its own hash
+"""Uploads files: each once, named by its hash; small ones (below :data:`SMALL`) that are put together share a pack.
 
 The same files in the same order make the same pack, so a second attempt moves no byte. Existing blobs are verified, and
 damaged ones replaced (:mod:`statecore.repository.blob_verification`).
@@ -27,12 +23,8 @@ from statecore.repository.layout import Layout
 from statecore.repository.manifest import BaseFile, Extent
 from statecore.system_errors import system_error
 
-SMALL = 1 << 20
-"""Files of this size and more are blobs of their own."""
-
-PACK_BYTES = 64 << 20
-"""Size from which on another pack is begun."""
-
+SMALL = 1 << 20  # Files of this size and more are blobs of their own
+PACK_BYTES = 64 << 20  # Size from which on another pack is begun
 _AT_ONCE = 8
 _TRIES = 8
 

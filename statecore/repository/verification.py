@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from statecore.documents import Document
@@ -14,31 +13,22 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head import SnapshotEntry
 from statecore.repository.manifest import Extent, Manifest, TaskManifest, TaskManifestReference, extents_of
 
-Damage = Corrupted | Invalid
-"""Bytes that were changed, or that this release cannot read."""
-
+Damage = Corrupted | Invalid  # Bytes that were changed, or that this release cannot read
 CONCURRENT_REQUESTS = 8
 
 
 class VerifiedSnapshot(NamedTuple):
-    """A verified snapshot.
+    """A verified snapshot."""
 
-    Attributes:
-        entry: its entry in the head.
-        manifest: its manifest; ``None`` where that is damaged.
-        damage: what is wrong, by task; that of the manifest under ``""``.
-        held_bytes: bytes of the files that it names and no newer one does; ``None`` where they were not requested or
-            are unknown (:func:`statecore.repository.listing.held_bytes`).
-    """
-
-    entry: SnapshotEntry
-    manifest: Document[Manifest] | None
-    damage: dict[str, Damage]
+    entry: SnapshotEntry  # its entry in the head
+    manifest: Document[Manifest] | None  # its manifest; None where that is damaged
+    damage: dict[str, Damage]  # what is wrong, by task; that of the manifest under ""
+    # bytes of the files that it names and no newer one does; None where they were not requested or are unknown
+    # (statecore.repository.listing.held_bytes)
     held_bytes: int | None = None
 
 
-TaskManifestKey = tuple[str, Extent]
-"""Identifies a task manifest: its hash and its extent."""
+TaskManifestKey = tuple[str, Extent]  # Identifies a task manifest: its hash and its extent
 
 
 def key_of(reference: TaskManifestReference) -> TaskManifestKey:
@@ -47,11 +37,7 @@ def key_of(reference: TaskManifestReference) -> TaskManifestKey:
 
 
 class Verification:
-    """Verifies snapshots with several threads; a context manager.
-
-    Attributes:
-        file_bytes: recorded bytes of files, by hash, for each task manifest.
-    """
+    """Verifies snapshots with several threads; a context manager."""
 
     def __init__(
         self,
@@ -67,6 +53,7 @@ class Verification:
             count_file_bytes,
             tolerated,
         )
+        # recorded bytes of files, by hash, for each task manifest
         self.file_bytes: dict[TaskManifestKey, dict[str, int]] = {}
         self._task_manifests: dict[TaskManifestKey, Damage | None] = {}
         self._sizes: dict[str, int | None] = {}
@@ -75,9 +62,7 @@ class Verification:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def snapshots(

@@ -71,18 +71,15 @@ class AssignedTasks:
         self._startup = tasks
         changelogs = {store.changelog for store in spec.stores if store.is_logged and not store.is_undecided}
         self._topics = tuple(sorted(changelogs))
-        self._on_disk: dict[str, dict[TopicPartition, int]] = {}
-        """Offsets of local tasks that are not followed."""
-        self._log_ends: dict[TopicPartition, int] = {}
-        """Changelog ends, as last read or seen since."""
+        self._on_disk: dict[str, dict[TopicPartition, int]] = {}  # Offsets of local tasks that are not followed
+        self._log_ends: dict[TopicPartition, int] = {}  # Changelog ends, as last read or seen since
         self._shortened: frozenset[str] = frozenset()
         """Tasks with a changelog that lost records to retention or deletion, not compaction."""
         self._group: GroupMember | None = None
         self._pending: AssignmentResult | None = None
         self._has_assignment = False
         self._elsewhere: Mapping[str, int] = {}
-        self._next_unowned_check = 0.0
-        """Time of the next check for unowned tasks."""
+        self._next_unowned_check = 0.0  # Time of the next check for unowned tasks
         self._last_messages: dict[str, dict[str, str]] = {}
 
     def start(self) -> None:

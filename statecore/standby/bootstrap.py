@@ -48,12 +48,8 @@ from statecore.statedir.work_directory import STANDBY
 from statecore.tasks.offset_sums import is_empty_task
 from statecore.tasks.standby_log_state import StandbyLogStates
 
-RETENTION_MS = 86_400_000
-"""How long an unused base is kept after its process ended: a day, like the files of any fetch."""
-
-CHECK_SECONDS = 5.0
-"""How long a start waits for the repository at most."""
-
+RETENTION_MS = 86_400_000  # How long an unused base is kept after its process ended: a day, like the files of any fetch
+CHECK_SECONDS = 5.0  # How long a start waits for the repository at most
 _SLICE = 0.1
 _BASE, _LOGS = "base", "logs.json"
 
@@ -87,15 +83,10 @@ def _written_ms(base: Path) -> float:
 
 @dataclass(frozen=True)
 class _PendingFetch:
-    """A base that is being fetched.
+    """A base that is being fetched."""
 
-    Attributes:
-        stop: set to end the fetch.
-        fetched: description of the base; ``None`` if there is none.
-    """
-
-    stop: Event
-    fetched: Future[str | None]
+    stop: Event  # set to end the fetch
+    fetched: Future[str | None]  # description of the base; None if there is none
 
 
 class _NoRepositoryError(Exception):
@@ -127,8 +118,7 @@ class Bases:
         self._directory, self._repository, self._say, self._faults = directory, repository, say, faults
         self._worker = ThreadPoolExecutor(1, "base")
         self._pending: dict[str, _PendingFetch] = {}
-        self._without_base: set[str] = set()
-        """Tasks without a base; they are read from the start of their changelogs."""
+        self._without_base: set[str] = set()  # Tasks without a base; they are read from the start of their changelogs
         self._reported_none = False
 
     def check_repository(self, stop: Event, seconds: float = CHECK_SECONDS) -> None:
@@ -163,11 +153,7 @@ class Bases:
         return self._open_repository(self._repository, self._directory.application_id, self._patience)
 
     def is_pending(self, task: str) -> bool:
-        """Whether a task has to wait for its base; starts the fetch.
-
-        Returns:
-            ``False`` if the task has a directory already, its base has just been put in place, or there is no base.
-        """
+        """Whether a task waits for its base, whose fetch this starts; false if there is none, or it is in place."""
         if task in self._without_base:
             return False
         if not is_empty_task(self._directory.task_path(task)):

@@ -30,7 +30,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Self
 
 from statecore.changelog.cluster import Cluster
@@ -51,31 +50,22 @@ from statecore.standby.kafka_group import NOT_IN_THE_GROUP, GroupConsumer, Group
 
 @dataclass(frozen=True)
 class AssignmentResult:
-    """A member's assignment; replaces the previous one.
+    """A member's assignment; replaces the previous one."""
 
-    Attributes:
-        generation: of the group; with ``member_id`` it fences transactions of removed members. -1 when lost.
-        member_id: member id at the broker.
-        roles: its tasks. An active task that is not active in here must be closed before the next ``publish``, which
-            confirms that.
-        errors: tasks that it must not touch, with the reason.
-        lost: it was removed from the group: others may have its tasks, and its active tasks must not be committed. An
-            assignment follows when it has rejoined.
-        leader: whether it was the leader.
-        probing: whether warm-ups are catching up to take over tasks.
-        elsewhere: best offset sum at the owners of local tasks that were not assigned to it.
-        is_new: whether all members have published their state since this member took part; false where the broker
-            returns the previous assignment of a static member.
-    """
-
-    generation: int
-    member_id: str
+    generation: int  # of the group; with member_id it fences transactions of removed members. -1 when lost.
+    member_id: str  # member id at the broker
+    # its tasks. An active task that is not active in here must be closed before the next publish, which confirms that.
     roles: Mapping[str, Role] = field(default_factory=dict)
-    errors: Mapping[str, str] = field(default_factory=dict)
+    errors: Mapping[str, str] = field(default_factory=dict)  # tasks that it must not touch, with the reason
+    # it was removed from the group: others may have its tasks, and its active tasks must not be committed. An
+    # assignment follows when it has rejoined.
     lost: bool = False
-    leader: bool = False
-    probing: bool = False
+    leader: bool = False  # whether it was the leader
+    probing: bool = False  # whether warm-ups are catching up to take over tasks
+    # best offset sum at the owners of local tasks that were not assigned to it
     elsewhere: Mapping[str, int] = field(default_factory=dict)
+    # whether all members have published their state since this member took part; false where the broker returns the
+    # previous assignment of a static member
     is_new: bool = False
 
     def tasks(self, role: Role) -> frozenset[str]:
@@ -84,21 +74,13 @@ class AssignmentResult:
 
 @dataclass(frozen=True)
 class ReceivedAssignment:
-    """An assignment as received from kafka-python.
+    """An assignment as received from kafka-python."""
 
-    Attributes:
-        generation: of the group.
-        data: user data.
-        partitions: whether it includes partitions.
-        joins: how often the member had joined the group by then.
-        at: time of arrival, on the group's clock.
-    """
-
-    generation: int
-    data: bytes
-    partitions: bool
-    joins: int
-    at: float
+    generation: int  # of the group
+    data: bytes  # user data
+    partitions: bool  # whether it includes partitions
+    joins: int  # how often the member had joined the group by then
+    at: float  # time of arrival, on the group's clock
 
 
 __all__ = ["AssignmentResult", "Ends", "GroupMember", "GroupSettings"]
@@ -143,8 +125,7 @@ class GroupMember:
         self._roles: Mapping[str, Role] = {}
         self._assigned: AssignmentResult | None = None
         self._generation = NOT_IN_THE_GROUP
-        self._current: ReceivedAssignment | None = None
-        """The message that carried the current assignment."""
+        self._current: ReceivedAssignment | None = None  # The message that carried the current assignment
         self._assumed_sums: Mapping[str, int] = {}
         self._asked = False
         self._probe_at: float | None = None
@@ -201,11 +182,7 @@ class GroupMember:
             took_part = True
 
     def publish(self, sums: Mapping[str, int]) -> None:
-        """Publish this member's offset sums and confirm the last assignment returned by ``poll``.
-
-        Triggers a rebalance when all warm-ups have caught up, and when a copy has less than the assignment was based
-        on.
-        """
+        """Publish sums, confirm the assignment; rebalance if warm-ups caught up or a copy has less than assumed."""
         roles = {} if self._assigned is None else self._assigned.roles
         self._sums, self._roles = dict(sums), roles
         ask = False
@@ -219,13 +196,7 @@ class GroupMember:
         self._encode(ask=ask)
 
     def withdraw(self, task: str) -> bool:
-        """Stop advertising a task that is about to be deleted, from the next join on.
-
-        Call this right before deleting a task that the last assignment gave to others; ``publish`` the rest afterwards.
-
-        Returns:
-            Whether it may be deleted: neither the last assignment nor a next one relies on this member's copy.
-        """
+        """Stop advertising a task right before it is deleted; whether no assignment relies on this member's copy."""
         assigned, taken = self._assigned, self._current
         if assigned is None or taken is None or task in assigned.roles or not assigned.is_new:
             return False
@@ -253,9 +224,7 @@ class GroupMember:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     # On the I/O loop
@@ -282,11 +251,7 @@ class GroupMember:
             ends = self._ends
         try:
             decision = self._decide(
-                subscriptions,
-                leader,
-                ends,
-                self.assignment_settings,
-                is_late=lambda: self._clock() >= until,
+                subscriptions, leader, ends, self.assignment_settings, is_late=lambda: self._clock() >= until
             )
         except Exception as error:
             if not isinstance(error, StatecoreError):

@@ -27,38 +27,26 @@ from statecore.changelog.cluster import Cluster
 from statecore.errors import Capacity, Fenced, Invalid, Retryable, StatecoreError
 
 ASSIGNOR = "statecore-tasks"
-NOT_IN_THE_GROUP = -1
-"""Generation of a consumer that is not in the group."""
+NOT_IN_THE_GROUP = -1  # Generation of a consumer that is not in the group
 
 
 @dataclass(frozen=True)
 class GroupSettings:
-    """Settings of a group member.
+    """Settings of a group member."""
 
-    Attributes:
-        group_id: the standby group's own id, never the application's.
-        topics: the application's changelogs, which are subscribed to.
-        spec: digest of the application spec; it must be the same for all members.
-        instance_id: ``group.instance.id``: a restart within the session timeout moves no task; ``None`` if dynamic.
-        host: failure domain: members with the same host never have two copies of a task, as long as there are others.
-        capacity: relative weight of this member's share of the tasks.
-        session_timeout_ms: ``session.timeout.ms``.
-        heartbeat_interval_ms: ``heartbeat.interval.ms``.
-        max_poll_interval_ms: ``max.poll.interval.ms``.
-        ends_age_ms: changelog ends older than this are read again.
-        process: random id of this process, to tell it from earlier ones with the same instance id.
-    """
-
-    group_id: str
-    topics: tuple[str, ...]
-    spec: str
+    group_id: str  # the standby group's own id, never the application's
+    topics: tuple[str, ...]  # the application's changelogs, which are subscribed to
+    spec: str  # digest of the application spec; it must be the same for all members
+    # group.instance.id: a restart within the session timeout moves no task; None if dynamic
     instance_id: str | None = None
+    # failure domain: members with the same host never have two copies of a task, as long as there are others
     host: str = field(default_factory=socket.gethostname)
-    capacity: int = 1
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 3_000
-    max_poll_interval_ms: int = 300_000
-    ends_age_ms: int = 30_000
+    capacity: int = 1  # relative weight of this member's share of the tasks
+    session_timeout_ms: int = 45_000  # session.timeout.ms
+    heartbeat_interval_ms: int = 3_000  # heartbeat.interval.ms
+    max_poll_interval_ms: int = 300_000  # max.poll.interval.ms
+    ends_age_ms: int = 30_000  # changelog ends older than this are read again
+    # random id of this process, to tell it from earlier ones with the same instance id
     process: int = field(default_factory=lambda: secrets.randbits(64))
 
 

@@ -11,42 +11,26 @@ from statecore.metrics import RESTORE_REMAINING, STANDBY_FAILED, STANDBY_TASKS, 
 
 @dataclass(frozen=True)
 class StandbyStoreReport:
-    """A store that follows its changelog.
-
-    Attributes:
-        changelog: changelog partition, ``<topic>-<partition>``.
-        offset: last applied offset; -4 if there is none.
-        lag: offsets behind the changelog end in the last round; ``None`` before.
-        records: records read since the job began.
-        rebuilt: how often it was emptied and read from the start.
-        error: what stopped it in the last round.
-    """
+    """A store that follows its changelog."""
 
     store: str
-    changelog: str
-    offset: int
-    lag: int | None
-    records: int
-    rebuilt: int
-    error: str | None
+    changelog: str  # changelog partition, <topic>-<partition>
+    offset: int  # last applied offset; -4 if there is none
+    lag: int | None  # offsets behind the changelog end in the last round; None before
+    records: int  # records read since the job began
+    rebuilt: int  # how often it was emptied and read from the start
+    error: str | None  # what stopped it in the last round
 
 
 @dataclass(frozen=True)
 class StandbyTaskReport:
-    """A standby task.
-
-    Attributes:
-        role: ``standby``, or ``warmup`` while it catches up to take a task over.
-        stores: empty if the task could not be opened.
-        error: why the task failed, or ``None``.
-        exit_code: exit code of the worst error of the last round; 0 without one.
-    """
+    """A standby task."""
 
     task: str
-    role: str
-    stores: tuple[StandbyStoreReport, ...]
-    error: str | None
-    exit_code: int
+    role: str  # standby, or warmup while it catches up to take a task over
+    stores: tuple[StandbyStoreReport, ...]  # empty if the task could not be opened
+    error: str | None  # why the task failed, or None
+    exit_code: int  # exit code of the worst error of the last round; 0 without one
 
     @property
     def lag(self) -> int | None:
@@ -57,15 +41,11 @@ class StandbyTaskReport:
 
 @dataclass(frozen=True)
 class StandbyReport:
-    """State of all standby tasks of a process.
-
-    Attributes:
-        rounds: number of rounds so far.
-    """
+    """State of all standby tasks of a process."""
 
     application_id: str
     state_dir: str
-    rounds: int
+    rounds: int  # number of rounds so far
     tasks: tuple[StandbyTaskReport, ...]
 
     @property

@@ -19,15 +19,11 @@ from statecore.jobs.fields.tasks import only_tasks
 from statecore.jobs.fields.types import Duration, FilePath, Flag, Size, Text, Whole
 from statecore.standby.assignment.model import AssignmentSettings
 
-DEFAULT_INTERVAL_MS = 30_000
-"""Default of Kafka Streams' ``commit.interval.ms``."""
+DEFAULT_INTERVAL_MS = 30_000  # Default of Kafka Streams' commit.interval.ms
 
 
-GROUP_SECTION = "Fleet"
-"""Section of the options of a group."""
-
-DEFAULT_SESSION_MS = 45_000
-"""Default of a Kafka consumer's ``session.timeout.ms``."""
+GROUP_SECTION = "Fleet"  # Section of the options of a group
+DEFAULT_SESSION_MS = 45_000  # Default of a Kafka consumer's session.timeout.ms
 
 _GROUP_FIELDS = (
     "instance_id",
@@ -84,7 +80,7 @@ class StandbyRequest(OfSpec):
             title="State directory",
             help="where the copies are kept, in the layout of a state.dir; never that of a running instance",
             check=check_state_dir,
-        ),
+        )
     )
     tasks: tuple[str, ...] = field(default=(), metadata=only_tasks("every task", global_too=False))
     repository: str | None = field(
@@ -110,10 +106,7 @@ class StandbyRequest(OfSpec):
     once: bool = field(
         default=False,
         metadata=declare(
-            Flag(),
-            title="Once",
-            help="bring the copies to the end of the changelogs, and stop",
-            section=WHAT,
+            Flag(), title="Once", help="bring the copies to the end of the changelogs, and stop", section=WHAT
         ),
     )
     group: str | None = field(

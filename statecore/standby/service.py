@@ -37,8 +37,7 @@ from statecore.tasks.task_stores import TaskStores
 
 _SLICE = 0.5
 
-_ATTEMPTS = 2
-"""Attempts of a repository request; few, because stopping a standby waits for the current request."""
+_ATTEMPTS = 2  # Attempts of a repository request; few, because stopping a standby waits for the current request
 
 
 def run_standby(
@@ -51,11 +50,7 @@ def run_standby(
     faults: FaultPoints = NO_FAULTS,
     connect: Callable[..., Cluster] = Cluster,
 ) -> StandbyReport:
-    """Follow tasks until ``stop`` is set, or for one round; then close them so that Kafka Streams can start.
-
-    Returns:
-        The report at the time the tasks were closed.
-    """
+    """Follow tasks until ``stop`` is set, or for one round; close them for Kafka Streams; return the report of then."""
     spec = spec_of(request)
     if request.group == spec.application_id:
         raise Invalid(

@@ -31,19 +31,14 @@ from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 from statecore.tasks.offset_sums import TaskDirectoryState, TaskSum, read_task_sum
 
-CLEANUP_DELAY = "state.cleanup.delay.ms"
-"""Kafka Streams' setting: how long an unowned task directory stays."""
+CLEANUP_DELAY = "state.cleanup.delay.ms"  # Kafka Streams' setting: how long an unowned task directory stays
 
 
 @dataclass(frozen=True)
 class CleanupSettings:
-    """Cleanup settings.
+    """Cleanup settings."""
 
-    Attributes:
-        cleanup_delay_ms: ``state.cleanup.delay.ms``: minimum time since the last change of the directory.
-    """
-
-    cleanup_delay_ms: int = 600_000
+    cleanup_delay_ms: int = 600_000  # state.cleanup.delay.ms: minimum time since the last change of the directory
 
     def __post_init__(self) -> None:
         if self.cleanup_delay_ms < 0:
@@ -57,18 +52,13 @@ class CleanupSettings:
 
 @dataclass(frozen=True)
 class CleanupResult:
-    """Result of one cleanup.
+    """Result of one cleanup."""
 
-    Attributes:
-        deleted: tasks whose directories were deleted.
-        kept: expired unowned tasks, and why they stay.
-        failed: tasks whose directories were moved but could not be deleted, and why; the next cleanup retries.
-        moved_away: tasks that were moved away for a week though no other process may have all of their state.
-    """
-
-    deleted: tuple[str, ...] = ()
-    kept: Mapping[str, str] = field(default_factory=dict)
+    deleted: tuple[str, ...] = ()  # tasks whose directories were deleted
+    kept: Mapping[str, str] = field(default_factory=dict)  # expired unowned tasks, and why they stay
+    # tasks whose directories were moved but could not be deleted, and why; the next cleanup retries
     failed: Mapping[str, str] = field(default_factory=dict)
+    # tasks that were moved away for a week though no other process may have all of their state
     moved_away: Mapping[str, Path] = field(default_factory=dict)
 
 
@@ -77,7 +67,7 @@ def clean_unowned(
     owned: Collection[str],
     others: Mapping[str, int],
     *,
-    spec: ApplicationSpec | None = None,
+    spec: ApplicationSpec,
     settings: CleanupSettings | None = None,
     force: bool = False,
     shortened: Collection[str] = (),
@@ -122,7 +112,7 @@ def removable_tasks(
     owned: Collection[str],
     others: Collection[str],
     *,
-    spec: ApplicationSpec | None = None,
+    spec: ApplicationSpec,
     settings: CleanupSettings | None = None,
     force: bool = False,
     clock: Callable[[], float] = time.time,
@@ -148,9 +138,7 @@ def is_forcible(found: TaskSum) -> bool:
     )
 
 
-def why_kept(
-    directory: StateDirectory, found: TaskSum, elsewhere: int | None, spec: ApplicationSpec | None = None
-) -> str:
+def why_kept(directory: StateDirectory, found: TaskSum, elsewhere: int | None, spec: ApplicationSpec) -> str:
     """Why an expired directory stays; empty if it may be deleted."""
     if found.is_open_elsewhere or found.state is TaskDirectoryState.OPEN:
         return found.reason if found.state is TaskDirectoryState.OPEN else "Another process has one of its stores open."
@@ -174,7 +162,7 @@ def why_kept(
 def _expired(
     directory: StateDirectory,
     owned: Collection[str],
-    spec: ApplicationSpec | None,
+    spec: ApplicationSpec,
     settings: CleanupSettings | None,
     now_ms: int,
 ) -> Iterator[tuple[str, TaskSum | OSError]]:
@@ -205,7 +193,7 @@ def _delete(directory: StateDirectory, faults: FaultPoints) -> tuple[list[str], 
     return deleted, left
 
 
-def why_unreplicated(directory: StateDirectory, found: TaskSum, spec: ApplicationSpec | None = None) -> str:
+def why_unreplicated(directory: StateDirectory, found: TaskSum, spec: ApplicationSpec) -> str:
     """Why the offset sum of a closed task does not cover all its rows; empty if it does."""
     try:
         for place in stores_in(directory.task_path(found.task)):
@@ -219,17 +207,13 @@ def why_unreplicated(directory: StateDirectory, found: TaskSum, spec: Applicatio
     return ""
 
 
-def replicated_sum(found: TaskSum, spec: ApplicationSpec | None) -> int:
+def replicated_sum(found: TaskSum, spec: ApplicationSpec) -> int:
     """Offset sum of a task without its versioned stores, which standbys do not follow."""
-    declared = () if spec is None else spec.stores_of(found.task)
-    versioned = {store.name for store in declared if store.kind.is_versioned}
+    versioned = {store.name for store in spec.stores_of(found.task) if store.kind.is_versioned}
     return TaskSum(found.task, found.state, stores=tuple(s for s in found.stores if s.store not in versioned)).sum
 
 
-def _why_unreplicated(place: StoreDirectory, found: TaskSum, spec: ApplicationSpec | None) -> str:
-    if spec is None:
-        is_covered = any(one.store == place.store for one in found.stores)
-        return "" if is_covered else "has no offset, so no other copy may have its rows."
+def _why_unreplicated(place: StoreDirectory, found: TaskSum, spec: ApplicationSpec) -> str:
     store = next((one for one in spec.stores_of(found.task) if one.name == place.store), None)
     if store is None:
         return "is not declared, so it is unknown whether other copies have its rows."

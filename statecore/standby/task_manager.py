@@ -31,28 +31,21 @@ from statecore.tasks.changelog_ends import ChangelogEnd, changelog_ends
 from statecore.tasks.offset_sums import offset_sum
 from statecore.tasks.standby_task import RoundResult, StandbyTask
 
-OpenStandby = Callable[[str], StandbyTask]
-"""Opens a task, with all its stores."""
+OpenStandby = Callable[[str], StandbyTask]  # Opens a task, with all its stores
 
 FIRST_RETRY, LAST_RETRY = 5.0, 300.0
 """Retry backoff of a failed task in seconds: the first one and the longest; it doubles each time."""
 
-TIME_SLICE = 5.0
-"""Time slice of a task in a round, in seconds."""
+TIME_SLICE = 5.0  # Time slice of a task in a round, in seconds
 
 
 class _TimeSlice:
-    """Stop condition of a task's time slice; called between two chunks.
-
-    Attributes:
-        is_over: the slice ended, perhaps with something left to read.
-        error: raised by the round's own stop condition; not an error of the task.
-    """
+    """Stop condition of a task's time slice; called between two chunks."""
 
     def __init__(self, stopped: Callable[[], bool], clock: Clock) -> None:
         self._stopped, self._clock, self._until = stopped, clock, clock() + TIME_SLICE
-        self.is_over = False
-        self.error: Exception | None = None
+        self.is_over = False  # the slice ended, perhaps with something left to read
+        self.error: Exception | None = None  # raised by the round's own stop condition; not an error of the task
 
     def __call__(self) -> bool:
         self.is_over = self.is_over or self._clock() >= self._until
@@ -65,15 +58,10 @@ class _TimeSlice:
 
 @dataclass(frozen=True)
 class StorePosition:
-    """Position of a store in its changelog.
+    """Position of a store in its changelog."""
 
-    Attributes:
-        offset: the last applied offset.
-        is_confirmed: whether a round has confirmed that the changelog reaches that far.
-    """
-
-    offset: int
-    is_confirmed: bool
+    offset: int  # the last applied offset
+    is_confirmed: bool  # whether a round has confirmed that the changelog reaches that far
 
 
 @dataclass
@@ -270,10 +258,7 @@ class TaskManager:
         }
 
     def _ends(self, stopped: Callable[[], bool]) -> Iterable[tuple[_Entry, Mapping[TopicPartition, ChangelogEnd]]]:
-        """Read the changelog ends of all tasks in one request, or task by task if that fails.
-
-        Tasks whose changelogs have no leader are left out and the rest is asked again.
-        """
+        """Read all ends in one request, or ask again without the tasks whose changelogs have no leader."""
         asked = [one for one in self._entries.values() if one.task is not None]
         while asked and not stopped():
             try:

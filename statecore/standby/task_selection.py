@@ -23,15 +23,11 @@ _ALL = "?"
 
 @dataclass(frozen=True)
 class EligibleTasks:
-    """The tasks of an application.
+    """The tasks of an application."""
 
-    Attributes:
-        stores: followed stores of each eligible task; none where Kafka Streams restores all of them.
-        refused: why each of the others cannot be followed.
-    """
-
+    # followed stores of each eligible task; none where Kafka Streams restores all of them
     stores: Mapping[str, tuple[StandbyStoreSpec, ...]]
-    refused: Mapping[str, StatecoreError]
+    refused: Mapping[str, StatecoreError]  # why each of the others cannot be followed
 
     @property
     def names(self) -> list[str]:
@@ -94,12 +90,7 @@ def _described(cluster: Cluster, names: Sequence[str]) -> dict[str, TopicDescrip
 
 
 class TaskSelection:
-    """Tasks of a request without a group.
-
-    Attributes:
-        names: the tasks.
-        left_out: why no task of a subtopology is followed, by the entry that stands for all of them (``1_?``).
-    """
+    """Tasks of a request without a group."""
 
     def __init__(
         self,
@@ -111,6 +102,7 @@ class TaskSelection:
     ) -> None:
         self._spec, self._cluster, self._clock = spec, cluster, clock
         self._named = request.tasks
+        # why no task of a subtopology is followed, by the entry that stands for all of them (1_?)
         self.left_out: dict[str, StatecoreError] = {}
         self._asked_at = clock()
         found = EligibleTasks({}, {})
@@ -130,7 +122,7 @@ class TaskSelection:
             if (unknown := self._unknown(found)) is not None:
                 raise unknown
             self._refused = dict(found.refused)
-        self.names: Sequence[str] = request.tasks
+        self.names: Sequence[str] = request.tasks  # the tasks
         if not request.tasks:
             local = [task for task in directory.task_directories() if found.subtopology_entry(task) is not None]
             self.names = [*found.names, *local]
@@ -148,10 +140,7 @@ class TaskSelection:
                 )
 
     def check(self, task: str) -> None:
-        """Refuse a task that cannot be followed, before it is opened or a directory is created for it.
-
-        Asks the brokers again after a while, because a missing changelog may have been created.
-        """
+        """Refuse a task that cannot be followed, before anything is opened; a changelog may be created meanwhile."""
         if self._refusal(task) is None:
             return
         if self._clock() - self._asked_at >= FIRST_RETRY:

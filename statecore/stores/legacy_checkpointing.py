@@ -84,7 +84,6 @@ class LegacyCheckpointingStore(DelegatingStore):
         self._committed_position: Position = {}
         self._on_disk: dict[TopicPartition, int] = {}
         self._undecided: tuple[int, dict[TopicPartition, int], Position] | None = None
-        self._corrupted = False
         self._publishing = RLock()  # queries must not see rows of one commit with the offset of another
 
     @property
@@ -112,24 +111,17 @@ class LegacyCheckpointingStore(DelegatingStore):
                 raise
             self._offsets = found
             self._on_disk = {} if self._exactly_once else dict(found)
-            self._corrupted = False
             adopt_position(self._store, position)
             self._committed_position = self._store.position
             self._undecided = None
 
     def close(self) -> None:
-        """Close the store, then write the last committed offsets, unless :meth:`mark_corrupted` was called."""
+        """Close the store, then write the last committed offsets."""
         if not self.is_open:
             return
         self._check_open()
         super().close()
         self._write()
-
-    def mark_corrupted(self) -> None:
-        """Mark the rows as untrusted: delete the file, and let neither ``checkpoint`` nor ``close`` write another."""
-        self._corrupted = True
-        self._on_disk = {}
-        remove_offsets(self._file)
 
     def checkpoint(self) -> None:
         """Flush the rows, then write the committed offsets and the position; does nothing under exactly-once.
@@ -212,7 +204,6 @@ class LegacyCheckpointingStore(DelegatingStore):
         return self._offsets.get(partition)
 
     def query_view(self, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED) -> QueryView:
-        """See :meth:`StateStore.query_view`."""
         with self._publishing:
             self._settle()
             return _ViewWithOffsets(self._store.query_view(isolation), self._offsets, self._committed_position)
@@ -227,8 +218,6 @@ class LegacyCheckpointingStore(DelegatingStore):
                 self._settle()
 
     def _write(self) -> None:
-        if self._corrupted:
-            return
         write_position(self._directory, self._name, self._committed_position)
         write_offsets(self._file, self._offsets)
         self._on_disk = dict(self._offsets)

@@ -11,13 +11,7 @@ from pathlib import Path
 
 from statecore.errors import StatecoreError
 from statecore.filesystem import open_regular, remove_durably, write_durably
-from statecore.formats.checkpoint import (
-    MAX_BYTES,
-    decode_checkpoint,
-    encode_checkpoint,
-    position_file,
-    too_large,
-)
+from statecore.formats.checkpoint import MAX_BYTES, decode_checkpoint, encode_checkpoint, position_file, too_large
 from statecore.formats.position import Position, offsets_of_position, position_of_offsets
 from statecore.formats.topic_partition import TopicPartition
 from statecore.stores.base import StateStore
@@ -69,10 +63,7 @@ def write_position(directory: Path, store: str, position: Position) -> None:
 
 
 def adopt_position(store: StateStore, position: Position) -> None:
-    """Add a position from a file to a store; its next commit publishes it.
-
-    An offset of -4 in a file means unknown, as does a missing entry.
-    """
+    """Add a file's position to a store; its next commit publishes it. -4 means unknown, like no entry."""
     for topic, partitions in position.items():
         for partition, offset in partitions.items():
             if offset >= 0:

@@ -44,17 +44,11 @@ def guard() -> threading.RLock:
 
 
 class Holder(NamedTuple):
-    """The process that holds a lock.
+    """The process that holds a lock."""
 
-    Attributes:
-        process: its id; 0 if it runs in another container (process namespace).
-        command: its name, if visible.
-        lost: whether it has lost the lock and still runs.
-    """
-
-    process: int
-    command: str
-    lost: bool = False
+    process: int  # its id; 0 if it runs in another container (process namespace)
+    command: str  # its name, if visible
+    lost: bool = False  # whether it has lost the lock and still runs
 
     def __str__(self) -> str:
         if not self.process:
@@ -159,10 +153,7 @@ def _conflicting(descriptor: int, command: int) -> int | None:
 
 
 def is_open_in_this_process(identity: _Identity, *, besides: int) -> bool:
-    """Whether this process has a file open with another descriptor, under any name.
-
-    ``identity`` is its device and inode; the descriptor ``besides`` does not count.
-    """
+    """Whether another descriptor of this process than ``besides`` has the file ``identity`` (device, inode) open."""
     for descriptor in numbers():
         with contextlib.suppress(OSError):
             if descriptor != besides and _identity(os.fstat(descriptor)) == identity:

@@ -12,8 +12,7 @@ from typing import Protocol, cast
 
 from statecore.stores.rows import Row
 
-Entry = tuple[bytes, bytes | None]
-"""A key and its value, or ``None`` if deleted."""
+Entry = tuple[bytes, bytes | None]  # A key and its value, or None if deleted
 
 
 class Cursor(Protocol):

@@ -42,13 +42,7 @@ class MeteredStore(DelegatingStore):
     """
 
     def __init__(
-        self,
-        store: StateStore,
-        metrics: Metrics,
-        *,
-        task: str,
-        name: str,
-        clock: Clock = time.monotonic,
+        self, store: StateStore, metrics: Metrics, *, task: str, name: str, clock: Clock = time.monotonic
     ) -> None:
         super().__init__(store)
         self._metrics = metrics
@@ -105,17 +99,14 @@ class MeteredStore(DelegatingStore):
         self._metrics.record(FLUSH_LATENCY, watch.ms, self._tags)
 
     def get(self, key: bytes) -> bytes | None:
-        """See :meth:`StateStore.get`."""
         self._gets += 1
         return self._store.get(key)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """See :meth:`StateStore.get_many`."""
         self._gets += len(keys)
         return self._store.get_many(keys)
 
     def put(self, key: bytes, value: bytes | None) -> None:
-        """See :meth:`StateStore.put`."""
         self._puts += 1
         self._store.put(key, value)
 
@@ -127,7 +118,6 @@ class MeteredStore(DelegatingStore):
         return present
 
     def put_all(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """See :meth:`StateStore.put_all`."""
         if not isinstance(rows, list | tuple):  # a generator may read rows that it has just written
             super(DelegatingStore, self).put_all(rows)
             return
@@ -139,7 +129,6 @@ class MeteredStore(DelegatingStore):
         return self._iterated(RANGE_LATENCY, self._store.scan(lower, upper, reverse=reverse))
 
     def range(self, first: bytes | None, last: bytes | None) -> Iterator[Row]:
-        """See :meth:`StateStore.range`."""
         return self._iterated(RANGE_LATENCY, self._store.range(first, last))
 
     def reverse_range(self, first: bytes | None, last: bytes | None) -> Iterator[Row]:
@@ -147,7 +136,6 @@ class MeteredStore(DelegatingStore):
         return self._iterated(RANGE_LATENCY, self._store.reverse_range(first, last))
 
     def prefix_scan(self, prefix: bytes) -> Iterator[Row]:
-        """See :meth:`StateStore.prefix_scan`."""
         return self._iterated(PREFIX_SCAN_LATENCY, self._store.prefix_scan(prefix))
 
     def reverse_prefix_scan(self, prefix: bytes) -> Iterator[Row]:
@@ -155,7 +143,6 @@ class MeteredStore(DelegatingStore):
         return self._iterated(PREFIX_SCAN_LATENCY, self._store.reverse_prefix_scan(prefix))
 
     def all(self) -> Iterator[Row]:
-        """See :meth:`StateStore.all`."""
         return self._iterated(ALL_LATENCY, self._store.all())
 
     def reverse_all(self) -> Iterator[Row]:

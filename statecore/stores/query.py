@@ -1,14 +1,8 @@
-"""``QueryView``: interactive queries from other threads while the processor writes to the store (KIP-892).
-
-A view shows the store at one point in time. Under READ_COMMITTED, the default, that is the last commit: its rows,
-offsets and position, consistent with each other. Under READ_UNCOMMITTED the writes staged at that time are included;
-offsets and position are still those of the last commit, since the offset of the staged rows is not known yet.
-"""
+"""``QueryView``: interactive queries from other threads while the processor writes to the store (KIP-892)."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from types import TracebackType
 from typing import Self
 
 from statecore.formats.position import Position
@@ -18,6 +12,10 @@ from statecore.stores.rows import ReadableRows
 
 class QueryView(ReadableRows):
     """A store at one point in time; created by :meth:`StateStore.query_view`, one for each query, and closed after it.
+
+    Under READ_COMMITTED, the default, it shows the last commit: its rows, offsets and position, consistent with each
+    other. Under READ_UNCOMMITTED the writes staged at that time are included; offsets and position are those of the
+    last commit, since the offset of the staged rows is not known yet.
 
     Any thread may create and read it at any time, while another writes, commits and flushes. Closing the store ends its
     views. An open view keeps old versions of rows alive (in RocksDB by a snapshot), so it should be short-lived.
@@ -39,7 +37,5 @@ class QueryView(ReadableRows):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

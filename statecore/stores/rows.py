@@ -18,8 +18,7 @@ from statecore.errors import Invalid
 from statecore.formats.integers import INT32_MAX
 from statecore.formats.topic_partition import TopicPartition
 
-Row = tuple[bytes, bytes]
-"""A key and its value."""
+Row = tuple[bytes, bytes]  # A key and its value
 
 
 class ReadableRows(ABC):
@@ -78,11 +77,7 @@ class WritableRows(ReadableRows):
             self.put(key, value)
 
     def put_if_absent(self, key: bytes, value: bytes | None) -> bytes | None:
-        """Set the row of a key unless it has one.
-
-        Returns:
-            The existing row, which is kept; ``None`` if there was none.
-        """
+        """Set the row of a key unless it has one; return that one, or ``None``."""
         present = self.get(key)
         if present is None:
             self.put(key, value)

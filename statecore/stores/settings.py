@@ -10,9 +10,7 @@ from typing import Any
 from statecore.choices import enum_value
 from statecore.errors import Invalid
 
-UNCOMMITTED_MAX_BYTES = 64 << 20
-"""Default of ``statestore.uncommitted.max.bytes``, that of KIP-892."""
-
+UNCOMMITTED_MAX_BYTES = 64 << 20  # Default of statestore.uncommitted.max.bytes, that of KIP-892
 NO_LIMIT = -1
 
 RocksDBConfigSetter = Callable[[str, Any], None]

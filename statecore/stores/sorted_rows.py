@@ -45,8 +45,7 @@ class SortedRows:
     __slots__ = ("_blocks", "_greatest", "_placed", "_prune_at", "_snapshots", "_value_bytes", "values")
 
     def __init__(self) -> None:
-        self.values: dict[bytes, bytes | None] = {}
-        """The rows, public for the fastest lookup; changed here alone."""
+        self.values: dict[bytes, bytes | None] = {}  # The rows, public for the fastest lookup; changed here alone
         self._placed = 0
         self._blocks: list[list[bytes]] = []
         self._greatest: list[bytes] = []  # the last key of each block
@@ -112,11 +111,7 @@ class SortedRows:
         self._value_bytes += sum(map(len, fresh)) + sum(map(len, filter(None, fresh.values())))
 
     def purge(self, keys: Iterable[bytes]) -> bool:
-        """Remove these keys, unless a snapshot might still read them.
-
-        Returns:
-            Whether they were removed.
-        """
+        """Remove these keys, unless a snapshot might still read them; return whether they were removed."""
         self._snapshots = [reference for reference in self._snapshots if reference() is not None]
         if self._snapshots:
             return False

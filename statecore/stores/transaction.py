@@ -5,18 +5,14 @@
         transaction.commit({changelog: 41})      # leaving without commit aborts
 
 A store always stages writes until the next commit; the transaction only marks where that begins and ends, and
-guarantees that it contains no earlier writes. A store has one writer, so it has one transaction at a time.
-
-It ends with its own ``commit`` or ``abort``, or with those of its store, or when it is garbage-collected: the store
-keeps only a weak reference, and drops the writes of a lost transaction before its next operation. (If the store itself
-was written to meanwhile, those writes would be dropped silently, so the store then requires ``abort``.)
+guarantees that it contains no earlier writes. A store keeps only a weak reference to its one transaction, and drops the
+writes of a lost one before its next operation; if it was written to itself meanwhile, it then requires ``abort``.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Self
 
 from statecore.errors import Invalid
@@ -31,12 +27,9 @@ class Running:
 
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = weakref.ref(transaction)
-        self.ended = False
-        """Whether it was committed or aborted, or its store closed."""
-        self.writing = False
-        """Whether the current write comes through the transaction."""
-        self.joined = False
-        """Whether the store itself was written to meanwhile."""
+        self.ended = False  # Whether it was committed or aborted, or its store closed
+        self.writing = False  # Whether the current write comes through the transaction
+        self.joined = False  # Whether the store itself was written to meanwhile
 
     @property
     def lost(self) -> bool:
@@ -132,7 +125,5 @@ class Transaction(TransactionalRows):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.abort()

@@ -47,8 +47,7 @@ class View(QueryView):
     def __init__(self, name: str, lock: threading.RLock, instant: CommittedView, staged: RowsSnapshot | None) -> None:
         self._name = name
         self._lock = lock
-        self.instant: CommittedView | None = instant
-        """The committed rows; ``None`` after the view was closed."""
+        self.instant: CommittedView | None = instant  # The committed rows; None after the view was closed
         self._staged = staged
 
     def _open(self) -> CommittedView:

@@ -47,21 +47,14 @@ _PUT_AT_ONCE = 1024
 
 
 class Pending(NamedTuple):
-    """The content of a commit.
-
-    Attributes:
-        staged: the rows.
-        offsets: the offsets, ``None`` to remove one; partitions that are not named keep theirs.
-        forget: whether all offsets and the position are removed.
-        position: the new position.
-        moved: whether the position has changed.
-    """
+    """The content of a commit."""
 
     staged: SortedRows
+    # the offsets, None to remove one; partitions that are not named keep theirs
     offsets: Mapping[TopicPartition, int | None]
-    forget: bool
-    position: Position
-    moved: bool
+    forget: bool  # whether all offsets and the position are removed
+    position: Position  # the new position
+    moved: bool  # whether the position has changed
 
 
 class WriteBufferStore(StateStore):
@@ -106,10 +99,7 @@ class WriteBufferStore(StateStore):
 
     @abstractmethod
     def _published(self, prepared: Any) -> bool:
-        """Whether :meth:`_publish`, which may have been interrupted anywhere, made the commit.
-
-        Completes what is left of the commit; may itself be interrupted and called again.
-        """
+        """Whether :meth:`_publish`, interrupted anywhere, made the commit; completes it. May be interrupted itself."""
 
     def _check_open(self) -> None:
         if not self.is_open:
@@ -318,7 +308,6 @@ class WriteBufferStore(StateStore):
         return position
 
     def update_position(self, topic: str, partition: int, offset: int) -> None:
-        """See :meth:`StateStore.update_position`."""
         self._check_writable()
         self._before_read()
         topic, partition, offset = validated_position(topic, partition, offset)
@@ -327,7 +316,6 @@ class WriteBufferStore(StateStore):
             seen[partition] = offset
 
     def query_view(self, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED) -> QueryView:
-        """See :meth:`StateStore.query_view`."""
         if type(isolation) is not IsolationLevel:
             isolation = enum_value(IsolationLevel, isolation, "isolation")
         with self._lock:

@@ -23,8 +23,7 @@ from statecore.errors import Retryable
 from statecore.tasks.active_context import TransactionalProducer
 from statecore.tasks.change_logging import Acknowledgement
 
-_ABANDONED: dict[int, str] = {}
-"""By ``id()`` of an abandoned producer, while it exists, the call that was not answered."""
+_ABANDONED: dict[int, str] = {}  # By id() of an abandoned producer, while it exists, the call that was not answered
 
 
 class BoundedProducer:

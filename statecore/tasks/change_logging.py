@@ -178,7 +178,15 @@ class ChangeLoggingStore(DelegatingStore):
         Raises:
             Retryable, Fenced: one was not; see :meth:`commit`.
         """
-        self._await_all()
+        self._check_not_ahead()
+        if self._sent and not self._transactional:
+            try:
+                self._producer.flush(self._timeout)
+            except Exception as error:
+                self._refuse(error)
+        while self._sent:
+            self._await_offset(self._sent[0])
+            self._sent.popleft()
 
     def commit(self, offsets: Mapping[TopicPartition, int | None] | None = None) -> None:
         """Commit the store at the greatest offset that the changelog has acknowledged.
@@ -194,7 +202,7 @@ class ChangeLoggingStore(DelegatingStore):
                 so close the store and restore it.
             Invalid, Capacity: see :meth:`StateStore.commit`; the call may be repeated.
         """
-        self._await_all()
+        self.await_acknowledgements()
         known = dict(offsets or {})
         if self._acknowledged is not None:
             known.setdefault(self._changelog, self._acknowledged)
@@ -205,7 +213,7 @@ class ChangeLoggingStore(DelegatingStore):
 
     def forget_offsets(self) -> None:
         """See :meth:`StateStore.forget_offsets`; waits for acknowledgements, as :meth:`commit`."""
-        self._await_all()
+        self.await_acknowledgements()
         self._store.forget_offsets()
         self._acknowledged = None
 
@@ -235,18 +243,6 @@ class ChangeLoggingStore(DelegatingStore):
                 action="Put the timestamp (and the headers) in front of the value, as encode_value does.",
                 kind=self._kind.value,
             ) from error
-
-    def _await_all(self) -> None:
-        """Wait until every sent record is acknowledged."""
-        self._check_not_ahead()
-        if self._sent and not self._transactional:
-            try:
-                self._producer.flush(self._timeout)
-            except Exception as error:
-                self._refuse(error)
-        while self._sent:
-            self._await_offset(self._sent[0])
-            self._sent.popleft()
 
     def _forget(self) -> None:
         self._sent.clear()
@@ -299,12 +295,7 @@ def logged_store(store: StateStore) -> StateStore:
     return store if logging is None else logging.wrapped
 
 
-_KINDS = (
-    StoreKind.KEY_VALUE,
-    StoreKind.TIMESTAMPED_KEY_VALUE,
-    StoreKind.HEADERS_KEY_VALUE,
-    StoreKind.LIST,
-)
+_KINDS = (StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.HEADERS_KEY_VALUE, StoreKind.LIST)
 
 
 def kind_of(store: StateStore) -> StoreKind:

@@ -13,21 +13,13 @@ from dataclasses import dataclass
 
 from statecore.errors import Invalid
 from statecore.formats.topic_partition import TopicPartition
-from statecore.metrics import (
-    CHECKPOINT_AGE,
-    CHECKPOINT_LATENCY,
-    CHECKPOINTS,
-    NO_METRICS,
-    Metrics,
-    Timer,
-)
+from statecore.metrics import CHECKPOINT_AGE, CHECKPOINT_LATENCY, CHECKPOINTS, NO_METRICS, Metrics, Timer
 from statecore.progress import Clock
 from statecore.spec.model import CHECKPOINT_INTERVAL, DEFAULT_CHECKPOINT_INTERVAL_MS
 from statecore.tasks.task_offsets import AdoptedOffsets, TaskOffsets
 
 INTERVAL_PROPERTY = CHECKPOINT_INTERVAL
-DEFAULT_INTERVAL_MS = DEFAULT_CHECKPOINT_INTERVAL_MS
-"""Five minutes; ``docs/checkpoints.md`` measures why."""
+DEFAULT_INTERVAL_MS = DEFAULT_CHECKPOINT_INTERVAL_MS  # Five minutes; docs/checkpoints.md measures why
 
 
 @dataclass(frozen=True)

@@ -26,15 +26,11 @@ from statecore.tasks.property_values import number
 INTERVAL_PROPERTY = "commit.interval.ms"
 UNCOMMITTED_PROPERTY = "statestore.uncommitted.max.bytes"
 MAX_BLOCK_PROPERTY = "max.block.ms"
-AT_LEAST_ONCE_INTERVAL_MS = 30_000
-"""Kafka Streams' default of ``commit.interval.ms`` under at-least-once."""
-
-EXACTLY_ONCE_INTERVAL_MS = 100
-"""The same under exactly-once: readers of committed records wait that long for them."""
+AT_LEAST_ONCE_INTERVAL_MS = 30_000  # Kafka Streams' default of commit.interval.ms under at-least-once
+EXACTLY_ONCE_INTERVAL_MS = 100  # The same under exactly-once: readers of committed records wait that long for them
 
 
-MAX_BLOCK_MS = 60_000
-"""The default of ``max.block.ms`` of Kafka's producer."""
+MAX_BLOCK_MS = 60_000  # The default of max.block.ms of Kafka's producer
 
 
 @dataclass(frozen=True)

@@ -63,10 +63,7 @@ def _is_left_empty(path: Path, kind: StoreKind, changelog: TopicPartition) -> bo
 
 
 def close_unlogged(directory: StateDirectory, task: str, store: StoreSpec) -> None:
-    """Close a store without a changelog cleanly, so that Kafka Streams does not wipe the task under exactly-once.
-
-    Only what this library wrote last and did not close is opened and closed here. Nothing else is changed.
-    """
+    """Close a store without a changelog cleanly, if this library wrote it last, so that its task is not wiped."""
     for database in databases_of(directory.store_path(task, store.name, store.kind)):
         try:
             if not read_database(database).opened().closed_cleanly:

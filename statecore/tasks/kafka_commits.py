@@ -24,27 +24,17 @@ from statecore.tasks.active_context import Consumer, TransactionalProducer
 from statecore.tasks.bounded_producer import BoundedProducer, unanswered
 from statecore.tasks.change_logging import FENCING, Acknowledgement, ChangeLoggingStore
 
-_FENCING = (
-    *FENCING,
-    "CommitFailedError",
-    "IllegalGenerationError",
-    "UnknownMemberIdError",
-    "FencedInstanceIdError",
-)
+_FENCING = (*FENCING, "CommitFailedError", "IllegalGenerationError", "UnknownMemberIdError", "FencedInstanceIdError")
 _TIMEOUT = "KafkaTimeoutError"
 
 
 class KafkaCommits(ABC):
-    """What a task has sent since its last commit, and the clients that commit it; raises what the clients raise.
-
-    Attributes:
-        producer: the producer to send with; its calls time out.
-    """
+    """What a task has sent since its last commit, and the clients that commit it; raises what the clients raise."""
 
     def __init__(
         self, task: str, producer: TransactionalProducer, consumer: Consumer, max_block_ms: int, faults: FaultPoints
     ) -> None:
-        self.producer = BoundedProducer(producer, task, max_block_ms)
+        self.producer = BoundedProducer(producer, task, max_block_ms)  # the producer to send with; its calls time out
         self._task = task
         self._consumer = consumer
         self._max_block_ms = max_block_ms
@@ -121,12 +111,10 @@ class ExactlyOnce(KafkaCommits):
     _was_member = False
 
     def fence(self) -> None:
-        """See :meth:`KafkaCommits.fence`."""
         self._was_member = getattr(self._consumer.group_metadata(), "generation_id", -1) >= 0
         self.producer.init_transactions()
 
     def abandon(self) -> None:
-        """See :meth:`KafkaCommits.abandon`."""
         with suppress(Exception):  # the brokers abort it in any case, when it has timed out or is fenced
             self.abort()
 

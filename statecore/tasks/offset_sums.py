@@ -69,51 +69,27 @@ class OffsetSource(StrEnum):
 class TaskDirectoryState(StrEnum):
     """State of a task directory for a process that starts on it."""
 
-    KNOWN = "known"
-    """Its offsets are known, or it is known that there are none."""
-
-    OPEN = "open"
-    """Another process has one of its stores open; its offsets are those of the last flush."""
-
-    EMPTY = "empty"
-    """It contains only files of offsets and locks (``StateDirectory.taskDirIsEmpty``)."""
-
-    UNDECLARED = "undeclared"
-    """The spec declares no logged store on disk of its subtopology."""
-
-    FOREIGN = "foreign"
-    """Its offsets are of another application's changelogs."""
-
-    DAMAGED = "damaged"
-    """A store of it cannot be read, or has lost a part of its files."""
-
-    UNREADABLE = "unreadable"
-    """This process has no right to read it, or the disk failed."""
+    KNOWN = "known"  # Its offsets are known, or it is known that there are none
+    OPEN = "open"  # Another process has one of its stores open; its offsets are those of the last flush
+    EMPTY = "empty"  # It contains only files of offsets and locks (StateDirectory.taskDirIsEmpty)
+    UNDECLARED = "undeclared"  # The spec declares no logged store on disk of its subtopology
+    FOREIGN = "foreign"  # Its offsets are of another application's changelogs
+    DAMAGED = "damaged"  # A store of it cannot be read, or has lost a part of its files
+    UNREADABLE = "unreadable"  # This process has no right to read it, or the disk failed
 
 
 @dataclass(frozen=True)
 class StoreSum:
-    """The offset of one store of a task.
+    """The offset of one store of a task."""
 
-    Attributes:
-        store: its name; empty for an offset in ``.checkpoint`` of an unknown store.
-        changelog: its changelog partition; ``None`` where unknown.
-        offset: the last one applied; ``None`` where unknown.
-        source: where the offset comes from.
-        databases_differ: whether its databases have different offsets.
-        reason: why nothing is known, or what is wrong; may be empty.
-        is_damaged: whether the reason is damage.
-        is_unknown: whether it has databases without any known offset.
-    """
-
-    store: str
-    changelog: TopicPartition | None
-    offset: int | None
-    source: OffsetSource
-    databases_differ: bool = False
-    reason: str = ""
-    is_damaged: bool = False
-    is_unknown: bool = False
+    store: str  # its name; empty for an offset in .checkpoint of an unknown store
+    changelog: TopicPartition | None  # its changelog partition; None where unknown
+    offset: int | None  # the last one applied; None where unknown
+    source: OffsetSource  # where the offset comes from
+    databases_differ: bool = False  # whether its databases have different offsets
+    reason: str = ""  # why nothing is known, or what is wrong; may be empty
+    is_damaged: bool = False  # whether the reason is damage
+    is_unknown: bool = False  # whether it has databases without any known offset
 
     @property
     def next_offset(self) -> int:
@@ -123,23 +99,14 @@ class StoreSum:
 
 @dataclass(frozen=True)
 class TaskSum:
-    """The offsets of one task directory.
-
-    Attributes:
-        task: the task.
-        state: its state.
-        reason: why, or a further remark; may be empty.
-        stores: its stores that count, by name.
-        databases: number of databases.
-        is_open_elsewhere: whether another process has one of its stores open, in any state.
-    """
+    """The offsets of one task directory."""
 
     task: str
     state: TaskDirectoryState
-    reason: str = ""
-    stores: tuple[StoreSum, ...] = ()
+    reason: str = ""  # why, or a further remark; may be empty
+    stores: tuple[StoreSum, ...] = ()  # its stores that count, by name
     databases: int = 0
-    is_open_elsewhere: bool = False
+    is_open_elsewhere: bool = False  # whether another process has one of its stores open, in any state
 
     @property
     def sum(self) -> int:
@@ -163,7 +130,7 @@ def offset_sum(offsets: Iterable[int | None]) -> int:
     return min(sum(offset + 1 for offset in offsets if offset is not None and offset >= 0), INT64_MAX)
 
 
-def open_task_sum(task: Task, application_id: str, spec: ApplicationSpec | None = None) -> TaskSum:
+def open_task_sum(task: Task, application_id: str, spec: ApplicationSpec) -> TaskSum:
     """The offsets of an open task; the spec gives the stores' names."""
     names = {_changelog(application_id, one).topic: one.name for one in declared_stores(spec, task.name)}
     stores = [
@@ -177,17 +144,12 @@ def read_offset_sums(
     directory: StateDirectory,
     spec: ApplicationSpec | None = None,
     *,
-    open_tasks: Mapping[str, Task] | None = None,
     tasks: Sequence[str] | None = None,
 ) -> dict[str, TaskSum]:
-    """The offsets of all tasks in a directory; an error of one task is part of its result."""
-    opened = open_tasks or {}
-    names = [*directory.task_directories(), *opened] if tasks is None else tasks
+    """The offsets of all tasks in a directory, or of some; an error of one task is part of its result."""
     return {
-        name: open_task_sum(opened[name], directory.application_id, spec)
-        if name in opened
-        else read_task_sum(directory, name, spec)
-        for name in dict.fromkeys(names)
+        name: read_task_sum(directory, name, spec)
+        for name in dict.fromkeys(directory.task_directories() if tasks is None else tasks)
     }
 
 
@@ -202,10 +164,7 @@ def read_task_sum(directory: StateDirectory, task: str, spec: ApplicationSpec | 
 
 
 def is_empty_task(path: Path) -> bool:
-    """Whether a task directory contains only files of offsets and locks.
-
-    Kafka Streams goes by names alone; here a directory of such a name is a store.
-    """
+    """Whether a task directory has only files of offsets and locks: no file, and no directory of such a name."""
     try:
         with os.scandir(path) as entries:
             return all(

@@ -35,28 +35,19 @@ from statecore.system_errors import system_error
 
 @dataclass(frozen=True)
 class StandbyLogState:
-    """What is known of a changelog partition.
-
-    Attributes:
-        topic: the changelog.
-        partition: its partition.
-        topic_id: the id of its topic.
-        end: the first offset that the store has not; -1 where the changelog is doubted.
-        leader_epoch: the epoch that this end was read under; -1 where unknown.
-        read_at_ms: a time at which no record existed beyond the end, or before the store's first record was fetched, in
-            ms since the epoch; ``None`` where unknown.
-        databases: the identities of the store's databases; empty where unknown.
-        delete_retention_ms: how long deletes were kept at that time at least; ``None`` where unknown, and then the time
-            is not by the cluster's clock.
-    """
+    """What is known of a changelog partition."""
 
     topic: str
     partition: int
-    topic_id: str
-    end: int
-    leader_epoch: int
+    topic_id: str  # the id of its topic
+    end: int  # the first offset that the store has not; -1 where the changelog is doubted
+    leader_epoch: int  # the epoch that this end was read under; -1 where unknown
+    # a time at which no record existed beyond the end, or before the store's first record was fetched, in ms since the
+    # epoch; None where unknown
     read_at_ms: int | None
-    databases: tuple[str, ...] = ()
+    databases: tuple[str, ...] = ()  # the identities of the store's databases; empty where unknown
+    # how long deletes were kept at that time at least; None where unknown, and then the time is not by the cluster's
+    # clock
     delete_retention_ms: int | None = None
 
     @property

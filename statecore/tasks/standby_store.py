@@ -52,20 +52,13 @@ from statecore.tasks.partial_deletion import half_expired, why_partially_deleted
 
 @dataclass(frozen=True)
 class StandbyStoreSpec:
-    """A store that follows a changelog.
-
-    Attributes:
-        name: the store.
-        kind: its kind.
-        changelog: its changelog partition.
-        segmentation: how its rows are segmented by time; ``None`` where it is one database.
-        is_source: whether the changelog is a source topic, of which the store has what the application has consumed.
-    """
+    """A store that follows a changelog."""
 
     name: str
     kind: StoreKind
     changelog: TopicPartition
-    segmentation: Segmentation | None = None
+    segmentation: Segmentation | None = None  # how its rows are segmented by time; None where it is one database
+    # whether the changelog is a source topic, of which the store has what the application has consumed
     is_source: bool = False
 
 
@@ -367,10 +360,7 @@ class StandbyStore:
         return segment >= first_live_segment(self._stream_time, of.retention_ms, of.interval_ms)
 
     def _expire(self) -> None:
-        """Remove expired segments, also those whose removal failed before.
-
-        One that fails to close counts as closed: its rows are not needed.
-        """
+        """Remove expired segments, also after a failed removal. One that fails to close counts as closed."""
         for segment in [segment for segment in self._in_order() if not self._is_live(segment)]:
             self._expired.append(self._path_of(segment))
             with suppress(StatecoreError):

@@ -232,11 +232,7 @@ class StandbyTask:
     def _shortest_tail_first(
         self, ends: Mapping[TopicPartition, ChangelogEnd]
     ) -> list[tuple[StandbyStore, ChangelogEnd]]:
-        """The stores whose ends are known, in the order of a round: a caller that stops in a long read has had the
-        short ones.
-
-        Those that failed in the last round come last, because a failure may take longer than the caller has time for.
-        """
+        """Stores with known ends, short tails first, so that a stop in a long one has had them; failed ones last."""
         found = [(store, ends[store.changelog]) for store in self.stores.stores if store.changelog in ends]
         return sorted(
             found,

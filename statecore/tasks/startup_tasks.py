@@ -32,14 +32,7 @@ from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.store_on_disk import untrusted_in
 from statecore.statedir.task_layout import stores_in
 from statecore.statedir.work_directory import CORRUPT
-from statecore.tasks.offset_sums import (
-    Task,
-    TaskDirectoryState,
-    TaskSum,
-    declared_stores,
-    open_task_sum,
-    read_task_sum,
-)
+from statecore.tasks.offset_sums import Task, TaskDirectoryState, TaskSum, declared_stores, open_task_sum, read_task_sum
 from statecore.tasks.partial_deletion import why_partially_deleted
 
 _LOG = logging.getLogger(__name__)
@@ -47,22 +40,17 @@ _SAME_SPEC = "Let all members use the same spec, that of the application as it i
 _RESTORE_IT = "Restore the task from its changelogs or a snapshot, or repair it (statecore repair)."
 
 OpenedTask = TypeVar("OpenedTask", bound=Task)
-FindSnapshot = Callable[[str], str | None]
-"""Returns the snapshot that has a copy of a task, ``None`` where none has."""
+FindSnapshot = Callable[[str], str | None]  # Returns the snapshot that has a copy of a task, None where none has
 
 
 @dataclass(frozen=True)
 class StartupSettings:
-    """How a start treats existing directories.
+    """How a start treats existing directories."""
 
-    Attributes:
-        max_open_stores: databases open at once before the first assignment; a windowed store has one for each segment.
-            0: none, so that every task is read closed.
-        keep_corrupt_ms: how long a corrupt task directory is kept aside.
-    """
-
+    # databases open at once before the first assignment; a windowed store has one for each segment. 0: none, so that
+    # every task is read closed.
     max_open_stores: int = 256
-    keep_corrupt_ms: int = KEPT_MS
+    keep_corrupt_ms: int = KEPT_MS  # how long a corrupt task directory is kept aside
 
     def __post_init__(self) -> None:
         for name in ("max_open_stores", "keep_corrupt_ms"):
@@ -77,21 +65,13 @@ class StartupSettings:
 
 @dataclass(frozen=True)
 class CorruptTask:
-    """A corrupt task whose directory was moved aside.
-
-    Attributes:
-        task: the task.
-        quarantined: the directory moved aside, and since when.
-        reason: what was wrong; empty where an earlier start found it.
-        snapshot: the snapshot that has a copy of the task, to be fetched; ``None`` where none has.
-        why_snapshot_unknown: why it is unknown whether there is a copy; empty where it is known.
-    """
+    """A corrupt task whose directory was moved aside."""
 
     task: str
-    quarantined: Quarantined
-    reason: str
-    snapshot: str | None
-    why_snapshot_unknown: str = ""
+    quarantined: Quarantined  # the directory moved aside, and since when
+    reason: str  # what was wrong; empty where an earlier start found it
+    snapshot: str | None  # the snapshot that has a copy of the task, to be fetched; None where none has
+    why_snapshot_unknown: str = ""  # why it is unknown whether there is a copy; empty where it is known
 
 
 class StartupTasks(Generic[OpenedTask]):
@@ -149,13 +129,7 @@ class StartupTasks(Generic[OpenedTask]):
         return dict(self._open)
 
     def start(self) -> Mapping[str, TaskSum]:
-        """Open a standby for every existing task within the limit, and read the others closed.
-
-        An interrupted placement is recovered first.
-
-        Returns:
-            :attr:`sums`.
-        """
+        """Finish an interrupted placement, open standbys within the limit, read other tasks; return :attr:`sums`."""
         self._directory.check_locked()
         recover(self._directory, self._faults)
         self._report_quarantined()
@@ -269,7 +243,7 @@ class StartupTasks(Generic[OpenedTask]):
 
     def _has_unlogged_rows(self, task: str) -> bool:
         """Whether a task has rows without a changelog, which would be lost once it is deleted after a week aside."""
-        custom = () if self._spec is None else (one for one in self._spec.stores if one.kind is StoreKind.CUSTOM)
+        custom = (one for one in self._spec.stores if one.kind is StoreKind.CUSTOM)
         logged = {one.name for one in (*declared_stores(self._spec, task), *custom) if one.is_logged}
         unlogged = [store for store in stores_in(self._directory.task_path(task)) if store.store not in logged]
         return any(store.databases or why_partially_deleted(store) for store in unlogged)

@@ -343,10 +343,7 @@ class TaskOffsets:
             raise failures[0]
 
     def _replace_adopted_file(self) -> None:
-        """Replace the adopted file by the stores' own offsets, durably: a process may die before a checkpoint.
-
-        Not for Kafka Streams 4.3 and later, where it would win over the newer offset in a store.
-        """
+        """Replace an adopted file by the stores' offsets, unless a release would prefer it to newer ones inside."""
         offsets = self.known_offsets()
         if not self._files.task or not self._keeps_file_while_open or not offsets:
             remove_offsets(self._file)

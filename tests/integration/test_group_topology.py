@@ -123,7 +123,7 @@ def test_without_a_description_the_configured_topology_names_the_logged_stores(
     with application:
         group = _told(servers, application_id, DescriptionStatus.NOT_STORED)
     assert group.subtopologies is not None
-    number = {topic.name: part.number for part in group.subtopologies for topic in part.changelogs}
+    number = {topic: part.number for part in group.subtopologies for topic in part.changelogs}
     found = _discovered(servers, application_id)
     stores = {
         name: (int(part), store.get("changelog"))

@@ -10,15 +10,9 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.rows.headers import Header, decoded_headers
 from statecore.formats.rows.row_errors import check_number, malformed_row, require_bytes
 
-KEY_BYTES = 13
-"""Bytes of a key besides the application's key: prefix, timestamp, sequence."""
-
-BUFFER_TIME_BYTES = 8
-"""Bytes at the end of changelog values that stored values do not have."""
-
-SHORTEST_VALUE = 40
-"""Bytes of the shortest stored value: an empty topic, no headers, three nulls."""
-
+KEY_BYTES = 13  # Bytes of a key besides the application's key: prefix, timestamp, sequence
+BUFFER_TIME_BYTES = 8  # Bytes at the end of changelog values that stored values do not have
+SHORTEST_VALUE = 40  # Bytes of the shortest stored value: an empty topic, no headers, three nulls
 _KIND = StoreKind.GRACE_BUFFER
 _KEY = struct.Struct(">Bq")
 _CONTEXT = struct.Struct(">qq")
@@ -26,17 +20,11 @@ _INT32 = struct.Struct(">i")
 
 
 class BufferKey(NamedTuple):
-    """The key of one buffered record.
+    """The key of one buffered record."""
 
-    Attributes:
-        key: serialized key of the application.
-        timestamp: of the record, ms since the epoch.
-        sequence: counts the records of the buffer.
-    """
-
-    key: bytes
-    timestamp: int
-    sequence: int
+    key: bytes  # serialized key of the application
+    timestamp: int  # of the record, ms since the epoch
+    sequence: int  # counts the records of the buffer
 
     def to_bytes(self) -> bytes:
         """Encode the row's key. Raises ``Invalid`` for numbers that are negative or too large."""
@@ -71,21 +59,14 @@ def correct_key(key: bytes) -> bytes:
 
 
 class BufferedRecord(NamedTuple):
-    """A buffered record, which waits for its grace to pass.
+    """A buffered record, which waits for its grace to pass."""
 
-    Attributes:
-        value: value of the record.
-        timestamp: its timestamp, ms since the epoch.
-        offset: its offset in its topic.
-        headers: its headers; ``None`` where it had no set of headers.
-    """
-
-    value: bytes | None
-    timestamp: int
-    offset: int
+    value: bytes | None  # value of the record
+    timestamp: int  # its timestamp, ms since the epoch
+    offset: int  # its offset in its topic
     topic: str
     partition: int
-    headers: tuple[Header, ...] | None = ()
+    headers: tuple[Header, ...] | None = ()  # its headers; None where it had no set of headers
 
 
 def decode_buffered(data: bytes) -> BufferedRecord:

@@ -19,12 +19,7 @@ _REPLACEMENT = "\ufffd".encode()
 
 
 def join_headers(headers: Sequence[Header], rest: bytes) -> bytes:
-    """Prepend headers to a value: ``headers o rest``.
-
-    Args:
-        headers: in the record's order, duplicates kept; a value may be ``None``.
-        rest: timestamp and value, or the value.
-    """
+    """``headers o rest``: in the record's order, duplicates kept; a value may be ``None``."""
     if not headers:
         return b"\0" + rest
     block = wire_headers([(key.encode("utf-8", "replace"), value) for key, value in headers])
@@ -32,13 +27,7 @@ def join_headers(headers: Sequence[Header], rest: bytes) -> bytes:
 
 
 def split_headers(kind: StoreKind, data: bytes, rest: int) -> tuple[tuple[Header, ...], bytes]:
-    """Split a row's value into headers and the rest.
-
-    Args:
-        kind: the store's kind, for the message.
-        data: the row's value.
-        rest: least bytes after the headers.
-    """
+    """Split a row's value into headers and at least ``rest`` bytes; ``kind`` is for the message."""
     try:
         size, place = number_at(data, 0, "their size")
     except ValueError:
@@ -88,10 +77,7 @@ def varint(value: int) -> bytes:
 
 
 def number_at(data: bytes, place: int, what: str) -> tuple[int, int]:
-    """Variable-length number at a position, and the position after it.
-
-    Raises ``ValueError`` if the bytes end within it or it has more than five; ``what`` names it.
-    """
+    """Variable-length number and the position after it; ``ValueError`` naming ``what`` beyond the end or five bytes."""
     raw = 0
     for shift in range(0, 35, 7):
         if place == len(data):

@@ -16,17 +16,10 @@ from statecore.formats.integers import INT32_MAX
 from statecore.formats.kinds import StoreKind
 from statecore.formats.rows.row_errors import check_number, kind_without_row, malformed_row, require_bytes
 
-WINDOW_BYTES = 12
-"""Bytes of window start and sequence after the key."""
-
-SESSION_BYTES = 16
-"""Bytes of session end and start after the key."""
-
-BASE_PREFIX = 0
-"""First byte of an emit-final store's base rows, which have values and are ordered by time."""
-
-INDEX_PREFIX = 1
-"""First byte of its index rows, which have empty values and are ordered by key."""
+WINDOW_BYTES = 12  # Bytes of window start and sequence after the key
+SESSION_BYTES = 16  # Bytes of session end and start after the key
+BASE_PREFIX = 0  # First byte of an emit-final store's base rows, which have values and are ordered by time
+INDEX_PREFIX = 1  # First byte of its index rows, which have empty values and are ordered by key
 
 FARTHEST_AHEAD_MS = 31_556_952_000_000_000
 """A million years: the largest distance (ms) of a window or session after its record's timestamp."""

@@ -12,12 +12,8 @@ from typing import NamedTuple, Self
 from statecore.formats.kinds import StoreKind
 from statecore.formats.rows.row_errors import check_number, malformed_row, require_bytes
 
-KEY_BYTES = 9
-"""Bytes of timestamp and side before the key."""
-
-VARIABLE_SIZE = 1
-"""First byte of a list whose elements have their own lengths."""
-
+KEY_BYTES = 9  # Bytes of timestamp and side before the key
+VARIABLE_SIZE = 1  # First byte of a list whose elements have their own lengths
 _KEY = struct.Struct(">qB")
 _INT32 = struct.Struct(">i")
 

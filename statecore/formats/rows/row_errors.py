@@ -8,14 +8,7 @@ from statecore.formats.kinds import StoreKind
 
 
 def malformed_row(kind: StoreKind, why: str, what: str = "A row", **context: int) -> Corrupted:
-    """Error for a database row that is malformed for its kind.
-
-    Args:
-        kind: the declared kind of the store.
-        why: end of a sentence: "has a key of 7 bytes; window keys have at least 12".
-        what: which row it is.
-        context: fields of the error.
-    """
+    """Error for a row of a kind: ``why`` ends the sentence ("has a key of 7 bytes"), ``what`` says which row it is."""
     return Corrupted(
         f"{what} {why}.",
         code="row-malformed",

@@ -19,8 +19,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.rows.headers import Header, join_headers, split_headers
 from statecore.formats.rows.row_errors import check_number, kind_without_row, require_bytes
 
-TIMESTAMP_BYTES = 8
-"""Bytes of the timestamp before the value of a timestamped row."""
+TIMESTAMP_BYTES = 8  # Bytes of the timestamp before the value of a timestamped row
 
 STAMPED_KINDS = frozenset(
     {

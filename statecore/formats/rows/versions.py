@@ -11,12 +11,8 @@ from statecore.formats.integers import INT64_MAX
 from statecore.formats.kinds import StoreKind
 from statecore.formats.rows.row_errors import check_number, malformed_row, require_bytes
 
-LATEST_SEGMENT = -1
-"""Segment id of latest values."""
-
-SEGMENT_BYTES = 8
-"""Bytes of the segment id before the key."""
-
+LATEST_SEGMENT = -1  # Segment id of latest values
+SEGMENT_BYTES = 8  # Bytes of the segment id before the key
 _KIND = StoreKind.VERSIONED_KEY_VALUE
 _INT64 = struct.Struct(">q")
 _HEAD = struct.Struct(">qq")

@@ -12,19 +12,12 @@ import pyarrow as pa
 
 
 class BinaryColumn(NamedTuple):
-    """Buffers of a binary or large binary array.
+    """Buffers of a binary or large binary array."""
 
-    Attributes:
-        offsets: address of the first offset (of a slice: its own first offset).
-        width: bytes of an offset, 4 or 8.
-        data: address of the data that the offsets refer to.
-        valid: one byte per element, 1 where it is not null; ``None`` without nulls.
-    """
-
-    offsets: int
-    width: int
-    data: int
-    valid: npt.NDArray[np.uint8] | None
+    offsets: int  # address of the first offset (of a slice: its own first offset)
+    width: int  # bytes of an offset, 4 or 8
+    data: int  # address of the data that the offsets refer to
+    valid: npt.NDArray[np.uint8] | None  # one byte per element, 1 where it is not null; None without nulls
 
 
 def binary_column(array: pa.Array) -> BinaryColumn:

@@ -128,9 +128,7 @@ def _stripe(total, data, keyed):
 
 @njit(error_model="numpy")
 def _lanes(address, length, secret, lane, left, right):
-    """Compute two neighbouring accumulators of the eight, from their initial values, over all stripes, and combine
-    them.
-    """
+    """Compute two neighbouring accumulators of the eight over all stripes, from their initial values; combine them."""
     at, key, scramble = address + 8 * lane, secret + 8 * lane, secret + _SECRET_BYTES - _STRIPE + 8 * lane
     stripe = 0
     for _ in range(length // _STRIPE):

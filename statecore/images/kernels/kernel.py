@@ -16,36 +16,23 @@ import numpy as np
 from statecore.kernels.library import KernelLibrary
 from statecore.kernels.records import field_indexes
 
-NO_KEY = 0xFFFFFFFF
-"""Id of a null key."""
-
-INLINE_BYTES = 16
-"""Keys up to this length are stored in their entry."""
-
-ENTRY_WORDS = 4
-"""Words of an entry of the key table."""
+NO_KEY = 0xFFFFFFFF  # Id of a null key
+INLINE_BYTES = 16  # Keys up to this length are stored in their entry
+ENTRY_WORDS = 4  # Words of an entry of the key table
 
 
-PACKED_HEADER = 16
-"""Bytes before the key of a packed record."""
-
-PACKED_DELETE = 0xFFFFFFFF
-"""Value length of a packed delete."""
+PACKED_HEADER = 16  # Bytes before the key of a packed record
+PACKED_DELETE = 0xFFFFFFFF  # Value length of a packed delete
 
 
 class Batch(NamedTuple):
     """Buffers of the values and timestamps of a batch."""
 
-    offsets: int = 0
-    """Address of Arrow's offsets of the values."""
-    width: int = 0
-    """Bytes of an offset: 4 or 8."""
-    data: int = 0
-    """Address of the values' bytes."""
-    valid: int = 0
-    """Address of one byte per row, 1 where there is a value; 0: no nulls."""
-    stamps: int = 0
-    """Address of the timestamps; 0 where none are kept."""
+    offsets: int = 0  # Address of Arrow's offsets of the values
+    width: int = 0  # Bytes of an offset: 4 or 8
+    data: int = 0  # Address of the values' bytes
+    valid: int = 0  # Address of one byte per row, 1 where there is a value; 0: no nulls
+    stamps: int = 0  # Address of the timestamps; 0 where none are kept
 
 
 class Used(NamedTuple):
@@ -53,8 +40,7 @@ class Used(NamedTuple):
 
     keys: int = 0
     arena_bytes: int = 0
-    null_keys: int = 0
-    """Records without a key."""
+    null_keys: int = 0  # Records without a key
 
 
 class Live(NamedTuple):
@@ -82,14 +68,11 @@ class Unpacked(NamedTuple):
 class Written(NamedTuple):
     """Results of ``data_blocks``."""
 
-    bytes: int = 0
-    """Of whole blocks, their trailers included."""
+    bytes: int = 0  # Of whole blocks, their trailers included
     index_entries: int = 0
     index_bytes: int = 0
-    last_block: int = 0
-    """Position of the last block in the file, which has no index entry yet."""
-    last_block_bytes: int = 0
-    """Its content bytes, without the trailer."""
+    last_block: int = 0  # Position of the last block in the file, which has no index entry yet
+    last_block_bytes: int = 0  # Its content bytes, without the trailer
 
 
 BATCH, USED, LIVE, NEEDED, UNPACKED, WRITTEN = (
@@ -101,8 +84,7 @@ BATCH, USED, LIVE, NEEDED, UNPACKED, WRITTEN = (
     field_indexes(Written),
 )
 
-SMALL_GROUP = 48
-"""Largest group of ties that is ordered by comparing keys."""
+SMALL_GROUP = 48  # Largest group of ties that is ordered by comparing keys
 
 SECRET = np.frombuffer(
     bytes.fromhex(
@@ -117,8 +99,5 @@ SECRET = np.frombuffer(
 
 _KERNELS = KernelLibrary("statecore.images.kernels.kernel_source")
 
-warm = _KERNELS.warm
-"""See :meth:`KernelLibrary.warm`."""
-
-run = _KERNELS.run
-"""See :meth:`KernelLibrary.run`."""
+warm = _KERNELS.warm  # See KernelLibrary.warm
+run = _KERNELS.run  # See KernelLibrary.run

@@ -191,8 +191,7 @@ def _sink(cursors, heap, size, place):
 
 @njit(error_model="numpy")
 def _follow(cursors, heap, state, size):
-    """Move the run on top of the heap to its next row; returns the result and the number of runs with remaining
-    rows."""
+    """Move the run on top of the heap to its next row; returns the result and the number of runs with rows left."""
     found = _step(cursors + get(heap, 0) * _CURSOR_BYTES, state)
     if found == _EXHAUSTED:
         size -= 1
@@ -283,24 +282,9 @@ def merge(cursors, heap, state, limit, seed_a, seed_b):
 
 
 def take(
-    cursors,
-    heap,
-    state,
-    limit,
-    keep_deletes,
-    key_room,
-    value_room,
-    key_offsets,
-    keys,
-    value_offsets,
-    values,
-    valid,
+    cursors, heap, state, limit, keep_deletes, key_room, value_room, key_offsets, keys, value_offsets, values, valid
 ):
-    """Append rows that no later run replaces to the ``taken`` ones, up to ``limit`` in all.
-
-    Deletes are copied, or only hide older rows. A row that does not fit into empty buffers stays current; then nothing
-    was taken.
-    """
+    """Append rows that no later run replaces to the ``taken`` ones; one too large for empty buffers stays current."""
     last, last_length, previous = get(state, STATE.last), get(state, STATE.last_length), -1
     count = get(state, STATE.taken)
     if count == 0:

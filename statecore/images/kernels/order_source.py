@@ -65,10 +65,7 @@ def key_lengths(entries, ids, count, out):
 
 
 def order_ties(entries, arena, ids, count, words, depth, large):
-    """Order small groups of equal words by their keys; report the bounds of large groups, and return their number.
-
-    All keys share their first ``depth`` bytes, so none is shorter.
-    """
+    """Order small groups of words that are equal up to ``depth`` by key; report large groups, return their number."""
     groups, low = 0, 0
     while low < count:
         high = low + 1
@@ -97,10 +94,7 @@ def order_ties(entries, arena, ids, count, words, depth, large):
 
 
 def sort_words(words, ids, count, to_words, to_ids, counts):
-    """Radix-sort words, and their ids with them, from the last byte to the first; equal bytes cost nothing.
-
-    The spare arrays are as long as the others and are overwritten; ``counts`` is 8 times 256 zeros.
-    """
+    """Radix-sort words and their ids, from the last byte; spare arrays are overwritten, ``counts`` is 2048 zeros."""
     mask = np.uint64(255)
     for i in range(count):
         value = word(words + i * 8)

@@ -7,29 +7,21 @@ from typing import NamedTuple
 from statecore.kernels.library import KernelLibrary
 from statecore.kernels.records import field_indexes
 
-NOTHING, VALUE, DELETE = range(3)
-"""What the run above the base needs for a key: nothing, the log's value, or a delete."""
+NOTHING, VALUE, DELETE = range(3)  # What the run above the base needs for a key: nothing, the log's value, or a delete
 
 
 class Pending(NamedTuple):
     """State of the key that was read last; its bytes are those of ``State.last``."""
 
-    needs: int = NOTHING
-    """What it needs, as far as its rows were read."""
-    is_told: int = 0
-    """1 once the base's newest row of it was read, so that older ones do not count."""
-    value: int = 0
-    """Address of the log's value, in the file of its run."""
-    value_length: int = 0
-    """Its bytes; 0 for a delete."""
+    needs: int = NOTHING  # What it needs, as far as its rows were read
+    is_told: int = 0  # 1 once the base's newest row of it was read, so that older ones do not count
+    value: int = 0  # Address of the log's value, in the file of its run
+    value_length: int = 0  # Its bytes; 0 for a delete
 
 
 PENDING = field_indexes(Pending)
 
 _KERNELS = KernelLibrary("statecore.images.kernels.reconcile_source")
 
-warm = _KERNELS.warm
-"""See :meth:`KernelLibrary.warm`."""
-
-run = _KERNELS.run
-"""See :meth:`KernelLibrary.run`."""
+warm = _KERNELS.warm  # See KernelLibrary.warm
+run = _KERNELS.run  # See KernelLibrary.run

@@ -70,11 +70,7 @@ def differ(
     values,
     valid,
 ):
-    """Read at most ``most`` more rows of all runs, of which the first ``parents`` are the base's, and append the rows
-    that the base needs to the ``taken`` ones, up to ``limit`` in all.
-
-    A row that does not fit into empty buffers stays pending; then nothing was taken.
-    """
+    """Read at most ``most`` rows of all runs, first the base's ``parents``, and append those that the base needs."""
     last, last_length, previous, read = get(state, STATE.last), get(state, STATE.last_length), -1, 0
     count = get(state, STATE.taken)
     if count == 0:

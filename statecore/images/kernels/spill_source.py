@@ -90,11 +90,7 @@ def route(offsets, width, data, valid, rows, bounds, bound_offsets, count, skip,
 
 
 def repack(data, at, end, bounds, bound_offsets, count, skip, words, starts, shift, buffers, room, fill, full):
-    """Append packed records to the buffers of their key ranges; returns the position it stopped at.
-
-    That is the end, a truncated record, or the first record whose range (in ``full``, which is -1 otherwise) has not
-    enough room left.
-    """
+    """Append packed records to their ranges' buffers; returns where it stopped: end, cut record or ``full`` range."""
     put(full, 0, -1)
     while at + PACKED_HEADER <= end:
         record = data + at
@@ -130,11 +126,7 @@ def pack(
     fill,
     full,
 ):
-    """Append rows to the buffers of their key ranges; returns the row it stopped at.
-
-    That is the number of rows when it is done, otherwise the first row whose range (in ``full``) has not enough room
-    left.
-    """
+    """Append rows to their ranges' buffers; returns the row it stopped at: the end, or one of a ``full`` range."""
     while row < rows:
         number = le32(ranges + row * 4)
         if row + _AHEAD < rows:
@@ -227,10 +219,7 @@ def keep_last(data, tags, places, rows, table, bits):
 
 
 def measure_packed(data, end, most, unpacked):
-    """Count whole records from the beginning, at most ``most``, and the bytes of their keys and values.
-
-    Returns the position of the next one.
-    """
+    """Count whole records, up to ``most``, and bytes of their keys and values; returns the next one's position."""
     at, rows, keys, values = 0, 0, 0, 0
     while rows < most and at + PACKED_HEADER <= end:
         size, length = le32(data + at), le32(data + at + 4)

@@ -61,11 +61,7 @@ def data_blocks(
     secret,
     written,
 ):
-    """Write rows as whole data blocks, the keys' hashes, and an index entry for each block that is followed by another.
-
-    The next call writes the entry of the last block, from its last key, position and bytes without the trailer (0:
-    none). ``written`` receives a ``Written``.
-    """
+    """Write rows as whole data blocks, hashes of keys, and entries of followed blocks, first the last call's block."""
     at, start, index_at = out, out, index
     entries, restart_count, in_block = 0, 0, 0
     previous, previous_size = last_key, last_key_bytes
@@ -114,8 +110,7 @@ def data_blocks(
 
 @njit(error_model="numpy")
 def _put_index(at, key, size, following, following_size, offset, length):
-    """Write the index entry of a block: no less than its last key, less than the next block's first. Returns the
-    end."""
+    """Write a block's index entry: at least its last key, less than the next block's first. Returns the end."""
     apart = shared(key, following, min(size, following_size)) + 1
     if apart < size and apart < following_size:  # truncated here, the next key is already greater than the last one
         key, size = following, apart

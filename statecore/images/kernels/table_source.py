@@ -98,11 +98,7 @@ def tag_keys(offsets, width, data, valid, ids, rows):
 def intern_keys(
     offsets, width, data, valid, ids, rows, row, batch, table, bits, entries, capacity, arena, arena_capacity, used
 ):
-    """Replace tags by ids from ``row`` on, and make each row the last write of its key.
-
-    Returns the row it stopped at: the number of rows when it is done, otherwise the table (kept at most half full), the
-    entries or the arena must grow first. ``used`` is a ``Used``.
-    """
+    """Replace tags by ids from ``row`` on; returns the end, or the row for which table, entries or arena must grow."""
     shift, mask = 32 - bits, (1 << bits) - 1
     limit = min(capacity, (1 << bits) // 2)
     count, arena_used, null_keys = get(used, USED.keys), get(used, USED.arena_bytes), get(used, USED.null_keys)
@@ -290,10 +286,7 @@ def gather(
     stamps,
     needed,
 ):
-    """Copy keys and last values into contiguous buffers, in the order of the ids.
-
-    Returns the number of rows that fitted; if it is 0, ``needed`` has the key and value bytes of the first row.
-    """
+    """Copy keys and last values in order of ids; returns how many fitted; if 0, ``needed`` has the first's bytes."""
     key_at, value_at = 0, 0
     for i in range(count):
         if i + _GATHER_ENTRY < count:

@@ -76,10 +76,7 @@ class VersionRunBuilder:
         return RunStatistics(self._records, self._null_keys + self._table.null_keys, self._stream_time, 0)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add a batch of changelog columns; batches come in offset order.
-
-        The batch is held by reference for a while: its buffers must not be written to afterwards.
-        """
+        """Add a batch in offset order; its buffers, referenced for a while, must not be written to afterwards."""
         if not batch.num_rows:
             return
         if self._table.bytes_to_sort > self._budget:
@@ -117,11 +114,7 @@ def build_version_runs(
     segment_interval_ms: int,
     memory_budget: int = DEFAULT_MEMORY_BUDGET,
 ) -> list[RunFile]:
-    """Replay the records of one partition and write its rows as SST files without common keys.
-
-    Returns:
-        The files: rows of older segments first, the latest rows last; none when no row is left.
-    """
+    """Replay a partition; write its rows as files without common keys: segments in order, latest rows last."""
     mapped, stream_time = [], -1
     for of_range, runs in runs_by_range:
         for run in runs:

@@ -26,14 +26,10 @@ _ARENA_PER_ROW = 64
 
 
 class Rows(NamedTuple):
-    """Finished rows, ordered by key; those of one key from the latest to the oldest.
+    """Finished rows, ordered by key; those of one key from the latest to the oldest."""
 
-    Attributes:
-        described: four numbers for each row: segment id (-1: latest), position in the arena, bytes of the key (segment
-            id included), bytes of the value, which follows the key.
-        arena: the bytes.
-    """
-
+    # four numbers for each row: segment id (-1: latest), position in the arena, bytes of the key (segment id included),
+    # bytes of the value, which follows the key
     described: npt.NDArray[np.int64]
     arena: npt.NDArray[np.uint8]
 

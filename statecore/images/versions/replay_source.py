@@ -12,16 +12,7 @@ import statecore.extras.pipeline
 import numpy as np
 from numba import njit
 
-from statecore.images.versions.kernel import (
-    DONE,
-    NEEDS_POOL,
-    NEEDS_ROOM,
-    NODE,
-    OUT,
-    ROW,
-    RUN,
-    STATE,
-)
+from statecore.images.versions.kernel import DONE, NEEDS_POOL, NEEDS_ROOM, NODE, OUT, ROW, RUN, STATE
 from statecore.images.versions.put_source import NONE, drop_expired, put_record
 from statecore.images.versions.sort_source import (
     count_records,
@@ -305,8 +296,7 @@ def replay(state, first):
 
 
 def gather_rows(out, arena, order, count, key_offsets, keys, value_offsets, values):
-    """Copy finished rows from the arena into contiguous buffers, in the given order; the caller provides enough
-    room."""
+    """Copy finished rows from the arena into contiguous buffers of enough room, in the given order."""
     key_at, value_at = 0, 0
     for i in range(count):
         if i + _AHEAD < count:

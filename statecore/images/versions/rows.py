@@ -22,9 +22,7 @@ from statecore.images.run_writer import RunWriter
 from statecore.images.versions import kernel
 from statecore.images.versions.replay import Rows
 
-MOST_FILES = 64
-"""Most files open at once."""
-
+MOST_FILES = 64  # Most files open at once
 _ROWS_AT_ONCE = 4096
 _BYTES_AT_ONCE = 1 << 20
 

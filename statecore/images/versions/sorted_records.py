@@ -61,11 +61,7 @@ class MappedRecords(NamedTuple):
 
 
 def write_records(path: Path, records: SortedRecords, values: Iterable[npt.NDArray[np.uint8]]) -> RunFile:
-    """Write a file, durable when this returns; ``values`` are consumed one after the other.
-
-    Returns:
-        The run; its digest is that of no rows, because records are not yet rows of a store.
-    """
+    """Write a file durably, consuming ``values`` in turn; its digest is that of no rows, since these are records."""
     key_bytes, value_bytes = int(records.key_offsets[-1]), int(records.places[-1] >> 1)
     header = [_MAGIC, len(records.key_offsets) - 1, len(records.timestamps), key_bytes, value_bytes, 0, 0, 0]
     padding = np.zeros(-key_bytes % 8, np.uint8)

@@ -19,8 +19,7 @@ import numpy as np
 from statecore.standby.assignment.balance import Balance, Numbers, Shape
 from statecore.standby.assignment.model import NO_COPY, Assignment, AssignmentSettings, Copy, Member, Placement, Role
 
-Targets = dict[str, set[int]]
-"""Task → indexes of its target members in the sorted list."""
+Targets = dict[str, set[int]]  # Task → indexes of its target members in the sorted list
 
 # Each criterion outweighs all later ones, also in a difference of two costs.
 _MOST_LAG = 1 << 40
@@ -90,10 +89,7 @@ class _Round:
         return found
 
     def cost(self, copy: Copy, end: int) -> int:
-        """Cost of placing a copy at a member that has this copy of it.
-
-        In order: whether it is caught up, the magnitude of its lag, whether it moves, its lag.
-        """
+        """Cost of a copy at a member: whether it is caught up, magnitude of its lag, whether it moves, its lag."""
         role, lag, recovered = copy.role, copy.lag(end), self.settings.recovery_lag
         move = 0 if role is Role.STANDBY else 2 * _MOVE if role is Role.ON_DISK else _MOVE
         if lag <= recovered:

@@ -20,26 +20,15 @@ _FAR = np.iinfo(np.int64).max >> 1
 
 
 class Shape(NamedTuple):
-    """The members, by index.
+    """The members, by index."""
 
-    Attributes:
-        hosts: number of each member's host, from 0.
-        capacities: relative weight of each member.
-        on_a_host: maximum number of copies of a task on one host.
-    """
-
-    hosts: Sequence[int]
-    capacities: Sequence[int]
-    on_a_host: int
+    hosts: Sequence[int]  # number of each member's host, from 0
+    capacities: Sequence[int]  # relative weight of each member
+    on_a_host: int  # maximum number of copies of a task on one host
 
 
 class Balance:
-    """Copies of tasks at members; tasks are addressed by their row in the cost table, members by their column.
-
-    Args:
-        shape: the members.
-        costs: cost of a copy of each task at each member.
-    """
+    """Copies of tasks at members; tasks are rows of the cost table, members its columns."""
 
     def __init__(self, shape: Shape, costs: Numbers) -> None:
         self._costs = costs

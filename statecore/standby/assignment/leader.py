@@ -25,15 +25,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Decision:
-    """What a leader sends.
+    """What a leader sends."""
 
-    Attributes:
-        data: user data by member.
-        assignment: the assignment; ``None`` if none could be made.
-    """
-
-    data: Mapping[str, bytes]
-    assignment: Assignment | None
+    data: Mapping[str, bytes]  # user data by member
+    assignment: Assignment | None  # the assignment; None if none could be made
 
 
 def decide(

@@ -23,27 +23,19 @@ PROBING_REBALANCE_INTERVAL = "probing.rebalance.interval.ms"
 class Role(IntEnum):
     """Role of a member for a task; the numbers are those in user data."""
 
-    ON_DISK = 0
-    """It has a copy that does not follow the changelogs."""
-    WARMUP = 1
-    """It brings a copy up to date that will replace another one."""
+    ON_DISK = 0  # It has a copy that does not follow the changelogs
+    WARMUP = 1  # It brings a copy up to date that will replace another one
     STANDBY = 2
 
 
 @dataclass(frozen=True)
 class AssignmentSettings:
-    """Assignment settings with Kafka Streams' defaults, except ``replicas``, which is 0 there.
+    """Assignment settings with Kafka Streams' defaults, except ``replicas``, which is 0 there."""
 
-    Attributes:
-        replicas: ``num.standby.replicas``: copies of each task.
-        recovery_lag: ``acceptable.recovery.lag``: a copy with at most this lag in records counts as caught up.
-        max_warmups: ``max.warmup.replicas``: warm-ups at a time over all members.
-        probing_interval_ms: ``probing.rebalance.interval.ms``: interval of checks whether warm-ups have caught up.
-    """
-
-    replicas: int = 1
-    recovery_lag: int = 10_000
-    max_warmups: int = 2
+    replicas: int = 1  # num.standby.replicas: copies of each task
+    recovery_lag: int = 10_000  # acceptable.recovery.lag: a copy with at most this lag in records counts as caught up
+    max_warmups: int = 2  # max.warmup.replicas: warm-ups at a time over all members
+    # probing.rebalance.interval.ms: interval of checks whether warm-ups have caught up
     probing_interval_ms: int = 600_000
 
     def __post_init__(self) -> None:
@@ -55,15 +47,10 @@ class AssignmentSettings:
 
 @dataclass(frozen=True)
 class Copy:
-    """A member's copy of a task.
+    """A member's copy of a task."""
 
-    Attributes:
-        sum: offset sum on its disk; 0 if there is nothing.
-        role: current role of the member for the task.
-    """
-
-    sum: int = 0
-    role: Role = Role.ON_DISK
+    sum: int = 0  # offset sum on its disk; 0 if there is nothing
+    role: Role = Role.ON_DISK  # current role of the member for the task
 
     def lag(self, end: int) -> int:
         """Lag in records."""
@@ -75,19 +62,12 @@ NO_COPY = Copy()
 
 @dataclass(frozen=True)
 class Member:
-    """A member of the group.
+    """A member of the group."""
 
-    Attributes:
-        id: member id at the broker.
-        host: failure domain; copies of a task are placed on different ones.
-        capacity: relative weight of its share of the tasks.
-        copies: its copies by task.
-    """
-
-    id: str
-    host: str
-    capacity: int = 1
-    copies: Mapping[str, Copy] = field(default_factory=dict)
+    id: str  # member id at the broker
+    host: str  # failure domain; copies of a task are placed on different ones
+    capacity: int = 1  # relative weight of its share of the tasks
+    copies: Mapping[str, Copy] = field(default_factory=dict)  # its copies by task
 
     def copy(self, task: str) -> Copy:
         return self.copies.get(task, NO_COPY)
@@ -99,13 +79,9 @@ class Member:
 
 @dataclass(frozen=True)
 class Placement:
-    """Assignment of one member.
+    """Assignment of one member."""
 
-    Attributes:
-        roles: role by task; never ``ON_DISK``.
-    """
-
-    roles: Mapping[str, Role] = field(default_factory=dict)
+    roles: Mapping[str, Role] = field(default_factory=dict)  # role by task; never ON_DISK
 
     def tasks(self, role: Role) -> frozenset[str]:
         return frozenset(task for task, given in self.roles.items() if given is role)
@@ -113,18 +89,13 @@ class Placement:
 
 @dataclass(frozen=True)
 class Assignment:
-    """Assignment of all members.
+    """Assignment of all members."""
 
-    Attributes:
-        members: placement by member id, one for every member.
-        probing: whether warm-ups are in progress, so that a probing rebalance has to follow.
-        short: tasks with fewer copies than wanted, because there are too few members or hosts.
-        errors: tasks of members that the application does not have, with the reason; they stay on disk, not followed.
-    """
-
-    members: Mapping[str, Placement]
-    probing: bool = False
+    members: Mapping[str, Placement]  # placement by member id, one for every member
+    probing: bool = False  # whether warm-ups are in progress, so that a probing rebalance has to follow
+    # tasks with fewer copies than wanted, because there are too few members or hosts
     short: frozenset[str] = frozenset()
+    # tasks of members that the application does not have, with the reason; they stay on disk, not followed
     errors: Mapping[str, str] = field(default_factory=dict)
 
 

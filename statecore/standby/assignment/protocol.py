@@ -45,11 +45,8 @@ from statecore.formats.task_id import GLOBAL_TASK, TaskId
 from statecore.standby.assignment.model import Copy, Role
 
 VERSION = 2
-MOST_BYTES = 4 << 20
-"""Maximum size of user data before it is deflated."""
-MOST_TASKS = 100_000
-"""Maximum length of a list in user data."""
-
+MOST_BYTES = 4 << 20  # Maximum size of user data before it is deflated
+MOST_TASKS = 100_000  # Maximum length of a list in user data
 _SUBSCRIPTION, _ASSIGNMENT = b"SCTS", b"SCTA"
 _HEADER = struct.Struct(">4sH")
 _LONGEST = 0xFFFF
@@ -58,48 +55,29 @@ KEEP = _HEADER.pack(_ASSIGNMENT, 0)
 
 @dataclass(frozen=True)
 class Subscription:
-    """What a member publishes.
+    """What a member publishes."""
 
-    Attributes:
-        spec: digest of its application spec.
-        host: see `Member`.
-        capacity: see `Member`.
-        round: changes to trigger a rebalance; the broker ignores a join with unchanged bytes.
-        process: random id of the process.
-        copies: its copies by task.
-    """
-
-    spec: str
-    host: str
-    capacity: int = 1
-    round: int = 0
-    process: int = 0
-    copies: Mapping[str, Copy] = field(default_factory=dict)
+    spec: str  # digest of its application spec
+    host: str  # see Member
+    capacity: int = 1  # see Member
+    round: int = 0  # changes to trigger a rebalance; the broker ignores a join with unchanged bytes
+    process: int = 0  # random id of the process
+    copies: Mapping[str, Copy] = field(default_factory=dict)  # its copies by task
 
 
 @dataclass(frozen=True)
 class MemberAssignment:
-    """Assignment of one member.
-
-    Attributes:
-        roles: its tasks.
-        assumed_sums: offset sums on which the assignment is based.
-        probing: whether a probing rebalance has to follow.
-        errors: tasks that it must not touch, with the reason.
-        refusal: why it cannot take part; empty when it can.
-        action: what to do about the refusal.
-        elsewhere: best sum at the owners of its tasks that were not assigned to it, not counting warm-ups.
-        process: process id of the subscription that it answers.
-    """
+    """Assignment of one member."""
 
     roles: Mapping[str, Role] = field(default_factory=dict)
-    assumed_sums: Mapping[str, int] = field(default_factory=dict)
-    probing: bool = False
-    errors: Mapping[str, str] = field(default_factory=dict)
-    refusal: str = ""
-    action: str = ""
+    assumed_sums: Mapping[str, int] = field(default_factory=dict)  # offset sums on which the assignment is based
+    probing: bool = False  # whether a probing rebalance has to follow
+    errors: Mapping[str, str] = field(default_factory=dict)  # tasks that it must not touch, with the reason
+    refusal: str = ""  # why it cannot take part; empty when it can
+    action: str = ""  # what to do about the refusal
+    # best sum at the owners of its tasks that were not assigned to it, not counting warm-ups
     elsewhere: Mapping[str, int] = field(default_factory=dict)
-    process: int = 0
+    process: int = 0  # process id of the subscription that it answers
 
 
 def encode_subscription(subscription: Subscription) -> bytes:

@@ -44,17 +44,11 @@ _OFFLINE = "Or use --offline: then it is not checked whether the copy still belo
 
 @dataclass(frozen=True)
 class Copy:
-    """A store of a standby copy, for validation.
+    """A store of a standby copy, for validation."""
 
-    Attributes:
-        store: the followed store.
-        position: first offset that was not applied; 0 if none was.
-        identities: RocksDB's ids of its databases.
-    """
-
-    store: StandbyStoreSpec
-    position: int
-    identities: frozenset[str] = frozenset()
+    store: StandbyStoreSpec  # the followed store
+    position: int  # first offset that was not applied; 0 if none was
+    identities: frozenset[str] = frozenset()  # RocksDB's ids of its databases
 
 
 def ask_brokers(application: ApplicationSpec, timeout: float) -> Ask:
@@ -74,14 +68,10 @@ def ask_brokers(application: ApplicationSpec, timeout: float) -> Ask:
 
 @dataclass(frozen=True)
 class ChangelogCheck:
-    """Result of validating standby copies.
+    """Result of validating standby copies."""
 
-    Attributes:
-        refused: tasks whose copies cannot be promoted, with the reason.
-        ends: changelog ends by task; tasks whose ends could not be read are missing.
-    """
-
-    refused: Mapping[str, StatecoreError]
+    refused: Mapping[str, StatecoreError]  # tasks whose copies cannot be promoted, with the reason
+    # changelog ends by task; tasks whose ends could not be read are missing
     ends: Mapping[str, Mapping[TopicPartition, ChangelogEnd]]
 
 
@@ -187,10 +177,7 @@ def _error(task: str, copy: Copy, logs: StandbyLogStates, now: ChangelogEnd) -> 
 def _ends(
     tasks: Mapping[str, Sequence[Copy]], logs: Mapping[str, StandbyLogStates], ask: Ask
 ) -> dict[str, Mapping[TopicPartition, ChangelogEnd] | StatecoreError]:
-    """Read the changelog ends of all tasks in one request, or task by task if that fails.
-
-    A task whose changelogs have no leader is refused, and the others are validated.
-    """
+    """Read all ends in one request, or task by task, so that only a task whose changelogs have no leader is refused."""
 
     def asked(names: Collection[str]) -> Mapping[TopicPartition, ChangelogEnd]:
         epochs = {at: epoch for name in names for at, epoch in logs[name].epochs().items()}

@@ -42,19 +42,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CopiedStore:
-    """A store that is put in place.
-
-    Attributes:
-        spec: the declared store.
-        changelog: its changelog partition.
-        offset: offset at which the copy was closed; -4 if the store is created empty.
-        place: the closed copy; ``None`` if the store is created empty.
-    """
+    """A store that is put in place."""
 
     spec: StoreSpec
     changelog: TopicPartition
-    offset: int
-    place: StorePlace | None
+    offset: int  # offset at which the copy was closed; -4 if the store is created empty
+    place: StorePlace | None  # the closed copy; None if the store is created empty
 
     def image(self, task: str, staging: Path | None) -> StoreImage:
         """The store as part of a placement; without a path while only planning."""
@@ -69,15 +62,10 @@ class CopiedStore:
 
 @dataclass(frozen=True)
 class PromotionPlan:
-    """The plan of a promotion.
+    """The plan of a promotion."""
 
-    Attributes:
-        tasks: verdict of each task.
-        stores: stores to put in place, by promoted task.
-    """
-
-    tasks: tuple[PromotedTask, ...]
-    stores: Mapping[str, Sequence[CopiedStore]]
+    tasks: tuple[PromotedTask, ...]  # verdict of each task
+    stores: Mapping[str, Sequence[CopiedStore]]  # stores to put in place, by promoted task
 
     @property
     def plan_id(self) -> str:

@@ -26,11 +26,7 @@ class WrittenBy:
         self._releases_of = cache(self._read_releases)
 
     def refuse_older(self, task: str) -> None:
-        """Refuse a task of an application that could not open a standby copy.
-
-        Its own stores decide; if they tell nothing, those of all other tasks, unless any of them was opened by 4.3 or
-        later.
-        """
+        """Refuse a task if older releases alone wrote its stores or, where these tell nothing, all others."""
         older, newer = self._releases_of(task)
         if not older and not newer:
             others = [self._releases_of(one) for one in self._places]

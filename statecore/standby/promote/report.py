@@ -13,8 +13,7 @@ from typing import Any
 from statecore.documents import DocumentType
 from statecore.jobs.attempt import Attempt
 
-PROMOTE_SUFFIX = ".hand-over"
-"""File suffix of the report."""
+PROMOTE_SUFFIX = ".hand-over"  # File suffix of the report
 
 
 class Outcome(StrEnum):
@@ -28,66 +27,45 @@ class Outcome(StrEnum):
 class Verdict(StrEnum):
     """Decision for one task."""
 
-    PROMOTED = "taken"
-    """The standby copy replaces the application's task."""
-
-    KEPT = "left"
-    """The application's task is as far as the standby copy, or ahead of it: it stays."""
-
-    REFUSED = "refused"
-    """The standby copy of this task cannot be promoted; the application's task stays."""
+    PROMOTED = "taken"  # The standby copy replaces the application's task
+    KEPT = "left"  # The application's task is as far as the standby copy, or ahead of it: it stays
+    REFUSED = "refused"  # The standby copy of this task cannot be promoted; the application's task stays
 
 
 @dataclass(frozen=True)
 class PromotedTask:
-    """One task of a promotion.
-
-    Attributes:
-        why: the reason, as text.
-        code: code of the reason; that of the error if the copy is refused.
-        ahead: offsets by which the standby copy is ahead of the application's task, over all stores; its offset sum
-            if there is none.
-        stores: the stores that are put in place.
-        bytes: bytes of their files.
-        behind: offsets after the standby copy in the changelogs of its stores, which Kafka Streams restores; ``None``
-            if the brokers were not asked.
-        context: the values of the reason as fields (``store``, ``offset`` ...); empty in reports of older releases.
-        notes: further notes for an operator, such as stores that Kafka Streams restores from the start.
-    """
+    """One task of a promotion."""
 
     task: str
     verdict: Verdict
     why: str
+    # offsets by which the standby copy is ahead of the application's task, over all stores; its offset sum if there is
+    # none
     ahead: int = 0
-    stores: tuple[str, ...] = ()
-    bytes: int = 0
+    stores: tuple[str, ...] = ()  # the stores that are put in place
+    bytes: int = 0  # bytes of their files
+    # offsets after the standby copy in the changelogs of its stores, which Kafka Streams restores; None if the brokers
+    # were not asked
     behind: int | None = None
+    # further notes for an operator, such as stores that Kafka Streams restores from the start
     notes: tuple[str, ...] = ()
-    code: str = ""
+    code: str = ""  # code of the reason; that of the error if the copy is refused
+    # the values of the reason as fields (store, offset ...); empty in reports of older releases
     context: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
 class PromoteReport(Attempt):
-    """The result of one promotion.
+    """The result of one promotion."""
 
-    Attributes besides those of the attempt:
-        finished: end time.
-        standby_dir: state directory of the standby copy.
-        exit_code: 0, or that of ``Invalid`` if a task was refused.
-        kept: where the replaced task directories are kept; empty if none was replaced.
-        seconds: wall time.
-        phases: wall seconds of each phase, in order.
-    """
-
-    finished: str
-    standby_dir: str
+    finished: str  # end time
+    standby_dir: str  # state directory of the standby copy
     outcome: Outcome
     tasks: tuple[PromotedTask, ...]
-    exit_code: int = 0
-    kept: str = ""
-    seconds: float = 0.0
-    phases: Mapping[str, float] = field(default_factory=dict)
+    exit_code: int = 0  # 0, or that of Invalid if a task was refused
+    kept: str = ""  # where the replaced task directories are kept; empty if none was replaced
+    seconds: float = 0.0  # wall time
+    phases: Mapping[str, float] = field(default_factory=dict)  # wall seconds of each phase, in order
 
     def to_json(self) -> dict[str, Any]:
         """The report as a JSON document."""

@@ -22,17 +22,14 @@ class PromoteRequest(OfSpec):
             help="the state directory of statecore standby; it is not changed",
             option="--standby-dir",
             check=check_state_dir,
-        ),
+        )
     )
     state_dir: str = field(metadata=STATE_DIR)
     tasks: tuple[str, ...] = field(default=(), metadata=only_tasks("every task of the standby copy", global_too=False))
     apply: bool = field(
         default=False,
         metadata=declare(
-            Flag(),
-            title="Apply",
-            help="promote; without it the plan is shown, and nothing is changed",
-            section=WHAT,
+            Flag(), title="Apply", help="promote; without it the plan is shown, and nothing is changed", section=WHAT
         ),
     )
     offline: bool = field(
@@ -47,6 +44,5 @@ class PromoteRequest(OfSpec):
     timeout: float = field(default=30.0, metadata=PATIENCE)
     owner: str | None = field(default=None, metadata=OWNER)
     request_id: str = field(
-        default_factory=lambda: uuid.uuid4().hex,
-        metadata=named_request("name of this request, in reports"),
+        default_factory=lambda: uuid.uuid4().hex, metadata=named_request("name of this request, in reports")
     )

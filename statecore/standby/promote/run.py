@@ -58,12 +58,7 @@ def run_promote(
     say: Callable[[str], None] = ignore,
     ask: Ask | None = None,
 ) -> PromoteReport:
-    """Promote standby tasks; or plan it.
-
-    Returns:
-        The verdict of each task. A task whose standby copy is damaged, not closed or cannot be continued, and one that
-        cannot be placed, is refused; the others are placed.
-    """
+    """Promote standby tasks, or plan it; those that are damaged, not closed or cannot be continued are refused."""
     with translated_errors(_activity(request)):
         return _Promotion(request, spec_of(request), progress, faults, say, ask).run()
 

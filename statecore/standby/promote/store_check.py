@@ -108,13 +108,7 @@ def live_offset(place: StorePlace, store: StoreSpec, changelog: TopicPartition) 
 
 
 def why_wiped_there(place: StorePlace, kind: StoreKind, changelog: TopicPartition | None) -> Reason | None:
-    """Reason if Kafka Streams would wipe the task of a store, or not answer with its rows; ``None`` otherwise.
-
-    Transactional stores count too, see :mod:`statecore.statedir.exactly_once_wipe`.
-
-    Args:
-        changelog: its changelog; ``None`` if it is not logged.
-    """
+    """Why Kafka Streams would wipe a store's task, or not answer with its rows; transactional stores count too."""
     found = read_store(place).databases
     store = StoreAtStart(
         [database.state for database in found],

@@ -38,20 +38,14 @@ _CURRENT, _IDENTITY = "CURRENT", "IDENTITY"
 
 @dataclass(frozen=True)
 class DatabaseCheckpoint:
-    """A copy of a database at one point in time.
-
-    Attributes:
-        logs: whether it has rows in a log.
-        created_at: when the database was created, in seconds since the epoch; ``None`` if unknown.
-        flushed_at: when its newest file with offsets was written, likewise; ``None`` if there is none.
-    """
+    """A copy of a database at one point in time."""
 
     source: Path
     path: Path
     manifest: Manifest
-    logs: bool
-    created_at: float | None
-    flushed_at: float | None
+    logs: bool  # whether it has rows in a log
+    created_at: float | None  # when the database was created, in seconds since the epoch; None if unknown
+    flushed_at: float | None  # when its newest file with offsets was written, likewise; None if there is none
 
     @property
     def is_empty(self) -> bool:
@@ -164,9 +158,7 @@ def _identity(source: Path) -> str | None:
 
 
 def named_files(path: Path) -> tuple[Path, ...]:
-    """The files of a closed database: those that its MANIFEST names, the MANIFEST, ``CURRENT``, and non-empty logs;
-    sorted.
-    """
+    """The MANIFEST of a closed database, the files that it names, ``CURRENT``, and non-empty logs; sorted."""
     try:
         name = (path / _CURRENT).read_text().strip()
         manifest = parse_manifest(path, (path / name).read_bytes())

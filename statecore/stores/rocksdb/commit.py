@@ -16,11 +16,7 @@ from statecore.stores.write_buffer_store import Pending
 
 
 def commit_batch(path: Path, pending: Pending, data: Any, meta: Any, known: Iterable[bytes]) -> Any:
-    """A ``WriteBatch`` with rows, offsets and position.
-
-    ``data`` and ``meta`` are the column family handles of rows and offsets; the keys ``known`` in the offsets family
-    are consumed only if all offsets are forgotten.
-    """
+    """A ``WriteBatch`` with rows, offsets and position; ``known`` keys are read only if all offsets are forgotten."""
     batch = _write_batch()(raw_mode=True)
     put, delete = batch.put, batch.delete
     staged = pending.staged.values

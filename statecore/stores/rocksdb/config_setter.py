@@ -93,22 +93,16 @@ class _Guarded:
 
 
 class ConfigurableOptions(_Guarded):
-    """The options passed to a setter: ``rocksdict.Options`` without the protected methods.
-
-    Attributes:
-        table: ``rocksdict.BlockBasedOptions`` of the same families, without the protected methods.
-    """
+    """The options passed to a setter: ``rocksdict.Options`` without the protected methods."""
 
     def __init__(self, store: str, options: Any, table: Any) -> None:
         super().__init__(store, options, PROTECTED_OPTIONS)
+        # rocksdict.BlockBasedOptions of the same families, without the protected methods
         self.table = _Guarded(store, table, PROTECTED_TABLE)
 
 
 def apply_config_setter(setter: RocksDBConfigSetter, store: str, options: Any, table: Any) -> None:
-    """Call a setter for the options of a store.
-
-    ``table`` is not yet part of the options.
-    """
+    """Call a setter for the options of a store, of which ``table`` is not yet a part."""
     try:
         setter(store, ConfigurableOptions(store, options, table))
     except StatecoreError:

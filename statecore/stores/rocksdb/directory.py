@@ -34,8 +34,7 @@ from statecore.stores.rocksdb.file_limits import is_crowded, merge_in_steps, ope
 from statecore.stores.rocksdb.options import TARGET_FILE_BYTES, StoreOptions
 from statecore.stores.rocksdb.options_file import families_in, keep_levels, newest_options
 
-CONFIG_FILE = "rocksdict-config.json"
-"""Written by rocksdict into every directory it opens."""
+CONFIG_FILE = "rocksdict-config.json"  # Written by rocksdict into every directory it opens
 
 
 def check_request(
@@ -147,10 +146,7 @@ def _exists(path: Path) -> Invalid:
 
 
 def make_directory(path: Path, *, resume_creation: bool = False) -> None:
-    """Create the directory of a new database, and its ancestors, durably.
-
-    With ``resume_creation``, continue a creation that was interrupted by a kill.
-    """
+    """Create the directory of a new database durably; ``resume_creation`` continues a creation that was killed."""
     try:
         missing = [path, *(parent for parent in path.parents if not parent.exists())]
         if resume_creation and is_interrupted_creation(path):
@@ -221,10 +217,7 @@ def existing_families(path: Path, where: Path, kind: StoreKind, *, resume_creati
 
 
 def is_older(where: Path, families: Set[str], *, resume_creation: bool = False) -> bool:
-    """Whether the database was written by a release of Kafka Streams that keeps no offsets in it.
-
-    With ``resume_creation``, an interrupted creation does not count.
-    """
+    """Whether a release without offsets inside wrote it; false for a creation that ``resume_creation`` continues."""
     return OFFSETS_COLUMN_FAMILY not in families and not (resume_creation and creation_ended_early(where, families))
 
 
@@ -241,18 +234,9 @@ def written_by_older(path: Path) -> Invalid:
 
 
 def open_database(
-    path: Path,
-    where: Path,
-    families: Set[str],
-    *,
-    create: bool,
-    read_only: bool,
-    options: StoreOptions,
+    path: Path, where: Path, families: Set[str], *, create: bool, read_only: bool, options: StoreOptions
 ) -> Any:
-    """Open the ``Rdict`` at ``where`` (the database at ``path``, or its read-only links) with these column families.
-
-    With automatic compaction, some files are merged first if there are very many; see :mod:`.file_limits`.
-    """
+    """Open the ``Rdict`` at ``where`` (the database, or its links); see :mod:`.file_limits` for very many files."""
     from rocksdict import AccessType, Rdict
 
     options.database.create_if_missing(create)
@@ -324,11 +308,7 @@ def _bytes_of(file: Path) -> bytes | None:
 
 
 def close_handles(path: Path, handles: Iterable[Any]) -> StatecoreError | None:
-    """Close every handle of a database: rocksdict flushes at each one, which fails if the last write failed.
-
-    Returns:
-        The first error. The handles are closed all the same once nothing refers to them.
-    """
+    """Close every handle, at which rocksdict flushes; return the first error. Unreferenced ones are closed anyway."""
     failure: StatecoreError | None = None
     for handle in handles:
         try:
@@ -339,10 +319,7 @@ def close_handles(path: Path, handles: Iterable[Any]) -> StatecoreError | None:
 
 
 def first_failure(*steps: Callable[[], None]) -> StatecoreError | None:
-    """Run every step, even after failures; return the first error, without its traceback.
-
-    Tracebacks hold handles, and a handle holds the database's lock.
-    """
+    """Run every step, even after failures; return the first error, without its traceback, which holds handles."""
     failure: StatecoreError | None = None
     for step in steps:
         try:
@@ -396,10 +373,7 @@ def creation_ended_early(database: Path, families: Set[str]) -> bool:
 
 
 def is_empty(database: Path) -> bool:
-    """Whether a database has neither data files nor log content, and its MANIFEST names no data file.
-
-    Files that it names and that are missing are in other directories (``db_paths``), or were lost.
-    """
+    """Whether a database has neither data files nor log content, and its MANIFEST names no file, missing or not."""
     try:
         has_files = any(
             file.suffix in DATA_SUFFIXES or (file.suffix == ".log" and file.stat().st_size)

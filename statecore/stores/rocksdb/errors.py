@@ -90,8 +90,7 @@ _REASONS: tuple[tuple[tuple[str, ...], type[StatecoreError], str, str], ...] = (
 """Texts of the system or RocksDB, under any status, with their meaning."""
 
 _MISSING = re.compile(r"No such file or directory|\(os error 2\)")
-_NAMED = re.compile(r"((?:MANIFEST-\d+|\d+\.(?:sst|blob)))\b")
-"""Files that a database names and cannot do without."""
+_NAMED = re.compile(r"((?:MANIFEST-\d+|\d+\.(?:sst|blob)))\b")  # Files that a database names and cannot do without
 
 _STATUSES: tuple[tuple[tuple[str, ...], type[StatecoreError], str, str], ...] = (
     (("Corruption:",), Corrupted, "database-damaged", "Rebuild the store from its changelog."),
@@ -105,11 +104,7 @@ _STATUSES: tuple[tuple[tuple[str, ...], type[StatecoreError], str, str], ...] = 
 
 
 def translate(path: Path, doing: str, error: Exception) -> StatecoreError:
-    """The error to raise for an exception of RocksDB or the system on the database at ``path``.
-
-    ``doing`` names the failed operation, as the beginning of a sentence. After a failed write RocksDB accepts no other
-    until the database is closed and reopened.
-    """
+    """The error for an exception on the database at ``path``; ``doing`` names the operation, to begin a sentence."""
     text = str(error).rstrip(".")
     following = FOLLOWING.search(text)
     kind, code, action = _meaning(path if following is None else Path(following[0]), text)
@@ -129,11 +124,7 @@ def _meaning(path: Path, text: str) -> tuple[type[StatecoreError], str, str]:
     if any(locked in text for locked in _LOCKED) and "lock" in text.lower():
         return Fenced, "store-open", STOP_THE_OTHER
     if _TOO_MANY_FILES in text:
-        return (
-            Capacity,
-            "too-many-open-files",
-            f"{file_limits.advice()}. Then {_AGAIN}; the database is intact.",
-        )
+        return (Capacity, "too-many-open-files", f"{file_limits.advice()}. Then {_AGAIN}; the database is intact.")
     for texts, kind, code, action in _REASONS:
         if any(known in text for known in texts):
             return kind, code, action
@@ -153,11 +144,7 @@ def _missing(path: Path, text: str) -> tuple[type[StatecoreError], str, str]:
     except OSError:
         return Retryable, "rocksdb-failed", f"Run this again; {_SAFE}."
     if not directory:
-        return (
-            NotFound,
-            "database-not-found",
-            "Check the path, or find out what removed the directory.",
-        )
+        return (NotFound, "database-not-found", "Check the path, or find out what removed the directory.")
     if absent:
         return Corrupted, "database-damaged", "Rebuild the store from its changelog."
     return Retryable, "database-files-changed", f"Run this again: files changed meanwhile; {_SAFE}."

@@ -41,10 +41,7 @@ def refuse_foreign_rows(path: Path, kind: StoreKind, families: Mapping[str, Any]
 
 
 def refuse_unclean(path: Path, status: int | None, reason: tuple[str, str]) -> None:
-    """Refuse a database that its last writer did not close, as Kafka Streams does under exactly-once.
-
-    ``reason`` says why its rows and its offset may disagree if it was not closed, and what to do.
-    """
+    """Refuse a database that its last writer did not close; ``reason`` says why rows and offset may disagree then."""
     if status not in (None, offset_format.STATUS_CLOSED):
         raise Corrupted(
             f"{path} was not closed cleanly (status {status}), and {reason[0]}: its rows may be ahead of its offset, "
@@ -65,10 +62,7 @@ def read_row(path: Path, family: Any, key: bytes | list[bytes]) -> Any:
 
 
 def ingest_files(path: Path, where: Path, family: Any, runs: Sequence[Path]) -> list[Path]:
-    """Move SST files into a flushed column family of the database at ``path``, accessed by ``where``.
-
-    See :meth:`RocksDBStore.ingest`.
-    """
+    """Move SST files into a flushed family of the database, see :meth:`RocksDBStore.ingest`."""
     from rocksdict import IngestExternalFileOptions
 
     before = _inodes(where)

@@ -18,11 +18,8 @@ from pathlib import Path
 
 _OF_THIS_PROCESS = "/proc/self/fd"
 
-_OWN_FILES = (_OF_THIS_PROCESS, "/dev/fd")
-"""Lists the open files of a process: on Linux, and on every Unix."""
-
-FOLLOWING = re.compile(rf"{_OF_THIS_PROCESS}/\d+")
-"""Such a path in messages of the system or RocksDB."""
+_OWN_FILES = (_OF_THIS_PROCESS, "/dev/fd")  # Lists the open files of a process: on Linux, and on every Unix
+FOLLOWING = re.compile(rf"{_OF_THIS_PROCESS}/\d+")  # Such a path in messages of the system or RocksDB
 
 
 class Descriptor:

@@ -22,22 +22,15 @@ FIXED_DESCRIPTORS = 9
 directory several times. Each SST file in use adds one.
 """
 
-CROWDED = 36
-"""Level-0 files at which RocksDB stops writes until some are compacted (``level0_stop_writes_trigger``)."""
-
+CROWDED = 36  # Level-0 files at which RocksDB stops writes until some are compacted (level0_stop_writes_trigger)
 _MERGED_AT_ONCE = 32
 _SHARES = 16
-_FEWEST = 20
-"""RocksDB's minimum of ``max_open_files``, of which it reserves ten for other files."""
+_FEWEST = 20  # RocksDB's minimum of max_open_files, of which it reserves ten for other files
 _ENOUGH = 1 << 20
 _POLL_SECONDS = 0.01
 
-_OPENING_THREADS = 16
-"""RocksDB's default of ``max_file_opening_threads``."""
-
-_FILES_OF_A_THREAD = 8
-"""Files that can be opened in about the time that a thread takes to start."""
-
+_OPENING_THREADS = 16  # RocksDB's default of max_file_opening_threads
+_FILES_OF_A_THREAD = 8  # Files that can be opened in about the time that a thread takes to start
 _log = logging.getLogger(__name__)
 
 
@@ -48,10 +41,7 @@ def descriptor_limit() -> int | None:
 
 
 def max_open_files() -> int:
-    """``max_open_files`` of one database: a sixteenth of the process's limit, at least 20; -1 (all) from a million on.
-
-    Databases with fewer files keep all of them open either way.
-    """
+    """``max_open_files`` of a database: a sixteenth of the process's limit, at least 20; -1 (all) from a million."""
     limit = descriptor_limit()
     return -1 if limit is None or limit >= _ENOUGH else max(limit // _SHARES, _FEWEST)
 
@@ -78,10 +68,7 @@ def opening_threads(path: Path) -> int:
 
 
 def is_crowded(path: Path, target_file_bytes: int) -> bool:
-    """Whether level 0 of a database may have more files than RocksDB allows for writes.
-
-    Files of the last level, which may be many, are of about ``target_file_bytes`` each.
-    """
+    """Whether level 0 may have too many files for writes; those of the last level have about ``target_file_bytes``."""
     small = 0
     for file in path.glob("*.sst"):
         small += file.stat().st_size < target_file_bytes // 2
@@ -89,12 +76,7 @@ def is_crowded(path: Path, target_file_bytes: int) -> bool:
 
 
 def merge_in_steps(path: Path, families: Iterable[Any]) -> None:
-    """Wait until level 0 of each family is no longer crowded.
-
-    The families are ``Rdict`` objects of a database opened with :func:`set_small_steps`.
-
-    Returns early when RocksDB is idle or has failed; the next write raises the error.
-    """
+    """Wait until level 0 of each family is no longer crowded, or RocksDB is idle or has failed."""
     for family in families:
         began, at_first, idle = time.monotonic(), _level0_files(family), 0
         while (files := _level0_files(family)) >= CROWDED and idle < 10:

@@ -40,10 +40,7 @@ def manifest_of(path: Path) -> tuple[str, Manifest]:
 
 
 def sst_formats(path: Path) -> dict[str, frozenset[int]]:
-    """The SST format versions of a closed database, by column family; nothing is opened or changed.
-
-    Files that the MANIFEST does not name are ignored.
-    """
+    """The SST format versions of the files that a closed database's MANIFEST names, by column family."""
     found: dict[str, set[int]] = {}
     for live in manifest_of(path)[1].files.values():
         file = path / live.name
@@ -88,10 +85,7 @@ def live_files(path: Path) -> dict[str, dict[str, int]]:
 
 
 def check_blobs(path: Path, where: Path, blobs: Iterable[BlobFile]) -> None:
-    """Check that blob files exist with the sizes in the MANIFEST.
-
-    RocksDB checks SST files when it opens a database, but blob files only when it reads one of their values.
-    """
+    """Check blob files against the MANIFEST, which RocksDB does only when it reads one of their values."""
     for blob in blobs:
         try:
             size = (where / blob.name).stat().st_size
@@ -112,8 +106,7 @@ def _damaged_blob(path: Path, why: str) -> Corrupted:
     )
 
 
-_FEWEST = 2
-"""A single missing file, the only one of its family, is more likely lost."""
+_FEWEST = 2  # A single missing file, the only one of its family, is more likely lost
 
 
 def files_elsewhere(database: Path) -> str:

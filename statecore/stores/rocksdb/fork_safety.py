@@ -32,11 +32,8 @@ class Inherited(Protocol):
 
 
 class _State:
-    used = False
-    """Whether this process has opened a database."""
-
-    forked = False
-    """Whether this process was forked from one that had."""
+    used = False  # Whether this process has opened a database
+    forked = False  # Whether this process was forked from one that had
 
 
 _LIBC = ctypes.CDLL(None)
@@ -76,10 +73,7 @@ def _in_child() -> None:
 
 
 def _leave_out_exit_handlers() -> None:
-    """Exit this process, once Python has ended, without the handlers registered before the fork.
-
-    Handlers run in reverse order: those of this process, then C's buffers are flushed, then ``_exit``.
-    """
+    """Exit this process, once Python has ended, without the handlers registered before the fork."""
     if hasattr(_LIBC, "on_exit"):  # glibc; passes the exit status, which _exit takes
         _LIBC.on_exit(_LIBC._exit, None)
         _LIBC.on_exit(_LIBC.fcloseall, None)

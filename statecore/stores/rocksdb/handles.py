@@ -38,17 +38,7 @@ from statecore.stores.settings import StoreSettings
 
 
 class DatabaseHandles:
-    """One database, initially closed; it may be opened and closed repeatedly.
-
-    Attributes:
-        database: the ``Rdict``; ``None`` while closed.
-        families: an ``Rdict`` of each column family, by name; empty while closed.
-        column_families: rocksdict's handles of them, for a ``WriteBatch``.
-        memory: what the store shares with others; ``None`` before the first open.
-        manifest_guard: guards its MANIFEST.
-        is_created: whether the database was created by this opening.
-        claim: the right to the directory, while open for writing.
-    """
+    """One database, initially closed; it may be opened and closed repeatedly."""
 
     def __init__(
         self,
@@ -66,15 +56,16 @@ class DatabaseHandles:
         self._create_if_missing = create_if_missing
         self._read_only = read_only
         self._upgrade = upgrade
-        self.database: Any = None
-        self.families: dict[str, Any] = {}
-        self.column_families: dict[str, Any] = {}
-        self.memory: SharedMemory | None = None
-        self.manifest_guard = ManifestGuard(path, path)
-        self.is_created = False
+        self.database: Any = None  # the Rdict; None while closed
+        self.families: dict[str, Any] = {}  # an Rdict of each column family, by name; empty while closed
+        self.column_families: dict[str, Any] = {}  # rocksdict's handles of them, for a WriteBatch
+        self.memory: SharedMemory | None = None  # what the store shares with others; None before the first open
+        self.manifest_guard = ManifestGuard(path, path)  # guards its MANIFEST
+        self.is_created = False  # whether the database was created by this opening
         self._found: frozenset[str] = frozenset()  # data files that may be linked from another database
         self._compacts = False
         self._shadow: ReadOnlyLinks | None = None
+        # the right to the directory, while open for writing
         self.claim: Claim | None = None  # last: garbage collection must drop native objects first
 
     def open(self, settings: StoreSettings, begin: Callable[[], None]) -> None:

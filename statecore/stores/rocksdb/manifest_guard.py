@@ -53,9 +53,7 @@ from statecore.stores.rocksdb.scan import FamilyIterator, RocksDBCursor
 RECORD_FILE = "statecore-witness"
 """In a database's directory: what this library knows of its MANIFEST. It may be deleted at any time."""
 
-LOST_DIRECTORY = "lost"
-"""In a database's directory: SST files that its MANIFEST did not name."""
-
+LOST_DIRECTORY = "lost"  # In a database's directory: SST files that its MANIFEST did not name
 _ATTEMPTS = 5
 _NAMED = 5
 _log = logging.getLogger(__name__)
@@ -63,39 +61,27 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Record:
-    """The contents of ``statecore-witness``.
-
-    Attributes:
-        bytes: minimum length of the MANIFEST.
-        rows_ahead: whether rows may be ahead of the offset.
-        openings: last sequence numbers at which this library began to open the database; an opening creates a new
-            MANIFEST, and a killed one leaves no other trace.
-    """
+    """The contents of ``statecore-witness``."""
 
     manifest: str
-    bytes: int
-    rows_ahead: bool
+    bytes: int  # minimum length of the MANIFEST
+    rows_ahead: bool  # whether rows may be ahead of the offset
+    # last sequence numbers at which this library began to open the database; an opening creates a new MANIFEST, and a
+    # killed one leaves no other trace
     openings: frozenset[int]
 
 
 @dataclass(frozen=True)
 class _DatabaseFiles:
-    """The files of a closed database.
-
-    Attributes:
-        unlisted: SST files that the MANIFEST does not name.
-        first_logged: sequence number of the first row in the oldest log.
-        last_logged: sequence number of the last row in the newest log.
-        damaged_blob: the error of a missing or truncated blob file.
-    """
+    """The files of a closed database."""
 
     current: str
     manifest: Manifest
-    unlisted: tuple[Path, ...]
-    first_logged: int | None
-    last_logged: int | None
+    unlisted: tuple[Path, ...]  # SST files that the MANIFEST does not name
+    first_logged: int | None  # sequence number of the first row in the oldest log
+    last_logged: int | None  # sequence number of the last row in the newest log
     record: _Record | None
-    damaged_blob: Corrupted | None = None
+    damaged_blob: Corrupted | None = None  # the error of a missing or truncated blob file
 
     @property
     def last_sequence(self) -> int:
@@ -112,15 +98,11 @@ class _DatabaseFiles:
 
 @dataclass
 class ManifestGuard:
-    """Guards one database from before it is opened until it is closed.
-
-    Attributes:
-        records: whether ``statecore-witness`` is written.
-    """
+    """Guards one database from before it is opened until it is closed."""
 
     path: Path
     where: Path
-    records: bool = True
+    records: bool = True  # whether statecore-witness is written
     _files: _DatabaseFiles | None = field(default=None, init=False)
     _rows_ahead: bool = field(default=False, init=False)
     _deletes_saved_files: bool = field(default=False, init=False)
@@ -203,10 +185,7 @@ class ManifestGuard:
 
     @property
     def is_consistent(self) -> bool:
-        """Whether rows and offset are known to agree, whether or not the store was closed cleanly.
-
-        True if this library wrote last, and ingested no files without a commit after them.
-        """
+        """Whether rows and offset agree, closed or not: this library wrote last, and a commit followed any ingest."""
         inspection = self._files
         return (
             inspection is not None
@@ -222,10 +201,7 @@ class ManifestGuard:
 
     @property
     def why_inconsistent(self) -> tuple[str, str]:
-        """Why rows and offset of a store that is not :attr:`whole` may disagree, and what to do, for an error.
-
-        Without a record this cannot be known: a flush leaves the same files as Kafka Streams does, and no log.
-        """
+        """Why rows and offset of a store that is not consistent may disagree, and what to do, for an error."""
         inspection = self._files
         if inspection is None or inspection.record is None:
             return (
@@ -294,10 +270,7 @@ def remove_guard_record(path: Path) -> None:
 
 
 def _inspect(path: Path, where: Path) -> _DatabaseFiles | None:
-    """Read the files of a closed database; ``None`` where they are not understood: RocksDB will report the error.
-
-    Another process may have the database open, so this retries until nothing changed meanwhile.
-    """
+    """Read a closed database until nothing changed meanwhile; ``None`` if RocksDB will report the error."""
     for _ in range(_ATTEMPTS):
         try:
             record = _read_record(where)  # first: a MANIFEST that is read later can only be longer
@@ -346,10 +319,7 @@ def _blocks_from_the_end(file: Path) -> Iterator[bytes]:
 
 
 def _read_record(path: Path) -> _Record | None:
-    """The record; ``None`` if there is none, it is not understood, or it is of another database.
-
-    A damaged line, as left by a kill or a power loss, is ignored.
-    """
+    """The record, without damaged lines; ``None`` if there is none, or it is of another database."""
     try:
         first, *more = (path / RECORD_FILE).read_bytes().splitlines()
         record, openings = _parse_line(first), [_parse_line(line) for line in more]
@@ -383,10 +353,7 @@ def _identity(path: Path) -> str:
 
 
 def _append_opening(path: Path, sequence: int) -> None:
-    """Append to the record that this library is about to open the database, which changes its MANIFEST.
-
-    Appended, so that a process that has the database open loses nothing of its record.
-    """
+    """Append, so that a process that has it open loses nothing, that this library is about to open the database."""
     with suppress(OSError):
         with (path / RECORD_FILE).open("a") as file:
             file.write(_line({"opening": sequence}))

@@ -19,9 +19,7 @@ from typing import Any, Protocol
 from statecore.errors import StatecoreError
 from statecore.stores.settings import MemorySettings
 
-_FLUSHED_FROM = 0.75
-"""Fraction of the limit; from 7/8 on RocksDB flushes the store that writes."""
-
+_FLUSHED_FROM = 0.75  # Fraction of the limit; from 7/8 on RocksDB flushes the store that writes
 _log = logging.getLogger(__name__)
 
 
@@ -36,18 +34,14 @@ class Member(Protocol):
 
 
 class SharedMemory:
-    """A block cache, a write buffer limit, and the stores that share them.
-
-    Attributes:
-        cache: ``rocksdict.Cache``.
-        write_buffers: ``rocksdict.WriteBufferManager``, charged to the cache.
-    """
+    """A block cache, a write buffer limit, and the stores that share them."""
 
     def __init__(self, settings: MemorySettings) -> None:
         from rocksdict import Cache, WriteBufferManager
 
-        self.cache: Any = Cache(settings.total_bytes)
+        self.cache: Any = Cache(settings.total_bytes)  # rocksdict.Cache
         # No write stalls: rocksdict holds the GIL while it writes, and a stall would stop every thread.
+        # rocksdict.WriteBufferManager, charged to the cache
         self.write_buffers: Any = WriteBufferManager.new_write_buffer_manager_with_cache(
             settings.write_buffer_bytes, False, self.cache
         )

@@ -27,9 +27,7 @@ FORMAT_VERSION = CURRENT.sst_format
 
 BLOOM_BITS_PER_KEY = 10
 BLOCK_BYTES = 4096
-TARGET_FILE_BYTES = 64 << 20
-"""Size of the disjoint files that a compaction writes."""
-
+TARGET_FILE_BYTES = 64 << 20  # Size of the disjoint files that a compaction writes
 _DATA_BUFFER_BYTES = 16 << 20
 _OFFSETS_BUFFER_BYTES = 1 << 20
 _DATA_ARENA_BYTES = 64 << 10
@@ -38,10 +36,7 @@ _OFFSETS_ARENA_BYTES = 8 << 10
 
 
 def data_options(*, automatic_compaction: bool = False, format_version: int = FORMAT_VERSION) -> Any:
-    """``rocksdict.Options`` of a data column family, of the database itself, and of the SST files ingested into it.
-
-    They share nothing with other databases; see :class:`StoreOptions`.
-    """
+    """``rocksdict.Options`` of a data family, its database and ingested files, shared with no other database."""
     options = _without_table(automatic_compaction)
     options.set_block_based_table_factory(_table(format_version))
     return options
@@ -59,30 +54,23 @@ def offsets_options() -> Any:
 
 
 class StoreOptions:
-    """The options to open a store's database with.
-
-    Attributes:
-        database: ``rocksdict.Options`` of the database and of the data families.
-        offsets: ``rocksdict.Options`` of the ``offsets`` family.
-        automatic_compaction: whether RocksDB compacts in the background.
-        guards_manifest: whether the record ``statecore-witness`` is written.
-        memory: what the store shares with others.
-    """
+    """The options to open a store's database with."""
 
     def __init__(self, name: str, settings: StoreSettings) -> None:
         from rocksdict import BlockBasedOptions
 
         memory = memory_of(settings.memory)
         table = _in_cache(_table(), memory)
-        self.automatic_compaction = settings.automatic_compaction
-        self.guards_manifest = settings.guards_manifest
+        self.automatic_compaction = settings.automatic_compaction  # whether RocksDB compacts in the background
+        self.guards_manifest = settings.guards_manifest  # whether the record statecore-witness is written
+        # rocksdict.Options of the database and of the data families
         self.database = _within(_without_table(settings.automatic_compaction), memory)
         if settings.rocksdb_config_setter is not None:
             apply_config_setter(settings.rocksdb_config_setter, name, self.database, table)
         self.database.set_block_based_table_factory(table)
-        self.offsets = offsets_options()
+        self.offsets = offsets_options()  # rocksdict.Options of the offsets family
         self.offsets.set_block_based_table_factory(_in_cache(BlockBasedOptions(), memory))
-        self.memory = memory
+        self.memory = memory  # what the store shares with others
 
     def merging_in_steps(self) -> Any:
         """``rocksdict.Options`` for a database with too many files to merge at once; without the config setter."""

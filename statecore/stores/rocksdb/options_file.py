@@ -21,9 +21,7 @@ from typing import Any
 _FAMILY = re.compile(rb'^\[CFOptions "(.*)"\]', re.MULTILINE)
 _SECTION = re.compile(rb'^\[([^ \]]+)(?: "(.*)")?\]')
 _DEFAULT_LEVELS = 7
-_MOST_LEVELS = 1000
-"""More than any database has: a damaged number must not allocate memory."""
-
+_MOST_LEVELS = 1000  # More than any database has: a damaged number must not allocate memory
 _COMPARATOR, _TABLE = "leveldb.BytewiseComparator", "BlockBasedTable"
 
 
@@ -55,10 +53,7 @@ def family_options(options: bytes) -> Mapping[str, Mapping[str, str]]:
 
 
 def unreadable_here(options: bytes) -> tuple[str, ...]:
-    """Why this library cannot read a database with these options, each reason a clause; empty if it can.
-
-    Compression is not among them: each block names its own, and one that cannot be read raises an error.
-    """
+    """Why this library cannot read a database with these options, compression aside, which each block names."""
     reasons = []
     for family, settings in family_options(options).items():
         comparator, table = settings.get("comparator", _COMPARATOR), settings.get("table_factory", _TABLE)
@@ -70,11 +65,9 @@ def unreadable_here(options: bytes) -> tuple[str, ...]:
 
 
 def unopenable_there(database: Path) -> str:
-    """Why an application could not open a database built by this library in place of this one; empty if nothing is
-    known.
+    """Why an application could not open a database built here in place of this one; empty if nothing is known.
 
-    Databases built here are ordered by bytes, in block-based tables, in the last of seven levels. The application's
-    options are in its OPTIONS file; an unreadable one is ignored.
+    Databases built here are ordered by bytes, in block-based tables, in the last of seven levels.
     """
     try:
         options = newest_options(database)
@@ -96,10 +89,7 @@ def levels_in(options: bytes) -> Mapping[str, int]:
 
 
 def keep_levels(database: Path, families: Mapping[str, Any]) -> None:
-    """Set the number of levels of each family, if it is not RocksDB's default.
-
-    ``families`` has the ``rocksdict.Options`` of each column family; several may share one.
-    """
+    """Set the number of levels of each family (``rocksdict.Options``, maybe shared), if it is not RocksDB's default."""
     try:
         levels_of = levels_in(newest_options(database))
     except OSError:

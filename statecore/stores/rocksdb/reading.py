@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from statecore.errors import StatecoreError
@@ -18,16 +17,13 @@ class OpenedFamilies:
 
     RocksDB and rocksdict write into a directory that they open, even read-only; so open a directory of links
     (:mod:`.readonly_links`).
-
-    Attributes:
-        handles: an ``Rdict`` of each column family, by name.
     """
 
     def __init__(self, path: Path, where: Path) -> None:
         from rocksdict import AccessType, Options, Rdict
 
         self.path = path
-        self.handles: dict[str, Any] = {}
+        self.handles: dict[str, Any] = {}  # an Rdict of each column family, by name
         self._where = where
         self._database: Any = None
         try:
@@ -49,10 +45,7 @@ class OpenedFamilies:
         return frozenset(self.handles)
 
     def iterator(self, family: str, first: bytes | None = None, options: Any = None) -> Any:
-        """RocksDB's iterator, at a key or at the first one; ``None`` if there is no such family.
-
-        It ends at a damaged block as if the rows ended there; :meth:`check` tells the difference.
-        """
+        """RocksDB's iterator; ends at a damaged block, too (:meth:`check`). ``None`` without such a family."""
         from rocksdict import ReadOptions
 
         if family not in self.handles:
@@ -93,9 +86,7 @@ class OpenedFamilies:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _translated(self, doing: str, error: Exception) -> StatecoreError:

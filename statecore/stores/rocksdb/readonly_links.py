@@ -34,20 +34,15 @@ from statecore.system_errors import Cause, cause_of
 T = TypeVar("T")
 
 _ATTEMPTS = 8
-_PAUSE_SECONDS = 0.02
-"""Before the second attempt; doubles with each."""
+_PAUSE_SECONDS = 0.02  # Before the second attempt; doubles with each
 
 _NOT_LINKED = frozenset({LOCK_FILE, "LOG", CONFIG_FILE})
 """Files that opening writes: through a link it would write into the database."""
 
 _PREFIX = "statecore-read-only-"
 _OWN_NAME = re.compile(rf"{_PREFIX}(\d+)-\w+")
-_ABANDONED_SECONDS = 3600
-"""Younger directories are kept: processes of other containers are not visible."""
-
-_swept: set[str] = set()
-"""Where this process has already looked for abandoned directories."""
-
+_ABANDONED_SECONDS = 3600  # Younger directories are kept: processes of other containers are not visible
+_swept: set[str] = set()  # Where this process has already looked for abandoned directories
 _ELSEWHERE = ("/tmp", "/var/tmp", "/dev/shm")
 _MAY_BE_A_WRITER = (Corrupted, Fenced, NotFound, Retryable)
 """Errors that a concurrent writer may cause for a reader, even if no file changes meanwhile."""
@@ -92,11 +87,7 @@ class ReadOnlyLinks:
 def open_through_links(
     path: Path, open_there: Callable[[Path], T], *, damage_beside_writer: bool = False
 ) -> tuple[ReadOnlyLinks, T]:
-    """Open a database read-only, retrying while a writer changes its files.
-
-    Returns:
-        The directory of links, to be cleaned up after the database is closed, and the result of ``open_there``.
-    """
+    """Open read-only, retrying while a writer changes files; return the links, to be removed last, and the result."""
     forks.mark_used()
     for attempt in range(_ATTEMPTS):
         before, shadow = files_of(path), None
@@ -160,10 +151,7 @@ def _temporary_directory() -> str:
 
 
 def _sweep(parent: str) -> None:
-    """Remove directories left by killed processes of this user; once in each place.
-
-    The linked files are safe, and an open database no longer needs its links.
-    """
+    """Remove directories of this user's killed processes, once in each place. An open database needs no links."""
     if parent in _swept:
         return
     _swept.add(parent)

@@ -38,8 +38,7 @@ class FamilyIterator:
 
     def __init__(self, path: Path, family: Any, native: Any = None) -> None:
         self.path = path
-        self.native: Any = family.iter() if native is None else native
-        """The iterator; ``None`` when closed."""
+        self.native: Any = family.iter() if native is None else native  # The iterator; None when closed
         self.user: object = None
         """Token of the cursor that moved it last (the cursor itself would form a reference cycle)."""
 
@@ -130,10 +129,7 @@ def committed_rows(
     scans: weakref.WeakSet[Any],
     keep_alive: object = None,
 ) -> Iterator[Row]:
-    """Rows of a column family with ``lower <= key < upper`` as of now; the caller holds the lock.
-
-    The first rows are read at once. If they are all, no rocksdict object is left that would have to be closed.
-    """
+    """Rows with ``lower <= key < upper`` as of now, under the caller's lock. A short scan leaves nothing to close."""
     iterator = family.iter()
     if reverse or lower is None:
         _begin(iterator, upper if reverse else lower, reverse)
@@ -172,11 +168,7 @@ def _until_closed(path: Path, rows: list[Row], opened: Sized) -> Iterator[Row]:
 
 
 class LongScan:
-    """The rows of a scan after the first few, a chunk at a time.
-
-    rocksdict's ``items()`` reads them. Where it ends, for whatever reason, the iterator of the same time continues, and
-    tells whether there is more.
-    """
+    """The rows of a scan after the first few: ``items()`` reads them, and the iterator of the same time their end."""
 
     def __init__(
         self,
@@ -274,8 +266,7 @@ class ListScan:
         options.set_verify_checksums(True)
         self._path = path
         self._ended = False
-        self.iterator: Any = family.iter(options)
-        """rocksdict's iterator; ``None`` at the end and when closed."""
+        self.iterator: Any = family.iter(options)  # rocksdict's iterator; None at the end and when closed
         self.iterator.seek_to_first()
         self._keeps = keep_alive
 
@@ -302,12 +293,7 @@ class ListScan:
 
 
 def take_rows(iterator: Any, most: int, most_bytes: int) -> tuple[list[bytes], list[bytes]]:
-    """The next rows of RocksDB's iterator as lists of keys and of values, both empty at its end.
-
-    After ``most_bytes`` of values no further row is read.
-
-    It also ends at a damaged block: the caller must then check its status.
-    """
+    """The next keys and values of an iterator, empty at its end or at a damaged block; the caller checks its status."""
     valid, read_key, read_value, advance = iterator.valid, iterator.key, iterator.value, iterator.next
     keys: list[bytes] = []
     values: list[bytes] = []

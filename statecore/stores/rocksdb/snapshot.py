@@ -16,8 +16,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.stores.rocksdb.errors import translate
 from statecore.stores.rocksdb.scan import FamilyIterator, RocksDBCursor
 
-_ABSENT = "key not found"
-"""The text of the plain ``Exception`` that rocksdict's snapshots raise for a missing key."""
+_ABSENT = "key not found"  # The text of the plain Exception that rocksdict's snapshots raise for a missing key
 
 
 class RocksDBReadView:

@@ -106,12 +106,7 @@ class RocksDBStore(WriteBufferStore):
         self._exactly_once = exactly_once
         self._replays = replays
         opened = DatabaseHandles(
-            self._path,
-            kind,
-            create=create,
-            create_if_missing=create_if_missing,
-            read_only=read_only,
-            upgrade=upgrade,
+            self._path, kind, create=create, create_if_missing=create_if_missing, read_only=read_only, upgrade=upgrade
         )
         self._families, self._handles = opened.families, opened.column_families
         self._get: Any = None  # of the data family, while it is open

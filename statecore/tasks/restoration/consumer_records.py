@@ -32,12 +32,7 @@ def read_rows(
     positions: bool,
     stall_timeout: float,
 ) -> Iterator[RestoredRows]:
-    """The rows of an offset range, poll by poll; the last one reaches the range's end.
-
-    The end is detected by the consumer's position, which also passes transaction markers, aborted transactions and
-    compacted records; no record need be just before it. Arguments and errors are those of the columnar reader's
-    function.
-    """
+    """As the columnar reader's: rows poll by poll. The consumer's position, which passes markers, tells the end."""
     partition = span.topic_partition
     consumer = _consumer(cluster, isolation)
     try:

@@ -96,14 +96,7 @@ def settled_offsets(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> LogOffsets:
-    """Where the log begins and ends, once no transaction is open below the end it had at first.
-
-    What a predecessor has written and is just being committed belongs to the store; without it the store would be
-    behind its own output.
-
-    Returns:
-        The log start at last, with the log end at first.
-    """
+    """Log start, and the first log end once no transaction below it is open: what a predecessor just commits counts."""
     deadline = clock() + wait
     seen = cluster.log_offsets([partition])[partition]
     end = seen.log_end

@@ -16,26 +16,18 @@ _VERSION_HEADER, _POSITION_HEADER = "v", "c"
 
 @dataclass(frozen=True)
 class RestoredRows:
-    """Some records of a changelog, as rows of the store.
+    """Some records of a changelog, as rows of the store."""
 
-    Attributes:
-        rows: key and row, in offset order; ``None`` deletes. Records without a key are left out.
-        records: number of records, without those that have no key.
-        next_offset: everything below it is in these rows or in earlier ones.
-        position: offsets of input topics from the records' headers, where requested.
-    """
-
+    # key and row, in offset order; None deletes. Records without a key are left out.
     rows: Iterable[tuple[bytes, bytes | None]]
-    records: int
-    next_offset: int
+    records: int  # number of records, without those that have no key
+    next_offset: int  # everything below it is in these rows or in earlier ones
+    # offsets of input topics from the records' headers, where requested
     position: Position = field(default_factory=dict)
 
 
 def merge_position_header(position: Position, headers: Iterable[Header]) -> None:
-    """Merge the position in a record's headers (``ChangelogRecordDeserializationHelper.applyChecksAndUpdatePosition``).
-
-    Kafka Streams writes these headers under the internal setting ``__iq.consistency.offset.vector.enabled__`` only.
-    """
+    """Merge the position in a record's headers, written under ``__iq.consistency.offset.vector.enabled__``."""
     found = dict(headers)  # the last of a name counts, as in Kafka Streams
     version = found.get(_VERSION_HEADER)
     if version != b"\0":

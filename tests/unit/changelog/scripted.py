@@ -474,12 +474,7 @@ class ScriptedBrokers:
     def _findcoordinator(self, request: Any) -> Any:
         node = self.coordinator
         return FindCoordinatorResponse(
-            throttle_time_ms=0,
-            error_code=0,
-            error_message=None,
-            node_id=node,
-            host="127.0.0.1",
-            port=self.ports[node],
+            throttle_time_ms=0, error_code=0, error_message=None, node_id=node, host="127.0.0.1", port=self.ports[node]
         )
 
     def _offsetfetch(self, request: Any) -> Any:

@@ -539,12 +539,7 @@ KEPT, ABORTED, COMMIT = "kept", "aborted", "commit"
     cuts=st.sets(st.integers(0, 9)),
 )
 def test_the_offsets_that_are_removed_are_those_that_no_batch_has(
-    pieces: list[tuple[str, list[bool]]],
-    start: int,
-    size: int,
-    codec: str,
-    isolation: IsolationLevel,
-    cuts: set[int],
+    pieces: list[tuple[str, list[bool]]], start: int, size: int, codec: str, isolation: IsolationLevel, cuts: set[int]
 ) -> None:
     present: set[int] = set()
     batches: list[bytes] = []

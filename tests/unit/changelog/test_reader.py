@@ -18,15 +18,7 @@ from statecore.stopwatch import Stopwatch
 from tests.harness.raising import raises
 from tests.unit.changelog.build import Record, batch, header_bytes, marker
 from tests.unit.changelog.conftest import Connect
-from tests.unit.changelog.scripted import (
-    SILENT,
-    Clock,
-    Part,
-    ScriptedBrokers,
-    fetch_error,
-    fetch_response,
-    part,
-)
+from tests.unit.changelog.scripted import SILENT, Clock, Part, ScriptedBrokers, fetch_error, fetch_response, part
 
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
 RECORDS = [Record(offset, 1000 + offset, b"k%d" % offset, b"v", [(b"h", b"%d" % offset)]) for offset in range(20)]

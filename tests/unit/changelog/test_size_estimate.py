@@ -20,11 +20,7 @@ BUDGET = 1 << 30
 class Looks:
     """Which partitions were looked at; each turns out to have a share of the records that its offsets allow."""
 
-    def __init__(
-        self,
-        share: float,
-        sizes: dict[TopicPartition, int] | None,
-    ) -> None:
+    def __init__(self, share: float, sizes: dict[TopicPartition, int] | None) -> None:
         self.seen: list[list[int]] = []
         self.share, self.sizes = share, sizes
         self.asked = 0

@@ -13,7 +13,6 @@ from statecore.changelog.streams_groups import (
     NO_STREAMS_GROUP,
     ConfiguredSubtopology,
     DescriptionStatus,
-    InternalTopic,
     Node,
     NodeType,
     streams_group,
@@ -25,7 +24,6 @@ from tests.unit.changelog.recorded import streams_group_bytes, streams_group_res
 from tests.unit.changelog.scripted import NEWEST, Clock, ScriptedBrokers
 
 Start = Callable[..., ScriptedBrokers]
-COMPACT = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"}
 
 
 @pytest.fixture
@@ -67,22 +65,22 @@ def test_subtopologies_and_description_come_from_the_groups_coordinator(two: Scr
     assert (group.group_id, group.state, group.topology_epoch) == ("shop", "Stable", 0)
     assert group.subtopologies == (
         ConfiguredSubtopology(0, ("in-stream",), ()),
-        ConfiguredSubtopology(1, (), (InternalTopic("shop-counts-changelog", 2, 1, COMPACT),)),
-        ConfiguredSubtopology(2, ("in-table",), (InternalTopic("in-table", 2, 1, COMPACT),)),
+        ConfiguredSubtopology(1, (), ("shop-counts-changelog",)),
+        ConfiguredSubtopology(2, ("in-table",), ("in-table",)),
     )
     assert group.description_status is DescriptionStatus.AVAILABLE
     assert group.description is not None
     assert list(group.description.subtopologies) == [0, 1, 2]
     source, processor = NodeType.SOURCE, NodeType.PROCESSOR
     assert group.description.subtopologies[1] == (
-        Node("KSTREAM-AGGREGATE-0000000005", processor, (), None, ("counts",), ()),
-        Node("apart-repartition-source", source, ("shop-apart-repartition",), None, (),
+        Node("KSTREAM-AGGREGATE-0000000005", processor, (), ("counts",), ()),
+        Node("apart-repartition-source", source, ("shop-apart-repartition",), (),
              ("KSTREAM-AGGREGATE-0000000005",)),
     )  # fmt: skip
     assert group.description.global_stores == (
         (
-            Node("KSTREAM-SOURCE-0000000008", source, ("in-global",), None, (), ("KTABLE-SOURCE-0000000009",)),
-            Node("KTABLE-SOURCE-0000000009", processor, (), None, ("products",), ()),
+            Node("KSTREAM-SOURCE-0000000008", source, ("in-global",), (), ("KTABLE-SOURCE-0000000009",)),
+            Node("KTABLE-SOURCE-0000000009", processor, (), ("products",), ()),
         ),
     )
 
@@ -94,7 +92,7 @@ def test_a_broker_before_4_4_returns_all_but_the_description(start: Start, conne
     assert brokers.asked(StreamsGroupDescribeRequest)[0].API_VERSION == 0
     assert (old.description_status, old.description) == (DescriptionStatus.NOT_REQUESTED, None)
     assert old.subtopologies is not None
-    assert [(part.number, [topic.name for topic in part.changelogs]) for part in old.subtopologies] == [
+    assert [(part.number, [*part.changelogs]) for part in old.subtopologies] == [
         (0, []),
         (1, ["shop-counts-changelog"]),
         (2, ["in-table"]),

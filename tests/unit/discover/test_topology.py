@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from statecore.changelog.streams_groups import InternalTopic, StreamsGroup, decode
+from statecore.changelog.streams_groups import StreamsGroup, decode
 from statecore.cli import discover as command
 from statecore.cli.output import Output
 from statecore.discover.discover import discover
@@ -29,7 +29,7 @@ def configured(*changelogs: str) -> StreamsGroup:
     """A group without a description, of which one subtopology has these changelogs."""
     found = group(0)
     assert found.subtopologies is not None
-    part = replace(found.subtopologies[2], changelogs=tuple(InternalTopic(name, 2, 1, {}) for name in changelogs))
+    part = replace(found.subtopologies[2], changelogs=changelogs)
     return replace(found, subtopologies=(part,))
 
 

@@ -7,18 +7,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
 from statecore.formats.segments import default_segment_interval
 from tests.harness.raising import raises
-from tests.unit.formats.arrays import (
-    KEYS,
-    SHAPES,
-    TIMES,
-    VALUES,
-    Shape,
-    column,
-    int32,
-    int64,
-    records,
-    rows_of,
-)
+from tests.unit.formats.arrays import KEYS, SHAPES, TIMES, VALUES, Shape, column, int32, int64, records, rows_of
 
 FORM = row_format(StoreKind.GRACE_BUFFER)
 HEADERS = st.lists(st.tuples(st.text(max_size=4), VALUES), max_size=3)

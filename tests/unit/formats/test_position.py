@@ -32,10 +32,7 @@ def test_padding_of_zeros_is_tolerated() -> None:
 PARTITIONS = st.dictionaries(st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1), max_size=5)
 
 
-@given(
-    st.dictionaries(st.text(max_size=20), PARTITIONS, max_size=4),
-    st.integers(0, 50),
-)
+@given(st.dictionaries(st.text(max_size=20), PARTITIONS, max_size=4), st.integers(0, 50))
 def test_positions_round_trip(position: dict[str, dict[int, int]], padding: int) -> None:
     assert decode_position(encode_position(position) + bytes(padding)) == position
 

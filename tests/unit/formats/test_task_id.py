@@ -4,14 +4,7 @@ from statecore.formats.task_id import GLOBAL_TASK, TaskId
 from statecore.formats.topic_partition import TopicPartition
 
 
-@pytest.mark.parametrize(
-    ("name", "task"),
-    [
-        ("0_3", TaskId(0, 3)),
-        ("12_40", TaskId(12, 40)),
-        ("global", GLOBAL_TASK),
-    ],
-)
+@pytest.mark.parametrize(("name", "task"), [("0_3", TaskId(0, 3)), ("12_40", TaskId(12, 40)), ("global", GLOBAL_TASK)])
 def test_a_name_of_a_task_is_parsed_and_written(name, task):
     assert TaskId.parse(name) == task
     assert str(task) == name

@@ -176,9 +176,7 @@ def test_a_disk_that_damages_every_store_that_is_built_is_not_written_to_for_eve
             rows(stores)
 
 
-def test_a_replaced_database_is_not_checked_with_the_topic_of_the_old_one(
-    world: World,
-) -> None:
+def test_a_replaced_database_is_not_checked_with_the_topic_of_the_old_one(world: World) -> None:
     with world.stores() as stores:
         running(world, stores)
     recreated(world)

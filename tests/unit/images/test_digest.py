@@ -13,8 +13,7 @@ ROWS = st.dictionaries(st.binary(max_size=40), st.binary(max_size=90), max_size=
 
 
 @pytest.mark.parametrize(
-    ("data", "published"),
-    [(b"", 0xEF46DB3751D8E999), (b"a", 0xD24EC4F1A98C6E5B), (b"abc", 0x44BC2CF5AD770999)],
+    ("data", "published"), [(b"", 0xEF46DB3751D8E999), (b"a", 0xD24EC4F1A98C6E5B), (b"abc", 0x44BC2CF5AD770999)]
 )
 def test_the_hash_is_xxh64(data: bytes, published: int) -> None:
     assert xxh64(data) == published

@@ -192,10 +192,7 @@ def test_memory_does_not_grow_with_what_is_compared(tmp_path: Path) -> None:
 
 # ---- kinds
 
-KEY_VALUE = (
-    *(StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE),
-    *(StoreKind.HEADERS_KEY_VALUE, StoreKind.LIST),
-)
+KEY_VALUE = (*(StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE), *(StoreKind.HEADERS_KEY_VALUE, StoreKind.LIST))
 SEGMENTATION = Segmentation(retention_ms=1 << 40, interval_ms=60_000)
 
 

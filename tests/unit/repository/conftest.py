@@ -9,12 +9,7 @@ import pytest
 
 from statecore.repository.application_repository import ApplicationRepository
 from tests.harness.simulated_store import Network, SimulatedBlobs, SimulatedPointers, Storage
-from tests.unit.repository.snapshots import (
-    APPLICATION,
-    BOTH,
-    Snapshots,
-    repository,
-)
+from tests.unit.repository.snapshots import APPLICATION, BOTH, Snapshots, repository
 
 
 @pytest.fixture

@@ -14,14 +14,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.identity import image_identity
 from statecore.images.model import Run, RunFormat
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.manifest import (
-    MANIFEST,
-    ChangelogEnd,
-    StoredDatabase,
-    StoredRun,
-    StoreSnapshot,
-    TaskManifest,
-)
+from statecore.repository.manifest import MANIFEST, ChangelogEnd, StoredDatabase, StoredRun, StoreSnapshot, TaskManifest
 from statecore.repository.publication import Publication, Published
 from statecore.repository.repository import create_repository
 from statecore.repository.upload import LocalFile, put_files

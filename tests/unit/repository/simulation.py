@@ -64,15 +64,7 @@ from tests.harness.simulated_store import (
 from tests.harness.turns import Turns
 from tests.unit.repository.judgement import Broken, Judge, ends_in, runs_of, spans_in
 from tests.unit.repository.requested import Key, Plan, Request, entry_of
-from tests.unit.repository.snapshots import (
-    APPLICATION,
-    NOW,
-    STORES,
-    publication,
-    repository,
-    store_of,
-    uploaded_runs,
-)
+from tests.unit.repository.snapshots import APPLICATION, NOW, STORES, publication, repository, store_of, uploaded_runs
 
 _GROWTH = 50
 _MOST_TRIES = 12

@@ -12,12 +12,7 @@ from statecore.repository.head import HEAD, encoded_head
 from statecore.repository.manifest import TaskManifest
 from tests.harness.raising import raises
 from tests.harness.simulated_store import version_of
-from tests.unit.repository.snapshots import (
-    Snapshots,
-    Stores,
-    blobs_of,
-    store_of,
-)
+from tests.unit.repository.snapshots import Snapshots, Stores, blobs_of, store_of
 
 
 def test_jobs_that_touch_other_tasks_are_put_beside_each_other(orders: Snapshots, first: None) -> None:
@@ -27,11 +22,7 @@ def test_jobs_that_touch_other_tasks_are_put_beside_each_other(orders: Snapshots
     assert one.publish(task_manifests, whole=False).concurrent == 0
     done = other.publish(beside, whole=False)
     assert done.concurrent == 1
-    assert orders.ends == {
-        "0_0": {"left": 100, "right": 100},
-        "0_1": {"left": 150, "right": 50},
-        "0_2": {"left": 10},
-    }
+    assert orders.ends == {"0_0": {"left": 100, "right": 100}, "0_1": {"left": 150, "right": 50}, "0_2": {"left": 10}}
     requests = orders.requests
     assert requests == ["other", "one", "first"]
     assert len(orders.fetched()) == 3

@@ -10,12 +10,7 @@ import pytest
 from statecore.errors import Corrupted
 from statecore.repository.head_repair import apply_repair, plan_repair
 from tests.harness.raising import raises
-from tests.unit.repository.snapshots import (
-    BOTH,
-    Snapshots,
-    blobs_of,
-    damaged,
-)
+from tests.unit.repository.snapshots import BOTH, Snapshots, blobs_of, damaged
 
 
 @pytest.mark.parametrize("kind", ["missing", "shorter"])

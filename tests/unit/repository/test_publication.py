@@ -23,15 +23,7 @@ from statecore.repository.publication import Publication
 from statecore.repository.repository import DESCRIPTOR, DESCRIPTOR_NAME
 from tests.harness.raising import raises
 from tests.harness.simulated_store import version_of
-from tests.unit.repository.snapshots import (
-    APPLICATION,
-    BOTH,
-    NOW,
-    Snapshots,
-    Stores,
-    blobs_of,
-    spec,
-)
+from tests.unit.repository.snapshots import APPLICATION, BOTH, NOW, Snapshots, Stores, blobs_of, spec
 
 
 def test_the_first_snapshot_makes_the_head(orders: Snapshots) -> None:

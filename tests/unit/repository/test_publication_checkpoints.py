@@ -15,14 +15,7 @@ from statecore.repository.rebase import Compaction, rebase_advance, rebase_compa
 from statecore.repository.snapshot_composition import MOST_BLOBS, ReadPosition
 from statecore.repository.upload import put_files
 from tests.harness.raising import raises
-from tests.unit.repository.snapshots import (
-    NOW,
-    Snapshots,
-    content_of,
-    file_of,
-    run_of,
-    store_of,
-)
+from tests.unit.repository.snapshots import NOW, Snapshots, content_of, file_of, run_of, store_of
 
 TASKS = tuple(f"0_{number}" for number in range(20))
 ALL = {task: {"left": 50, "right": 50} for task in TASKS[:3]}

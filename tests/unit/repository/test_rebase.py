@@ -167,8 +167,7 @@ def test_a_store_that_others_have_dropped_is_not_published_again() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"kind": StoreKind.TIMESTAMPED_KEY_VALUE}, {"isolation": "read_uncommitted"}, {"retention_ms": 5}],
+    "changes", [{"kind": StoreKind.TIMESTAMPED_KEY_VALUE}, {"isolation": "read_uncommitted"}, {"retention_ms": 5}]
 )
 def test_a_concurrent_snapshot_of_another_spec_is_no_base(changes: dict[str, object]) -> None:
     theirs = identified(replace(FOLDED, **changes))  # type: ignore[arg-type]
@@ -278,9 +277,7 @@ def test_a_global_store_is_advanced_partition_by_partition() -> None:
     base = of([first, second, beside], (100, 40))
     mine = of([first, second, tail, beside, beside_tail], (130, 60))
     done = rebase_advance(
-        TaskManifest("global", (mine,)),
-        TaskManifest("global", (of([whole, beside], (100, 40)),)),
-        task_manifest(base),
+        TaskManifest("global", (mine,)), TaskManifest("global", (of([whole, beside], (100, 40)),)), task_manifest(base)
     )
     assert done is not None
     assert contradictions_in(done) == []

@@ -75,10 +75,7 @@ def test_a_place_without_a_repository_is_not_found_and_stays_as_it_is(tmp_path: 
 
 @pytest.mark.parametrize(
     ("changed", "said"),
-    [
-        ({"version": 7}, "it has version 7, and this release supports 0"),
-        ({"hash": "md5"}, "names blobs by md5"),
-    ],
+    [({"version": 7}, "it has version 7, and this release supports 0"), ({"hash": "md5"}, "names blobs by md5")],
 )
 def test_another_format_is_refused_by_name(tmp_path: Path, changed: dict[str, object], said: str) -> None:
     create_repository(url(tmp_path))
@@ -174,8 +171,7 @@ def test_a_truncated_descriptor_is_no_empty_repository(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "named",
-    ["", "/srv/repository", "file:repository", "file://host/path", "http://host/p", "gs://b/p"],
+    "named", ["", "/srv/repository", "file:repository", "file://host/path", "http://host/p", "gs://b/p"]
 )
 def test_what_names_no_place_is_refused(named: str) -> None:
     with raises(Invalid, "repository-url-invalid", url=named) as caught:

@@ -305,9 +305,7 @@ def test_a_second_reason_is_said_and_other_numbers_are_none(fleet: Fleet) -> Non
     assert fleet.said[2:] == ["Task 0_1: It is held."], "it was well meanwhile"
 
 
-def test_the_disk_is_looked_at_no_more_often_than_copies_are_probed_also_where_nothing_may_go(
-    fleet: Fleet,
-) -> None:
+def test_the_disk_is_looked_at_no_more_often_than_copies_are_probed_also_where_nothing_may_go(fleet: Fleet) -> None:
     looked: list[float] = []
     fleet.given(AssignmentResult(1, "m", {}))
     for now in (0.0, 30.0, 499.0, 500.0, 530.0):

@@ -61,9 +61,7 @@ def test_corrupt_copies_and_unused_bases_expire_without_a_group(tmp_path: Path) 
     assert not base.exists()
 
 
-def test_a_task_that_there_cannot_be_is_refused_and_no_directory_is_made(
-    tmp_path: Path,
-) -> None:
+def test_a_task_that_there_cannot_be_is_refused_and_no_directory_is_made(tmp_path: Path) -> None:
     spec = tmp_path / "stores.json"
     spec.write_text(json.dumps(SPEC))
     stop = Event()
@@ -77,9 +75,7 @@ def test_a_task_that_there_cannot_be_is_refused_and_no_directory_is_made(
     assert list(tmp_path.iterdir()) == [spec]
 
 
-def test_what_one_subtopology_lacks_leaves_its_tasks_out_and_ends_with_its_exit_code(
-    tmp_path: Path,
-) -> None:
+def test_what_one_subtopology_lacks_leaves_its_tasks_out_and_ends_with_its_exit_code(tmp_path: Path) -> None:
     more = {"1": {"stores": {"sums": {"kind": "?"}}}, "2": {"stores": {"names": {"kind": "?", "changelog": "?"}}}}
     spec = tmp_path / "stores.json"
     spec.write_text(json.dumps({**SPEC, "subtopologies": {**SPEC["subtopologies"], **more}}))  # type: ignore[dict-item]

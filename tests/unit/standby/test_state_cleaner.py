@@ -199,13 +199,6 @@ def test_an_undeclared_store_keeps_its_task(world: World) -> None:
     assert "forgotten is not declared" in clean(world, {"0_0": 1000}).kept["0_0"]
 
 
-def test_without_a_spec_a_store_that_says_no_offset_keeps_its_task(world: World) -> None:
-    put(world, "0_0")
-    put_store(world, "scratch", StoreKind.KEY_VALUE, {}, rows=True)
-    kept = clean_unowned(world.directory, (), {"0_0": 1000}).kept["0_0"]
-    assert "scratch" in kept
-
-
 def test_another_application_s_task_stays_also_by_force(world: World) -> None:
     world.put_plain("0_1", 30, application="other")
     os.utime(world.path("0_1"), (LONG_AGO, LONG_AGO))

@@ -12,15 +12,7 @@ import pytest
 
 from statecore.errors import Capacity, Corrupted, Invalid, NotFound, Retryable, StatecoreError
 from statecore.formats.topic_partition import TopicPartition
-from statecore.metrics import (
-    RESTORE_REMAINING,
-    STANDBY_FAILED,
-    STANDBY_TASKS,
-    UPDATED,
-    Instrument,
-    Metrics,
-    Tags,
-)
+from statecore.metrics import RESTORE_REMAINING, STANDBY_FAILED, STANDBY_TASKS, UPDATED, Instrument, Metrics, Tags
 from statecore.spec.reader import parse_spec
 from statecore.standby.assignment.model import Role
 from statecore.standby.task_manager import FIRST_RETRY, LAST_RETRY, StorePosition, TaskManager
@@ -439,14 +431,7 @@ def test_a_task_that_cannot_be_followed_gets_no_base_and_is_tried_again(world: W
     bases: Any = SimpleNamespace(is_pending=lambda name: asked.append(name) is not None, close=lambda: None)
     cluster: Any = None
     kept = TaskManager(
-        SPEC,
-        cluster,
-        world.open,
-        world.said.append,
-        check=check,
-        bases=bases,
-        clock=lambda: world.now,
-        ends=world.ask,
+        SPEC, cluster, world.open, world.said.append, check=check, bases=bases, clock=lambda: world.now, ends=world.ask
     )
     kept.add("0_0")
     assert (asked, world.opened, kept.report()[0].exit_code) == ([], {}, NotFound.exit_code)

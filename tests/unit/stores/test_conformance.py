@@ -413,11 +413,7 @@ class TestTransactions:
         transaction.put(b"a", b"lost")
         filled.put(b"c", b"beside it")
         del transaction
-        for refused in (
-            lambda: filled.put(b"d", b"1"),
-            lambda: filled.commit({CHANGELOG: 8}),
-            filled.forget_offsets,
-        ):
+        for refused in (lambda: filled.put(b"d", b"1"), lambda: filled.commit({CHANGELOG: 8}), filled.forget_offsets):
             with raises(Invalid, "transaction-lost"):
                 refused()
         with raises(Invalid, "transaction-open"):

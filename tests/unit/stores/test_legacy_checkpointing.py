@@ -197,15 +197,6 @@ def test_a_store_that_cannot_be_opened_keeps_its_file(exactly_once: World) -> No
     assert exactly_once.checkpoint.exists()
 
 
-def test_rows_that_are_marked_corrupted_leave_no_offset(world: World) -> None:
-    with world.store() as store:
-        store.commit({CHANGELOG: 7})
-    with world.store() as store:
-        store.mark_corrupted()
-        store.checkpoint()
-    assert not world.checkpoint.exists()
-
-
 @pytest.mark.parametrize("offset", [-1, 2**63])
 def test_an_offset_that_no_file_can_hold_is_refused_before_anything_is_committed(world: World, offset: int) -> None:
     store = world.opened()

@@ -18,14 +18,7 @@ from statecore.tasks.commit_policy import CommitSettings
 from statecore.tasks.standby_task import StandbyTask
 from statecore.tasks.task_stores import TaskStores
 from tests.unit.changelog.consumed import GroupCoordinator
-from tests.unit.tasks.counting import (
-    COUNTS,
-    Counting,
-    ListedConsumer,
-    TransactionalListed,
-    source,
-    spec_of,
-)
+from tests.unit.tasks.counting import COUNTS, Counting, ListedConsumer, TransactionalListed, source, spec_of
 
 EXACTLY_ONCE, AT_LEAST_ONCE = ProcessingGuarantee.EXACTLY_ONCE_V2, ProcessingGuarantee.AT_LEAST_ONCE
 BOTH = [EXACTLY_ONCE, AT_LEAST_ONCE]

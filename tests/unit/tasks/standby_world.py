@@ -132,13 +132,7 @@ class World:
     def task(self, piece_offsets: int = 2_000_000, uptime: Callable[[], int] = uptime_ms) -> StandbyTask:
         """The task, closed."""
         settings = StandbySettings(batch_offsets=piece_offsets)
-        made = StandbyTask(
-            self.stores(),
-            cast(Cluster, self),
-            IsolationLevel.READ_UNCOMMITTED,
-            settings,
-            uptime=uptime,
-        )
+        made = StandbyTask(self.stores(), cast(Cluster, self), IsolationLevel.READ_UNCOMMITTED, settings, uptime=uptime)
         made._reader = cast(Any, self.reader)
         return made
 

@@ -103,10 +103,7 @@ class OpenStores(Task):
 
     def __init__(self, world: World, task: str, log: list[str]) -> None:
         self._name, self._log = task, log
-        places = [
-            *databases_of(world.path(task) / "rocksdb" / KV),
-            *databases_of(world.path(task) / WINDOW),
-        ]
+        places = [*databases_of(world.path(task) / "rocksdb" / KV), *databases_of(world.path(task) / WINDOW)]
         self.stores: list[RocksDBStore] = []
         try:
             for path in places:

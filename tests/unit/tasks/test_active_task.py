@@ -18,12 +18,7 @@ from statecore.tasks.active_task import TaskState
 from statecore.tasks.standby_log_state import StandbyLogStates
 from statecore.tasks.task_offsets import NextReader
 from tests.unit.tasks.active_world import EXACTLY_ONCE, World, rows
-from tests.unit.tasks.counting import (
-    COUNTS,
-    Counting,
-    Input,
-    source,
-)
+from tests.unit.tasks.counting import COUNTS, Counting, Input, source
 
 
 class ProducerFencedError(Exception):

@@ -93,9 +93,7 @@ def test_no_more_is_kept_of_a_producer_that_was_given_up_than_there_is_of_the_pr
     assert of not in bounded_producer._ABANDONED
 
 
-def test_abandoning_a_producer_stops_the_sender_of_the_pinned_kafka_python(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_abandoning_a_producer_stops_the_sender_of_the_pinned_kafka_python(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[Sender] = []
     answered = threading.Event()
     monkeypatch.setattr(Sender, "run", lambda self: self._client.close())

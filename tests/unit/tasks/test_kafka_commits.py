@@ -15,12 +15,7 @@ from statecore.tasks.bounded_producer import BoundedProducer
 from statecore.tasks.commit_policy import CommitSettings
 from tests.harness.raising import raises
 from tests.unit.tasks.active_world import AT_LEAST_ONCE, EXACTLY_ONCE, World, rows
-from tests.unit.tasks.counting import (
-    Counting,
-    Input,
-    ListedConsumer,
-    TransactionalListed,
-)
+from tests.unit.tasks.counting import Counting, Input, ListedConsumer, TransactionalListed
 
 
 class KafkaTimeoutError(Exception):

@@ -14,16 +14,7 @@ from statecore.changelog.model import OffsetRange
 from statecore.statedir.quarantine import quarantined
 from statecore.statedir.work_directory import STALE
 from statecore.tasks.standby_task import RoundResult, StandbyTask
-from tests.unit.tasks.standby_world import (
-    CHANGELOG,
-    DAY_MS,
-    STORE,
-    TASK,
-    World,
-    code_of,
-    rows_of,
-    stop_after,
-)
+from tests.unit.tasks.standby_world import CHANGELOG, DAY_MS, STORE, TASK, World, code_of, rows_of, stop_after
 
 
 @pytest.fixture
@@ -167,9 +158,7 @@ def test_a_copy_is_not_older_than_deletes_are_kept_whatever_clock_this_machine_h
     task.close()
 
 
-def test_without_a_cluster_time_only_the_age_of_this_process_is_known(
-    world: World,
-) -> None:
+def test_without_a_cluster_time_only_the_age_of_this_process_is_known(world: World) -> None:
     """A first read of several pieces ends, and a copy is moved on by the process that has followed it."""
     uptime = 5_000_000
     world.tells_time = False

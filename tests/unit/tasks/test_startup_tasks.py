@@ -383,9 +383,7 @@ def test_killed_at_any_point_the_next_start_finds_the_same(forks: Forks, tmp_pat
     assert len(quarantined(world.directory, "corrupt")) == 1
 
 
-def test_unreadable_unlogged_rows_keep_a_corrupt_task_in_place(
-    world: World,
-) -> None:
+def test_unreadable_unlogged_rows_keep_a_corrupt_task_in_place(world: World) -> None:
     """A copy or a deletion ended in the middle; a person may have the rest of it."""
     world.put_task("0_1", 9)
     break_it(world, "0_1")

@@ -32,9 +32,7 @@ def test_a_value_comes_back_with_what_its_kind_keeps(value: bytes, timestamp: in
     for kind in SINGLE:
         columns = row_format(kind).value_columns(column([encode_value(kind, value, timestamp, headers)]))
         kept = StoredValue(
-            value,
-            timestamp if "timestamp" in columns else None,
-            tuple(headers) if "headers" in columns else None,
+            value, timestamp if "timestamp" in columns else None, tuple(headers) if "headers" in columns else None
         )
         assert decode_value(kind, encode_value(kind, value, timestamp, headers)) == kept
 

@@ -254,8 +254,7 @@ def test_keys_of_sessions_come_back_from_rows_and_from_their_index(key: bytes, o
 
 
 @pytest.mark.parametrize(
-    "key",
-    [WindowKey(b"", -1), WindowKey(b"", 2**63), WindowKey(b"", 0, -1), WindowKey(b"", 0, 2**31)],
+    "key", [WindowKey(b"", -1), WindowKey(b"", 2**63), WindowKey(b"", 0, -1), WindowKey(b"", 0, 2**31)]
 )
 def test_a_window_that_there_is_not_is_not_written(key: WindowKey) -> None:
     with raises(Invalid, "row-number-invalid"):

@@ -46,11 +46,7 @@ def rows_of(path: Path, puts: list[Put], chance: random.Random, retention: int, 
         stream_time = max(stream_time, builder.statistics.stream_time)
     found: dict[bytes, bytes] = {}
     slices = replay(
-        mapped,
-        stream_time=stream_time,
-        history_retention_ms=retention,
-        segment_interval_ms=interval,
-        memory_budget=1,
+        mapped, stream_time=stream_time, history_retention_ms=retention, segment_interval_ms=interval, memory_budget=1
     )
     for rows in slices:
         arena = rows.arena.tobytes()

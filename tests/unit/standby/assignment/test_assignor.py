@@ -191,10 +191,7 @@ def test_a_task_goes_to_the_most_complete_of_copies_that_are_not_caught_up() -> 
 def test_a_copy_that_is_far_ahead_is_kept_until_the_other_has_reached_it() -> None:
     """Neither is caught up, and to be even the task should go to the empty member."""
     ends = {"0_0": END, "0_1": END}
-    members = [
-        Member("a", "a", copies={task: Copy(900_000, Role.STANDBY) for task in ends}),
-        Member("b", "b"),
-    ]
+    members = [Member("a", "a", copies={task: Copy(900_000, Role.STANDBY) for task in ends}), Member("b", "b")]
     given = assign(members, ends, STANDBYS)
     assert where(given, Role.STANDBY) == {("0_0", "a"), ("0_1", "a")}
     assert load(given, Role.WARMUP) == {"a": 0, "b": 1}

@@ -41,9 +41,7 @@ def loads(found: list[set[int]], shape: Shape) -> list[int]:
 
 @how(deadline=None, max_examples=300)
 @forall(tables())
-def test_every_task_has_its_copies_and_no_move_makes_it_more_even(
-    case: tuple[Shape, Table, int],
-) -> None:
+def test_every_task_has_its_copies_and_no_move_makes_it_more_even(case: tuple[Shape, Table, int]) -> None:
     shape, _, copies = case
     found = spread(*case)
     load = loads(found, shape)

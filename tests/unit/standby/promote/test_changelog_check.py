@@ -170,10 +170,7 @@ def test_a_task_whose_topic_is_missing_is_refused_and_the_others_are_checked(tmp
             raise NotFound("There is no such topic.", code="test-error", action="Look.")
         return now()(stores, epochs)
 
-    tasks = {
-        "0_0": (known(tmp_path), [Copy(spec_of(), 10)]),
-        "1_0": (tmp_path / "none.json", [Copy(spec_of(LATE), 4)]),
-    }
+    tasks = {"0_0": (known(tmp_path), [Copy(spec_of(), 10)]), "1_0": (tmp_path / "none.json", [Copy(spec_of(LATE), 4)])}
     found = check_changelogs(tasks, ask).refused
     assert {task: type(error) for task, error in found.items()} == {"1_0": NotFound}
 
@@ -191,10 +188,7 @@ def test_a_task_whose_partition_has_no_leader_is_refused_and_the_others_are_chec
             raise Retryable("No leader.", code="test-error", action="Start its broker.", topics=[LATE.topic])
         return now()(stores, epochs)
 
-    tasks = {
-        "0_0": (known(tmp_path), [Copy(spec_of(), 10)]),
-        "1_0": (tmp_path / "none.json", [Copy(spec_of(LATE), 4)]),
-    }
+    tasks = {"0_0": (known(tmp_path), [Copy(spec_of(), 10)]), "1_0": (tmp_path / "none.json", [Copy(spec_of(LATE), 4)])}
     if one_is_gone:
         tasks["2_0"] = (tmp_path / "none.json", [Copy(spec_of(gone), 4)])
     judged = check_changelogs(tasks, ask)
