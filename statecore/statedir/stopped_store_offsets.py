@@ -53,9 +53,7 @@ class StoppedStoreOffsets:
     file_bytes: int = 0
 
 
-def read_stopped_store_offsets(
-    place: StorePlace, changelogs: Iterable[str], kind: StoreKind = StoreKind.UNKNOWN
-) -> StoppedStoreOffsets:
+def read_stopped_store_offsets(place: StorePlace, changelogs: Iterable[str], kind: StoreKind) -> StoppedStoreOffsets:
     """Read a store's offsets. Segments that expire meanwhile are skipped."""
     offsets: Mapping[TopicPartition, int] = {}
     position: Position = {}

@@ -46,10 +46,12 @@ class DiffPlanner:
 
     def offsets(self, places: Mapping[Key, StorePlace], spec: ApplicationSpec | None) -> dict[Key, StoppedStoreOffsets]:
         """The offsets that the application would use for each store."""
-        return {
-            key: read_stopped_store_offsets(place, {changelog_at(self._application, *key, declared_at(spec, *key))})
-            for key, place in places.items()
-        }
+        found = {}
+        for key, place in places.items():
+            declared = declared_at(spec, *key)
+            kind = StoreKind.UNKNOWN if declared is None else declared.kind
+            found[key] = read_stopped_store_offsets(place, {changelog_at(self._application, *key, declared)}, kind)
+        return found
 
     def tasks(
         self, here: Mapping[Key, StorePlace], reference: Reference, progress_directory: Path
