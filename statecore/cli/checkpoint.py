@@ -109,13 +109,13 @@ def complete_until(report: RestoreReport, request: CheckpointRequest) -> float |
 
     For the metrics: a checkpoint without new records publishes nothing, so the repository does not have this time.
     """
-    from statecore.jobs.attempt import moment
+    from statecore.jobs.attempt import parsed_time
     from statecore.jobs.bases.planned_tails import RESUMED_NOTE
     from statecore.repository.application_repository import ApplicationRepository
 
     everything = report.plan_id and not (request.stores or request.partitions)
     behind = any(store.tail_left for store in report.stores)
-    began = moment(report.started)
+    began = parsed_time(report.started)
     # The ends of the changelogs were read after the start, unless an earlier try had read them.
     if (
         report.published is None

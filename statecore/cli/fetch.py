@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 def show(report: FetchReport) -> None:
     """Print the report as a table, then its notes."""
-    from statecore.jobs.attempt import age, moment
+    from statecore.jobs.attempt import age, parsed_time
     from statecore.progress import seconds_in_words
 
     rows = [
@@ -64,7 +64,7 @@ def show(report: FetchReport) -> None:
     if rows:
         columns = ("task", "store", "rows", "bytes", "bytes of files", "offset")
         print_table(result_console(), "", columns, rows, left={"task", "store"}, spare=("bytes",))
-    when = moment(report.read_at or report.created_at)
+    when = parsed_time(report.read_at or report.created_at)
     label = "of" if report.read_at else "published"
     print(f"snapshot {report.snapshot}, {label} {age(when) if when is not None else report.created_at}")
     kept = f"; not changed: {', '.join(report.kept)}" if report.kept else ""

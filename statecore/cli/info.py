@@ -384,7 +384,7 @@ def _when_of(when: str) -> str:
 
 
 def _age(when: str) -> str:
-    from statecore.jobs.attempt import age, moment
+    from statecore.jobs.attempt import age, parsed_time
 
-    found = moment(when)
+    found = parsed_time(when)
     return age(found) if found else when

@@ -211,9 +211,9 @@ def _row(task: TaskView, store: StoreSnapshot, view: SnapshotView) -> tuple[str,
 
 def made_age(made: str) -> str:
     """How long ago a snapshot was published."""
-    from statecore.jobs.attempt import age, moment
+    from statecore.jobs.attempt import age, parsed_time
 
-    found = moment(made)
+    found = parsed_time(made)
     return age(found) if found else made
 
 

@@ -37,7 +37,7 @@ def utc(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def moment(text: str) -> datetime | None:
+def parsed_time(text: str) -> datetime | None:
     """A time of a report; ``None`` if it is missing or invalid."""
     try:
         found = datetime.fromisoformat(text)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from statecore.errors import Invalid
 from statecore.images.model import StoreDigest
-from statecore.jobs.attempt import moment, utc, utc_now
+from statecore.jobs.attempt import parsed_time, utc, utc_now
 from statecore.jobs.context import JobContext
 from statecore.jobs.fetch.digests import FetchedContents
 from statecore.jobs.fetch.files import FetchedFiles
@@ -88,7 +88,7 @@ class FetchJob(Job):
         """The report so far; without images it is that of a plan, or of a fetch that found everything in place."""
         entry = plan.found.entry
         read_at_ms = entry.read_at_ms
-        made = moment(entry.created_at) if read_at_ms is None else datetime.fromtimestamp(read_at_ms / 1000, UTC)
+        made = parsed_time(entry.created_at) if read_at_ms is None else datetime.fromtimestamp(read_at_ms / 1000, UTC)
         return FetchReport(
             **asdict(self.attempt),
             repository=self.repository.url,

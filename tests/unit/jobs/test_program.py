@@ -15,7 +15,7 @@ import pytest
 
 from statecore.errors import KINDS, Fenced, Invalid
 from statecore.jobs import program
-from statecore.jobs.attempt import REPORT_VERSION, moment
+from statecore.jobs.attempt import REPORT_VERSION, parsed_time
 from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.engine.protocol import Engine, PlanOnlyEngine
 from statecore.jobs.failures import as_statecore_error
@@ -111,7 +111,7 @@ def test_a_failure_says_who_tried_what_where_and_when(tmp_path: Path) -> None:
     assert (error["state_dir"], error["host"]) == (str(state), socket.gethostname())
     assert error["user"]
     assert error["process"] == os.getpid()
-    started, finished = moment(error["started"]), moment(error["finished"])
+    started, finished = parsed_time(error["started"]), parsed_time(error["finished"])
     assert started is not None
     assert finished is not None
     assert started <= finished

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from statecore.errors import Invalid
-from statecore.jobs.attempt import REPORT_VERSION, Attempt, moment
+from statecore.jobs.attempt import REPORT_VERSION, Attempt, parsed_time
 from statecore.jobs.engine.protocol import RanOn
 from statecore.jobs.history.report_head import Outcome, ReportError, ReportHead, read_head, read_partitions
 from statecore.jobs.restore.report import REPORT, RestoreReport, StoreReport
@@ -132,7 +132,7 @@ def test_how_an_attempt_ended_is_read_from_every_report(document: dict[str, obje
 def test_what_version_1_does_not_say_is_empty_and_its_time_is_that_of_the_file() -> None:
     head = read_head(old(entry("a", 0)), 1_700_000_100.0)
     assert head.attempt.instance == ("orders", "", "/s")
-    assert moment(head.when).timestamp() == 1_700_000_100.0  # type: ignore[union-attr]
+    assert parsed_time(head.when).timestamp() == 1_700_000_100.0  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("broken", [{}, {"stores": 3}, {"stores": [{"task": "0_0"}]}, {"stores": [3]}])
