@@ -164,7 +164,7 @@ class DirectoryChange(Job, ABC, Generic[PlanT, ChangedT, ReportT]):
             self.directory.apply_ownership()
 
     def _inspect(self) -> PlanT:
-        with self.phase("look"):
+        with self.phase("inspect"):
             return self.inspect()
 
     def _refuse_another(self, plan: PlanT) -> None:

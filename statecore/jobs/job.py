@@ -1,8 +1,7 @@
 """One attempt of a job: records it, times the phases, waits for the workers, keeps plan and report.
 
-A job is a subclass of :class:`Job` with its own steps (:mod:`statecore.jobs.restore.run`). With a state directory it
-runs under the application's lock, and its files are there; else they are in the repository
-(:mod:`statecore.jobs.job_files`).
+A job is a subclass of :class:`Job` with its own steps, such as ``restore/restore_job.py``. With a state directory it
+runs under the application's lock, and its files are there; else they are in the repository (``job_files.py``).
 """
 
 from __future__ import annotations

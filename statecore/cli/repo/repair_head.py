@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.repository.head_repair import apply_repair, plan_repair
 
     application = ApplicationRepository.open(arguments.repository, arguments.application_id)
-    output.progress.phase("look", unit="snapshots")
+    output.progress.phase("inspect", unit="snapshots")
     plan = plan_repair(application, output.progress.advance)
     output.progress.done()
     if arguments.apply:

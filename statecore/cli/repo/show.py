@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     examined = None
     if arguments.held:
         newer = head.snapshots[: head.snapshots.index(view.entry) + 1]
-        output.progress.phase("look", len(newer), "snapshots")
+        output.progress.phase("inspect", len(newer), "snapshots")
         *_, examined = list_snapshots(
             application, replace(head, snapshots=newer), output.progress.advance, space_usage=True
         )

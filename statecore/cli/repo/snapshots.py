@@ -87,7 +87,7 @@ def _snapshots(application: ApplicationRepository, output: Output, *, held: bool
     from statecore.repository.listing import list_snapshots
 
     head = application.head()
-    output.progress.phase("look", len(head.snapshots), "snapshots")
+    output.progress.phase("inspect", len(head.snapshots), "snapshots")
     found = list_snapshots(application, head, output.progress.advance, space_usage=held)
     output.progress.done()
     code = exit_code(error for one in found for error in one.damage.values())

@@ -2,7 +2,7 @@
 
 Phases, and why a kill at any point is harmless::
 
-    look      the head of the repository                   a retry finds what an earlier attempt published
+    inspect   the head of the repository                   a retry finds what an earlier attempt published
     link      under the application's .lock, or beside     in a scratch directory of the application, which the
               the running application: hard links of a     next backup cleans
               consistent state; then the lock is released
@@ -68,7 +68,7 @@ class _Backup(Job):
 
     def run(self) -> BackupReport:
         """All phases in order."""
-        with self.phase("look"):
+        with self.phase("inspect"):
             publication = publication_of(self)
             earlier = publication.earlier()
         if earlier is not None:

@@ -2,12 +2,12 @@
 
 Phases; compared data is never changed, and temporary data is always deleted::
 
-    look        stores and their offsets, also while the application runs (its flushed rows)   plan.py
-    reference   an existing directory, or a temporary one:                                     reference.py
-                fetched from a snapshot,                                                       snapshot_reference.py
-                or built from the changelogs up to the stores' own offsets                     changelog_reference.py
-    look again  which stores of both sides are compared, and which are left out                plan.py
-    compare     on the engine's workers, one store of a task at a time                         compare.py
+    inspect        stores and their offsets, also while the application runs (its flushed rows)   plan.py
+    reference      an existing directory, or a temporary one:                                     reference.py
+                   fetched from a snapshot,                                                       snapshot_reference.py
+                   or built from the changelogs up to the stores' own offsets                     changelog_reference.py
+    inspect again  which stores of both sides are compared, and which are left out                plan.py
+    compare        on the engine's workers, one store of a task at a time                         compare.py
 
 Rows rightly differ if the offsets do; so offsets are compared as well, and reported first.
 """
@@ -70,8 +70,8 @@ class _Diff:
 
     def run(self) -> DiffReport:
         """Run all phases in order."""
-        with self._phase("look"):
-            self._progress.phase("look")
+        with self._phase("inspect"):
+            self._progress.phase("inspect")
             places = self._planner.places(self._directory)
             offsets = self._planner.offsets(places, self._spec)
             self._progress.done()
@@ -83,7 +83,7 @@ class _Diff:
             for note in reference.notes:
                 self._note(note)
             progress_directory = self._progress_directory(reference, made)
-            with self._phase("look again"):
+            with self._phase("inspect again"):
                 tasks, left_out = self._planner.tasks(places, reference, progress_directory)
             running = self._note_running(self._directory)
             reference_running = reference.scratch is None and self._note_running(reference.directory)

@@ -2,7 +2,7 @@
 
 Phases, and why a kill at any point is harmless::
 
-    look      head, manifest, task manifests               nothing is changed; "no snapshot" differs from "unreachable"
+    inspect   head, manifest, task manifests               nothing is changed; "no snapshot" differs from "unreachable"
     lock      the application's .lock, until the end       a running application refuses the fetch
     recover   finish or clean up a killed job              (statecore.statedir.placement)
     plan      tasks; permissions, owners, siblings, space  nothing was changed before this point
@@ -59,7 +59,7 @@ def run_fetch(
             context = JobContext.open(request, progress, faults=faults, say=say, **shared)
         except NotFound as error:  # it would mean that there is no snapshot
             raise Invalid(error.what, code="spec-missing", action="Name an existing file.", **error.context) from error
-        context.progress.phase("look")
+        context.progress.phase("inspect")
         snapshots = Snapshots(context.repository, request, context.say)
         with deleted_is_retryable():
             found = snapshots.first()

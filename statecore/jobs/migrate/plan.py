@@ -43,7 +43,7 @@ def plan_migration(context: JobContext[MigrateRequest], directory: StateDirector
     """Plan the conversion of the selected tasks, from the directory as it is now."""
     request, progress = context.request, context.progress
     tasks = _selected_tasks(request, directory)
-    progress.phase("look", len(tasks), "tasks")
+    progress.phase("inspect", len(tasks), "tasks")
     conversions, fingerprints = [], {}
     for task in tasks:
         before = fingerprint(directory.task_path(task))
