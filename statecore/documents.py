@@ -77,7 +77,6 @@ class DocumentType(Generic[T]):
     Attributes:
         name: its name in messages: ``plan``.
         version: the version that is written.
-        type: the dataclass.
         action: what to do about a document that cannot be read.
         older: other supported versions, each with a conversion of its fields to the current ones.
         unversioned: the version of a document without one; ``None`` to refuse it.

@@ -82,9 +82,7 @@ class FileState:
     modified just now has no ``FileState``.
 
     Attributes:
-        device: number of its file system.
         inode: its number there, shared by hard links.
-        bytes: its size.
         modified: modification time in ns.
     """
 

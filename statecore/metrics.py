@@ -37,9 +37,7 @@ class Instrument:
     """A metric.
 
     Attributes:
-        name: the exported name.
         unit: UCUM, as in OpenTelemetry: ``ms``, ``s``, ``By``, or the counted thing in braces.
-        meaning: its description.
         streams: the metrics of Kafka Streams that follow from it; empty if there is none.
     """
 

@@ -45,11 +45,7 @@ class JobRefused(AirflowFailException):
 
 
 class JobUnavailable(AirflowException):
-    """An external system was not available in time; a retry may succeed.
-
-    Attributes:
-        reason: kind and code of the job's error.
-    """
+    """An external system was not available in time; a retry may succeed."""
 
     reason: str = ""
 

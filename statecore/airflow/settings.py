@@ -58,13 +58,10 @@ class Settings:
     """The site's settings.
 
     Attributes:
-        specs: default spec files.
         state_dir: default state directory, or ``None`` if a run has to name it.
         staging_dir: default staging directory, or ``None`` for the state directory.
-        reports: directory of the job reports.
         spark_conn_id: connection of the Spark master.
         kafka_conn_id: Kafka credentials of applications without a connection of their own, or ``None``.
-        repository: default repository, or ``None``.
         snapshot_schedule: schedule of ``snapshot_state``, or ``None`` for no schedule.
         aws_conn_id: the driver's credentials of the object store, or ``None`` for those of its machine.
         checkpoint_tick_ms: interval in ms at which due checkpoints are looked for, or ``None`` for never.

@@ -17,9 +17,7 @@ class Published:
     """The snapshots of the selected applications in a repository.
 
     Attributes:
-        url: the repository.
         applications: its applications; empty if it could not be read.
-        error: why it could not be read; ``None`` if it could.
         ensure: raises if it has no snapshot.
     """
 

@@ -91,7 +91,6 @@ class FlushOrder:
     Attributes:
         refused: why it is undecidable whether to trust it; ``None`` if it is decided.
         distrusted: why it is ignored; empty if it is trusted.
-        remarks: comments for a person.
     """
 
     refused: Reason | None = None

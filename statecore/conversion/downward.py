@@ -61,7 +61,6 @@ class ConversionOptions:
     """Conditions of a conversion.
 
     Attributes:
-        to: the release.
         exactly_once: the application's guarantee; ``None`` if unknown, which counts as the stricter one.
         lose_headers: move rows with headers although they lose them.
     """

@@ -70,8 +70,6 @@ class DatabaseConversion:
         directory: relative to the task's.
         families: its column families afterwards.
         offsets: content of the family ``offsets`` afterwards; ``None`` without such a family.
-        status: status afterwards.
-        position: position afterwards.
         create: whether it is created, without rows.
         entries: encoded rows that are written to the family ``offsets``.
         moves: rows that change their family and format.
@@ -113,9 +111,7 @@ class StoreConversion:
         kind: its kind afterwards, if that matters and can be detected; else ``None``.
         databases: its databases, segments in order of time.
         offsets: the store's offsets afterwards, inside or in a file beside it; empty if unknown, or not needed.
-        position: its position afterwards.
         steps: what is done; empty if it stays unchanged.
-        notes: comments for a person.
         refused: why it cannot be converted; ``None`` if it can.
     """
 
@@ -145,15 +141,11 @@ class TaskConversion:
     """Plan for a task's directory, or for ``global/``.
 
     Attributes:
-        task: ``0_1`` or ``global``.
         seen: releases that may have written it: ``3.9 or 4.2``; several if it is mixed.
-        release_to: name of the target release.
-        stores: plan for each store.
         moved: files beside the stores that are deleted or replaced.
         written: offset and position files that are written beside the stores, with their content.
         refused: why it is not converted; then nothing is done.
         left: what stays as it is, and why.
-        remarks: comments for a person.
     """
 
     task: str

@@ -44,7 +44,6 @@ class Contradiction:
     """A store that contradicts its declaration.
 
     Attributes:
-        declared: the declared kind.
         why: the evidence, as the end of "the spec says X, but".
     """
 

@@ -55,7 +55,6 @@ class Subtopology:
         number: as in its task ids; -1 for a global store without a number.
         is_global: whether it only fills a global store.
         store_inputs: store → each processor that uses it → topics of the sources directly above that.
-        sources: names of its source nodes.
     """
 
     number: int

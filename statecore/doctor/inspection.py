@@ -42,7 +42,6 @@ class DatabaseView:
     """One database: a store, or one segment of it.
 
     Attributes:
-        name: name of its directory.
         start: first ms of the segment's interval; ``None`` for a store that is one database.
         end: first ms after it; ``None`` if the interval is unknown.
         status: 0 closed, 1 open, ``None`` without status.
@@ -98,7 +97,6 @@ class StoreView:
     """One store of one task.
 
     Attributes:
-        task: ``0_1`` or ``global``.
         kind: ``?`` if unknown.
         possible_kinds: possible kinds, if the kind is ``?``.
         segmented: whether it is a directory of databases.
@@ -107,7 +105,6 @@ class StoreView:
         logged: whether it has a changelog, as declared, or as its databases show.
         holder: the process that has one of its databases open, or ``None``; the only sign of a Python processor.
         findings: its findings, with the store as the subject of their sentences.
-        declared: its declaration, if there is one.
         in_use: whether it or the application is open, so that some conditions are normal and no findings.
         mismatch: why it cannot be of the declared kind; empty if it can.
         unopenable: why no class of Kafka Streams would open it; empty if one would.
@@ -240,8 +237,6 @@ class Inspection:
     Attributes:
         holder: the process that has it in use, or ``None``.
         estimated: whether rows are RocksDB's estimate instead of a count.
-        stores: by task, each with its findings.
-        offset_files: offset files and other known files beside the stores.
         findings: findings beyond single stores.
     """
 

@@ -45,15 +45,12 @@ class DirectoryReading:
 
     Attributes:
         holder: the process that has it in use, or ``None``.
-        spec: the declaration, or ``None``.
         is_complete: whether all tasks and stores were inspected.
         places: directories of all stores, inspected or not.
         stores: the inspected stores, by task.
         tasks: files beside the stores, by task; of the application's own directory under ``""``.
-        offset_files: offset files and other known files beside the stores.
         journal: request of an interrupted placement; empty if there is none.
         job_leftovers: leftovers of interrupted jobs in the work directory.
-        read_at_ms: when it was read.
     """
 
     directory: StateDirectory

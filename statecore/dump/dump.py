@@ -66,9 +66,6 @@ class Dump:
     """A request to dump a store.
 
     Attributes:
-        places: its directories, in the order of tasks.
-        key: deserializer of keys.
-        value: deserializer of values.
         prefix: only keys that begin with these bytes.
         segmentation: segment interval and retention of its rows, if known.
     """

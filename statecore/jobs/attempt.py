@@ -61,7 +61,6 @@ class Instance(NamedTuple):
     """What a restore writes to, independent of other restores: one application on one host below one ``state.dir``.
 
     Attributes:
-        application_id: Kafka Streams' ``application.id``.
         host: the host's name; empty in reports of version 1.
         state_dir: Kafka Streams' ``state.dir``, resolved; empty likewise.
     """
@@ -79,8 +78,6 @@ class Attempt:
         application_id: Kafka Streams' ``application.id``; empty if the spec could not be read.
         state_dir: Kafka Streams' ``state.dir``, absolute and without symbolic links.
         request_id: the request; its retries have the same.
-        host: the machine that ran it and has the state directory.
-        started: when it began (ISO 8601, UTC).
     """
 
     application_id: str
@@ -161,12 +158,8 @@ class JobReport(Generic[BodyT]):
     """One attempt of a job.
 
     Attributes:
-        kind: the job: ``restore``.
-        attempt: the request, and who has run it where since when.
         finished: end time (ISO 8601, UTC); empty without a known end.
-        ran_on: where its tasks ran.
         error: of a failure: ``error`` (the kind), ``code``, ``what``, ``action``; ``phase`` if it had reached one.
-        body: of a success.
     """
 
     kind: str

@@ -39,11 +39,8 @@ class JobContext(Generic[RequestT]):
     """What a job works on. Each part is opened when it is first used; one that the request does not name is an error.
 
     Attributes:
-        request: the job's request.
         application_id: Kafka Streams' ``application.id``; empty for a request that concerns all applications.
         declared: the spec of the request; ``None`` if it has none.
-        say: receives lines for the operator.
-        clock: seconds since the epoch.
         connect: makes a client of the brokers, in place of :class:`Cluster`.
         shared_repository: an opened repository, used instead of opening one.
         shared_cluster: connected brokers, used instead of connecting.

@@ -28,16 +28,12 @@ class Job:
     """One attempt of a request that freezes a plan.
 
     Attributes:
-        report_suffix: of the report's file.
-        context: what it works on.
         home: where plan, report and attempt file are kept.
-        phases: wall seconds of each finished phase, in order.
         cpu: CPU seconds of this process in each of them.
         brokers: advertised addresses, ``host:port`` each; workers are asked whether they reach them.
         ran_on: where the tasks run, known after the workers were checked.
         is_resumed: whether an earlier attempt had frozen the plan.
         keeps_attempt_file: whether it stays after a failure without a plan: the changes it began have to be resumed.
-        began: ``time.monotonic()`` when this attempt began.
     """
 
     report_suffix: ClassVar[str] = REPORT_SUFFIX

@@ -53,13 +53,11 @@ class Program:
     """A job as a program; its modules are loaded when it runs.
 
     Attributes:
-        description: one sentence for the usage.
         request: the class of its request, in the ``request`` module of its package.
         package: below ``statecore.jobs``; its ``run`` module has ``run_<package>``.
         has_engine: whether an engine runs its tasks.
         plans_here: whether ``--here`` starts no engine.
         options: of its own, by flag; each given one is an argument of the run.
-        exit_code: of a report.
     """
 
     description: str

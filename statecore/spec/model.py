@@ -113,16 +113,13 @@ class ApplicationSpec:
     """An application and its declared stores.
 
     Attributes:
-        application_id: Kafka Streams' ``application.id``.
         bootstrap_servers: ``host:port[,host:port...]``.
-        processing_guarantee: the application's own setting.
         kafka: further client settings with kafka-python's names (``security_protocol``, ``sasl_mechanism``, ...), with
             ``${NAME}`` expanded: they contain secrets and are therefore left out of ``repr``.
         source: where the spec was read from, for messages; not compared.
         kafka_declared: the same settings as declared, ``${NAME}`` unexpanded: the form that is written and sent.
         kafka_connection: id of the Airflow connection for ``${KAFKA_USERNAME}`` and ``${KAFKA_PASSWORD}``, or ``None``;
             ignored without Airflow.
-        spark: Spark settings of this application's jobs; not compared.
         checkpoint_interval_ms: :data:`CHECKPOINT_INTERVAL`: minimum milliseconds between two checkpoints of the
             application; not compared.
         transactional_state_stores: the application's ``enable.transactional.statestores`` (Kafka Streams 4.4, KIP-892):

@@ -71,7 +71,6 @@ class TaskPlan:
 
     Attributes:
         live: whether it has a directory now.
-        restored: the stores that are placed.
         carried: names in the live directory that are carried over (``rocksdb/profile``, ``clicks``).
         created: stores that get an empty database with offset -4.
         dropped: names in the live directory that are not carried over.

@@ -25,12 +25,7 @@ KEPT_MS = 7 * 86_400_000
 
 @dataclass(frozen=True)
 class Quarantined:
-    """A quarantined task directory, or the directory created for a quarantined store.
-
-    Attributes:
-        task: the task it belonged to.
-        at_ms: when it was moved.
-    """
+    """A quarantined task directory, or the directory created for a quarantined store."""
 
     task: str
     path: Path

@@ -50,8 +50,6 @@ class ApplicationPage:
     Attributes:
         applications: the selected instances by application, last written first.
         number: the page, from 1.
-        pages: number of pages; at least 1.
-        total: number of applications on all pages.
     """
 
     applications: tuple[ApplicationReports, ...]
@@ -149,9 +147,6 @@ class Run:
     """The Airflow task instance that made a request.
 
     Attributes:
-        dag_id: its Dag.
-        run_id: its run.
-        task_id: its task.
         map_index: its map index; -1 if it is not mapped.
     """
 

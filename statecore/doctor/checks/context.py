@@ -28,7 +28,6 @@ class CheckContext:
         guarantee: the application's, or ``None`` if unknown: then the worse of the two counts.
         release: the release of Kafka Streams that will open the directory.
         cleanup_max_age_ms: the application's ``state.cleanup.dir.max.age.ms``, or ``None``.
-        now_ms: the time, for ages.
         transactional: whether that release runs it with transactional state stores (KIP-892).
     """
 

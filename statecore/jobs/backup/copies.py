@@ -60,8 +60,6 @@ class StoreCopy:
 
     Attributes:
         databases: its closed, private databases by segment; ``None`` as key if it has no segments.
-        offsets: offsets in each database.
-        written: whether a copy was written to.
         linked: names of the SST and blob files of the originals, by segment.
         may_be_ahead: whether its rows may be ahead of its offsets, and records must not be applied again.
     """

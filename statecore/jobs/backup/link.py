@@ -27,12 +27,8 @@ class LinkedStores(NamedTuple):
     """Copies of the stores to publish.
 
     Attributes:
-        scratch: the directory that they are in.
         tasks: requested tasks, or all existing ones.
-        copies: their stores.
         listed: files of each store, if only a plan was requested; its copies are deleted already.
-        notes: notes for the operator.
-        running: whether the application was running.
     """
 
     scratch: Path

@@ -16,12 +16,7 @@ from statecore.repository.snapshot_composition import stores_behind
 
 
 class NewestSnapshot(NamedTuple):
-    """The newest snapshot of the application.
-
-    Attributes:
-        manifest: its manifest; ``None`` if there is no snapshot.
-        parts: its task manifests of the selected tasks.
-    """
+    """The newest snapshot of the application."""
 
     manifest: Manifest | None
     parts: Mapping[str, TaskManifest]
@@ -78,7 +73,6 @@ class VerifiedFiles(NamedTuple):
     Attributes:
         reused: databases of stores that need no upload.
         known: locations of files, by hash.
-        lost_files: files of the newest snapshot that are lost.
     """
 
     reused: Mapping[StoreKey, tuple[StoredDatabase, ...]]

@@ -51,13 +51,7 @@ class Problems:
 
 @dataclass(frozen=True)
 class SelectedStore:
-    """A store to back up.
-
-    Attributes:
-        task: its task, or ``global``.
-        spec: the declared store.
-        directory: its directory.
-    """
+    """A store to back up."""
 
     task: str
     spec: StoreSpec
@@ -87,7 +81,6 @@ class Selection(NamedTuple):
 
     Attributes:
         tasks: requested tasks, or all existing ones.
-        stores: their stores, by task and name.
         notes: notes on stores that are left out.
     """
 

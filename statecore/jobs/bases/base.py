@@ -106,12 +106,8 @@ class Refused:
     """A base that could not be used.
 
     Attributes:
-        base: the base's name.
-        why: the reason.
         missed_deletes: whether the only problem is that deletes may be missing in its tail.
         is_passing: whether only this plan is affected; the next plan may use the base again.
-        code: code of the reason, kept by a frozen plan.
-        values: values of the reason, kept likewise.
     """
 
     task: str
@@ -189,7 +185,6 @@ class Younger(NamedTuple):
     """Candidates filtered by age for some stores.
 
     Attributes:
-        candidates: all of them.
         stores: the stores with a maximum age.
         since_ms: earliest time at which nothing may have lain beyond their ends, in ms since the epoch.
     """

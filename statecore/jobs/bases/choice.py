@@ -17,7 +17,6 @@ class ChosenBases(NamedTuple):
     """The bases of a plan.
 
     Attributes:
-        bases: of each store that has one.
         refused: in the order they were checked.
         costlier: sound bases that would take more work than reading the whole changelog.
     """

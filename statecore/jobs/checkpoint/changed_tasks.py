@@ -20,10 +20,8 @@ class ChangedTasks:
     """What is published.
 
     Attributes:
-        tasks: tasks with changes.
         read_positions: of unchanged tasks, when nothing lay beyond their ends; none for a task with unread stores.
         oldest_ms: the earliest such time that the newest snapshot has for these tasks; ``None`` if it lacks one.
-        now_ms: when the ends were read.
         is_lowered: whether the delete retention of one of these is shorter than the newest snapshot says.
     """
 

@@ -22,7 +22,6 @@ class CompactedAfter:
     """Result of a compaction after a checkpoint.
 
     Attributes:
-        notes: for the report.
         damaged: stores with damaged runs, which cannot be fetched.
     """
 

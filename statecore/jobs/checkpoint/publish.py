@@ -37,9 +37,7 @@ class AlreadyMade:
     """A checkpoint that another attempt or job has made.
 
     Attributes:
-        how: for the operator.
         published: the snapshot of an earlier attempt; ``None`` if another job was faster.
-        notes: for the report.
     """
 
     how: str

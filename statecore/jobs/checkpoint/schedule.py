@@ -53,8 +53,6 @@ class Verdict:
 
     Attributes:
         is_due: also true if the application could not be checked.
-        why: the reason, with its code and values.
-        error: why the check failed; ``None`` if it did not.
         last_snapshot: the last snapshot that is no compaction, or :data:`NO_SNAPSHOT`, at the time of the check; by it
             a checkpoint that begins much later finds out that another job was faster. ``None`` if the check failed.
     """

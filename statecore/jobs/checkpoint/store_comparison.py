@@ -51,9 +51,7 @@ class StoreComparison:
     """A store and its whole changelog.
 
     Attributes:
-        refused: why its tail was not enough.
         base: the store in the newest snapshot.
-        part: its whole changelog.
         results: the runs of that changelog.
     """
 

@@ -26,7 +26,6 @@ class Merge:
     """Runs of one database that become one.
 
     Attributes:
-        segment: the database's segment; ``None`` without segments.
         inputs: adjacent runs, in the order they are applied.
         is_lowest: whether they are the lowest, so that deletes can be dropped.
     """

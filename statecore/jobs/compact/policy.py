@@ -97,8 +97,6 @@ class _Group(NamedTuple):
 
     Attributes:
         bytes: sum of their bytes, an upper bound of the merged run's.
-        start: index of the first.
-        end: index after the last.
     """
 
     bytes: int

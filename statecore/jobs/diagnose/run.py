@@ -29,7 +29,6 @@ class Examination:
     """The result of a diagnosis.
 
     Attributes:
-        applications: diagnosis of each application's directory.
         unasked: why the brokers could not be asked; ``None`` if they were, or were not meant to be.
     """
 

@@ -49,8 +49,6 @@ class Example:
         words: the decoded key by column: ``key``, ``window_start``; empty if it cannot be decoded.
         value_bytes: size of the value; ``None`` if there is no such row.
         value: first bytes of the value, hex.
-        reference_bytes: the same of the reference.
-        reference: the same of the reference.
     """
 
     difference: Difference

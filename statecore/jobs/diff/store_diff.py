@@ -45,7 +45,6 @@ class SegmentCounts:
 
     Attributes:
         segment: its start in ms.
-        counts: the counts.
     """
 
     segment: int | None
@@ -60,13 +59,9 @@ class Compared:
         counts: counts of all rows that were read, without rows of shared files.
         rows: rows of the compared store that were read.
         digest: digest of these rows (:mod:`statecore.images.digest`).
-        reference_rows: the same of the reference.
-        reference_digest: the same of the reference.
-        databases: number of databases, of either side.
         shared: databases that were not read, because both sides have the same files.
         expired: skipped segments, because their rows have expired.
         segments: segments with differences, the newest first, at most a hundred.
-        examples: example rows of each kind of difference.
     """
 
     counts: RowCounts = field(default_factory=RowCounts)

@@ -37,7 +37,6 @@ class FetchedFiles:
     """The files of a fetch.
 
     Attributes:
-        path: their directory.
         hashed: state of the local files when they were hashed, by hash.
     """
 

@@ -37,11 +37,7 @@ class FetchJob(Job):
     """One attempt of a fetch.
 
     Attributes:
-        declared: the spec of the request; ``None`` if it has none.
-        snapshots: the candidates.
         spec: the application as the newest readable snapshot declares it.
-        files: the local files.
-        contents: known content digests of stores.
     """
 
     report_suffix = FETCH_SUFFIX

@@ -29,7 +29,6 @@ class StoreToFetch:
     """One store of one task.
 
     Attributes:
-        snapshot: the store in the snapshot.
         placed_empty: whether it has no rows, so that Kafka Streams restores it.
     """
 

@@ -91,8 +91,6 @@ class DeclaredField:
 
     Attributes:
         name: its name, in Python, in JSON and in a form.
-        declaration: how it is declared.
-        required: whether a request must have it.
         default: its default; ``None`` if it is required, or made for each request.
     """
 

@@ -24,7 +24,6 @@ class TaskShare:
 
     Attributes:
         number: number of the instance, counted from 0 like a StatefulSet's.
-        count: number of instances.
     """
 
     number: int

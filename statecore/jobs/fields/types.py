@@ -80,7 +80,6 @@ class Text(Value):
     """A text.
 
     Attributes:
-        metavar: see ``Value``.
         pattern: regular expression checked by a form; the reader of the value checks it in any case.
     """
 
@@ -149,7 +148,6 @@ class Whole(Value):
     """A whole number, not negative on command lines and in forms.
 
     Attributes:
-        metavar: see ``Value``.
         words: what it is, for messages.
         digits: maximum number of digits on a command line.
     """
@@ -178,7 +176,6 @@ class Seconds(Value):
     """A length of time.
 
     Attributes:
-        metavar: see ``Value``.
         more_than_zero: whether 0 is refused.
     """
 

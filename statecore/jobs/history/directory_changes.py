@@ -30,7 +30,6 @@ class Fetches:
     """Fetches of a directory.
 
     Attributes:
-        last: the last finished one; ``None`` if there is none.
         unfinished: the last one, if it began to place stores and did not finish.
         requests: request ids of all unfinished ones.
     """
@@ -52,7 +51,6 @@ class UnfinishedChange:
     """An unfinished attempt of a migration or a repair.
 
     Attributes:
-        file: its file.
         job: ``migration`` or ``repair``.
         words: command line that resumes it, without ``statecore``.
         running: whether its process holds the application's lock.
@@ -76,7 +74,6 @@ class Changes:
     Attributes:
         migration: the last finished one; ``None`` if there is none.
         repair: likewise.
-        unfinished: unfinished attempts.
     """
 
     migration: MigrateReport | None = None

@@ -41,11 +41,7 @@ class ReportHead:
     Attributes:
         finished: end time; file time for a report of version 1; empty without a reported end.
         plan_id: digest of the plan; empty if it did not succeed, like all fields below except ``error``.
-        seconds: wall time.
-        stores: number of restored stores.
-        partitions: number of store partitions.
         rows: their rows; -1 unless all were counted.
-        notes: notes for the operator.
         placed: false if an earlier attempt of the request had placed the stores.
         repository: URL of the published snapshot; empty if none was published.
         snapshot: its id; empty likewise.
@@ -87,16 +83,13 @@ class RestoredPartition:
     """One store partition of a report.
 
     Attributes:
-        task: Kafka Streams' task id, or ``global``.
         partition: the partition; -1 for a global store, which has its whole topic.
         rows: live rows; -1 if not counted.
-        records: changelog records read.
         bytes: bytes of keys and values; -1 if not counted.
         committed_offset: the offset stored with the data; -4 if unknown.
         offsets: for a global store the next offset by partition of its topic; otherwise empty.
         tail_left: offsets after the end of the read, which the application had left to restore: its lag at that time.
         digest: order-independent digest of the rows; empty if not counted.
-        when: restore time (ISO 8601, UTC).
         request_id: id of the request; empty in some reports of version 1.
     """
 

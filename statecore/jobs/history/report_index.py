@@ -51,7 +51,6 @@ class InstanceReports:
     """Reports of one instance.
 
     Attributes:
-        instance: application, host and state directory.
         attempts: its report heads, newest first; at least one.
         partitions: the latest restore of each store partition, by store, then partition, then task.
     """

@@ -47,14 +47,11 @@ class Restores:
     """The history of one instance of an application.
 
     Attributes:
-        instance: application, host and state directory.
         was_read: whether the directory was read; otherwise all comes from reports.
         holder: holder of the application's lock; ``None`` if there is none, or the directory was not read.
-        attempts: known attempts, newest first.
         partitions: the latest restore of each store partition.
         unfinished: unfinished restores since the last finished one, newest first.
         leftovers: other contents of ``.statecore``.
-        problems: what could not be read.
         writer: process that has stores open without that lock, such as a processor on this library's stores; ``None``
             if there is none, the lock is held, or the directory was not read.
         fetches: its fetches; none if the directory was not read.

@@ -66,12 +66,7 @@ class UnfinishedRestore:
 
 @dataclass(frozen=True)
 class Leftover:
-    """Something in ``.statecore`` that no finished restore needs.
-
-    Attributes:
-        bytes: bytes of its files.
-        meaning: description for people.
-    """
+    """Something in ``.statecore`` that no finished restore needs."""
 
     name: str
     bytes: int

@@ -23,7 +23,6 @@ class CombinedChange:
     """A change or message shared by several tasks.
 
     Attributes:
-        tasks: the tasks.
         what: description, with placeholders where numbers differ; empty if nothing is changed.
         store: the changed store; empty if none.
         kind: the store's kind; empty if unknown, or without a store.

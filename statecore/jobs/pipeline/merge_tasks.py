@@ -30,7 +30,6 @@ class SliceTask:
 
     Attributes:
         place: where the runs are and merged files are put.
-        segment: the database's segment; ``None`` without segments.
         runs: all runs of the database, in the order they are applied.
         made_of: the results that name these runs: deleted with them if one is damaged, so that its range is read again.
         part: number of the slice, from 0.
@@ -63,13 +62,9 @@ class SliceResult:
     """Content of one slice of a database.
 
     Attributes:
-        name: name of its blob.
-        segment: the database's segment; ``None`` without segments.
         runs: hashes of all runs of the database, in the order they are applied.
         part: number of the slice, from 0.
         content: digest, and the files that were written.
-        seconds: wall time of the task.
-        cpu: CPU seconds of it.
     """
 
     name: str

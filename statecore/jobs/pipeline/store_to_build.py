@@ -37,7 +37,6 @@ class BaseFiles:
     """A base database, file by file.
 
     Attributes:
-        segment: the database's segment; ``None`` without segments.
         files: name in the database's directory → SHA-256, by which the file is found.
     """
 
@@ -52,8 +51,6 @@ class BaseDirectory:
     Its files are linked and never written to.
 
     Attributes:
-        segment: the database's segment; ``None`` without segments.
-        path: the directory.
         starts: by changelog partition the offset that the runs begin at; the build fails if the database ends
             elsewhere.
     """

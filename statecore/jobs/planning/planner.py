@@ -44,8 +44,6 @@ class NewPlan(NamedTuple):
     """A new plan.
 
     Attributes:
-        disk: disk space needed.
-        chosen: the bases, and those refused.
         read_at_ms: broker time just before the ends were read, in ms since the epoch; ``None`` if the brokers gave
             no time.
     """

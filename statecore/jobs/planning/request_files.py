@@ -47,10 +47,8 @@ class FrozenPlan:
     Attributes:
         partitions: the requested partitions; empty for all.
         made_at: when the end offsets were read, in seconds since the epoch, by this machine's clock.
-        request_id: the request it was made for.
         staging: the directory below which images are built.
         newest_snapshot: the newest snapshot at that time; empty if there was none, or the repository was not read.
-        refused: bases that are not used, and why.
         is_partial: whether requested store partitions are missing, because the state directory has not got them, or has
             them at the end already.
         excluded_stores: stores that are missing altogether for that reason.

@@ -30,11 +30,8 @@ class PlannedRepair:
     """The repairs of the findings in a directory.
 
     Attributes:
-        diagnosis: the findings.
         actions: what is done to copies of tasks, and which stores are rebuilt.
         fingerprints: of the task directories, by task.
-        repaired: the tasks as part of the report.
-        rebuilt: the rebuilds as part of the report.
     """
 
     diagnosis: Diagnosis

@@ -28,7 +28,6 @@ class Until:
     """Limits a plan to some stores, and their changelogs to given end offsets.
 
     Attributes:
-        keys: the stores, by task and name.
         ends: by changelog partition the offset at which reading stops, if the log goes on.
     """
 
