@@ -55,13 +55,7 @@ class StatecoreError(Exception):
         return next((one for one in cls.__mro__ if one.__name__ in KINDS), StatecoreError)
 
     def restated(self, what: str, *, action: str = "", **context: Any) -> StatecoreError:
-        """The same error, of the same kind and code, in the words of whoever passes it on.
-
-        Args:
-            what: what happened.
-            action: what to do; empty: what the error says.
-            context: names as fields beside, or in place of, those of the error.
-        """
+        """The same error, of the same kind and code, in other words; an empty ``action`` keeps the error's own."""
         return self.kind()(what, code=self.code, action=action or self.action, **{**self.context, **context})
 
     def to_json(self) -> dict[str, Any]:

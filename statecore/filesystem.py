@@ -56,9 +56,7 @@ _waiting: ThreadPoolExecutor | None = None
 
 
 def validated_path(path: AnyPath) -> Path:
-    """Validate a path from a caller, and make it absolute, so that later changes of the working directory do not
-    matter.
-    """
+    """Validate a path from a caller, and make it absolute, so that a later change of directory does not matter."""
     try:
         text = os.fspath(path)
         if not isinstance(text, str) or not text or "\0" in text:
@@ -327,10 +325,7 @@ def give_to_owner(path: Path) -> None:
 
 
 def has_expected_owner_and_mode(directory: Path, status: os.stat_result) -> bool:
-    """Whether a file has owner, group and mode of those that this process creates in a directory for its owner.
-
-    It must be readable for its group, and no more open than this process's umask allows.
-    """
+    """Whether owner, group and mode are those of a new file of this process, readable for the group."""
     above = directory.stat()
     uid, gid = os.geteuid(), above.st_gid if above.st_mode & stat.S_ISGID else os.getegid()
     if uid == 0 and above.st_uid != 0:
@@ -355,11 +350,7 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def link(source: Path, target: Path) -> bool:
-    """Hard-link ``source`` as ``target``.
-
-    Returns:
-        ``False`` if the file system does not allow it; nothing was created.
-    """
+    """Hard-link ``source`` as ``target``; ``False`` if the file system does not allow it."""
     try:
         os.link(source, target)
     except OSError as error:
@@ -370,11 +361,7 @@ def link(source: Path, target: Path) -> bool:
 
 
 def clone(source: Path, target: Path) -> bool:
-    """Clone ``source`` as ``target``: a file of its own that shares disk blocks until one is written (XFS, btrfs).
-
-    Returns:
-        ``False`` if the file system cannot; nothing was created.
-    """
+    """Clone ``source`` as ``target``, sharing its disk blocks (XFS, btrfs); ``False`` if the file system cannot."""
     with source.open("rb") as given, target.open("xb") as made:
         try:
             fcntl.ioctl(made, _FICLONE, given.fileno())
@@ -390,10 +377,7 @@ def clone(source: Path, target: Path) -> bool:
 
 
 def break_hard_link(path: Path) -> None:
-    """Replace a hard link by a file of its own; the other links are unchanged.
-
-    Mode and times are kept; the file is not synced.
-    """
+    """Replace a hard link by a file of its own, with mode and times, not synced; other links are unchanged."""
     status, own = path.stat(), path.with_name(f"{path.name}.own")
     try:
         own.unlink(missing_ok=True)  # left by a killed process

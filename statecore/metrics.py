@@ -313,10 +313,7 @@ class OpenTelemetryMetrics(Metrics):
 
 
 class RestoreMetrics:
-    """Metrics of one restore: its rate, and the remaining records.
-
-    Tags are ``task-id`` and ``<type>-state-id``, or the application.
-    """
+    """Metrics of one restore: its rate, and the remaining records; by ``task-id`` and store, or by application."""
 
     def __init__(self, metrics: Metrics, remaining: int, tags: Tags) -> None:
         self._metrics, self._tags = metrics, dict(tags)

@@ -6,10 +6,7 @@ from typing import Any
 
 
 def get_provider_info() -> dict[str, Any]:
-    """The description of the package for Airflow's provider manager.
-
-    There are no connection types: the Spark master is a ``spark`` connection, and the spec names Kafka.
-    """
+    """The description of the package for Airflow's provider manager. There are no connection types of our own."""
     return {
         "package-name": "statecore",
         "name": "statecore",

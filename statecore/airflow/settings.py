@@ -85,11 +85,7 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
-        """The settings from environment variables (default: this process's). An empty variable counts as unset.
-
-        Raises:
-            Invalid: a variable is not well-formed.
-        """
+        """The settings from environment variables; an empty one counts as unset. Raises ``Invalid``."""
         env = os.environ if environment is None else environment
         return cls(
             specs=tuple(path for path in env.get("STATECORE_SPECS", "").split(os.pathsep) if path),
@@ -107,20 +103,12 @@ class Settings:
         )
 
     def check_schedule(self) -> None:
-        """Check that scheduled snapshots have applications and a repository.
-
-        Raises:
-            Invalid: there is a schedule without applications or repository.
-        """
+        """Check that scheduled snapshots have applications and a repository. Raises ``Invalid``."""
         if self.snapshot_schedule:
             self._check_defaults("STATECORE_SNAPSHOT_SCHEDULE")
 
     def check_tick(self) -> None:
-        """Check that scheduled checkpoints have applications and a repository.
-
-        Raises:
-            Invalid: there is a tick without applications or repository.
-        """
+        """Check that scheduled checkpoints have applications and a repository. Raises ``Invalid``."""
         if self.checkpoint_tick_ms:
             self._check_defaults("STATECORE_CHECKPOINT_TICK")
 

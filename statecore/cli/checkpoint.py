@@ -105,10 +105,7 @@ def _check(arguments: argparse.Namespace, request: CheckpointRequest) -> None:
 
 
 def complete_until(report: RestoreReport, request: CheckpointRequest) -> float | None:
-    """Time up to which the newest snapshot is known to be complete, in seconds since the epoch; ``None`` if unknown.
-
-    For the metrics: a checkpoint without new records publishes nothing, so the repository does not have this time.
-    """
+    """When the newest snapshot was last known to be complete, in s since the epoch; ``None`` if unknown."""
     from statecore.jobs.attempt import parsed_time
     from statecore.jobs.bases.planned_tails import RESUMED_NOTE
     from statecore.repository.application_repository import ApplicationRepository

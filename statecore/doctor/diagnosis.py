@@ -178,10 +178,7 @@ def _with_contradictions(
     stores: Sequence[str],
     found: list[Finding],
 ) -> list[Finding]:
-    """Add findings for custom stores that are declared as another kind, and the reverse.
-
-    They have no repair: a rebuild by the spec would replace an intact store.
-    """
+    """Add findings for custom stores that are declared as another kind, and the reverse; without a repair."""
     tasks = {store.task for store in seen}
     contradictions = {
         (task, one.store): one

@@ -143,9 +143,7 @@ class StoreView:
 
     @property
     def damage(self) -> tuple[str, ...]:
-        """Sentences of findings that only a restore repairs: rows that are unreadable, silently missing or prevent a
-        start.
-        """
+        """Sentences of findings that only a restore repairs."""
         return tuple(one.what for one in self.findings if is_damage(one))
 
     @property

@@ -53,10 +53,7 @@ class Job:
 
     @contextmanager
     def attempted(self) -> Iterator[None]:
-        """Around all steps: record a failure beside the plan, if there is one, for later status queries.
-
-        The attempt file is deleted on success, because the report says the same and more.
-        """
+        """Around all steps: record a failure beside the plan, if there is one; a success has a report."""
         try:
             yield
         except FaultInjected:

@@ -137,10 +137,7 @@ def main(
 
 
 def exit_with_parent_process() -> None:
-    """From now on exit when standard input ends, which the parent process holds.
-
-    SIGTERM ends the process like ``sys.exit``.
-    """
+    """From now on exit when standard input ends, which the parent process holds, and on SIGTERM like ``sys.exit``."""
     signal.signal(signal.SIGTERM, _exit_on_sigterm)  # scratch directories are removed on exit
     threading.Thread(target=_exit_at_end_of_input, name="parent-process", daemon=True).start()
 
@@ -185,11 +182,7 @@ def _engine(program: Program, options: Mapping[str, Any], spark: Callable[[str |
 
 
 def reporting(report: Path, work: Callable[[], int]) -> int:
-    """Run a program that writes a report, after checking that the report can be written.
-
-    Returns:
-        The exit code of the work; if the report cannot be written, that of the error, which goes to stderr only.
-    """
+    """Run a program that writes a report, if it can be written; otherwise returns the exit code of that error."""
     try:
         _check_report(report)
         return work()

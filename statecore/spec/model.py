@@ -85,10 +85,7 @@ class StoreSpec:
 
     @property
     def is_restorable(self) -> bool:
-        """Whether this library can restore it from its topic, once that is decided.
-
-        Only Kafka Streams restores in-memory stores and stores of the application's own classes.
-        """
+        """Whether this library can restore it: Kafka Streams alone restores in-memory and custom stores."""
         return self.is_logged and self.kind not in (StoreKind.IN_MEMORY, StoreKind.CUSTOM)
 
     @property
@@ -192,10 +189,7 @@ def segment_interval_of(store: StoreSpec) -> int | None:
 
 
 def is_source(spec: ApplicationSpec, store: StoreSpec) -> bool:
-    """Whether a store's changelog is a source topic: any name other than that of Kafka Streams' changelog.
-
-    Global stores are always read completely, whatever offsets the group has committed.
-    """
+    """Whether a store's changelog is a source topic; a global store, which is always read whole, has none."""
     return not store.is_global and store.changelog != default_changelog(spec.application_id, store.name)
 
 

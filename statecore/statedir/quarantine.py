@@ -51,11 +51,7 @@ def quarantine_task(directory: StateDirectory, task: str, under: str, now_ms: in
 def quarantine_store(
     directory: StateDirectory, task: str, store: Path, under: str, now_ms: int, *, place: Path | None = None
 ) -> Quarantined:
-    """Move the directory of one store, with its databases closed, to ``.statecore/<below>/``, durably.
-
-    Returns:
-        The directory created for it, which contains the store at its relative path.
-    """
+    """Move the directory of one store, with closed databases, into a new one below ``.statecore/<below>/``."""
     directory.check_locked()
     try:
         target_entry = _place(directory, task, under, now_ms)

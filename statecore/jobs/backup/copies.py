@@ -313,10 +313,7 @@ class Copier:
         full: Mapping[int | None, DatabaseCheckpoint],
         offsets: Mapping[TopicPartition, int],
     ) -> None:
-        """Check that the offset is older than unflushed segments, so that it is right for these too.
-
-        A compaction makes offsets look newer than they are, which only refuses more than necessary.
-        """
+        """Check that the offset is older than unflushed segments, so that it is right for these too."""
         flushed = [checkpoint.flushed_at for checkpoint in full.values() if checkpoint.flushed_at is not None]
         for checkpoint in empty.values():
             if checkpoint.created_at is None or not flushed or min(flushed) >= checkpoint.created_at:

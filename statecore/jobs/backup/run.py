@@ -47,11 +47,7 @@ def run_backup(
     say: Callable[[str], None] | None = None,
     clock: Callable[[], float] = time.time,
 ) -> BackupReport:
-    """Publish stores of one application from its state directory.
-
-    Returns:
-        The report; with ``request.plan_only`` nothing was published.
-    """
+    """Publish stores of one application from its state directory; nothing with ``request.plan_only``."""
     with translated_errors(_activity(request.state_dir)):
         return _Backup(JobContext.open(request, progress, faults=faults, say=say, clock=clock)).run()
 

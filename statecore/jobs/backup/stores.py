@@ -92,11 +92,7 @@ class Selection(NamedTuple):
 def select_stores(
     directory: StateDirectory, spec: ApplicationSpec, request: BackupRequest, refuse: Refuse
 ) -> Selection:
-    """Select the stores to back up.
-
-    Left out, with a note: in-memory stores, which have no files; custom stores, whose format is unknown; and unlogged
-    stores, which have no offset.
-    """
+    """Select the stores; those without files, offset or known format are left out with a note."""
     tasks = _tasks(directory, request)
     declared = {store.name for store in (*spec.stores, *spec.global_stores)}
     unknown = sorted(set(request.stores) - declared)

@@ -57,14 +57,7 @@ def changed_tasks(
     compared: Collection[Key] = frozenset(),
     is_dropped: Callable[[str], bool] = lambda _: False,
 ) -> ChangedTasks:
-    """Which tasks changed; a log that went on without a new record counts as a change.
-
-    Args:
-        planned: the checkpoint.
-        publication: has the newest snapshot.
-        compared: stores that were compared with their whole changelogs.
-        is_dropped: whether the application has dropped a store, which no checkpoint reads any more.
-    """
+    """Which tasks changed; a log that went on without a new record counts as a change."""
     manifest = publication.newest
     published: dict[Key, StoreSnapshot] = {
         (task, store.store): store

@@ -62,11 +62,7 @@ def already_made(job: CheckpointJob, publication: Publication, marker: InProgres
 def publish_tails(
     job: CheckpointJob, publication: Publication, tails: Tails
 ) -> tuple[Sequence[TaskManifest], Published | None]:
-    """Publish what is new.
-
-    Returns:
-        The new task manifests, and the snapshot; ``None`` if nothing is new.
-    """
+    """Publish what is new; returns the new task manifests, and the snapshot or ``None``."""
     request, spec, planned = job.request, job.spec, tails.planned
     is_whole = not request.stores and not request.partitions
     changes = changed_tasks(

@@ -49,16 +49,7 @@ def run_checkpoint(
     go_on: bool = False,
     **shared: Any,
 ) -> RestoreReport | RestorePlan:
-    """Advance the newest snapshot of an application.
-
-    Args:
-        small_tail: total offsets of all tails below which this process reads them itself.
-        go_on: whether this attempt resumes the plan of its own first process, and has no note about that.
-        shared: what the caller has open, as :meth:`JobContext.open` takes it.
-
-    Returns:
-        The report; with ``request.plan_only`` the plan, and nothing was changed.
-    """
+    """Advance the newest snapshot of an application; with ``request.plan_only`` only the plan is returned."""
     with translated_errors(activity(request)):
         context = JobContext.open(request, progress, faults=faults, say=say, **shared)
         job = CheckpointJob(context, engine, small_tail, go_on=go_on)

@@ -147,11 +147,7 @@ def check_all(
     timeout: float = CHECK_SECONDS,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Verdict]:
-    """Check many applications concurrently; none of them delays the others.
-
-    Returns:
-        The verdicts, in the same order.
-    """
+    """Check many applications concurrently, none of which delays the others; returns the verdicts in the same order."""
     answers: queue.SimpleQueue[tuple[str, Verdict]] = queue.SimpleQueue()
     waiting, running = deque(checks), dict[str, float]()
     found: dict[str, Verdict] = {}

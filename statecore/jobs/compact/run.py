@@ -51,11 +51,7 @@ def run_compact(
     faults: FaultPoints = NO_FAULTS,
     say: Callable[[str], None] = ignore,
 ) -> CompactionReport:
-    """Compact the newest snapshot of an application, if due.
-
-    Returns:
-        The report; with ``request.plan_only`` the merges that are due, and nothing was changed.
-    """
+    """Compact the newest snapshot of an application, if due; with ``request.plan_only`` the report says what is due."""
     with translated_errors(f"runs in {request.repository} were compacted"):
         context = JobContext.open(request, progress, faults=faults, say=say)
         return compact(context, plan_only=request.plan_only)

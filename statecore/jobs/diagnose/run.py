@@ -53,11 +53,7 @@ def run_diagnose(
     faults: FaultPoints = NO_FAULTS,
     say: Callable[[str], None] = ignore,
 ) -> Examination:
-    """Diagnose the directory of an application, or of all applications.
-
-    Returns:
-        The findings. If the brokers cannot be asked, findings in the directories are still reported.
-    """
+    """Diagnose the directory of an application, or of all; errors of the brokers are part of the result."""
     with translated_errors(f"{request.state_dir} was examined"):
         return _diagnosed(JobContext.open(request, progress, faults=faults, say=say))
 
@@ -94,10 +90,7 @@ def diagnosis(
     *,
     is_locked: bool = False,
 ) -> Diagnosis:
-    """Diagnose one directory; ``is_locked`` if the caller holds its lock.
-
-    Raises like :func:`statecore.doctor.diagnosis.diagnose_directory`.
-    """
+    """Diagnose one directory, as ``diagnose_directory``; ``is_locked`` if the caller holds its lock."""
     return diagnose_directory(
         directory,
         spec=spec,

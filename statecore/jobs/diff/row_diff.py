@@ -119,11 +119,7 @@ class RowDiff:
         self._read = read
 
     def compare(self, segment: int | None, store: Iterator[Chunk], reference: Iterator[Chunk]) -> RowCounts:
-        """Compare a database with that of the reference.
-
-        Returns:
-            The counts of these two databases.
-        """
+        """Compare a database with that of the reference; returns the counts of these two."""
         before, self.counts = self.counts, RowCounts()
         for mine, theirs in aligned_by_key(store, reference):
             self._compare(segment, mine, theirs)

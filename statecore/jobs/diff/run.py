@@ -46,11 +46,7 @@ def run_diff(
     faults: FaultPoints = NO_FAULTS,
     say: Callable[[str], None] = ignore,
 ) -> DiffReport:
-    """Compare a state directory with a reference.
-
-    Returns:
-        The report; differences are no error.
-    """
+    """Compare a state directory with a reference; differences are no error."""
     with translated_errors(f"{request.state_dir} was compared"):
         return _Diff(JobContext.open(request, progress, faults=faults, say=say), engine).run()
 

@@ -213,10 +213,7 @@ def _files(database: Path) -> list[tuple[str, int, int, int]] | None:
 
 
 def decoded_key(kind: StoreKind, key: bytes) -> dict[str, str]:
-    """Decode a row's key by column; empty if it does not fit the kind, or the kind is unknown.
-
-    Index rows are marked as such.
-    """
+    """Decode a row's key by column; empty if it does not fit the kind, or the kind is unknown."""
     if not kind.can_be_built:
         return {}
     found, words = row_format(kind), {}

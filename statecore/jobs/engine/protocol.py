@@ -102,11 +102,7 @@ class Workers(Protocol):
         """Name for messages: one waits for ``Spark``."""
 
     def are_here(self) -> bool:
-        """Whether all of them run on this machine, and see its files; waits until they have started.
-
-        Raises:
-            Invalid, Retryable, Capacity: as :meth:`parallelism`.
-        """
+        """Whether all of them run on this machine, and see its files; waits, and raises, as :meth:`parallelism`."""
 
     def parallelism(self) -> int:
         """Batches that are worked on at once; waits until the workers have started.

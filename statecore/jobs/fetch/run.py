@@ -46,14 +46,7 @@ def run_fetch(
     say: Callable[[str], None] = ignore,
     **shared: Any,
 ) -> FetchReport:
-    """Place stores of a repository into a state directory.
-
-    Args:
-        shared: what the caller has open, as :meth:`JobContext.open` takes it.
-
-    Returns:
-        The report; with ``request.plan_only`` the plan, and nothing was changed.
-    """
+    """Place stores of a repository into a state directory; with ``request.plan_only`` the report is the plan."""
     with translated_errors(activity(request)):
         try:
             context = JobContext.open(request, progress, faults=faults, say=say, **shared)

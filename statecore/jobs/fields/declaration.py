@@ -115,10 +115,7 @@ class DeclaredField:
 
 
 def declared_fields(request: type) -> Mapping[str, DeclaredField]:
-    """The fields of a request dataclass by name, in reading order.
-
-    Raises ``TypeError`` for one without a declaration.
-    """
+    """The fields of a request by name, in reading order. Raises ``TypeError`` for one without a declaration."""
     found = {}
     for item in fields(request):
         if _KEY not in item.metadata:

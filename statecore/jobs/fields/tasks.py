@@ -43,10 +43,7 @@ class TaskShare:
         return cls(int(match[1]), int(match[2]))
 
     def has(self, task: str) -> bool:
-        """Whether a task is in the share: (subtopology + partition) mod n equals the number.
-
-        The global stores are in every share.
-        """
+        """Whether a task is in the share: (subtopology + partition) mod n is the number. ``global`` always is."""
         if task == GLOBAL:
             return True
         task_id = TaskId.parse(task)

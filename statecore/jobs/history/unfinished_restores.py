@@ -81,16 +81,7 @@ def unfinished_restores(
     holder: Holder | None,
     problems: list[str],
 ) -> list[UnfinishedRestore]:
-    """Plans without an end that are newer than the last finished restore, and the restore of a journal.
-
-    Args:
-        work: the work directory of the application.
-        plans: files of plans, newest first.
-        finished: finished restores, by file stem.
-        other_requests: ids of unfinished fetches, migrations and repairs, whose journal is no restore's.
-        holder: holder of the application's lock.
-        problems: receives why the journal could not be read.
-    """
+    """Plans without an end that are newer than the last finished restore, and the restore of a journal."""
     journal = _journal(work, problems)
     if journal is not None and journal.request_id in other_requests:
         journal = None

@@ -46,11 +46,7 @@ def run_migrate(
     faults: FaultPoints = NO_FAULTS,
     say: Callable[[str], None] = ignore,
 ) -> MigrateReport:
-    """Convert a state directory for another release; or plan it.
-
-    Returns:
-        The report.
-    """
+    """Convert a state directory for another release; or plan it."""
     activity = f"{request.state_dir} was migrated to Kafka Streams {request.to}"
     with translated_errors(activity):
         context = JobContext.open(request, progress, faults=faults, say=say)

@@ -57,11 +57,7 @@ def build_images(
     *,
     slice_bytes: int = SLICE_BYTES,
 ) -> dict[tuple[str, str], ImageResult]:
-    """Build the image of every store.
-
-    Returns:
-        (task, store) → result.
-    """
+    """Build the image of every store, by task and store."""
     largest_first = sorted(stores, key=lambda store: (-store.size, store.task, store.store))
     staging.prepare(directory)
     slices = _merge(workers, application_id, stores, place, progress, slice_bytes)

@@ -95,10 +95,7 @@ def slice_tasks(
     first_segment: int,
     slice_bytes: int = SLICE_BYTES,
 ) -> list[SliceTask]:
-    """The slices of all databases of a store that are worth dividing.
-
-    None if the runs are not in a directory of this machine: each task would download all of them.
-    """
+    """The slices of all large databases of a store; none if each task would have to download all runs."""
     blobs = place.blobs()
     databases: dict[int | None, list[Run]] = {}
     for run in runs:

@@ -151,10 +151,7 @@ def image_path(directory: Path, task: str, store: str) -> Path:
 
 
 def staged_names(*directories: Path) -> tuple[Path, ...]:
-    """Directories with further hard links to files of images, below the staging directories of this job.
-
-    Without attempts: an abandoned one may be deleting its files at this time.
-    """
+    """Directories below the staging directories of this job, except attempts, with further links to files of images."""
     return tuple(directory / below for directory in directories for below in (FILES, IMAGES))
 
 

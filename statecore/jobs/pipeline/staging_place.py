@@ -69,10 +69,7 @@ class StagingPlace(ABC):
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A temporary local directory for the files of one attempt, which are then put.
-
-        It is in the system's directory for temporary files (``TMPDIR``). A killed worker leaves it there.
-        """
+        """A temporary local directory (``TMPDIR``) for the files of one attempt; a killed worker leaves it there."""
         with tempfile.TemporaryDirectory(prefix="statecore-staging-", ignore_cleanup_errors=True) as made:
             yield Path(made)
 

@@ -146,10 +146,7 @@ def _identity(parts: Sequence[PartitionPlan], databases: Sequence[StoredDatabase
 def _content(
     kind: StoreKind, databases: Sequence[StoredDatabase], below: StoreSnapshot | None, image: Image | None
 ) -> StoreDigest | None:
-    """Digest of a store, if its rows were read, or its databases have no files that could overlap.
-
-    The runs of versioned stores share no key.
-    """
+    """Digest of a store, if its rows were read, or its databases have no files that could overlap."""
     from statecore.images.digest import EMPTY, combined  # not needed for planning
 
     if image is not None:

@@ -130,10 +130,7 @@ class PartitionPlan:
 
     @property
     def committed_offset(self) -> int:
-        """Offset for the image's ``offsets`` family: the last applied one, or -4 for an empty changelog.
-
-        For a global store the next offset.
-        """
+        """Offset for the ``offsets`` family: the last applied one (a global store: the next), -4 without any."""
         if self.is_global:
             return self.end
         return self.end - 1 if self.end > 0 and not self.restored_by_kafka_streams else OFFSET_UNKNOWN
@@ -157,10 +154,7 @@ class PartitionPlan:
 
     @property
     def tail_left(self) -> int:
-        """Offsets beyond the end that the application restores itself because of an open transaction.
-
-        0 if Kafka Streams restores the whole store.
-        """
+        """Offsets that the application restores itself because of an open transaction; 0 if it restores all."""
         return 0 if self.restored_by_kafka_streams else self.log_end - self.end
 
 

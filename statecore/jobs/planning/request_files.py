@@ -94,10 +94,7 @@ def plan_path(work_path: Path, request_id: str) -> Path:
 
 
 def load_plan(path: Path) -> FrozenPlan | None:
-    """The frozen plan of a request; ``None`` if it has none.
-
-    Raises ``Invalid`` if it is damaged or of another release.
-    """
+    """The frozen plan of a request, if it has one. Raises ``Invalid`` if it is damaged or of another release."""
     try:
         return FROZEN_PLAN.decode(path.read_bytes())
     except FileNotFoundError:

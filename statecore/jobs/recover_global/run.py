@@ -39,11 +39,7 @@ def run_recover_global(
     faults: FaultPoints = NO_FAULTS,
     say: Callable[[str], None] = ignore,
 ) -> RepairReport:
-    """Rebuild the invalid global stores of a directory; or plan it.
-
-    Returns:
-        What the next start would do with each global store, what was done, and what remains.
-    """
+    """Rebuild the invalid global stores of a directory; or plan it."""
     with translated_errors(f"global stores in {request.state_dir} were recovered"):
         context = JobContext.open(request, progress, faults=faults, say=say)
         planner = GlobalStorePlanner(context, _selected_stores(context.spec, request))

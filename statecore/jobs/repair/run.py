@@ -46,11 +46,7 @@ def run_repair(
     faults: FaultPoints = NO_FAULTS,
     say: Callable[[str], None] = ignore,
 ) -> RepairReport:
-    """Repair a state directory; or plan it.
-
-    Returns:
-        The findings, what was done, and what remains.
-    """
+    """Repair a state directory; or plan it."""
     activity = f"{request.state_dir} was repaired"
     with translated_errors(activity):
         context = JobContext.open(request, progress, faults=faults, say=say)

@@ -30,11 +30,7 @@ def run_advance(
     faults: FaultPoints = NO_FAULTS,
     say: Callable[[str], None] = ignore,
 ) -> RestoreReport | RestorePlan:
-    """Bring the stores of a state directory to the end of their changelogs.
-
-    Returns:
-        The report; with ``request.plan_only`` the plan, and nothing was changed.
-    """
+    """Bring the stores of a state directory to the end of their changelogs; or plan it."""
     with translated_errors(f"stores were advanced in {request.state_dir}"):
         return _advanced(JobContext.open(request, progress, faults=faults, say=say), engine)
 

@@ -90,11 +90,7 @@ def check_plan(
     directory: StateDirectory | None,
     spec: ApplicationSpec | None = None,
 ) -> tuple[str, ...]:
-    """Refuse the request for a plan only, if its job would be refused because of the state directory.
-
-    Returns:
-        Notes if the directory is in use: whether the job would be refused shows only after it was closed.
-    """
+    """Refuse the request for a plan only, if its job would be refused; returns notes if the directory is in use."""
     if directory is None:
         return ()
     try:

@@ -21,11 +21,7 @@ from statecore.spec.writer import spec_hash
 
 
 class PublishSink(Sink):
-    """Publishes the stores as a snapshot.
-
-    Args:
-        is_only: whether the stores go nowhere else; otherwise a conflict with another publication is only reported.
-    """
+    """Publishes the stores as a snapshot. Unless it ``is_only``, a conflicting publication is only reported."""
 
     already_done = "already published"
 

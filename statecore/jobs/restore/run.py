@@ -48,11 +48,7 @@ def run_restore(
     keeps: bool = False,
     locked: StateDirectory | None = None,
 ) -> RestoreReport | RestorePlan:
-    """Rebuild the stores of a request.
-
-    Returns:
-        The report; with ``request.plan_only`` the plan, and nothing was changed.
-    """
+    """Rebuild the stores of a request; with ``request.plan_only`` only the plan is returned."""
     with translated_errors(f"stores were restored in {request.state_dir or request.repository}"):
         context = JobContext.open(request, progress, faults=faults, say=say, shared_directory=locked)
         return restored(context, engine, until, keeps=keeps)
