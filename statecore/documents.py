@@ -79,7 +79,6 @@ class DocumentType(Generic[T]):
         version: the version that is written.
         action: what to do about a document that cannot be read.
         older: other supported versions, each with a conversion of its fields to the current ones.
-        unversioned: the version of a document without one; ``None`` to refuse it.
         is_open: whether unknown fields are accepted.
         is_sealed: whether it carries the SHA-256 of the rest of it, as ``seal``.
         form: the fields to write for a value.
@@ -91,7 +90,6 @@ class DocumentType(Generic[T]):
     type: type[T]
     action: str
     older: Mapping[int, Callable[[Fields], Fields]] = field(default_factory=dict)
-    unversioned: int | None = None
     is_open: bool = False
     is_sealed: bool = False
     form: Callable[[T], Fields] = plain
@@ -162,7 +160,7 @@ class DocumentType(Generic[T]):
         """The version of parsed JSON."""
         if not isinstance(document, Mapping):
             raise self._invalid("it is not a JSON object")
-        version = document.get("version", self.unversioned)
+        version = document.get("version")
         understood = sorted({self.version, *self.older})
         if type(version) is not int or version not in understood:
             known = ", ".join(map(str, understood))

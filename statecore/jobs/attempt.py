@@ -61,8 +61,7 @@ class Instance(NamedTuple):
     """What a restore writes to, independent of other restores: one application on one host below one ``state.dir``.
 
     Attributes:
-        host: the host's name; empty in reports of version 1.
-        state_dir: Kafka Streams' ``state.dir``, resolved; empty likewise.
+        state_dir: Kafka Streams' ``state.dir``, resolved; empty for jobs of a repository.
     """
 
     application_id: str
@@ -118,7 +117,7 @@ class Attempt:
 
     @staticmethod
     def of(document: Mapping[str, Any]) -> Attempt:
-        """The attempt of a report; fields that version 1 lacks are empty."""
+        """The attempt of a report; missing fields are empty."""
         return Attempt(
             **{name: str(document.get(name) or "") for name in _TEXTS}, process=int(document.get("process") or 0)
         )

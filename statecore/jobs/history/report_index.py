@@ -70,6 +70,11 @@ class InstanceReports:
         return next((head for head in self.attempts if head.outcome is Outcome.RESTORED), None)
 
     @property
+    def last_succeeded(self) -> ReportHead | None:
+        """The latest successful attempt; the page shows it."""
+        return next((head for head in self.attempts if head.succeeded), None)
+
+    @property
     def last_published(self) -> ReportHead | None:
         """The latest attempt that published a snapshot, with or without restoring a state directory."""
         return next((head for head in self.attempts if head.succeeded and head.snapshot), None)
@@ -134,7 +139,7 @@ class ReportIndex:
             if entries is not None and entries.signatures.get(file) == signature:
                 head = entries.heads.get(file)
             else:
-                head = _head(self.directory / name / file, signature)
+                head = _head(self.directory / name / file)
             yield head
 
     def _listing(self) -> list[tuple[str, dict[str, Signature]]]:
@@ -168,7 +173,7 @@ class _Entries:
         self.signatures[name] = signature
         try:
             document = read_report(path)
-            head = _named(read_head(document, signature[0] / 1e9), path)
+            head = _named(read_head(document), path)
             instance = head.attempt.instance
 
             def is_newer(*partition: Any) -> bool:
@@ -267,9 +272,9 @@ def _named(head: ReportHead, path: Path) -> ReportHead:
     return replace(head, attempt=replace(head.attempt, application_id=path.parent.name))
 
 
-def _head(path: Path, signature: Signature) -> ReportHead | None:
+def _head(path: Path) -> ReportHead | None:
     try:
-        return _named(read_head(read_report(path), signature[0] / 1e9), path)
+        return _named(read_head(read_report(path)), path)
     except ReportError as cause:
         log.warning("The report %s is skipped: %s", path, cause)
         return None

@@ -187,7 +187,7 @@ def _finished(reports: list[Path], problems: list[str]) -> tuple[dict[str, Repor
     for path in reports:
         try:
             document = read_report(path)
-            head = read_head(document, path.stat().st_mtime)
+            head = read_head(document)
             if head.outcome is Outcome.RESTORED:
                 heads[path.stem] = head
                 partitions += read_partitions(document, head)

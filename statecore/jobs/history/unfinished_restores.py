@@ -115,8 +115,8 @@ def _journal(work: Path, problems: list[str]) -> Journal | None:
 
 def _attempt(file: Path) -> ReportHead | None:
     try:
-        return read_head(read_report(file), file.stat().st_mtime)
-    except (ReportError, FileNotFoundError):
+        return read_head(read_report(file))
+    except ReportError:
         return None
 
 

@@ -2,10 +2,7 @@
 
 A report is one JSON document. It is written to the path given to the job and, after a successful restore, beside the
 plan in the application's directory (``statecore/jobs/planning/request_files.py``). Its envelope is that of every job
-(``statecore/jobs/report.py``).
-
-Version 1 had no version, no attempt and no times; ``statecore/jobs/history/report_head.py`` reads what it has. A report
-of a version later than 2 is refused by name. Unknown fields are kept (:data:`REPORT`).
+(``statecore/jobs/attempt.py``). Another version is refused; unknown fields are kept (:data:`REPORT`).
 """
 
 from __future__ import annotations
@@ -143,7 +140,7 @@ class RestoreReport:
 
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> RestoreReport:
-        """Read a report of any supported version. Raises ``Invalid`` if it is not one of a success."""
+        """Read a report. Raises ``Invalid`` if it is not one of a success."""
         return REPORT.from_json(document)
 
 
@@ -161,18 +158,11 @@ def _nested(document: Fields) -> Fields:
     return {**document, "ran_on": {name: document[name] for name in _WHERE if name in document}}
 
 
-def _of_version_1(document: Fields) -> Fields:
-    """Version 1 lacks fields, all of which have defaults."""
-    return document
-
-
 REPORT = DocumentType(
     "report",
     REPORT_VERSION,
     RestoreReport,
     "Read it with the release that wrote it.",
-    older={1: _of_version_1},
-    unversioned=1,
     is_open=True,
     form=_to_fields,
     lift=_nested,

@@ -15,7 +15,7 @@ from statecore.jobs.history import report_index
 from statecore.jobs.history.report_head import Outcome
 from statecore.jobs.history.report_index import ApplicationReports, InstanceReports, ReportIndex
 from statecore.jobs.history.restored_store import restored_stores
-from tests.unit.jobs.reports import OLD_FAILURE, attempt, done, entry, failed, old, write
+from tests.unit.jobs.reports import attempt, done, entry, failed, write
 
 
 def read(directory: Path, name: str = "orders") -> ApplicationReports:
@@ -90,18 +90,6 @@ def test_a_failure_and_a_try_without_an_end_are_the_last_word_until_a_later_one(
     assert read(tmp_path).instances[0].last.outcome is Outcome.BEGUN  # a plan changes nothing
     write(tmp_path, 6, done(attempt(6), entry("a", 0)))
     assert read(tmp_path).instances[0].last.outcome is Outcome.RESTORED
-
-
-def test_reports_of_version_1_stay_readable_beside_newer_ones(tmp_path: Path) -> None:
-    write(tmp_path, 1, old(entry("a", 0)))
-    write(tmp_path, 2, OLD_FAILURE)
-    write(tmp_path, 3, done(attempt(3), entry("a", 0)))
-    found = {one.instance: one.last.outcome for one in read(tmp_path).instances}
-    assert found == {
-        Instance("orders", "", "/s"): Outcome.RESTORED,
-        Instance("orders", "", ""): Outcome.FAILED,
-        Instance("orders", "one", "/s"): Outcome.RESTORED,
-    }
 
 
 @pytest.mark.parametrize(
@@ -211,8 +199,8 @@ def test_where_no_index_can_be_written_the_reports_are_read_all_the_same(tmp_pat
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../orders", "a/b", report_index.INDEX, "a\0b", "absent"])
 def test_no_name_leads_out_of_the_directory(tmp_path: Path, name: str) -> None:
-    write(tmp_path, 1, old(entry("a", 0)))
-    (tmp_path / "outside.json").write_text(json.dumps(old(entry("b", 0))))
+    write(tmp_path, 1, done(attempt(1), entry("a", 0)))
+    (tmp_path / "outside.json").write_text(json.dumps(done(attempt(1), entry("b", 0))))
     before = sorted(str(path) for path in tmp_path.rglob("*"))
     assert ReportIndex(tmp_path).application(name).instances == ()
     assert sorted(str(path) for path in tmp_path.rglob("*")) == before
