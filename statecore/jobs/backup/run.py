@@ -18,11 +18,9 @@ once. If nothing has changed since the newest snapshot, no new one is published.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Any
 
-from statecore.faults import FaultPoints
 from statecore.jobs.backup.changed_files import refuse_changed
 from statecore.jobs.backup.changelog_check import check_changelogs
 from statecore.jobs.backup.files import hashed_files, upload_files
@@ -42,14 +40,11 @@ from statecore.progress import Progress
 def run_backup(
     request: BackupRequest,
     progress: Progress | None = None,
-    *,
-    faults: FaultPoints | None = None,
-    say: Callable[[str], None] | None = None,
-    clock: Callable[[], float] = time.time,
+    **opened: Any,
 ) -> BackupReport:
     """Publish stores of one application from its state directory; nothing with ``request.plan_only``."""
     with translated_errors(_activity(request.state_dir)):
-        return _Backup(JobContext.open(request, progress, faults=faults, say=say, clock=clock)).run()
+        return _Backup(JobContext.open(request, progress, **opened)).run()
 
 
 class _Backup(Job):

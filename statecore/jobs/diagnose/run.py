@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from statecore.doctor.diagnosis import Diagnosis, diagnose_directory
 from statecore.errors import StatecoreError
-from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.releases import RELEASES
-from statecore.jobs.context import JobContext, ignore
+from statecore.jobs.context import JobContext
 from statecore.jobs.diagnose.request import DiagnoseRequest
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.fields.diagnosis import OfDiagnosis
@@ -49,13 +47,11 @@ class Examination:
 def run_diagnose(
     request: DiagnoseRequest,
     progress: Progress | None = None,
-    *,
-    faults: FaultPoints = NO_FAULTS,
-    say: Callable[[str], None] = ignore,
+    **opened: Any,
 ) -> Examination:
     """Diagnose the directory of an application, or of all; errors of the brokers are part of the result."""
     with translated_errors(f"{request.state_dir} was examined"):
-        return _diagnosed(JobContext.open(request, progress, faults=faults, say=say))
+        return _diagnosed(JobContext.open(request, progress, **opened))
 
 
 def _diagnosed(context: JobContext[DiagnoseRequest]) -> Examination:

@@ -17,14 +17,14 @@ from __future__ import annotations
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from statecore import __version__
-from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.attempt import utc_now
-from statecore.jobs.context import JobContext, ignore
+from statecore.jobs.context import JobContext
 from statecore.jobs.diff.changelog_reference import build_reference
 from statecore.jobs.diff.compare import compare
 from statecore.jobs.diff.plan import DiffPlanner
@@ -42,13 +42,11 @@ def run_diff(
     request: DiffRequest,
     engine: Engine,
     progress: Progress | None = None,
-    *,
-    faults: FaultPoints = NO_FAULTS,
-    say: Callable[[str], None] = ignore,
+    **opened: Any,
 ) -> DiffReport:
     """Compare a state directory with a reference; differences are no error."""
     with translated_errors(f"{request.state_dir} was compared"):
-        return _Diff(JobContext.open(request, progress, faults=faults, say=say), engine).run()
+        return _Diff(JobContext.open(request, progress, **opened), engine).run()
 
 
 class _Diff:
