@@ -104,11 +104,9 @@ class DocumentType(Generic[T]):
         return document
 
     def decode(self, data: bytes) -> T:
-        """Read a value."""
         return self.read(data).value
 
     def from_json(self, document: Any) -> T:
-        """Read a value from parsed JSON."""
         version = self.check_version(document)
         fields_read = {name: value for name, value in document.items() if name != "version"}
         seal = fields_read.pop(_SEAL, None) if self.is_sealed else None
@@ -128,7 +126,6 @@ class DocumentType(Generic[T]):
         return value
 
     def read(self, data: bytes) -> Document[T]:
-        """Read a value together with its document."""
         try:
             document = parse_json(data)
         except ValueError as error:
@@ -157,7 +154,6 @@ class DocumentType(Generic[T]):
         return isinstance(document, Mapping) and document.get(_SEAL) == _seal_of(document)
 
     def check_version(self, document: Any) -> int:
-        """The version of parsed JSON."""
         if not isinstance(document, Mapping):
             raise self._invalid("it is not a JSON object")
         version = document.get("version")

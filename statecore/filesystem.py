@@ -104,7 +104,6 @@ def is_unmodified(path: Path, state: FileState | None) -> bool:
 
 
 def file_sha256(path: Path) -> str:
-    """Hex digest of a whole file."""
     digest = sha256()
     buffer = bytearray(_CHUNK)
     view = memoryview(buffer)
@@ -154,7 +153,6 @@ def read_regular(path: AnyPath) -> bytes:
 
 
 def sync_file(path: AnyPath) -> None:
-    """Sync a file or a directory to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

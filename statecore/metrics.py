@@ -228,7 +228,6 @@ class NullMetrics(Metrics):
         read: Callable[[], float | None],  # noqa: ARG002
         tags: Tags,  # noqa: ARG002
     ) -> Callable[[], None]:
-        """Ignored."""
         return _nothing
 
 
@@ -264,15 +263,12 @@ class OpenTelemetryMetrics(Metrics):
         self._lock = Lock()
 
     def add(self, instrument: Instrument, amount: int, tags: Tags) -> None:
-        """See :meth:`Metrics.add`."""
         self._instrument(instrument).add(amount, tags)
 
     def record(self, instrument: Instrument, value: float, tags: Tags) -> None:
-        """See :meth:`Metrics.record`."""
         self._instrument(instrument).record(value, tags)
 
     def observe(self, instrument: Instrument, read: Callable[[], float | None], tags: Tags) -> Callable[[], None]:
-        """See :meth:`Metrics.observe`."""
         self._instrument(instrument)
         with self._lock:
             key = next(self._keys)
@@ -349,12 +345,10 @@ class CheckpointMetrics:
         return not isinstance(self._metrics, NullMetrics)
 
     def record_success(self, read_at: float | None) -> None:
-        """Record a successful checkpoint."""
         self._set(CHECKPOINT_SUCCESS, self._clock())
         self._set(SNAPSHOT_READ_AT, read_at)
 
     def close(self) -> None:
-        """Unregister all."""
         for instrument in list(self._ends):
             self._set(instrument, None)
 
@@ -415,7 +409,6 @@ class Timer:
 
     @property
     def ms(self) -> float:
-        """Milliseconds so far."""
         return (self._clock() - self._began) * 1000
 
 

@@ -84,7 +84,6 @@ def refused(error: StatecoreError, log: Log | None = None) -> AirflowException:
 
 
 def log_error(error: Mapping[str, Any], log: Log) -> None:
-    """Log an error line by line."""
     for line in describe(error).splitlines():
         log.error("%s", line)
 

@@ -14,12 +14,10 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_request_options(parser, BackupRequest)
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Publish, or plan, and show the report."""
     from statecore.faults import fault_points_from_environment
     from statecore.jobs.backup.run import run_backup
     from statecore.spec.reader import load_spec
@@ -39,7 +37,6 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def show(report: BackupReport) -> None:
-    """Print the report as a table, then the result."""
     from rich.text import Text
 
     from statecore.jobs.backup.report import Outcome

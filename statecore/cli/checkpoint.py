@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_request_options(parser, CheckpointRequest)
     service = parser.add_argument_group("as a service")
     service.add_argument("--follow", action="store_true", help="run as a service: make a checkpoint at every interval")

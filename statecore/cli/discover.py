@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("--output", type=Path, metavar="FILE", help="output file (default: stdout)")
     parser.add_argument("--force", action="store_true", help="overwrite the output file")
     application = parser.add_argument_group("application")
@@ -81,7 +80,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Discover, write the spec, and show the notes."""
     topology = _read_topology(arguments.topology)
     _check_output(arguments.output, force=arguments.force)
     found = _discover(arguments, topology, output)

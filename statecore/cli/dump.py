@@ -26,7 +26,6 @@ _NARROWEST = 16
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     from statecore.formats.kinds import StoreKind
 
     kinds = [kind.value for kind in StoreKind if kind.can_be_built]
@@ -66,7 +65,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Read the rows, and write them in the requested format."""
     from statecore.errors import Invalid
 
     if arguments.format == "parquet" and arguments.output is None and not output.json:
@@ -159,7 +157,6 @@ def _document(dump: Dump, taken: Sequence[pa.RecordBatch], limit: int) -> dict[s
 
 
 def limited(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
-    """The first ``limit`` rows; all without a limit."""
     left = limit
     for batch in batches:
         if left is None:

@@ -18,12 +18,10 @@ _RESTORED_BY_STREAMS = "restored by Kafka Streams"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_request_options(parser, FetchRequest)
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Fetch, or plan, and show the report."""
     from statecore.extras import require
     from statecore.faults import fault_points_from_environment
 
@@ -45,7 +43,6 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def show(report: FetchReport) -> None:
-    """Print the report as a table, then its notes."""
     from statecore.jobs.attempt import age, parsed_time
     from statecore.progress import seconds_in_words
 

@@ -34,7 +34,6 @@ DOCUMENT_VERSION = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument(
         "--state-dir",
         type=Path,
@@ -56,7 +55,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Read the directories, reports and repository, and show them."""
     from statecore.jobs.history.report_index import ReportIndex, reports_directory
 
     state_dir = arguments.state_dir or os.environ.get("STATECORE_STATE_DIR")
@@ -179,7 +177,6 @@ def _instances(index: ReportIndex, application_id: str | None) -> list[InstanceR
 
 
 def show(found: Iterable[Restores], console: Console | None = None) -> None:
-    """Print each application."""
     from statecore.cli.output import result_console
 
     console = console or result_console()

@@ -25,7 +25,6 @@ _MANY_PARTITIONS = 12
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("--state-dir", required=True, type=Path, metavar="DIR", help="the application's state.dir")
     parser.add_argument("--application-id", metavar="ID", help="only this application (default: all)")
     parser.add_argument(
@@ -57,7 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Inspect, and show the result."""
     from statecore.doctor.diagnosis import inspect
     from statecore.errors import worst_of
     from statecore.spec.reader import load_spec

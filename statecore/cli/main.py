@@ -247,7 +247,6 @@ class _Parser(argparse.ArgumentParser):
     """A parser that raises errors instead of exiting."""
 
     def error(self, message: str) -> NoReturn:
-        """Raises ``_Misused``."""
         raise _Misused(self, message)
 
 

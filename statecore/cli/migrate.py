@@ -20,13 +20,11 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_request_options(parser, MigrateRequest)
     add_engine_options(parser, "processes", "engine that converts the tasks")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Migrate, or plan, and show the report."""
     from statecore.errors import Invalid
     from statecore.faults import fault_points_from_environment
     from statecore.jobs.migrate.report import Outcome

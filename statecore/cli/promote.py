@@ -20,12 +20,10 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_request_options(parser, PromoteRequest)
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Promote, or plan, and show the report."""
     from statecore.faults import fault_points_from_environment
     from statecore.standby.promote.run import run_promote
 
@@ -44,7 +42,6 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def show(report: PromoteReport) -> None:
-    """Print the verdict of each task, then the result."""
     from rich.text import Text
 
     from statecore.standby.promote.report import Outcome, Verdict

@@ -20,13 +20,11 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_request_options(parser, RecoverGlobalRequest)
     add_engine_options(parser, "processes", "engine that rebuilds stores")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Recover, or plan, and show the report."""
     from statecore.faults import fault_points_from_environment
     from statecore.jobs.recover_global.run import run_recover_global
     from statecore.telemetry import metered

@@ -21,13 +21,11 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_request_options(parser, RepairRequest)
     add_engine_options(parser, "processes", "engine that rebuilds stores")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Repair, or plan, and show the report."""
     from statecore.errors import Invalid
     from statecore.faults import fault_points_from_environment
     from statecore.jobs.repair import run as repair
@@ -62,7 +60,6 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def show(report: RepairReport) -> None:
-    """Print what is repaired and rebuilt, then what is left."""
     from statecore.jobs.repair.report import Outcome
 
     console = result_console()

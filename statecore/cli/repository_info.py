@@ -38,7 +38,6 @@ class Published:
         self.ensure()
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON document."""
         from statecore.cli.repository_tables import application_document
 
         return {
@@ -48,7 +47,6 @@ class Published:
         }
 
     def show(self) -> None:
-        """Print it."""
         from rich.text import Text
 
         from statecore.cli.output import result_console

@@ -31,7 +31,6 @@ def exit_code(troubles: Iterable[StatecoreError]) -> int:
 
 
 def application_document(view: ApplicationView) -> dict[str, Any]:
-    """An application as JSON."""
     head = view.head
     return {
         "application_id": view.application_id,
@@ -44,13 +43,11 @@ def application_document(view: ApplicationView) -> dict[str, Any]:
 
 
 def examined_document(examined: VerifiedSnapshot) -> dict[str, Any]:
-    """A snapshot in a list, as JSON."""
     damage = [{"task": task, **error.to_json()} for task, error in examined.damage.items()]
     return {**asdict(examined.entry), "held_bytes": examined.held_bytes, "damage": damage}
 
 
 def snapshot_document(view: SnapshotView, held_bytes: int | None) -> dict[str, Any]:
-    """A snapshot in detail, as JSON."""
     manifest = None
     if view.manifest is not None:
         manifest = {name: value for name, value in asdict(view.manifest).items() if name != "task_manifests"}

@@ -31,7 +31,6 @@ def add_request_options(parser: argparse.ArgumentParser, request: type[Request])
 
 
 def request_of(request: type[RequestT], arguments: argparse.Namespace) -> RequestT:
-    """The request of a command line."""
     given = {declared.name: (declared, getattr(arguments, declared.name)) for declared in _fields(request)}
     return request(
         **{

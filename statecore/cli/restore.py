@@ -24,14 +24,11 @@ _RESTORED_BY_STREAMS = "restored by Kafka Streams"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_request_options(parser, RestoreRequest)
     add_engine_options(parser)
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Restore, or plan, and show the report."""
-
     def job() -> Callable[..., RestoreReport | RestorePlan]:
         from statecore.jobs.restore.run import run_restore
 
@@ -78,7 +75,6 @@ def run_and_show(
 
 
 def show_report(report: RestoreReport) -> None:
-    """Print the report as a table, then its notes."""
     rows = [
         (
             store.task,

@@ -26,7 +26,6 @@ _FEW = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_request_options(parser, StandbyRequest)
 
 
@@ -128,7 +127,6 @@ def _lag_of(task: StandbyTaskReport) -> str:
 
 
 def show(report: StandbyReport) -> None:
-    """Print the stores as a table, then errors."""
     from rich.text import Text
 
     console = result_console()

@@ -56,7 +56,6 @@ def assign_entries(seen: TaskInspection) -> OffsetEntries:
 
 
 def offsets_text(offsets: Offsets) -> str:
-    """Offsets as text."""
     return ", ".join(f"{partition} at {offset:,}" for partition, offset in sorted(offsets.items()))
 
 

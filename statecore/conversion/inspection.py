@@ -79,12 +79,10 @@ class DatabaseInspection:
 
     @property
     def families(self) -> frozenset[str]:
-        """Its column families."""
         return frozenset(self.state.column_families)
 
     @property
     def has_offsets_family(self) -> bool:
-        """Whether it has the family of KIP-1035."""
         return OFFSETS_COLUMN_FAMILY in self.families
 
     @property
@@ -149,7 +147,6 @@ class StoreInspection:
 
     @property
     def has_rows(self) -> bool:
-        """Whether one of its databases has a row."""
         return any(one.nonempty_families for one in self.databases)
 
 

@@ -98,7 +98,6 @@ class DatabaseConversion:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it stays unchanged."""
         return not (self.create or self.entries or self.moves or self.drop or self.rewrite)
 
 
@@ -127,7 +126,6 @@ class StoreConversion:
 
     @property
     def is_empty(self) -> bool:
-        """Whether its databases stay unchanged."""
         return all(one.is_empty for one in self.databases)
 
     @property
@@ -160,7 +158,6 @@ class TaskConversion:
 
     @property
     def to(self) -> Release:
-        """The target release."""
         return RELEASES[self.release_to]
 
     @property

@@ -100,7 +100,6 @@ class Diagnosis:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """The diagnosis as one JSON object."""
         return {
             "version": DOCUMENT_VERSION,
             "application_id": self.application_id,

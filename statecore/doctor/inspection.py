@@ -83,7 +83,6 @@ class DatabaseView:
 
     @property
     def state(self) -> DatabaseState:
-        """Its bookkeeping."""
         return DatabaseState(self.families, self.offsets, self.status, self.position_entry)
 
     @property
@@ -148,7 +147,6 @@ class StoreView:
 
     @property
     def readable(self) -> tuple[DatabaseView, ...]:
-        """Its databases that could be read."""
         return tuple(one for one in self.databases if not one.broken)
 
     @property
@@ -188,12 +186,10 @@ class StoreView:
 
     @property
     def rows(self) -> int:
-        """Rows of all its databases."""
         return sum(database.rows for database in self.databases)
 
     @property
     def bytes(self) -> int:
-        """Bytes of all its databases."""
         return sum(database.bytes for database in self.databases)
 
     @property
@@ -281,7 +277,6 @@ class Inspection:
 
 
 def holder_json(holder: Holder | None) -> dict[str, Any] | None:
-    """The holder of a lock, as JSON."""
     if holder is None:
         return None
     lost = {"lost": True} if holder.lost else {}

@@ -40,7 +40,6 @@ from statecore.stores.rocksdb.writes import ChangedDatabase
 def apply_repairs(
     copy: Path, actions: Sequence[RepairAction], context: CheckContext, directory: StateDirectory
 ) -> None:
-    """Execute all repairs of one task."""
     for one in actions:
         if one.repair is Repair.GIVE:
             _fix_permissions(copy, directory)

@@ -80,7 +80,6 @@ class Dump:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of every batch."""
         nothing = pa.array([], pa.large_binary())
         return self._with_task_columns(row_format(self.kind).decode(nothing, nothing), self.places[0]).schema
 

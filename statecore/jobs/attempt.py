@@ -104,11 +104,9 @@ class Attempt:
 
     @property
     def instance(self) -> Instance:
-        """The instance it works on."""
         return Instance(self.application_id, self.host, self.state_dir)
 
     def begun(self) -> dict[str, Any]:
-        """The report of an attempt in progress."""
         return {"version": REPORT_VERSION, **asdict(self)}
 
     def failed(self, error: Mapping[str, Any], phase: str = "") -> dict[str, Any]:
@@ -170,7 +168,6 @@ class JobReport(Generic[BodyT]):
 
     @property
     def end(self) -> End:
-        """How it ended."""
         return End.FAILED if self.error else End.DONE if self.finished else End.UNKNOWN
 
     @staticmethod
@@ -186,11 +183,9 @@ class JobReport(Generic[BodyT]):
         )
 
     def failed(self, error: StatecoreError) -> JobReport[BodyT]:
-        """The same after a failure."""
         return JobReport(self.kind, self.attempt, utc_now(), self.ran_on, error.to_json())
 
     def to_json(self) -> dict[str, Any]:
-        """The report as a JSON document."""
         document = {} if self.body is None else self.body.to_json()
         if "started" in document:  # the body has all fields of the envelope
             return document

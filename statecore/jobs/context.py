@@ -108,7 +108,6 @@ class JobContext(Generic[RequestT]):
 
     @property
     def spec(self) -> ApplicationSpec:
-        """The declared spec, or one without stores."""
         return self.declared or ApplicationSpec.undeclared(self.application_id)
 
     @property
@@ -164,7 +163,6 @@ class JobContext(Generic[RequestT]):
 
     @property
     def kafka(self) -> Mapping[str, Any]:
-        """Client settings of the spec."""
         return {} if self.declared is None else self.declared.kafka
 
     @property
@@ -174,7 +172,6 @@ class JobContext(Generic[RequestT]):
 
     @contextmanager
     def cluster(self) -> Iterator[Cluster]:
-        """Connected brokers."""
         if self.shared_cluster is not None:
             yield self.shared_cluster
             return

@@ -69,12 +69,10 @@ class Program:
     exit_code: Callable[[Any], int] = lambda _: 0
 
     def request_type(self) -> type[Request]:
-        """The class of its request."""
         found: type[Request] = getattr(importlib.import_module(f"statecore.jobs.{self.package}.request"), self.request)
         return found
 
     def run(self) -> Run:
-        """The function that runs it."""
         found: Run = getattr(importlib.import_module(f"statecore.jobs.{self.package}.run"), f"run_{self.package}")
         return found
 

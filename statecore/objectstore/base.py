@@ -123,7 +123,6 @@ class Blobs(ABC):
 
 
 def checked_name(name: str) -> str:
-    """Validate a name and return it."""
     if not isinstance(name, str) or not all(map(_PART.fullmatch, name.split("/"))):
         raise Invalid(
             f"{name!a} is not a valid blob name.",
@@ -135,7 +134,6 @@ def checked_name(name: str) -> str:
 
 
 def checked_range(start: int, end: int | None) -> None:
-    """Validate a byte range."""
     if start < 0 or (end is not None and end < start):
         raise Invalid(
             f"Bytes {start} to {end} are not a valid range.",

@@ -71,7 +71,6 @@ class DirectoryBlobs(Blobs):
         self._named: dict[Path, int] = {}  # inodes of directories whose names are synced, with those above
 
     def put_if_absent(self, name: str, content: bytes | Path) -> bool:
-        """See :meth:`Blobs.put_if_absent`."""
         final = self._root / checked_name(name)
         with self._translated("put", name):
             if isinstance(content, Path) and not content.is_file():
@@ -190,14 +189,12 @@ class DirectoryBlobs(Blobs):
         return True
 
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
-        """See :meth:`Blobs.get`."""
         checked_range(start, end)
         with self._translated("read", name), open_regular(self._root / checked_name(name)) as file:
             file.seek(start)
             return file.read() if end is None else file.read(end - start)
 
     def head(self, name: str) -> Blob:
-        """See :meth:`Blobs.head`."""
         path = self._root / checked_name(name)
         with self._translated("read", name):
             status = path.stat()
@@ -208,7 +205,6 @@ class DirectoryBlobs(Blobs):
         return Blob(name, status.st_size, status.st_mtime)
 
     def list(self, prefix: str = "") -> Iterator[Blob]:
-        """See :meth:`Blobs.list`."""
         found = []
         with self._translated("listed", prefix):
             above = self._root / prefix.rpartition("/")[0]
@@ -231,7 +227,6 @@ class DirectoryBlobs(Blobs):
             yield from names
 
     def delete(self, name: str) -> None:
-        """See :meth:`Blobs.delete`."""
         path = self._root / checked_name(name)
         with self._translated("deleted", name), suppress(FileNotFoundError, NotADirectoryError):
             path.unlink()

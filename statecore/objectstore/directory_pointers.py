@@ -35,7 +35,6 @@ class DirectoryPointers(Pointers):
         self._root = Path(root)
 
     def read(self, name: str) -> PointerValue | None:
-        """See :meth:`Pointers.read`."""
         path = self._root / checked_name(name)
         try:
             content = read_regular(path)
@@ -46,7 +45,6 @@ class DirectoryPointers(Pointers):
         return PointerValue(content, _version(content))
 
     def swap(self, name: str, content: bytes, expected: str | None) -> str | None:
-        """See :meth:`Pointers.swap`."""
         path = self._root / checked_name(name)
         with self._locked(name):
             now = self.read(name)

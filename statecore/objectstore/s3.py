@@ -45,7 +45,6 @@ class S3Blobs(S3Requests, Blobs):
         self._part = part
 
     def put_if_absent(self, name: str, content: bytes | Path) -> bool:
-        """See :meth:`Blobs.put_if_absent`."""
         key = self._location.key(checked_name(name))
         if isinstance(content, Path) and not content.is_file():
             raise NotFound(
@@ -62,7 +61,6 @@ class S3Blobs(S3Requests, Blobs):
             return self._put(name, key, token, lambda: self._send(key, content, size, token, IfNoneMatch="*"))
 
     def replace(self, name: str, content: bytes | Path) -> None:
-        """See :meth:`Blobs.replace`."""
         key = self._location.key(checked_name(name))
         if isinstance(content, Path) and not content.is_file():
             raise NotFound(
@@ -146,7 +144,6 @@ class S3Blobs(S3Requests, Blobs):
         return max(self._part, -(-size // _MOST_PARTS))
 
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
-        """See :meth:`Blobs.get`."""
         from botocore.exceptions import ClientError
 
         checked_range(start, end)
@@ -165,7 +162,6 @@ class S3Blobs(S3Requests, Blobs):
                 raise
 
     def head(self, name: str) -> Blob:
-        """See :meth:`Blobs.head`."""
         key = self._location.key(checked_name(name))
         with self._translated("read", name):
             found = self._client.head_object(
@@ -183,7 +179,6 @@ class S3Blobs(S3Requests, Blobs):
         return Checksum(value, part) if int(parts) == -(-size // part) else None
 
     def list(self, prefix: str = "") -> Iterator[Blob]:
-        """See :meth:`Blobs.list`."""
         prefix_length = len(self._location.key(""))
         with self._translated("listed", prefix):
             pages = self._client.get_paginator("list_objects_v2").paginate(
@@ -194,7 +189,6 @@ class S3Blobs(S3Requests, Blobs):
                     yield Blob(found["Key"][prefix_length:], found["Size"], found["LastModified"].timestamp())
 
     def directories(self, above: str) -> Iterator[str]:
-        """See :meth:`Blobs.directories`."""
         prefix = self._location.key(f"{checked_name(above)}/")
         with self._translated("listed", above):
             pages = self._client.get_paginator("list_objects_v2").paginate(
@@ -205,7 +199,6 @@ class S3Blobs(S3Requests, Blobs):
                     yield found["Prefix"].removeprefix(prefix).rstrip("/")
 
     def delete(self, name: str) -> None:
-        """See :meth:`Blobs.delete`."""
         key = self._location.key(checked_name(name))
         with self._translated("deleted", name):
             self._client.delete_object(Bucket=self._bucket, Key=key)

@@ -19,7 +19,6 @@ class S3Pointers(S3Requests, Pointers):
     """Pointers below a prefix of a bucket; arguments as of :class:`S3Requests`."""
 
     def read(self, name: str) -> PointerValue | None:
-        """See :meth:`Pointers.read`."""
         try:
             with self._translated("read", checked_name(name)):
                 return PointerValue(*self._read(name))
@@ -27,7 +26,6 @@ class S3Pointers(S3Requests, Pointers):
             return None
 
     def swap(self, name: str, content: bytes, expected: str | None) -> str | None:
-        """See :meth:`Pointers.swap`."""
         from botocore.exceptions import ClientError
 
         key = self._location.key(checked_name(name))

@@ -23,7 +23,6 @@ _REFUSED, _ABSENT = 400, 404
 
 
 def probe(location: S3Location, client: Any = None) -> None:
-    """Test a server."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     client = make_client(location) if client is None else client

@@ -86,7 +86,6 @@ class JavaConfiguration:
 
 
 def load_java_configuration(path: Path) -> JavaConfiguration:
-    """Read and translate a ``.properties`` file."""
     return translate(load_properties(path), str(path))
 
 

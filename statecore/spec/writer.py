@@ -76,7 +76,6 @@ def spec_hash(spec: ApplicationSpec) -> str:
 
 
 def spec_to_yaml(spec: ApplicationSpec, *, header: tuple[str, ...] = (), notes: Mapping[str, str] | None = None) -> str:
-    """The spec as ``stores.yaml``."""
     comments = notes or {}
     document = spec_to_mapping(spec)
     lines = [f"# {line}".rstrip() for line in header]

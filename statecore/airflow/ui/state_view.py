@@ -34,11 +34,9 @@ class Filter:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it selects everything."""
         return not self.text and self.outcome is None
 
     def selects(self, one: InstanceReports) -> bool:
-        """Whether it selects an instance."""
         named = not self.text or any(self.text.lower() in part.lower() for part in one.instance)
         return named and (self.outcome is None or one.last.outcome is self.outcome)
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("--spec", required=True, metavar="FILE", help="the application's stores.yaml")
     add_repository(parser)
     parser.add_argument("--plan", action="store_true", help="show what would be merged, and change nothing")
@@ -44,7 +43,6 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def show(report: CompactionReport) -> None:
-    """Print the report as a table, then the result."""
     from rich.text import Text
 
     from statecore.jobs.compact.report import CompactionOutcome

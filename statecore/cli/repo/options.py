@@ -6,7 +6,6 @@ import argparse
 
 
 def add_repository(parser: argparse.ArgumentParser) -> None:
-    """Declare ``--repository``."""
     parser.add_argument(
         "--repository",
         required=True,
@@ -16,7 +15,6 @@ def add_repository(parser: argparse.ArgumentParser) -> None:
 
 
 def add_application(parser: argparse.ArgumentParser) -> None:
-    """Declare ``--repository`` and ``--application-id``."""
     add_repository(parser)
     parser.add_argument("--application-id", required=True, metavar="ID", help="Kafka Streams' application.id")
 

@@ -29,7 +29,6 @@ DOCUMENT_VERSION = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_repository(parser)
     parser.add_argument(
         "--application-id", metavar="ID", help="the snapshots of this application (default: a line per application)"
@@ -42,7 +41,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """List applications or snapshots."""
     from statecore.repository.application_repository import ApplicationRepository
     from statecore.repository.repository import open_repository
 
@@ -60,7 +58,6 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def _applications(repository: Repository, output: Output) -> int:
-    """Show a line for each application."""
     from statecore.cli.output import result_console
     from statecore.repository.listing import list_applications, require_snapshots
 
@@ -82,7 +79,6 @@ def _applications(repository: Repository, output: Output) -> int:
 
 
 def _snapshots(application: ApplicationRepository, output: Output, *, held: bool) -> int:
-    """Show a line for each snapshot of an application."""
     from statecore.cli.output import result_console
     from statecore.repository.listing import list_snapshots
 

@@ -73,7 +73,6 @@ class StoreCopy:
 
     @property
     def key(self) -> StoreKey:
-        """Task and name of the store."""
         return self.selected.key
 
     @property
@@ -231,7 +230,6 @@ class Copier:
     def _offsets(
         self, store: SelectedStore, recorded: Mapping[int | None, Mapping[TopicPartition, int]]
     ) -> dict[TopicPartition, int]:
-        """The smallest offset of each partition."""
         partitions = {partition for offsets in recorded.values() for partition in offsets}
         wrong = sorted(
             str(partition)

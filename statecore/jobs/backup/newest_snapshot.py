@@ -23,7 +23,6 @@ class NewestSnapshot(NamedTuple):
 
     @property
     def hashes(self) -> Collection[str]:
-        """Hashes of all its files of these tasks."""
         return extents_of(self.parts.values()).keys()
 
     def store(self, of: StoreKey) -> StoreSnapshot | None:
@@ -32,7 +31,6 @@ class NewestSnapshot(NamedTuple):
 
 
 def read_newest(repository: ApplicationRepository, tasks: Iterable[str]) -> NewestSnapshot:
-    """Read the newest snapshot's manifests of some tasks."""
     head = repository.read_head()
     entry = None if head is None else head.head.newest
     if entry is None:

@@ -69,12 +69,10 @@ class BackupReport(Attempt):
 
     @property
     def files(self) -> int:
-        """Number of all files."""
         return sum(store.files for store in self.stores)
 
     @property
     def bytes(self) -> int:
-        """Bytes of all files."""
         return sum(store.bytes for store in self.stores)
 
     @property
@@ -84,11 +82,9 @@ class BackupReport(Attempt):
 
     @property
     def new_bytes(self) -> int:
-        """Bytes of these files."""
         return sum(store.new_bytes for store in self.stores)
 
     def to_json(self) -> dict[str, Any]:
-        """The report as a JSON document."""
         return SNAPSHOT_REPORT.to_json(self)
 
 

@@ -30,7 +30,6 @@ def backup_report(
     put_bytes: int = 0,
     notes: Sequence[str] = (),
 ) -> BackupReport:
-    """Report of a backup that ends now."""
     return BackupReport(
         **asdict(job.attempt),
         finished=utc_now(),
@@ -62,7 +61,6 @@ def published_stores(
 
 
 def planned_stores(copies: Sequence[StoreCopy], logs: Logs, listed: Files, newest: NewestSnapshot) -> list[StoreBackup]:
-    """Stores that would be published."""
     hashes = newest.hashes
     return [_planned(copy, logs, listed[copy.key], newest.store(copy.key), hashes) for copy in copies]
 

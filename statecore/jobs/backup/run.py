@@ -58,7 +58,6 @@ class _Backup(Job):
         self.notes: list[str] = []
 
     def run(self) -> BackupReport:
-        """All phases in order."""
         with self.phase("inspect"):
             publication = publication_of(self)
             earlier = publication.earlier()
@@ -121,7 +120,6 @@ class _Backup(Job):
             )
 
     def _warn(self, note: str) -> None:
-        """Record a note, and report it as a warning."""
         self.notes.append(note)
         self.say(f"warning: {note}")
 

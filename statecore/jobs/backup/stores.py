@@ -32,7 +32,6 @@ class Problems:
         self._found: list[Reason] = []
 
     def add(self, problem: Reason) -> None:
-        """Record a problem; see :data:`Refuse`."""
         self._found.append(problem)
 
     def check(self) -> None:
@@ -59,12 +58,10 @@ class SelectedStore:
 
     @property
     def key(self) -> StoreKey:
-        """Task and name."""
         return self.task, self.spec.name
 
     @property
     def name(self) -> str:
-        """The store, for messages."""
         return (
             f"Store {self.spec.name} of task {self.task}" if self.task != GLOBAL else f"Global store {self.spec.name}"
         )

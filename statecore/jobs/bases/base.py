@@ -61,7 +61,6 @@ class Base:
 
     @property
     def bases(self) -> tuple[BaseDirectory, ...]:
-        """Its databases in the state directory."""
         starts = {part: end.end for part, end in self.ends.items()}
         return tuple(
             BaseDirectory(segment, self.databases[segment], starts)
@@ -137,7 +136,6 @@ class Refused:
 
     @property
     def key(self) -> Key:
-        """Task and store."""
         return self.task, self.store
 
     def __str__(self) -> str:

@@ -64,7 +64,6 @@ class Verdict:
 
 
 def is_due(made_ms: int, now_ms: int, interval_ms: int, tick_ms: int) -> bool:
-    """Whether it is time for a checkpoint."""
     passed = now_ms - made_ms
     if passed < -interval_ms:  # the last one has a time in the future, by a wrong clock
         return True
@@ -82,7 +81,6 @@ def check_due(
     clock: Callable[[], float] = time.time,
     cluster: Callable[..., Cluster] = Cluster,
 ) -> Verdict:
-    """Check whether a checkpoint of an application is due."""
     now_ms = int(clock() * 1000)
     found = repository.read_head()
     newest = None if found is None else found.head.newest

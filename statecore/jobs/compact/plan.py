@@ -38,18 +38,15 @@ class Merge:
 
     @property
     def name(self) -> str:
-        """What is merged, for messages."""
         segment = "" if self.segment is None else f", segment {self.segment}"
         return f"store {self.store!r} of task {self.task}{segment}"
 
     @property
     def bytes(self) -> int:
-        """Bytes of the runs' files."""
         return sum(stored.run.file_bytes for stored in self.inputs)
 
     @property
     def wanted(self) -> Iterator[RemoteFile]:
-        """The runs' files."""
         whose = {"task": self.task, "store": self.store}
         for stored in self.inputs:
             yield RemoteFile(stored.run.sha256, stored.extent, f"A run of {self.name}", whose)

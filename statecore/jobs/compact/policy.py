@@ -101,7 +101,6 @@ class _Group(NamedTuple):
 
 
 def _old(sizes: Sequence[int], base: int, settings: CompactionSettings) -> int:
-    """Number of old runs."""
     least = settings.share * max(sizes, default=0)
     found = 0
     for number, size in enumerate(sizes[: 1 if base else settings.max_old], 1):

@@ -63,7 +63,6 @@ class CompactionReport:
 
     @property
     def runs(self) -> int:
-        """Number of runs that were merged."""
         return sum(one.runs for one in self.compacted)
 
     @property
@@ -72,7 +71,6 @@ class CompactionReport:
         return frozenset((one.task, one.store) for one in self.compacted if one.is_damaged)
 
     def to_json(self) -> dict[str, Any]:
-        """The report as a document."""
         return COMPACTION_REPORT.to_json(self)
 
 

@@ -40,7 +40,6 @@ class Examination:
         return self.unasked.exit_code if not worst and self.unasked is not None else worst
 
     def to_json(self) -> dict[str, Any]:
-        """The result as one JSON object."""
         return {"applications": [one.to_json() for one in self.applications], "exit_code": self.exit_code}
 
 

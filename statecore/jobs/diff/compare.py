@@ -70,7 +70,6 @@ class DiffTask:
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of the files of both sides."""
         return self.here.file_bytes + self.reference.file_bytes
 
 

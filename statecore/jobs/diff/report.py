@@ -63,7 +63,6 @@ class StoreDiff:
 
     @property
     def counts(self) -> RowCounts:
-        """Numbers of equal and differing rows."""
         return self.compared.counts
 
 
@@ -95,11 +94,9 @@ class DiffReport:
 
     @property
     def counts(self) -> RowCounts:
-        """Numbers of equal and differing rows of all stores."""
         return sum((store.counts for store in self.stores), RowCounts())
 
     def to_json(self) -> dict[str, Any]:
-        """The report as a JSON document."""
         return DIFF_REPORT.to_json(self)
 
 

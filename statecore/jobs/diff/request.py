@@ -140,7 +140,6 @@ class DiffRequest(Budgeted, Reading):
     )
 
     def __post_init__(self) -> None:
-        """Validate the fields. Raises ``Invalid``."""
         super().__post_init__()
         sides = (self.with_state_dir is not None, self.with_snapshot is not None, self.with_changelog)
         if sum(sides) != 1:

@@ -103,7 +103,6 @@ class RowCounts:
 
     @property
     def are_equal(self) -> bool:
-        """Whether no row differs."""
         return not (self.missing or self.extra or self.different)
 
 

@@ -63,7 +63,6 @@ class _Diff:
         self._planner = DiffPlanner(context, self._note)
 
     def run(self) -> DiffReport:
-        """Run all phases in order."""
         with self._phase("inspect"):
             self._progress.phase("inspect")
             places = self._planner.places(self._directory)

@@ -88,7 +88,6 @@ def compare_stores(
     segmentation: Segmentation | None = None,
     read: Callable[[int], None] = lambda _: None,
 ) -> Compared:
-    """Compare two stores."""
     found = RowDiff(examples, read)
     newest = _Newest(kind)
     shared = expired = 0

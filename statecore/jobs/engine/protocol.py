@@ -157,11 +157,9 @@ class Started:
     workers: Workers
 
     def expected(self, spec: ApplicationSpec) -> int:  # noqa: ARG002
-        """See :class:`Engine`."""
         return self.workers.parallelism()
 
     def start(self, job: str, spec: ApplicationSpec) -> AbstractContextManager[Workers]:  # noqa: ARG002
-        """See :class:`Engine`."""
         return nullcontext(self.workers)
 
 
@@ -172,7 +170,6 @@ class PlanOnlyEngine:
     master: str | None = None
 
     def expected(self, spec: ApplicationSpec) -> int:
-        """See :class:`Engine`."""
         return spec.spark.local_cores(self.master, {})
 
     def start(self, job: str, spec: ApplicationSpec) -> AbstractContextManager[Workers]:  # noqa: ARG002

@@ -104,7 +104,6 @@ class FetchedFiles:
         at_hand: Mapping[str, Path],
         advance: Callable[[int], None],
     ) -> DownloadResult:
-        """Download the missing files."""
         self._drop_damaged(stores)
         one_at_a_time = threading.Lock()
 
@@ -128,7 +127,6 @@ class FetchedFiles:
                 path.unlink()
 
     def drop(self) -> None:
-        """Delete all downloaded files."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 

@@ -29,7 +29,6 @@ NOTHING_DOWNLOADED = DownloadResult(0, 0, 0, 0)
 
 
 def activity(request: FetchRequest) -> str:
-    """What the job did, for messages of errors."""
     return f"stores were fetched into {request.state_dir}"
 
 

@@ -96,7 +96,6 @@ class FetchReport:
     finished: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The report as a JSON document."""
         return FETCH_REPORT.to_json(self)
 
 

@@ -161,7 +161,6 @@ class FetchRequest(Request):
     )
 
     def __post_init__(self) -> None:
-        """Validate the fields. Raises ``Invalid``."""
         super().__post_init__()
         if self.tasks and self.instance is not None:
             raise Invalid(

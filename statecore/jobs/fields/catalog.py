@@ -159,7 +159,6 @@ APPLY = declare(
 
 
 def named_request(help: str, *, section: str | None = WHAT, in_form: bool = False) -> Mapping[str, Any]:
-    """Declaration of ``request_id``."""
     return declare(
         Text("ID"),
         title="Request id",
@@ -176,7 +175,6 @@ REQUEST_ID = named_request("name of this request, in reports; a retry under it r
 
 
 def only_plan(help: str) -> Mapping[str, Any]:
-    """Declaration of ``plan_only``."""
     return declare(Flag(), title="Only plan", help=help, section=WHAT, option="--plan")
 
 
@@ -220,7 +218,6 @@ VERSIONED = declare(
 
 
 def optional_spec(help: str, otherwise: str, section: str | None = None) -> Mapping[str, Any]:
-    """Declaration of an optional ``spec_path``."""
     return declare(
         FilePath("FILE"), title="Spec path", help=help, section=section, otherwise=otherwise, option="--spec"
     )
@@ -239,7 +236,6 @@ def only_stores(otherwise: str) -> Mapping[str, Any]:
 
 
 def repository_url(help: str, *, section: str | None = None, otherwise: str | None = None) -> Mapping[str, Any]:
-    """Declaration of ``repository``."""
     return declare(
         Text("URL"), title="Repository", help=help, section=section, otherwise=otherwise, check=check_repository
     )
@@ -249,7 +245,6 @@ REPOSITORY_HELP = "URL of the repository: s3://bucket/prefix, or file:///path"
 
 
 def brokers(help: str, *, section: str, otherwise: str) -> Mapping[str, Any]:
-    """Declaration of optional ``bootstrap_servers``."""
     return declare(Text("HOST:PORT"), title="Brokers", help=help, section=section, otherwise=otherwise)
 
 
@@ -294,7 +289,6 @@ class OfSpec(Request):
     )
 
     def __post_init__(self) -> None:
-        """Validate every value. Raises ``Invalid``."""
         if (self.spec_path is None) == (self.spec is None):
             raise Invalid(
                 "A job takes either the path of a spec or the spec itself.",
@@ -344,7 +338,6 @@ class OfApplication(OfSpec, InStateDirectory, Selected):
     """Stores of one application, in its state directory."""
 
     def __post_init__(self) -> None:
-        """Validate every value. Raises ``Invalid``."""
         super().__post_init__()
         if not self.state_dir and self.needs_state_dir:
             raise Invalid(

@@ -101,7 +101,6 @@ class DeclaredField:
 
     @property
     def option(self) -> str:
-        """Its option on a command line."""
         return self.declaration.option or f"--{self.name.replace('_', '-')}"
 
     @property
@@ -138,7 +137,6 @@ class Request:
     """Base of all requests: validated values with a JSON form."""
 
     def __post_init__(self) -> None:
-        """Validate every value. Raises ``Invalid``."""
         for name, declared in declared_fields(type(self)).items():
             value = getattr(self, name)
             if declared.declaration.check is not None and value is not None:

@@ -31,7 +31,6 @@ class TaskShare:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse ``i/n``. Raises ``Invalid``."""
         match = TASK_SHARE.fullmatch(text)
         if match is None or int(match[1]) >= int(match[2]):
             raise Invalid(
@@ -77,7 +76,6 @@ def check_instance(_: str, instance: str) -> None:
 
 
 def only_tasks(otherwise: str, *, global_too: bool = True) -> Mapping[str, Any]:
-    """Declaration of ``tasks``."""
     return declare(
         Several(Text("TASK")),
         title="Tasks",

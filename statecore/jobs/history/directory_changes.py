@@ -39,7 +39,6 @@ class Fetches:
     requests: frozenset[str] = frozenset()
 
     def to_json(self) -> dict[str, Any]:
-        """Both as a JSON document."""
         return {
             "last_fetch": self.last.to_json() if self.last else None,
             "unfinished_fetch": self.unfinished.to_json() if self.unfinished else None,
@@ -63,7 +62,6 @@ class UnfinishedChange:
     running: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The attempt as a JSON document."""
         return {**vars(self), "file": str(self.file), "attempt": vars(self.attempt), "words": list(self.words)}
 
 
@@ -86,7 +84,6 @@ class Changes:
         return frozenset(one.attempt.request_id for one in self.unfinished)
 
     def to_json(self) -> dict[str, Any]:
-        """All changes as a JSON document."""
         return {
             "last_migration": self.migration.to_json() if self.migration else None,
             "last_repair": self.repair.to_json() if self.repair else None,

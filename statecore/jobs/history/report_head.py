@@ -74,7 +74,6 @@ class ReportHead:
         return self.finished or self.attempt.started
 
     def to_json(self) -> dict[str, Any]:
-        """The head as a JSON document."""
         return {**vars(self), "attempt": vars(self.attempt), "error": dict(self.error), "notes": list(self.notes)}
 
 

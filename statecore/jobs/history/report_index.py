@@ -169,7 +169,6 @@ class _Entries:
         self._application: ApplicationReports | None = None
 
     def add(self, name: str, signature: Signature, path: Path) -> None:
-        """Read one more report."""
         self.signatures[name] = signature
         try:
             document = read_report(path)
@@ -213,7 +212,6 @@ class _Entries:
         return sorted(found, key=lambda one: one.last.when, reverse=True)
 
     def save(self) -> bytes:
-        """Encode the index."""
         return _DOCUMENT.encode(
             _Index(
                 {name: (*signature, self.heads.get(name)) for name, signature in self.signatures.items()},

@@ -99,11 +99,9 @@ class Restores:
 
     @property
     def stores(self) -> list[RestoredStore]:
-        """The stores over their partitions."""
         return restored_stores(self.partitions)
 
     def to_json(self) -> dict[str, Any]:
-        """The history as a JSON document."""
         return {
             **self.instance._asdict(),
             "looked": self.was_read,

@@ -60,7 +60,6 @@ class UnfinishedRestore:
     words: tuple[str, ...] = ("restore",)
 
     def to_json(self) -> dict[str, Any]:
-        """The restore as a JSON document."""
         return {**vars(self), "attempt": self.attempt.to_json() if self.attempt else None}
 
 

@@ -122,7 +122,6 @@ class MigrateReport(Attempt):
         return tuple(f"{task.task}: {why}" for task in self.tasks for why in task.refused)
 
     def to_json(self) -> dict[str, Any]:
-        """The report as a JSON document."""
         return MIGRATE_REPORT.to_json(self)
 
 

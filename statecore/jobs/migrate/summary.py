@@ -78,12 +78,10 @@ def left(report: MigrateReport) -> list[CombinedChange]:
 
 
 def notes(report: MigrateReport) -> list[CombinedChange]:
-    """Notes for the operator."""
     return _combined(report, lambda task: task.notes)
 
 
 def refused(report: MigrateReport) -> list[CombinedChange]:
-    """Why tasks cannot be migrated."""
     return _combined(report, lambda task: task.refused)
 
 

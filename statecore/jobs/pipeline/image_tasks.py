@@ -53,7 +53,6 @@ class ImageTask:
 
     @property
     def task(self) -> str:
-        """Kafka Streams' task id, or ``global``."""
         return self.built.task
 
     @property
@@ -62,7 +61,6 @@ class ImageTask:
 
     @property
     def where(self) -> str:
-        """Where it runs, for messages."""
         return self.directory
 
 

@@ -47,12 +47,10 @@ class SliceTask:
 
     @property
     def where(self) -> str:
-        """Where it runs, for messages."""
         return str(self.place)
 
     @property
     def name(self) -> str:
-        """Name of the result blob."""
         inputs = sha256("".join(run.sha256 for run in self.runs).encode()).hexdigest()
         return staging.slice_name(self.task, self.store, f"{inputs[:16]}.{self.part}-{self.parts}")
 
@@ -77,7 +75,6 @@ class SliceResult:
 
     @property
     def made(self) -> list[Run]:
-        """The files that were written."""
         return [run for run in self.content.made if run is not None]
 
 

@@ -60,12 +60,10 @@ class RangeTask:
 
     @property
     def where(self) -> str:
-        """Where it runs, for messages."""
         return str(self.place)
 
     @property
     def name(self) -> str:
-        """Blob name of its result."""
         return staging.result_name(self.task, self.store, self.offset_range)
 
     @property
@@ -101,7 +99,6 @@ class RangeResult:
 
     @property
     def name(self) -> str:
-        """Blob name of it."""
         return staging.result_name(self.task, self.store, self.offset_range)
 
 

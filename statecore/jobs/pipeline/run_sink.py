@@ -51,7 +51,6 @@ class Publisher:
         self._extents: dict[str, Extent] = {}
 
     def publish(self, files: Sequence[RunFile], done: Callable[[tuple[Extent, ...]], None]) -> None:
-        """Publish the runs of a range."""
         large = [file for file in files if file.file_bytes >= self._small]
         self._put(large)
         if len(large) == len(files):

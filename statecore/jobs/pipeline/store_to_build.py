@@ -89,7 +89,6 @@ class StoreToBuild:
 
     @property
     def runs(self) -> Iterator[Run]:
-        """All of its runs, in the order they are applied."""
         return (run for part in self.parts for run in part.runs)
 
     @property
@@ -99,7 +98,6 @@ class StoreToBuild:
 
     @property
     def base_hashes(self) -> Iterator[str]:
-        """Hashes of the base files that are found by hash."""
         return (sha256 for base in self.bases if isinstance(base, BaseFiles) for sha256 in base.files.values())
 
     @property

@@ -135,7 +135,6 @@ def _store(
 
 
 def _identity(parts: Sequence[PartitionPlan], databases: Sequence[StoredDatabase], stream_time: int) -> str:
-    """The identity of an image of these runs."""
     one = parts[0]
     interval = one.segment_interval_ms if one.kind.is_segmented else None
     segment = None if interval is None else max(stream_time, 0) // interval

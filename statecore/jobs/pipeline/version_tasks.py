@@ -41,7 +41,6 @@ class VersionTask:
 
     @property
     def where(self) -> str:
-        """Where it runs, for messages."""
         return str(self.place)
 
 

@@ -125,7 +125,6 @@ class PartitionPlan:
 
     @property
     def is_global(self) -> bool:
-        """Whether this is a partition of a global store."""
         return self.task == GLOBAL
 
     @property
@@ -144,12 +143,10 @@ class PartitionPlan:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The changelog partition."""
         return TopicPartition(self.topic, self.partition)
 
     @property
     def offset_ranges(self) -> tuple[OffsetRange, ...]:
-        """The ranges as the reader takes them."""
         return tuple(OffsetRange(self.topic, self.partition, start, end) for start, end in self.ranges)
 
     @property
@@ -175,11 +172,9 @@ class RestorePlan:
         return {key: tuple(sorted(parts, key=lambda part: part.partition)) for key, parts in grouped.items()}
 
     def of(self, keys: Collection[Key]) -> RestorePlan:
-        """The plan of some stores, by task and name."""
         return replace(self, partitions=tuple(one for one in self.partitions if (one.task, one.store) in keys))
 
     def of_tasks(self, tasks: Collection[str]) -> RestorePlan:
-        """The plan of some tasks."""
         return replace(self, partitions=tuple(one for one in self.partitions if one.task in tasks))
 
     @property
@@ -207,7 +202,6 @@ class RestorePlan:
         return sum(end - start for partition in self.partitions for start, end in partition.ranges)
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as a JSON document; ``from_json`` is its inverse."""
         return PLAN.to_json(self)
 
     @staticmethod
@@ -228,7 +222,6 @@ class NotedPlan(RestorePlan):
 
     @property
     def plan_id(self) -> str:
-        """See :attr:`RestorePlan.plan_id`."""
         return RestorePlan(self.application_id, self.processing_guarantee, self.partitions).plan_id
 
     def to_json(self) -> dict[str, Any]:

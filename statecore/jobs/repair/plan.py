@@ -76,7 +76,6 @@ class RepairPlanner:
         return PlannedRepair(found, actions, fingerprints, repaired, self._planned_rebuilds(actions, found))
 
     def diagnose(self) -> Diagnosis:
-        """Diagnose the directory."""
         return self.diagnosis_of(self.request)
 
     def diagnosis_of(self, request: RepairRequest) -> Diagnosis:
@@ -86,7 +85,6 @@ class RepairPlanner:
         return diagnosis(request, self.directory, declared, brokers, progress, is_locked=request.apply)
 
     def plan_repairs(self, found: Diagnosis) -> RepairPlan:
-        """Repairs of the findings."""
         return plan_repairs(found.findings, found.stores, rebuilds=self.context.declared is not None)
 
     def check(self, found: Diagnosis, actions: RepairPlan) -> None:

@@ -97,7 +97,6 @@ class RepairReport(Attempt):
     next_starts: tuple[NextStart, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The report as a JSON document."""
         return REPAIR_REPORT.to_json(self)
 
 

@@ -31,7 +31,6 @@ class RestorePlanner:
         self._refused: dict[tuple[Key, str], Reason] = {}
 
     def new(self, cluster: Cluster, parallelism: Callable[[], int], staging: str = "") -> PlannedRestore:
-        """A new plan."""
         context, candidates, until = self._context, self._candidates(), self._until
         request, spec = context.request, context.spec
         made_at = time.time()

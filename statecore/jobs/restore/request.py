@@ -75,7 +75,6 @@ class RestoreRequest(OfApplication, Published, Staged, Budgeted, Reading, Planne
     versioned: VersionedStart = field(default=VersionedStart.HISTORY, metadata=VERSIONED)
 
     def __post_init__(self) -> None:
-        """Validate every value. Raises ``Invalid``."""
         super().__post_init__()
         if self.start_from == HERE and self.replace:
             raise Invalid(

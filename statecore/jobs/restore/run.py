@@ -57,7 +57,6 @@ def restored(
     *,
     keeps: bool = False,
 ) -> RestoreReport | RestorePlan:
-    """The restore of an opened context."""
     if context.request.plan_only:
         return _planned(_job(context, until, keeps=keeps), engine)
     with context.locked("restore.after-lock") if context.state_dir else nullcontext():
