@@ -41,9 +41,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.jobs.diff.run import run_diff
 
     report = run_diff(request, engine_of(arguments), output.progress, say=output.say)
-    output.document(report.to_json())
-    if not output.json:
-        show(report)
+    output.result(report, show)
     return report.verdict.exit_code
 
 

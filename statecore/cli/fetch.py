@@ -23,22 +23,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.extras import require
-    from statecore.faults import fault_points_from_environment
 
     request = request_of(FetchRequest, arguments)
     require("pipeline")
 
     from statecore.jobs.fetch.run import run_fetch
-    from statecore.telemetry import metered
 
     if request.replace and not request.plan_only:  # otherwise the same command resumes without a request id
         output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
-    faults = fault_points_from_environment()
-    with metered(output.progress, {"application-id": request.application_id}, output.say) as progress:
-        report = run_fetch(request, progress, faults=faults, say=output.say)
-    output.document(report.to_json())
-    if not output.json:
-        show(report)
+    report = output.run(run_fetch, request, application_id=request.application_id)
+    output.result(report, show)
     return 0
 
 

@@ -35,9 +35,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     )
     faults = fault_points_from_environment()
     report = run_promote(request, output.progress, faults=faults, say=output.say)
-    output.document(report.to_json())
-    if not output.json:
-        show(report)
+    output.result(report, show)
     return report.exit_code
 
 

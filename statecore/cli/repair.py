@@ -27,10 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.errors import Invalid
-    from statecore.faults import fault_points_from_environment
     from statecore.jobs.repair import run as repair
     from statecore.spec.reader import load_spec
-    from statecore.telemetry import metered
 
     if arguments.application_id is None and arguments.spec_path is None:
         raise Invalid(
@@ -50,12 +48,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             "Every task is complete, unchanged or repaired. Run the same command again to repair the rest."
         )
         output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
-    faults = fault_points_from_environment()
-    with metered(output.progress, {"application-id": request.application_id}, output.say) as progress:
-        report = repair.run_repair(request, engine, progress, faults=faults, say=output.say)
-    output.document(report.to_json())
-    if not output.json:
-        show(report)
+    report = output.run(repair.run_repair, request, engine, application_id=request.application_id)
+    output.result(report, show)
     return report.exit_code
 
 

@@ -49,9 +49,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             metrics=metrics,
             faults=faults,
         )
-    output.document(report.to_json())
-    if not output.json:
-        show(report)
+    output.result(report, show)
     return report.exit_code
 
 

@@ -22,10 +22,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     """Compact, or plan, and show the report; damaged runs give the exit code of ``Corrupted``."""
     from statecore.errors import Corrupted
     from statecore.extras import require
-    from statecore.faults import fault_points_from_environment
     from statecore.jobs.compact.request import CompactRequest
     from statecore.jobs.context import spec_of
-    from statecore.telemetry import metered
 
     request = CompactRequest(spec_path=arguments.spec, repository=arguments.repository, plan_only=arguments.plan)
     application_id = spec_of(request).application_id
@@ -33,12 +31,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
     from statecore.jobs.compact.run import run_compact
 
-    faults = fault_points_from_environment()
-    with metered(output.progress, {"application-id": application_id}, output.say) as progress:
-        report = run_compact(request, progress, faults=faults, say=output.say)
-    output.document(report.to_json())
-    if not output.json:
-        show(report)
+    report = output.run(run_compact, request, application_id=application_id)
+    output.result(report, show)
     return Corrupted.exit_code if report.findings else 0
 
 
