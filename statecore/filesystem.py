@@ -167,10 +167,7 @@ def sync_if_readable(directory: Path) -> None:
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Replace a file atomically and durably.
-
-    Its mode is at most as open as its directory's, and a file of root's is given to the directory's owner.
-    """
+    """Replace a file atomically and durably; no more open than its directory, a file of root's for its owner."""
     partial = path.with_name(path.name + ".tmp")
     try:
         with partial.open("wb") as file:
@@ -216,10 +213,7 @@ def sync_tree(directory: Path, *, without: frozenset[str] = frozenset()) -> None
 
 
 def discard_tree(directory: Path) -> None:
-    """Delete a directory tree as far as possible, in parallel for entries two levels below.
-
-    A file system that frees blocks on the device (``discard``) waits for it with each file.
-    """
+    """Delete a directory tree as far as possible, in parallel, because file systems with ``discard`` wait."""
     with suppress(OSError):
         if directory.is_symlink():
             return

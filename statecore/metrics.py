@@ -327,12 +327,7 @@ class RestoreMetrics:
 
 
 class CheckpointMetrics:
-    """Metrics of the checkpoints of one process: time of the last success, and freshness of the snapshot.
-
-    Tags are the application's.
-
-    Nothing is exported before the first success.
-    """
+    """Metrics of the checkpoints of one process: nothing before the first success."""
 
     def __init__(self, metrics: Metrics, tags: Tags, clock: Clock = time.time) -> None:
         self._metrics, self._tags, self._clock = metrics, dict(tags), clock

@@ -78,18 +78,12 @@ class Subtopology:
         return set().union(*(topics for name, topics in fed.items() if _TABLE_SOURCE.fullmatch(name)))
 
     def possible_store_inputs(self, store: str) -> set[str]:
-        """Topics directly above processors whose names the DSL did not generate.
-
-        Such a store may be a table with a custom name (``Consumed.as``), or of ``Topology.addReadOnlyStateStore``.
-        """
+        """Topics directly above processors whose names the DSL did not generate."""
         fed = self.store_inputs.get(store, {})
         return set().union(*(topics for name, topics in fed.items() if not _OF_THE_DSL.fullmatch(name)))
 
     def may_be_global_table(self, store: str) -> bool:
-        """Whether ``globalTable`` could have created this: ``StreamsBuilder`` names source and processor this way.
-
-        Its ``addGlobalStore`` names them alike; ``Topology.addGlobalStore`` gives them the application's own names.
-        """
+        """Whether ``globalTable`` could have created this: ``StreamsBuilder`` names source and processor this way."""
         return all(
             _TABLE_SOURCE.fullmatch(processor) or f"{processor}-source" in self.sources
             for processor in self.processors.get(store, ())

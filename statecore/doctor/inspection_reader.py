@@ -278,11 +278,7 @@ def _logged(
 
 
 def _filled_by_sources(directory: StateDirectory, views: Sequence[StoreView]) -> set[tuple[str, str]]:
-    """Stores without an offset that are restored from a source topic whose offset is still in ``.checkpoint``.
-
-    A migration without a spec leaves it there for Kafka Streams. Topics are not assigned to stores, so stores are only
-    reported if a task has no more of them than such topics.
-    """
+    """Stores without an offset that are restored from a source topic whose offset is still in ``.checkpoint``."""
     found = set()
     for task in {view.task for view in views if view.declared is None and view.databases and view.keeps_no_offset}:
         of_task = [view for view in views if view.task == task]

@@ -103,10 +103,7 @@ class Blobs(ABC):
         """All blobs whose name begins with ``prefix``, in byte order of their names."""
 
     def directories(self, above: str) -> Iterator[str]:
-        """The distinct next parts of names that begin with ``above/`` and continue after that part, in no order.
-
-        An implementation that can list them without each blob should.
-        """
+        """The distinct next parts of names that begin with ``above/`` and continue after that part, in no order."""
         yield from dict.fromkeys(
             rest.split("/")[0]
             for blob in self.list(f"{checked_name(above)}/")

@@ -187,11 +187,7 @@ class StateDirectory:
         return f"{self.path} is in use by {holder}: the job would be refused now [{code}]."
 
     def apply_ownership(self) -> None:
-        """Give the application's directory, and the files directly in it, to the owner of placed files.
-
-        Nothing is changed if the owner is right already, or the application has access through its group. Raises
-        ``Fenced``.
-        """
+        """Give the application's directory and its files to the owner of placed files. Raises ``Fenced``."""
         self.check_locked()
         if self.ownership.by_group:
             return

@@ -84,10 +84,7 @@ class CheckContext:
         return topic.startswith(f"{self.application_id}-") and topic.endswith("-changelog")
 
     def finds_offset(self, store: StoreView, task: TaskView, release: Release = CURRENT) -> bool:
-        """Whether a start of a release finds an offset of a store.
-
-        One of another changelog counts, and so does an unreadable file: they are findings of their own.
-        """
+        """Whether a start finds an offset of a store, right or wrong, or an unreadable file."""
         file = task.stores.get(store.store)
         if file is not None and file.unreadable and not store.kind.manages_offsets:
             return True

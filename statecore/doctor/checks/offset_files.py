@@ -234,11 +234,7 @@ def _unowned(
 
 
 def _stray_entries(task: TaskView, stores: Sequence[StoreView], context: CheckContext) -> list[TopicPartition]:
-    """Entries of another partition, and those of a topic that no store has.
-
-    A topic not named like a changelog may belong to a store without an offset. Without a spec it is unknown whether the
-    application has the store of a changelog: entries of a missing store look the same.
-    """
+    """Entries of another partition, and those of a topic that no store has or may have."""
     known = _known_topics(stores, context)
     some_store_lacks_entry = any(_lacks_entry(store, task, context) for store in stores)
     partition = TaskId.parse(task.task).partition

@@ -156,10 +156,7 @@ class Copier:
         )
 
     def _checkpoints(self, store: SelectedStore) -> dict[int | None, DatabaseCheckpoint]:
-        """Checkpoints of a store's databases, including those created while others were copied.
-
-        A new one may have rows older than an offset that was copied after its creation.
-        """
+        """Checkpoints of a store's databases, including those created while others were copied."""
         found: dict[int | None, DatabaseCheckpoint] = {}
         for _ in range(_ROUNDS):
             there = self._databases(store)

@@ -72,12 +72,7 @@ def _planned(
     before: StoreSnapshot | None,
     hashes: Collection[str],
 ) -> StoreBackup:
-    """A store that would be published.
-
-    A data file never changes, and no other file of its database gets its number. So a file that was not hashed counts
-    as known if the newest snapshot has one of the same name and size; or a run of the same size, which was named when
-    it was fetched.
-    """
+    """A store that would be published; a large data file is known by name and size, because it never changes."""
     stored = {} if before is None else {database.segment: database for database in before.databases}
 
     def is_known(segment: int | None, file: LocalFile) -> bool:

@@ -95,10 +95,7 @@ class RepairPlanner:
         return ()
 
     def remaining(self, plan: PlannedRepair) -> tuple[tuple[Finding, ...], bool]:
-        """Diagnose again after a repair: the findings worse than a note, and whether none of them can be repaired.
-
-        Raises ``Corrupted`` if a repaired finding is still there, because repeated repairs would never end.
-        """
+        """Diagnose again: what is left, and whether none is repairable. Raises ``Corrupted`` for repaired ones."""
         after = self.diagnose()
         repaired = {
             (one.task, one.store, code) for of in plan.actions.actions.values() for one in of for code in one.codes

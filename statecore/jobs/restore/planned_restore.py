@@ -118,10 +118,7 @@ def check_plan(
 
 
 def refusal_to_advance(planned: PlannedRestore) -> Invalid | None:
-    """The error for stores that were to be advanced and cannot be; ``None`` if there are none.
-
-    If a store cannot be replaced either, because of its kind or options, that is the error: replacing is no remedy.
-    """
+    """The error for stores that were to be advanced and cannot be, or else cannot be replaced; ``None`` without any."""
     lacking = [one for one in planned.refused if one.base == DIRECTORY and one.key not in planned.bases]
     if not lacking:
         return None
