@@ -96,11 +96,7 @@ ITERATOR_DURATION = Instrument(
     ("iterator-duration-avg", "iterator-duration-max"),
 )
 OPEN_ITERATORS = Instrument(
-    "num-open-iterators",
-    _GAUGE,
-    "{iterator}",
-    "iterators that are open",
-    ("num-open-iterators",),
+    "num-open-iterators", _GAUGE, "{iterator}", "iterators that are open", ("num-open-iterators",)
 )
 CHECKPOINTS = Instrument("checkpoint-total", _COUNTER, "{checkpoint}", "checkpoints of a task that were written")
 CHECKPOINT_LATENCY = Instrument("checkpoint-latency", _HISTOGRAM, "ms", "how long a checkpoint of a task took")
@@ -119,11 +115,7 @@ UPDATED = Instrument(
     "update-total", _COUNTER, "{record}", "records applied by a standby task", ("update-total", "update-rate")
 )
 STANDBY_TASKS = Instrument(
-    "standby-updating-tasks",
-    _GAUGE,
-    "{task}",
-    "standby tasks, without failed ones",
-    ("standby-updating-tasks",),
+    "standby-updating-tasks", _GAUGE, "{task}", "standby tasks, without failed ones", ("standby-updating-tasks",)
 )
 STANDBY_FAILED = Instrument(
     "standby-failed-tasks", _GAUGE, "{task}", "standby tasks that were not or not completely updated in the last round"
@@ -141,10 +133,7 @@ SNAPSHOT_READ_AT = Instrument(
     "time up to which the newest snapshot is known to be complete, in seconds since the epoch",
 )
 GLOBAL_STATE = Instrument(
-    "global-state",
-    _GAUGE,
-    "{state}",
-    "state of a global store: 0 CREATED, 1 RESTORING, 2 RUNNING, 3 ERROR, 4 CLOSED",
+    "global-state", _GAUGE, "{state}", "state of a global store: 0 CREATED, 1 RESTORING, 2 RUNNING, 3 ERROR, 4 CLOSED"
 )
 RECORDS_LAG = Instrument(
     "records-lag", _GAUGE, "{record}", "offsets that a store is behind the end of its topic", ("records-lag",)

@@ -14,15 +14,10 @@ def get_provider_info() -> dict[str, Any]:
         "operators": [
             {
                 "integration-name": "statecore",
-                "python-modules": [
-                    "statecore.airflow.operators",
-                    "statecore.airflow.directory_change.operator",
-                ],
-            },
+                "python-modules": ["statecore.airflow.operators", "statecore.airflow.directory_change.operator"],
+            }
         ],
-        "hooks": [
-            {"integration-name": "statecore", "python-modules": ["statecore.airflow.hooks"]},
-        ],
+        "hooks": [{"integration-name": "statecore", "python-modules": ["statecore.airflow.hooks"]}],
         "integrations": [
             {"integration-name": "statecore", "external-doc-url": "https://kafka.apache.org/documentation/streams/"}
         ],

@@ -69,10 +69,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
     if arguments.format == "parquet" and arguments.output is None and not output.json:
         raise Invalid(
-            "Parquet cannot be printed.",
-            code="option-missing",
-            action="Name a file with --output.",
-            option="output",
+            "Parquet cannot be printed.", code="option-missing", action="Name a file with --output.", option="output"
         )
     dump = _prepared(arguments, as_document=output.json and arguments.output is None)
     about = {"application_id": _application(arguments), "store": dump.store, "kind": str(dump.kind)}

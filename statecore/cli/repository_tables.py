@@ -157,8 +157,7 @@ def show_snapshot(view: SnapshotView, console: Console, held: VerifiedSnapshot |
     read_at = f" ({_moment(entry.read_at_ms)})" if entry.read_at_ms is not None else ""
     print_line(console, f"data of {data_age(entry.read_at_ms)}{read_at}")
     print_line(
-        console,
-        f"{_number(entry.tasks, 'task')}, {entry.file_bytes:,} bytes of files, {entry.new_bytes:,} of them new",
+        console, f"{_number(entry.tasks, 'task')}, {entry.file_bytes:,} bytes of files, {entry.new_bytes:,} of them new"
     )
     if held is not None:
         print_line(console, f"held by no newer snapshot: {_bytes(held.held_bytes)} bytes")

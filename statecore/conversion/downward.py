@@ -29,12 +29,7 @@ from statecore.conversion.checkpoint_entries import (
     restored_from_start,
     why_flush_lost,
 )
-from statecore.conversion.inspection import (
-    DatabaseInspection,
-    StoreInspection,
-    TaskInspection,
-    release_names,
-)
+from statecore.conversion.inspection import DatabaseInspection, StoreInspection, TaskInspection, release_names
 from statecore.conversion.model import (
     DatabaseConversion,
     RowMove,

@@ -54,13 +54,7 @@ def decide_kind(
 ) -> Decision:
     """Decide the kind and times of a store."""
     changelog = draft.changelog.topic
-    store = StoreSpec(
-        draft.name,
-        StoreKind.IN_MEMORY,
-        draft.subtopology,
-        changelog,
-        reprocess=draft.reprocess,
-    )
+    store = StoreSpec(draft.name, StoreKind.IN_MEMORY, draft.subtopology, changelog, reprocess=draft.reprocess)
     if draft.in_memory:
         notes.add(draft.name, draft.in_memory)
         return Decision(store)

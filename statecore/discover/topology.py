@@ -29,13 +29,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from statecore.changelog.streams_groups import (
-    ConfiguredSubtopology,
-    Node,
-    NodeType,
-    StreamsGroup,
-    TopologyDescription,
-)
+from statecore.changelog.streams_groups import ConfiguredSubtopology, Node, NodeType, StreamsGroup, TopologyDescription
 from statecore.errors import Invalid, NotFound
 
 _SUBTOPOLOGY = re.compile(r"\s*Sub-topology: (\d+)( for global store)?")

@@ -85,10 +85,7 @@ PROGRAMS: Mapping[str, Program] = {
         "checkpoint",
         plans_here=True,
         options={
-            "--small-tail": {
-                "type": int,
-                "help": "number of offsets in all tails below which no engine is started",
-            },
+            "--small-tail": {"type": int, "help": "number of offsets in all tails below which no engine is started"},
             "--go-on": {"action": "store_true", "help": "resume the plan of --here, without a note about it"},
         },
     ),

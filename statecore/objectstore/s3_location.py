@@ -148,12 +148,7 @@ class S3Location:
                 action=f"Give one of {', '.join(one.value for one in Encryption if one)}.",
             ) from None
         return S3Location(
-            parts.netloc,
-            parts.path.strip("/"),
-            options["endpoint"],
-            options["region"],
-            encryption,
-            options["kms-key"],
+            parts.netloc, parts.path.strip("/"), options["endpoint"], options["region"], encryption, options["kms-key"]
         )
 
 

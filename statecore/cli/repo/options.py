@@ -7,10 +7,7 @@ import argparse
 
 def add_repository(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--repository",
-        required=True,
-        metavar="URL",
-        help="URL of the repository: s3://bucket/prefix, or file:///path",
+        "--repository", required=True, metavar="URL", help="URL of the repository: s3://bucket/prefix, or file:///path"
     )
 
 

@@ -71,9 +71,7 @@ def check_task_files(task: TaskView, stores: Sequence[StoreView], context: Check
             what += ": the application fails at every start"
             repair = Repair.MOVE_ASIDE if inside else Repair.REBUILD
         evidence = {"file": CHECKPOINT_FILE, "damage": file.damaged}
-        return [
-            Finding("checkpoint-unreadable", what, Severity.ERROR, task.task, evidence=evidence, repair=repair),
-        ]
+        return [Finding("checkpoint-unreadable", what, Severity.ERROR, task.task, evidence=evidence, repair=repair)]
     others = _of_other_applications(task, stores, context)
     others += _of_other_tasks(task, stores, context, {store.store for store, _ in others})
     found = [foreign_offsets(store, entries, context) for store, entries in others]

@@ -80,12 +80,7 @@ def ends_without_brokers(stores: Iterable[StoreCopy]) -> Logs:
 
 
 def ends_from_brokers(
-    spec: ApplicationSpec,
-    stores: Iterable[StoreCopy],
-    refuse: Refuse,
-    *,
-    timeout: float,
-    clock: Callable[[], float],
+    spec: ApplicationSpec, stores: Iterable[StoreCopy], refuse: Refuse, *, timeout: float, clock: Callable[[], float]
 ) -> Logs:
     """The ends of stores, and the state of their logs now."""
     every = list(stores)

@@ -85,13 +85,7 @@ class Copier:
     """Copies the stores of one application."""
 
     def __init__(
-        self,
-        where: Path,
-        spec: ApplicationSpec,
-        *,
-        running: bool,
-        refuse: Refuse,
-        note: Callable[[str], None],
+        self, where: Path, spec: ApplicationSpec, *, running: bool, refuse: Refuse, note: Callable[[str], None]
     ) -> None:
         self.where, self.running = where, running
         self.exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
@@ -327,11 +321,7 @@ _RECOVER = "Restore it (statecore restore --replace), or let the application rec
 def _refuse_half_deleted(store: SelectedStore) -> None:
     if lost := why_partially_deleted(store.directory, segmentation_of(store.spec)):
         raise Corrupted(
-            f"{store.name}: {lost}",
-            code="store-incomplete",
-            action=_RESTORE,
-            task=store.task,
-            store=store.spec.name,
+            f"{store.name}: {lost}", code="store-incomplete", action=_RESTORE, task=store.task, store=store.spec.name
         )
 
 

@@ -37,11 +37,7 @@ from statecore.jobs.job_files import RepositoryHome
 from statecore.progress import Progress
 
 
-def run_backup(
-    request: BackupRequest,
-    progress: Progress | None = None,
-    **opened: Any,
-) -> BackupReport:
+def run_backup(request: BackupRequest, progress: Progress | None = None, **opened: Any) -> BackupReport:
     """Publish stores of one application from its state directory; nothing with ``request.plan_only``."""
     with translated_errors(_activity(request.state_dir)):
         return _Backup(JobContext.open(request, progress, **opened)).run()

@@ -128,10 +128,7 @@ def select_stores(
 
 
 def _mismatched_classes(
-    directory: StateDirectory,
-    spec: ApplicationSpec,
-    wanted: Mapping[str, Sequence[StoreSpec]],
-    refuse: Refuse,
+    directory: StateDirectory, spec: ApplicationSpec, wanted: Mapping[str, Sequence[StoreSpec]], refuse: Refuse
 ) -> set[tuple[str, str]]:
     """Refuse custom stores that are declared as another kind, and the reverse."""
     found = set()

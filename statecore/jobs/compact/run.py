@@ -43,11 +43,7 @@ ORIGIN = "compaction"
 """Origin in the manifests of compactions."""
 
 
-def run_compact(
-    request: CompactRequest,
-    progress: Progress | None = None,
-    **opened: Any,
-) -> CompactionReport:
+def run_compact(request: CompactRequest, progress: Progress | None = None, **opened: Any) -> CompactionReport:
     """Compact the newest snapshot of an application, if due; with ``request.plan_only`` the report says what is due."""
     with translated_errors(f"runs in {request.repository} were compacted"):
         context = JobContext.open(request, progress, **opened)

@@ -43,11 +43,7 @@ class Examination:
         return {"applications": [one.to_json() for one in self.applications], "exit_code": self.exit_code}
 
 
-def run_diagnose(
-    request: DiagnoseRequest,
-    progress: Progress | None = None,
-    **opened: Any,
-) -> Examination:
+def run_diagnose(request: DiagnoseRequest, progress: Progress | None = None, **opened: Any) -> Examination:
     """Diagnose the directory of an application, or of all; errors of the brokers are part of the result."""
     with translated_errors(f"{request.state_dir} was examined"):
         return _diagnosed(JobContext.open(request, progress, **opened))

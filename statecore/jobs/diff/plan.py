@@ -18,13 +18,7 @@ from statecore.jobs.diff.request import DiffRequest
 from statecore.spec.model import ApplicationSpec, retention_of, segment_interval_of
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.stopped_store_offsets import StoppedStoreOffsets, read_stopped_store_offsets
-from statecore.statedir.store_places import (
-    StorePlace,
-    changelog_at,
-    declared_at,
-    store_places,
-    suggest_names,
-)
+from statecore.statedir.store_places import StorePlace, changelog_at, declared_at, store_places, suggest_names
 
 _NO_STORE = StoppedStoreOffsets()
 

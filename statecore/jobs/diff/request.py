@@ -50,11 +50,10 @@ class DiffRequest(Budgeted, Reading):
             title="State directory",
             help="the state.dir to compare",
             check=check_state_dir,
-        ),
+        )
     )
     application_id: str | None = field(
-        default=None,
-        metadata=optional_application_id("Kafka Streams' application.id", "that of the spec"),
+        default=None, metadata=optional_application_id("Kafka Streams' application.id", "that of the spec")
     )
     spec_path: str | None = field(
         default=None,
@@ -102,10 +101,7 @@ class DiffRequest(Budgeted, Reading):
             section=AGAINST,
         ),
     )
-    repository: str | None = field(
-        default=None,
-        metadata=repository_url(REPOSITORY_HELP, section=AGAINST),
-    )
+    repository: str | None = field(default=None, metadata=repository_url(REPOSITORY_HELP, section=AGAINST))
     stores: tuple[str, ...] = field(default=(), metadata=only_stores("every store"))
     tasks: tuple[str, ...] = field(default=(), metadata=only_tasks("every task that has a directory"))
     ignore_expired: bool = field(

@@ -147,10 +147,7 @@ class RowDiff:
         self.counts += RowCounts(equal, missing, extra, different)
 
     def _add_examples(
-        self,
-        difference: Difference,
-        segment: int | None,
-        rows: Iterator[tuple[bytes, bytes | None, bytes | None]],
+        self, difference: Difference, segment: int | None, rows: Iterator[tuple[bytes, bytes | None, bytes | None]]
     ) -> None:
         room = self._max_examples - sum(one.difference is difference for one in self.examples)
         for _ in range(room):

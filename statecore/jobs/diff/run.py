@@ -38,12 +38,7 @@ from statecore.progress import Progress
 from statecore.statedir.state_directory import StateDirectory
 
 
-def run_diff(
-    request: DiffRequest,
-    engine: Engine,
-    progress: Progress | None = None,
-    **opened: Any,
-) -> DiffReport:
+def run_diff(request: DiffRequest, engine: Engine, progress: Progress | None = None, **opened: Any) -> DiffReport:
     """Compare a state directory with a reference; differences are no error."""
     with translated_errors(f"{request.state_dir} was compared"):
         return _Diff(JobContext.open(request, progress, **opened), engine).run()

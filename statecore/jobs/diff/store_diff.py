@@ -121,12 +121,7 @@ def compare_stores(
 
 
 def _compare(
-    kind: StoreKind,
-    segment: int | None,
-    mine: Path | None,
-    theirs: Path | None,
-    found: RowDiff,
-    newest: _Newest | None,
+    kind: StoreKind, segment: int | None, mine: Path | None, theirs: Path | None, found: RowDiff, newest: _Newest | None
 ) -> RowCounts:
     """Compare one database; a segment that was deleted meanwhile, as expired ones are, has no rows."""
     with ExitStack() as opened:

@@ -44,19 +44,10 @@ def _check_processes(_: str, count: int) -> None:
 class FetchRequest(Request):
     """A request to place stores of a repository into a state directory."""
 
-    repository: str = field(
-        metadata=repository_url(REPOSITORY_HELP),
-    )
-    application_id: str = field(
-        metadata=APPLICATION_ID,
-    )
-    state_dir: str = field(
-        metadata=STATE_DIR,
-    )
-    tasks: tuple[str, ...] = field(
-        default=(),
-        metadata=only_tasks("every task"),
-    )
+    repository: str = field(metadata=repository_url(REPOSITORY_HELP))
+    application_id: str = field(metadata=APPLICATION_ID)
+    state_dir: str = field(metadata=STATE_DIR)
+    tasks: tuple[str, ...] = field(default=(), metadata=only_tasks("every task"))
     instance: str | None = field(
         default=None,
         metadata=declare(
@@ -77,10 +68,7 @@ class FetchRequest(Request):
             section=WHAT,
         ),
     )
-    plan_only: bool = field(
-        default=False,
-        metadata=only_plan("show what would be fetched; nothing is changed"),
-    )
+    plan_only: bool = field(default=False, metadata=only_plan("show what would be fetched; nothing is changed"))
     request_id: str = field(
         default_factory=lambda: uuid.uuid4().hex,
         metadata=named_request(
@@ -97,10 +85,7 @@ class FetchRequest(Request):
             section=WHERE,
         ),
     )
-    owner: str | None = field(
-        default=None,
-        metadata=OWNER,
-    )
+    owner: str | None = field(default=None, metadata=OWNER)
     versioned: VersionedStart = field(
         default=VersionedStart.HISTORY,
         metadata=declare(

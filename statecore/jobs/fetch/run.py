@@ -36,11 +36,7 @@ from statecore.progress import Progress
 from statecore.statedir.placement import recover
 
 
-def run_fetch(
-    request: FetchRequest,
-    progress: Progress | None = None,
-    **opened: Any,
-) -> FetchReport:
+def run_fetch(request: FetchRequest, progress: Progress | None = None, **opened: Any) -> FetchReport:
     """Place stores of a repository into a state directory; with ``request.plan_only`` the report is the plan."""
     with translated_errors(activity(request)):
         try:

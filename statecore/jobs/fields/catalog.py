@@ -149,12 +149,7 @@ APPROVED = declare(
 )
 """Declaration of ``approved`` for jobs whose plan is reviewed before it is applied."""
 
-APPLY = declare(
-    Flag(),
-    title="Apply",
-    help="do it; without it the plan is shown, and nothing is changed",
-    section=WHAT,
-)
+APPLY = declare(Flag(), title="Apply", help="do it; without it the plan is shown, and nothing is changed", section=WHAT)
 """Declaration of ``apply`` for jobs that show a plan first."""
 
 

@@ -105,10 +105,7 @@ def _plan_task(context: JobContext[MigrateRequest], directory: StateDirectory, t
 
 
 def foreign_offsets(
-    application_id: str,
-    stores: Iterable[str],
-    offsets: Iterable[TopicPartition],
-    spec: ApplicationSpec | None,
+    application_id: str, stores: Iterable[str], offsets: Iterable[TopicPartition], spec: ApplicationSpec | None
 ) -> tuple[Reason, ...]:
     """Reasons why a task's directory belongs to another application: its offsets are of that one's changelogs.
 

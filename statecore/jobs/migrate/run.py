@@ -39,10 +39,7 @@ from statecore.statedir.task_copies import TaskCopies
 
 
 def run_migrate(
-    request: MigrateRequest,
-    engine: Engine,
-    progress: Progress | None = None,
-    **opened: Any,
+    request: MigrateRequest, engine: Engine, progress: Progress | None = None, **opened: Any
 ) -> MigrateReport:
     """Convert a state directory for another release; or plan it."""
     activity = f"{request.state_dir} was migrated to Kafka Streams {request.to}"

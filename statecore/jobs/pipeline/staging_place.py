@@ -195,12 +195,7 @@ class ReadingProgress:
     """Reports the progress of a batch of ranges, and stops it if another task has failed."""
 
     def __init__(
-        self,
-        place: StagingPlace,
-        task: str,
-        store: str,
-        span: OffsetRange,
-        clock: Callable[[], float] = time.monotonic,
+        self, place: StagingPlace, task: str, store: str, span: OffsetRange, clock: Callable[[], float] = time.monotonic
     ) -> None:
         # A hash, because a name made of these may be too long for a file or a blob.
         self._reading = sha256(staging.range_name(task, store, span).encode()).hexdigest()[:32]

@@ -30,10 +30,7 @@ from statecore.spec.model import ApplicationSpec, StoreSpec
 
 
 def run_recover_global(
-    request: RecoverGlobalRequest,
-    engine: Engine,
-    progress: Progress | None = None,
-    **opened: Any,
+    request: RecoverGlobalRequest, engine: Engine, progress: Progress | None = None, **opened: Any
 ) -> RepairReport:
     """Rebuild the invalid global stores of a directory; or plan it."""
     with translated_errors(f"global stores in {request.state_dir} were recovered"):

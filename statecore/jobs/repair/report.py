@@ -101,9 +101,5 @@ class RepairReport(Attempt):
 
 
 REPAIR_REPORT = DocumentType(
-    "report of a repair",
-    1,
-    RepairReport,
-    "Read it with the release that wrote it.",
-    is_open=True,
+    "report of a repair", 1, RepairReport, "Read it with the release that wrote it.", is_open=True
 )

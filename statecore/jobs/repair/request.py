@@ -23,7 +23,7 @@ class RepairRequest(OfDiagnosis):
             help="Kafka Streams' application.id",
             otherwise="that of the spec",
             option_required=False,
-        ),
+        )
     )
     release: TargetRelease | None = field(
         default=None,

@@ -37,12 +37,7 @@ from statecore.jobs.repair.staged_rebuilds import discard_placed, discard_rebuil
 from statecore.progress import Progress
 
 
-def run_repair(
-    request: RepairRequest,
-    engine: Engine,
-    progress: Progress | None = None,
-    **opened: Any,
-) -> RepairReport:
+def run_repair(request: RepairRequest, engine: Engine, progress: Progress | None = None, **opened: Any) -> RepairReport:
     """Repair a state directory; or plan it."""
     activity = f"{request.state_dir} was repaired"
     with translated_errors(activity):

@@ -22,10 +22,7 @@ from statecore.statedir.state_directory import application_directory_given
 
 
 def run_advance(
-    request: AdvanceRequest,
-    engine: Engine,
-    progress: Progress | None = None,
-    **opened: Any,
+    request: AdvanceRequest, engine: Engine, progress: Progress | None = None, **opened: Any
 ) -> RestoreReport | RestorePlan:
     """Bring the stores of a state directory to the end of their changelogs; or plan it."""
     with translated_errors(f"stores were advanced in {request.state_dir}"):

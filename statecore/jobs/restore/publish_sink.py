@@ -50,12 +50,7 @@ class PublishSink(Sink):
         # Includes the request, because another request with the same plan has read the ends at another time.
         name = f"{request_name(self._job.context.request.request_id)}-{plan_id}"
         return Publication(
-            self._repository,
-            self._job.spec,
-            request=name,
-            origin="restore",
-            clock=time.time,
-            faults=self._job.faults,
+            self._repository, self._job.spec, request=name, origin="restore", clock=time.time, faults=self._job.faults
         )
 
     def deliver(

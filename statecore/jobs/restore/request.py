@@ -68,10 +68,7 @@ class RestoreRequest(OfApplication, Published, Staged, Budgeted, Reading, Planne
             section=WHERE,
         ),
     )
-    owner: str | None = field(
-        default=None,
-        metadata=OWNER,
-    )
+    owner: str | None = field(default=None, metadata=OWNER)
     versioned: VersionedStart = field(default=VersionedStart.HISTORY, metadata=VERSIONED)
 
     def __post_init__(self) -> None:

@@ -51,11 +51,7 @@ def run_restore(
 
 
 def restored(
-    context: JobContext[RestoreRequest],
-    engine: Engine,
-    until: Until | None = None,
-    *,
-    keeps: bool = False,
+    context: JobContext[RestoreRequest], engine: Engine, until: Until | None = None, *, keeps: bool = False
 ) -> RestoreReport | RestorePlan:
     if context.request.plan_only:
         return _planned(_job(context, until, keeps=keeps), engine)
