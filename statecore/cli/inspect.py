@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output
-from statecore.words import shortened_list
+from statecore.words import number_of, shortened_list
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -201,7 +201,7 @@ def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _segment(database: DatabaseView, estimated: bool) -> str:
-    rows = f"{'~' if estimated else ''}{database.rows:,} row{'s' if database.rows != 1 else ''}"
+    rows = f"{'~' if estimated else ''}{number_of(database.rows, 'row')}"
     since = "" if not database.start else f", from {_minute(database.start)}"
     return f"{database.name.rpartition('.')[2]}{since}: {rows}, {database.bytes:,} bytes"
 
@@ -242,7 +242,8 @@ def _show_trouble(console: Console, inspection: Inspection) -> None:
     count = len(lines) + len(damage)
     problems = f"{count} problems" if count > 1 else "1 problem" if count else "no problems found"
     console.print(
-        f"{_number(tasks, 'task')}, {_number(stores, 'store')}, {about}{rows:,} rows ({counted}), {size:,} bytes; "
+        f"{number_of(len(tasks), 'task')}, {number_of(len(stores), 'store')}, "
+        f"{about}{rows:,} rows ({counted}), {size:,} bytes; "
         + problems
         + (f", {len(damage)} of them damage" if damage and count > 1 else ", damage" if damage else ""),
         markup=False,
@@ -258,10 +259,6 @@ def _lines(inspection: Inspection, of: Callable[[StoreView | Inspection], Sequen
     return [f"{store} in {shortened_list(tasks)}: {one}" for (store, one), tasks in where.items()] + list(
         of(inspection)
     )
-
-
-def _number(things: set[str], name: str) -> str:
-    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
 
 
 def _item(console: Console, line: str) -> None:

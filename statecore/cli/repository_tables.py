@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from statecore.cli.output import print_line
 from statecore.errors import worst_of
+from statecore.words import number_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -157,7 +158,8 @@ def show_snapshot(view: SnapshotView, console: Console, held: VerifiedSnapshot |
     read_at = f" ({_moment(entry.read_at_ms)})" if entry.read_at_ms is not None else ""
     print_line(console, f"data of {data_age(entry.read_at_ms)}{read_at}")
     print_line(
-        console, f"{_number(entry.tasks, 'task')}, {entry.file_bytes:,} bytes of files, {entry.new_bytes:,} of them new"
+        console,
+        f"{number_of(entry.tasks, 'task')}, {entry.file_bytes:,} bytes of files, {entry.new_bytes:,} of them new",
     )
     if held is not None:
         print_line(console, f"held by no newer snapshot: {_bytes(held.held_bytes)} bytes")
@@ -230,10 +232,6 @@ def _bytes(count: int | None) -> str:
 
 def _pin(entry: SnapshotEntry) -> str:
     return f"pinned: {entry.snapshot}" + (f": {entry.note}" if entry.note else "")
-
-
-def _number(count: int, name: str) -> str:
-    return f"{count} {name}{'' if count == 1 else 's'}"
 
 
 def _table(console: Console, header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str]) -> None:
