@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from statecore.cli.output import Output
 from statecore.errors import Invalid, NotFound, StatecoreError
 from statecore.system_errors import system_error
+from statecore.words import number_of
 
 if TYPE_CHECKING:
     from statecore.changelog.cluster import Cluster
@@ -100,7 +101,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
                 error, f"{arguments.output} cannot be written", action="Name another file with --output."
             ) from error
         count = len(spec.stores) + len(spec.global_stores)
-        output.say(f"{arguments.output}: {count} store{'s' if count != 1 else ''} of {spec.application_id}")
+        output.say(f"{arguments.output}: {number_of(count, 'store')} of {spec.application_id}")
     for line in notes.general:
         output.say(line)
     for name, remark in notes.by_name.items():
