@@ -103,13 +103,10 @@ def _adjacent_runs(task: str, store: StoreSnapshot, spec: ApplicationSpec) -> It
         return
     for database in store.databases:
         first = 0
-        for (_, format_, version), group in groupby(database.runs, _merge_key):
+        for (_, format_, version), group in groupby(
+            database.runs, lambda one: (one.run.origin, one.run.format, one.run.row_version)
+        ):
             runs = tuple(group)
             if (format_, version) == (RunFormat.SST, ROW_VERSION):
                 yield _AdjacentRuns(task, store.store, database, first, runs)
             first += len(runs)
-
-
-def _merge_key(stored: StoredRun) -> tuple[object, RunFormat, int]:
-    """What runs must have in common to be merged."""
-    return stored.run.origin, stored.run.format, stored.run.row_version

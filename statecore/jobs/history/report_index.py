@@ -105,7 +105,8 @@ class ReportIndex:
 
     def names(self) -> list[str]:
         """Directory names of applications with reports, the most recently written first; reads no report."""
-        return [name for _, name in sorted(((_newest(files), name) for name, files in self._listing()), reverse=True)]
+        newest = ((max(files.values())[0], name) for name, files in self._listing())
+        return [name for _, name in sorted(newest, reverse=True)]
 
     def application(self, name: str) -> ApplicationReports:
         """Reports of one application directory, none if it does not exist; updates the index."""
@@ -276,10 +277,6 @@ def _head(path: Path) -> ReportHead | None:
     except ReportError as cause:
         log.warning("The report %s is skipped: %s", path, cause)
         return None
-
-
-def _newest(listed: Mapping[str, Signature]) -> int:
-    return max(modified for modified, *_ in listed.values())
 
 
 def _refreshed(known: _Entries, directory: Path, listed: Mapping[str, Signature]) -> _Entries:

@@ -267,10 +267,6 @@ def ended(log: LogOffsets, end: int | None) -> LogOffsets:
     return replace(log, last_stable=min(log.last_stable, end), log_end=min(log.log_end, end))
 
 
-def _no_shapes(_: Collection[OffsetRange]) -> Mapping[TopicPartition, PartitionShape]:
-    return {}
-
-
 def make_plan(
     spec: ApplicationSpec,
     wanted: Mapping[StoreSpec, Sequence[int]],
@@ -280,7 +276,7 @@ def make_plan(
     parallelism: int,
     memory_budget: int | None = None,
     versioned: VersionedStart = VersionedStart.HISTORY,
-    shapes: Callable[[Collection[OffsetRange]], Mapping[TopicPartition, PartitionShape]] = _no_shapes,
+    shapes: Callable[[Collection[OffsetRange]], Mapping[TopicPartition, PartitionShape]] = lambda _: {},
     epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
     bases: Mapping[Key, Base] = MappingProxyType({}),
     log_ends: Mapping[TopicPartition, int] = MappingProxyType({}),
