@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from statecore.cli.engine_options import add_engine_options, engine_of
 from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
-from statecore.errors import Invalid, StatecoreError
+from statecore.errors import StatecoreError, missing_option, options_conflict
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.spec.model import MAX_CHECKPOINT_INTERVAL_MS, MIN_CHECKPOINT_INTERVAL_MS
 from statecore.spec.units import DURATION_EXPECTED, parse_duration
@@ -88,19 +88,11 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 def _check(arguments: argparse.Namespace, request: CheckpointRequest) -> None:
     if arguments.follow and request.plan_only:
-        raise Invalid(
-            "--follow and --plan cannot be combined.",
-            code="options-conflict",
-            action="Leave out one of them.",
-            options=["follow", "plan_only"],
+        raise options_conflict(
+            "--follow and --plan cannot be combined.", "Leave out one of them.", ["follow", "plan_only"]
         )
     if arguments.interval is not None and not arguments.follow:
-        raise Invalid(
-            "--interval needs --follow.",
-            code="option-missing",
-            action="Add --follow, or leave out --interval.",
-            option="follow",
-        )
+        raise missing_option("--interval needs --follow.", "Add --follow, or leave out --interval.", "follow")
 
 
 def complete_until(report: RestoreReport, request: CheckpointRequest) -> float | None:

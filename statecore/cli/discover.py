@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output
-from statecore.errors import Invalid, NotFound, StatecoreError
+from statecore.errors import Invalid, NotFound, StatecoreError, missing_option
 from statecore.system_errors import system_error
 from statecore.words import number_of
 
@@ -185,11 +185,10 @@ def _given(argument: str | None, configured: str | None, name: str, config: Path
     value = argument or configured
     if value is None:
         where = f"{config} does not have it" if config is not None else "there is no --config"
-        raise Invalid(
+        raise missing_option(
             f"{name} was not given, and {where}.",
-            code="option-missing",
-            action=f"Give {name}, or a --config that has it.",
-            option=name.removeprefix("--").replace("-", "_"),
+            f"Give {name}, or a --config that has it.",
+            name.removeprefix("--").replace("-", "_"),
         )
     return value
 

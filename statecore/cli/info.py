@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output, print_line, print_table
 from statecore.cli.repository_info import look
-from statecore.errors import Invalid, NotFound, StatecoreError, kind_and_code
+from statecore.errors import Invalid, NotFound, StatecoreError, kind_and_code, missing_option
 from statecore.system_errors import system_error
 from statecore.words import number_of
 
@@ -138,11 +138,10 @@ def _reported(wanted: str | None, index: ReportIndex) -> list[Restores]:
     from statecore.statedir.state_directory import StateDirectory
 
     if not index.directory.is_dir():
-        raise Invalid(
+        raise missing_option(
             "No state directory was named, and there is no directory of reports.",
-            code="option-missing",
-            action="Give the application's --state-dir, or --reports.",
-            option="state_dir",
+            "Give the application's --state-dir, or --reports.",
+            "state_dir",
         )
     found = []
     for one in _instances(index, wanted):

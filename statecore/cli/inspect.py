@@ -97,15 +97,14 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 def _run_sums(arguments: argparse.Namespace, names: Sequence[str], spec: ApplicationSpec | None, output: Output) -> int:
     from statecore.cli.inspect_sums import run_sums
-    from statecore.errors import Invalid
+    from statecore.errors import options_conflict
 
     given = [name for name in ("store", "segments", "estimate") if getattr(arguments, name)]
     if given:
-        raise Invalid(
+        raise options_conflict(
             f"--{given[0]} cannot be combined with --offset-sums, which are sums over a whole task.",
-            code="options-conflict",
-            action=f"Leave out --{given[0]}.",
-            options=["offset_sums", given[0]],
+            f"Leave out --{given[0]}.",
+            ["offset_sums", given[0]],
         )
     return run_sums(arguments.state_dir, names, spec, arguments.task, output)
 

@@ -26,17 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    from statecore.errors import Invalid
+    from statecore.errors import missing_option
     from statecore.jobs.repair import run as repair
     from statecore.spec.reader import load_spec
 
     if arguments.application_id is None and arguments.spec_path is None:
-        raise Invalid(
-            "A repair needs an application.",
-            code="option-missing",
-            action="Give --application-id or --spec.",
-            option="application_id",
-        )
+        raise missing_option("A repair needs an application.", "Give --application-id or --spec.", "application_id")
     if arguments.application_id is None:
         arguments.application_id = load_spec(Path(arguments.spec_path)).application_id
     request = request_of(RepairRequest, arguments)

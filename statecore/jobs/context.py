@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from statecore.errors import Invalid
+from statecore.errors import missing_option
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.fields.declaration import Request
 from statecore.progress import NullProgress, Progress
@@ -186,7 +186,5 @@ def spec_of(request: Request) -> ApplicationSpec:
     """The spec of a request that must have one."""
     found = request.declared_spec
     if found is None:
-        raise Invalid(
-            "The request has no spec.", code="option-missing", action="Give the spec (--spec).", option="spec"
-        )
+        raise missing_option("The request has no spec.", "Give the spec (--spec).", "spec")
     return found

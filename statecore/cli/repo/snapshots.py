@@ -18,7 +18,7 @@ from statecore.cli.repository_tables import (
     show_applications,
     show_snapshots,
 )
-from statecore.errors import Invalid
+from statecore.errors import missing_option
 
 if TYPE_CHECKING:
     from statecore.repository.application_repository import ApplicationRepository
@@ -48,12 +48,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     if arguments.application_id is not None:
         return _snapshots(ApplicationRepository(repository, arguments.application_id), output, held=arguments.held)
     if arguments.held:
-        raise Invalid(
-            "--held needs --application-id.",
-            code="option-missing",
-            action="Add --application-id.",
-            option="application_id",
-        )
+        raise missing_option("--held needs --application-id.", "Add --application-id.", "application_id")
     return _applications(repository, output)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from statecore.errors import Invalid
+from statecore.errors import Invalid, missing_option, options_conflict
 from statecore.jobs.fields.catalog import (
     LIMITS,
     REPOSITORY_HELP,
@@ -147,40 +147,19 @@ class DiffRequest(Budgeted, Reading):
                 options=["with_state_dir", "with_snapshot", "with_changelog"],
             )
         if self.with_snapshot is not None and self.repository is None:
-            raise Invalid(
-                "The repository of the snapshot is missing.",
-                code="option-missing",
-                action="Name the repository (--repository).",
-                option="repository",
+            raise missing_option(
+                "The repository of the snapshot is missing.", "Name the repository (--repository).", "repository"
             )
         if self.spec_path is not None and self.spec is not None:
-            raise Invalid(
-                "The spec is given twice.",
-                code="options-conflict",
-                action="Give one of spec_path and spec.",
-                options=["spec", "spec_path"],
-            )
+            raise options_conflict("The spec is given twice.", "Give one of spec_path and spec.", ["spec", "spec_path"])
         if self.application_id is None and not self.has_spec:
-            raise Invalid(
-                "The application is missing.",
-                code="option-missing",
-                action="Give --application-id, or the spec (--spec).",
-                option="application_id",
+            raise missing_option(
+                "The application is missing.", "Give --application-id, or the spec (--spec).", "application_id"
             )
         if self.with_changelog and not self.has_spec:
-            raise Invalid(
-                "A comparison with changelogs needs the spec.",
-                code="option-missing",
-                action="Give the spec (--spec).",
-                option="spec",
-            )
+            raise missing_option("A comparison with changelogs needs the spec.", "Give the spec (--spec).", "spec")
         if self.ignore_expired and self.with_snapshot is None and not self.has_spec:
-            raise Invalid(
-                "The retention of rows is unknown.",
-                code="option-missing",
-                action="Give the spec (--spec).",
-                option="spec",
-            )
+            raise missing_option("The retention of rows is unknown.", "Give the spec (--spec).", "spec")
 
     @property
     def has_spec(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
-from statecore.errors import Invalid
+from statecore.errors import Invalid, options_conflict
 from statecore.jobs.fields.catalog import (
     APPLICATION_ID,
     DEFAULT_MEMORY_BUDGET,
@@ -148,11 +148,10 @@ class FetchRequest(Request):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.tasks and self.instance is not None:
-            raise Invalid(
+            raise options_conflict(
                 "Both tasks and the share of an instance are given.",
-                code="options-conflict",
-                action="Give --task or --instance.",
-                options=["instance", "tasks"],
+                "Give --task or --instance.",
+                ["instance", "tasks"],
             )
 
     def wants(self, task: str) -> bool:

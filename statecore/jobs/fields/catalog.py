@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from statecore.errors import Invalid
+from statecore.errors import Invalid, missing_option, options_conflict
 from statecore.jobs.fields.declaration import Request, declare
 from statecore.jobs.fields.types import Choice, Document, FilePath, Flag, Seconds, Several, Size, Text, Whole
 
@@ -121,12 +121,7 @@ def check_request_id(_: str, request_id: str) -> None:
 def check_state_dir(name: str, path: str) -> None:
     """Refuse an empty path."""
     if not path:
-        raise Invalid(
-            "No state directory was given.",
-            code="option-missing",
-            action=f"Give Kafka Streams' state.dir as {name}.",
-            option=name,
-        )
+        raise missing_option("No state directory was given.", f"Give Kafka Streams' state.dir as {name}.", name)
 
 
 APPLICATION_ID = declare(Text("ID"), title="Application id", help="Kafka Streams' application.id")
@@ -285,11 +280,10 @@ class OfSpec(Request):
 
     def __post_init__(self) -> None:
         if (self.spec_path is None) == (self.spec is None):
-            raise Invalid(
+            raise options_conflict(
                 "A job takes either the path of a spec or the spec itself.",
-                code="options-conflict",
-                action="Give exactly one of spec_path and spec.",
-                options=["spec", "spec_path"],
+                "Give exactly one of spec_path and spec.",
+                ["spec", "spec_path"],
             )
         super().__post_init__()
 
@@ -335,9 +329,7 @@ class OfApplication(OfSpec, InStateDirectory, Selected):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.state_dir and self.needs_state_dir:
-            raise Invalid(
-                "No state directory was given.", code="option-missing", action=self.lacks_state_dir, option="state_dir"
-            )
+            raise missing_option("No state directory was given.", self.lacks_state_dir, "state_dir")
 
     lacks_state_dir: ClassVar[str] = "Give Kafka Streams' state.dir as state_dir (--state-dir)."
     """What to do if a required one is missing."""
