@@ -93,8 +93,7 @@ def test_a_failure_and_a_try_without_an_end_are_the_last_word_until_a_later_one(
 
 
 @pytest.mark.parametrize(
-    "broken",
-    ["{half", "[]", "{}", '{"stores": [{"task": "0_0"}]}', '{"stores": 3}', '{"version": 3, "stores": []}'],
+    "broken", ["{half", "[]", "{}", '{"stores": [{"task": "0_0"}]}', '{"stores": 3}', '{"version": 3, "stores": []}']
 )
 def test_a_report_that_cannot_be_read_is_named_and_hides_no_other(tmp_path: Path, broken: str) -> None:
     write(tmp_path, 1, done(attempt(1), entry("a", 0)))
@@ -117,9 +116,7 @@ def test_a_deleted_or_rewritten_report_replaces_its_entries(tmp_path: Path) -> N
     assert index.application("orders").instances[0].last.outcome is Outcome.RESTORED
 
 
-def test_a_failure_that_is_written_again_has_no_other_report_read_again(
-    tmp_path: Path,
-) -> None:
+def test_a_failure_that_is_written_again_has_no_other_report_read_again(tmp_path: Path) -> None:
     write(tmp_path, 1, done(attempt(1), entry("a", 0, 1)))
     write(tmp_path, 2, failed(attempt(2)))
     index = ReportIndex(tmp_path)
@@ -247,8 +244,5 @@ def test_what_is_published_says_nothing_of_a_state_directory(tmp_path: Path) -> 
     published = {"repository": "file:///r", "published": {"snapshot": "s1"}}
     write(tmp_path, 2, done(attempt(2, state_dir=""), entry("a", 0, -1, digest=""), **published))
     found = {one.instance.state_dir: one for one in read(tmp_path).instances}
-    assert {where: one.last.outcome for where, one in found.items()} == {
-        "/s": Outcome.RESTORED,
-        "": Outcome.PUBLISHED,
-    }
+    assert {where: one.last.outcome for where, one in found.items()} == {"/s": Outcome.RESTORED, "": Outcome.PUBLISHED}
     assert [part.rows for part in found["/s"].partitions] == [1]
