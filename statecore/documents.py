@@ -77,10 +77,8 @@ class DocumentType(Generic[T]):
     Attributes:
         name: its name in messages: ``plan``.
         version: the version that is written.
-        type: the dataclass.
         action: what to do about a document that cannot be read.
         older: other supported versions, each with a conversion of its fields to the current ones.
-        unversioned: the version of a document without one; ``None`` to refuse it.
         is_open: whether unknown fields are accepted.
         is_sealed: whether it carries the SHA-256 of the rest of it, as ``seal``.
         form: the fields to write for a value.
@@ -92,7 +90,6 @@ class DocumentType(Generic[T]):
     type: type[T]
     action: str
     older: Mapping[int, Callable[[Fields], Fields]] = field(default_factory=dict)
-    unversioned: int | None = None
     is_open: bool = False
     is_sealed: bool = False
     form: Callable[[T], Fields] = plain
@@ -107,11 +104,9 @@ class DocumentType(Generic[T]):
         return document
 
     def decode(self, data: bytes) -> T:
-        """Read a value."""
         return self.read(data).value
 
     def from_json(self, document: Any) -> T:
-        """Read a value from parsed JSON."""
         version = self.check_version(document)
         fields_read = {name: value for name, value in document.items() if name != "version"}
         seal = fields_read.pop(_SEAL, None) if self.is_sealed else None
@@ -131,7 +126,6 @@ class DocumentType(Generic[T]):
         return value
 
     def read(self, data: bytes) -> Document[T]:
-        """Read a value together with its document."""
         try:
             document = parse_json(data)
         except ValueError as error:
@@ -160,10 +154,9 @@ class DocumentType(Generic[T]):
         return isinstance(document, Mapping) and document.get(_SEAL) == _seal_of(document)
 
     def check_version(self, document: Any) -> int:
-        """The version of parsed JSON."""
         if not isinstance(document, Mapping):
             raise self._invalid("it is not a JSON object")
-        version = document.get("version", self.unversioned)
+        version = document.get("version")
         understood = sorted({self.version, *self.older})
         if type(version) is not int or version not in understood:
             known = ", ".join(map(str, understood))

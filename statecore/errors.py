@@ -16,7 +16,7 @@ Exit 0 is success, 1 a defect of this program, 2 a wrong command line, 130 an in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 
@@ -55,13 +55,7 @@ class StatecoreError(Exception):
         return next((one for one in cls.__mro__ if one.__name__ in KINDS), StatecoreError)
 
     def restated(self, what: str, *, action: str = "", **context: Any) -> StatecoreError:
-        """The same error, of the same kind and code, in the words of whoever passes it on.
-
-        Args:
-            what: what happened.
-            action: what to do; empty: what the error says.
-            context: names as fields beside, or in place of, those of the error.
-        """
+        """The same error, of the same kind and code, in other words; an empty ``action`` keeps the error's own."""
         return self.kind()(what, code=self.code, action=action or self.action, **{**self.context, **context})
 
     def to_json(self) -> dict[str, Any]:
@@ -102,6 +96,16 @@ class Invalid(StatecoreError):
     """The request, the spec or the target is wrong; nothing was changed."""
 
     exit_code = 13
+
+
+def missing_option(what: str, action: str, option: str) -> Invalid:
+    """The error for a request or command that lacks an option, by the name of its field."""
+    return Invalid(what, code="option-missing", action=action, option=option)
+
+
+def options_conflict(what: str, action: str, options: Sequence[str]) -> Invalid:
+    """The error for options that exclude each other, by the names of their fields."""
+    return Invalid(what, code="options-conflict", action=action, options=options)
 
 
 class NotFound(StatecoreError):

@@ -62,17 +62,10 @@ PUBLISH_POINTS: tuple[str, ...] = (
 )
 """The driver of a job that publishes a snapshot; all of its files are in the repository before the first."""
 
-CHECKPOINT_POINTS: tuple[str, ...] = (
-    "checkpoint.after-plan",
-    "checkpoint.after-runs",
-    "checkpoint.after-publication",
-)
+CHECKPOINT_POINTS: tuple[str, ...] = ("checkpoint.after-plan", "checkpoint.after-runs", "checkpoint.after-publication")
 """A checkpoint; between the last two lie those of a publication."""
 
-RECONCILE_POINTS: tuple[str, ...] = (
-    "reconcile.after-logs",
-    "reconcile.after-files",
-)
+RECONCILE_POINTS: tuple[str, ...] = ("reconcile.after-logs", "reconcile.after-files")
 """A checkpoint that compares stores with their whole changelogs, before the publication; the first once a batch."""
 
 FETCH_POINTS: tuple[str, ...] = (
@@ -104,11 +97,7 @@ COMPACTION_POINTS: tuple[str, ...] = (
 CHANGE_POINTS: tuple[str, ...] = ("change.after-lock", "change.after-plan")
 """A migration, repair or promotion, before it copies something."""
 
-MIGRATE_POINTS: tuple[str, ...] = (
-    "migrate.after-copy",
-    "migrate.after-convert",
-    "migrate.after-placement",
-)
+MIGRATE_POINTS: tuple[str, ...] = ("migrate.after-copy", "migrate.after-convert", "migrate.after-placement")
 """A migration; between the last two lie those of a placement."""
 
 CONVERSION_POINTS: tuple[str, ...] = (
@@ -118,17 +107,10 @@ CONVERSION_POINTS: tuple[str, ...] = (
 )
 """The conversion of a copy of a task's directory to another release; the first two once a database."""
 
-REPAIR_POINTS: tuple[str, ...] = (
-    "repair.after-repair",
-    "repair.after-rebuild",
-)
+REPAIR_POINTS: tuple[str, ...] = ("repair.after-repair", "repair.after-rebuild")
 """A repair; those of a placement lie before ``after-repair``, those of a restore before ``after-rebuild``."""
 
-PROMOTION_POINTS: tuple[str, ...] = (
-    "promote.during-copy",
-    "promote.after-copy",
-    "promote.after-placement",
-)
+PROMOTION_POINTS: tuple[str, ...] = ("promote.during-copy", "promote.after-copy", "promote.after-placement")
 """Points of a promotion, in the order in which they are reached; those of the placement come before the last."""
 
 GLOBAL_POINTS: tuple[str, ...] = (
@@ -177,11 +159,7 @@ STARTUP_POINTS: tuple[str, ...] = (
 )
 """The start on the task directories that are there: each one that is moved aside, opened, or closed again."""
 
-CLEANING_POINTS: tuple[str, ...] = (
-    "cleaning.before-aside",
-    "cleaning.after-aside",
-    "cleaning.after-delete",
-)
+CLEANING_POINTS: tuple[str, ...] = ("cleaning.before-aside", "cleaning.after-aside", "cleaning.after-delete")
 """The deletion of task directories that nobody owns, for each one."""
 
 FAULT_POINTS: tuple[str, ...] = (

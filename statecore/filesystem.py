@@ -56,9 +56,7 @@ _waiting: ThreadPoolExecutor | None = None
 
 
 def validated_path(path: AnyPath) -> Path:
-    """Validate a path from a caller, and make it absolute, so that later changes of the working directory do not
-    matter.
-    """
+    """Validate a path from a caller, and make it absolute, so that a later change of directory does not matter."""
     try:
         text = os.fspath(path)
         if not isinstance(text, str) or not text or "\0" in text:
@@ -82,9 +80,7 @@ class FileState:
     modified just now has no ``FileState``.
 
     Attributes:
-        device: number of its file system.
         inode: its number there, shared by hard links.
-        bytes: its size.
         modified: modification time in ns.
     """
 
@@ -108,7 +104,6 @@ def is_unmodified(path: Path, state: FileState | None) -> bool:
 
 
 def file_sha256(path: Path) -> str:
-    """Hex digest of a whole file."""
     digest = sha256()
     buffer = bytearray(_CHUNK)
     view = memoryview(buffer)
@@ -158,7 +153,6 @@ def read_regular(path: AnyPath) -> bytes:
 
 
 def sync_file(path: AnyPath) -> None:
-    """Sync a file or a directory to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -173,10 +167,7 @@ def sync_if_readable(directory: Path) -> None:
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Replace a file atomically and durably.
-
-    Its mode is at most as open as its directory's, and a file of root's is given to the directory's owner.
-    """
+    """Replace a file atomically and durably; no more open than its directory, a file of root's for its owner."""
     partial = path.with_name(path.name + ".tmp")
     try:
         with partial.open("wb") as file:
@@ -222,10 +213,7 @@ def sync_tree(directory: Path, *, without: frozenset[str] = frozenset()) -> None
 
 
 def discard_tree(directory: Path) -> None:
-    """Delete a directory tree as far as possible, in parallel for entries two levels below.
-
-    A file system that frees blocks on the device (``discard``) waits for it with each file.
-    """
+    """Delete a directory tree as far as possible, in parallel, because file systems with ``discard`` wait."""
     with suppress(OSError):
         if directory.is_symlink():
             return
@@ -329,10 +317,7 @@ def give_to_owner(path: Path) -> None:
 
 
 def has_expected_owner_and_mode(directory: Path, status: os.stat_result) -> bool:
-    """Whether a file has owner, group and mode of those that this process creates in a directory for its owner.
-
-    It must be readable for its group, and no more open than this process's umask allows.
-    """
+    """Whether owner, group and mode are those of a new file of this process, readable for the group."""
     above = directory.stat()
     uid, gid = os.geteuid(), above.st_gid if above.st_mode & stat.S_ISGID else os.getegid()
     if uid == 0 and above.st_uid != 0:
@@ -357,11 +342,7 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def link(source: Path, target: Path) -> bool:
-    """Hard-link ``source`` as ``target``.
-
-    Returns:
-        ``False`` if the file system does not allow it; nothing was created.
-    """
+    """Hard-link ``source`` as ``target``; ``False`` if the file system does not allow it."""
     try:
         os.link(source, target)
     except OSError as error:
@@ -372,11 +353,7 @@ def link(source: Path, target: Path) -> bool:
 
 
 def clone(source: Path, target: Path) -> bool:
-    """Clone ``source`` as ``target``: a file of its own that shares disk blocks until one is written (XFS, btrfs).
-
-    Returns:
-        ``False`` if the file system cannot; nothing was created.
-    """
+    """Clone ``source`` as ``target``, sharing its disk blocks (XFS, btrfs); ``False`` if the file system cannot."""
     with source.open("rb") as given, target.open("xb") as made:
         try:
             fcntl.ioctl(made, _FICLONE, given.fileno())
@@ -392,10 +369,7 @@ def clone(source: Path, target: Path) -> bool:
 
 
 def break_hard_link(path: Path) -> None:
-    """Replace a hard link by a file of its own; the other links are unchanged.
-
-    Mode and times are kept; the file is not synced.
-    """
+    """Replace a hard link by a file of its own, with mode and times, not synced; other links are unchanged."""
     status, own = path.stat(), path.with_name(f"{path.name}.own")
     try:
         own.unlink(missing_ok=True)  # left by a killed process

@@ -37,9 +37,7 @@ class Instrument:
     """A metric.
 
     Attributes:
-        name: the exported name.
         unit: UCUM, as in OpenTelemetry: ``ms``, ``s``, ``By``, or the counted thing in braces.
-        meaning: its description.
         streams: the metrics of Kafka Streams that follow from it; empty if there is none.
     """
 
@@ -98,11 +96,7 @@ ITERATOR_DURATION = Instrument(
     ("iterator-duration-avg", "iterator-duration-max"),
 )
 OPEN_ITERATORS = Instrument(
-    "num-open-iterators",
-    _GAUGE,
-    "{iterator}",
-    "iterators that are open",
-    ("num-open-iterators",),
+    "num-open-iterators", _GAUGE, "{iterator}", "iterators that are open", ("num-open-iterators",)
 )
 CHECKPOINTS = Instrument("checkpoint-total", _COUNTER, "{checkpoint}", "checkpoints of a task that were written")
 CHECKPOINT_LATENCY = Instrument("checkpoint-latency", _HISTOGRAM, "ms", "how long a checkpoint of a task took")
@@ -121,11 +115,7 @@ UPDATED = Instrument(
     "update-total", _COUNTER, "{record}", "records applied by a standby task", ("update-total", "update-rate")
 )
 STANDBY_TASKS = Instrument(
-    "standby-updating-tasks",
-    _GAUGE,
-    "{task}",
-    "standby tasks, without failed ones",
-    ("standby-updating-tasks",),
+    "standby-updating-tasks", _GAUGE, "{task}", "standby tasks, without failed ones", ("standby-updating-tasks",)
 )
 STANDBY_FAILED = Instrument(
     "standby-failed-tasks", _GAUGE, "{task}", "standby tasks that were not or not completely updated in the last round"
@@ -143,10 +133,7 @@ SNAPSHOT_READ_AT = Instrument(
     "time up to which the newest snapshot is known to be complete, in seconds since the epoch",
 )
 GLOBAL_STATE = Instrument(
-    "global-state",
-    _GAUGE,
-    "{state}",
-    "state of a global store: 0 CREATED, 1 RESTORING, 2 RUNNING, 3 ERROR, 4 CLOSED",
+    "global-state", _GAUGE, "{state}", "state of a global store: 0 CREATED, 1 RESTORING, 2 RUNNING, 3 ERROR, 4 CLOSED"
 )
 RECORDS_LAG = Instrument(
     "records-lag", _GAUGE, "{record}", "offsets that a store is behind the end of its topic", ("records-lag",)
@@ -230,7 +217,6 @@ class NullMetrics(Metrics):
         read: Callable[[], float | None],  # noqa: ARG002
         tags: Tags,  # noqa: ARG002
     ) -> Callable[[], None]:
-        """Ignored."""
         return _nothing
 
 
@@ -266,15 +252,12 @@ class OpenTelemetryMetrics(Metrics):
         self._lock = Lock()
 
     def add(self, instrument: Instrument, amount: int, tags: Tags) -> None:
-        """See :meth:`Metrics.add`."""
         self._instrument(instrument).add(amount, tags)
 
     def record(self, instrument: Instrument, value: float, tags: Tags) -> None:
-        """See :meth:`Metrics.record`."""
         self._instrument(instrument).record(value, tags)
 
     def observe(self, instrument: Instrument, read: Callable[[], float | None], tags: Tags) -> Callable[[], None]:
-        """See :meth:`Metrics.observe`."""
         self._instrument(instrument)
         with self._lock:
             key = next(self._keys)
@@ -315,10 +298,7 @@ class OpenTelemetryMetrics(Metrics):
 
 
 class RestoreMetrics:
-    """Metrics of one restore: its rate, and the remaining records.
-
-    Tags are ``task-id`` and ``<type>-state-id``, or the application.
-    """
+    """Metrics of one restore: its rate, and the remaining records; by ``task-id`` and store, or by application."""
 
     def __init__(self, metrics: Metrics, remaining: int, tags: Tags) -> None:
         self._metrics, self._tags = metrics, dict(tags)
@@ -336,12 +316,7 @@ class RestoreMetrics:
 
 
 class CheckpointMetrics:
-    """Metrics of the checkpoints of one process: time of the last success, and freshness of the snapshot.
-
-    Tags are the application's.
-
-    Nothing is exported before the first success.
-    """
+    """Metrics of the checkpoints of one process: nothing before the first success."""
 
     def __init__(self, metrics: Metrics, tags: Tags, clock: Clock = time.time) -> None:
         self._metrics, self._tags, self._clock = metrics, dict(tags), clock
@@ -354,12 +329,10 @@ class CheckpointMetrics:
         return not isinstance(self._metrics, NullMetrics)
 
     def record_success(self, read_at: float | None) -> None:
-        """Record a successful checkpoint."""
         self._set(CHECKPOINT_SUCCESS, self._clock())
         self._set(SNAPSHOT_READ_AT, read_at)
 
     def close(self) -> None:
-        """Unregister all."""
         for instrument in list(self._ends):
             self._set(instrument, None)
 
@@ -420,7 +393,6 @@ class Timer:
 
     @property
     def ms(self) -> float:
-        """Milliseconds so far."""
         return (self._clock() - self._began) * 1000
 
 

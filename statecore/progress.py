@@ -87,7 +87,6 @@ class _Stepwise(ABC):
             self._write("advance", "")
 
     def done(self, message: str = "") -> None:
-        """End the step."""
         if self._open:
             self._open = False
             self._write("done", message)

@@ -34,13 +34,11 @@ class Stopwatch:
 
     @property
     def wall(self) -> dict[str, float]:
-        """Wall seconds of each stage so far."""
         self._switch(self._stage)
         return dict(self._wall)
 
     @property
     def cpu(self) -> dict[str, float]:
-        """CPU seconds of each stage so far."""
         self._switch(self._stage)
         return dict(self._cpu)
 

@@ -72,12 +72,7 @@ def cause_of(error: Exception) -> Cause:
 def system_error(
     error: Exception, what: str, *, action: str, room: str = "Free space there, then run this again.", **context: Any
 ) -> StatecoreError:
-    """The library's error for a system error.
-
-    Returns:
-        ``Capacity`` if there is no space or no descriptor, or a file may not grow; ``Retryable`` if the disk failed,
-            because another host may have a working one; else ``Invalid``.
-    """
+    """The library's error for a system error: ``Capacity``, ``Retryable`` if the disk failed, else ``Invalid``."""
     reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
     sentence = f"{what}: {reason.rstrip('.')}."
     refusal = cause_of(error)

@@ -50,10 +50,7 @@ def store_asset(application_id: str, store: str) -> Asset:
 
 
 def snapshot_asset(application_id: str) -> Asset:
-    """The asset of an application's snapshots; its URI is its name, so that it never equals a store's.
-
-    It is one asset for all repositories; the event names the repository.
-    """
+    """The asset of an application's snapshots in all repositories; its URI is its name, which no store has."""
     uri = f"{SCHEME}{quote(application_id, safe='')}/"
     return Asset(name=uri, uri=uri, group=GROUP)
 
@@ -98,11 +95,7 @@ def event_extra(part: dict[str, Any]) -> dict[str, Any]:
 def add_store_events(
     context: Context, report: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]]
 ) -> Collection[str]:
-    """Add the events of a report's stores to those that Airflow sends when the task succeeds.
-
-    Returns:
-        The stores whose events were added; none that an earlier try has sent for this placement.
-    """
+    """Add the events of a report's stores that no earlier try has sent; returns these stores."""
     placed = bool(report.get("placed", True))
     known = set() if placed else _sent(context, STORES, "placement", placement_of(report))
     added = []
@@ -116,10 +109,7 @@ def add_store_events(
 
 
 def add_snapshot_event(context: Context, report: Mapping[str, Any]) -> bool:
-    """Add the event of a report's snapshot, unless an earlier try has sent it; returns whether it was added.
-
-    The task has ``SNAPSHOTS`` among its inlets and outlets; the report names a published snapshot.
-    """
+    """Add the event of a report's snapshot to the outlet ``SNAPSHOTS``, unless sent; returns whether it was added."""
     published, asset = report["published"], snapshot_asset(str(report["application_id"]))
     # If the stores were in place already, an earlier try placed and published them, and the report is of that try.
     if published.get("earlier") or (report.get("state_dir") and not report.get("placed", True)):
@@ -138,10 +128,7 @@ def placement_of(report: Mapping[str, Any]) -> str:
 
 
 def _sent(context: Context, alias: AssetAlias, key: str, name: str) -> set[str]:
-    """URIs of the assets that have an event since the run began with ``name`` under ``key``.
-
-    Events of a run are never older than the run, so only those are read.
-    """
+    """URIs of the assets that have an event since the run began with ``name`` under ``key``."""
     since = context["dag_run"].run_after
     events = context["inlet_events"][alias].after(since.isoformat())
     return {event.asset.uri for event in events if (event.extra or {}).get(key) == name}

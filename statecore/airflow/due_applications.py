@@ -54,7 +54,6 @@ class _Application:
         name: its id; if its spec cannot be read, the item of the parameter. Unique within a run.
         entry: the arguments of its mapped task.
         spec: its spec with the credentials that the job will have; ``None`` if it cannot be read.
-        error: why the application cannot be used.
     """
 
     name: str

@@ -45,11 +45,7 @@ class JobRefused(AirflowFailException):
 
 
 class JobUnavailable(AirflowException):
-    """An external system was not available in time; a retry may succeed.
-
-    Attributes:
-        reason: kind and code of the job's error.
-    """
+    """An external system was not available in time; a retry may succeed."""
 
     reason: str = ""
 
@@ -88,7 +84,6 @@ def refused(error: StatecoreError, log: Log | None = None) -> AirflowException:
 
 
 def log_error(error: Mapping[str, Any], log: Log) -> None:
-    """Log an error line by line."""
     for line in describe(error).splitlines():
         log.error("%s", line)
 

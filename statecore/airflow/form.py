@@ -114,10 +114,7 @@ def form_names(request: type[Request], without: Collection[str] = ()) -> set[str
 
 
 def fields_of(request: type[Request], params: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that a run's parameters set, as JSON of the request.
-
-    Empty and false values are left out, except for lists, where an empty list means all.
-    """
+    """The fields that a run's parameters set, as JSON of the request; without empty and false values but for lists."""
     fields = {}
     for declared in _fields(request):
         value, kind = params.get(declared.name), declared.declaration.value

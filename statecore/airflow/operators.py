@@ -173,7 +173,6 @@ class StatecoreSparkOperator(SparkSubmitOperator):
             raise refused(error, self.log) from error
 
     def _work(self, context: Context, settings: Settings, report_file: Path, argument: str) -> None:
-        """Run the job to its end."""
         self._submit(context, settings, report_file, argument)
 
     def _submit(self, context: Context, settings: Settings, report_file: Path, argument: str) -> None:

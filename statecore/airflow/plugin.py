@@ -18,10 +18,7 @@ STORES_PREFIX, PROGRESS_PREFIX = "/state-stores", "/statecore-progress"
 
 
 def page_address(prefix: str) -> str:
-    """A page's URL path as the browser sees it, below the path of ``[api] base_url``.
-
-    Without the trailing slash Airflow's own page answers.
-    """
+    """A page's URL path below that of ``[api] base_url``; without the trailing slash Airflow's own page answers."""
     return f"{airflow_path()}{prefix}/"
 
 

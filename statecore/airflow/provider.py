@@ -6,10 +6,7 @@ from typing import Any
 
 
 def get_provider_info() -> dict[str, Any]:
-    """The description of the package for Airflow's provider manager.
-
-    There are no connection types: the Spark master is a ``spark`` connection, and the spec names Kafka.
-    """
+    """The description of the package for Airflow's provider manager. There are no connection types of our own."""
     return {
         "package-name": "statecore",
         "name": "statecore",
@@ -17,15 +14,10 @@ def get_provider_info() -> dict[str, Any]:
         "operators": [
             {
                 "integration-name": "statecore",
-                "python-modules": [
-                    "statecore.airflow.operators",
-                    "statecore.airflow.directory_change.operator",
-                ],
-            },
+                "python-modules": ["statecore.airflow.operators", "statecore.airflow.directory_change.operator"],
+            }
         ],
-        "hooks": [
-            {"integration-name": "statecore", "python-modules": ["statecore.airflow.hooks"]},
-        ],
+        "hooks": [{"integration-name": "statecore", "python-modules": ["statecore.airflow.hooks"]}],
         "integrations": [
             {"integration-name": "statecore", "external-doc-url": "https://kafka.apache.org/documentation/streams/"}
         ],

@@ -32,10 +32,7 @@ TOTALS = ("records", "rows", "bytes", "tombstones", "null_keys", "aborted")
 
 
 def report_path(directory: Path, application_id: str, request_id: str) -> Path:
-    """Path of the report of a request; the same for every try.
-
-    Characters such as ``/``, ``+`` and ``:`` of the request id are replaced, so part of its hash is appended.
-    """
+    """Path of the report of a request, with part of its id's hash, because characters such as ``/`` are replaced."""
     readable = re.sub(r"[^A-Za-z0-9._-]+", "_", request_id)[:120]
     unique = hashlib.sha256(request_id.encode()).hexdigest()[:8]
     return directory / directory_name(application_id) / f"{readable}-{unique}.json"

@@ -58,13 +58,10 @@ class Settings:
     """The site's settings.
 
     Attributes:
-        specs: default spec files.
         state_dir: default state directory, or ``None`` if a run has to name it.
         staging_dir: default staging directory, or ``None`` for the state directory.
-        reports: directory of the job reports.
         spark_conn_id: connection of the Spark master.
         kafka_conn_id: Kafka credentials of applications without a connection of their own, or ``None``.
-        repository: default repository, or ``None``.
         snapshot_schedule: schedule of ``snapshot_state``, or ``None`` for no schedule.
         aws_conn_id: the driver's credentials of the object store, or ``None`` for those of its machine.
         checkpoint_tick_ms: interval in ms at which due checkpoints are looked for, or ``None`` for never.
@@ -88,11 +85,7 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
-        """The settings from environment variables (default: this process's). An empty variable counts as unset.
-
-        Raises:
-            Invalid: a variable is not well-formed.
-        """
+        """The settings from environment variables; an empty one counts as unset. Raises ``Invalid``."""
         env = os.environ if environment is None else environment
         return cls(
             specs=tuple(path for path in env.get("STATECORE_SPECS", "").split(os.pathsep) if path),
@@ -110,20 +103,12 @@ class Settings:
         )
 
     def check_schedule(self) -> None:
-        """Check that scheduled snapshots have applications and a repository.
-
-        Raises:
-            Invalid: there is a schedule without applications or repository.
-        """
+        """Check that scheduled snapshots have applications and a repository. Raises ``Invalid``."""
         if self.snapshot_schedule:
             self._check_defaults("STATECORE_SNAPSHOT_SCHEDULE")
 
     def check_tick(self) -> None:
-        """Check that scheduled checkpoints have applications and a repository.
-
-        Raises:
-            Invalid: there is a tick without applications or repository.
-        """
+        """Check that scheduled checkpoints have applications and a repository. Raises ``Invalid``."""
         if self.checkpoint_tick_ms:
             self._check_defaults("STATECORE_CHECKPOINT_TICK")
 

@@ -29,16 +29,7 @@ class Requests(Protocol):
 
 
 def read_specs(requests: Requests, context: Context, log: Log) -> list[dict[str, Any]]:
-    """The requests of a run; refused applications are reported.
-
-    Args:
-        requests: makes them from the parameters.
-        context: the task's context.
-        log: gets the error.
-
-    Raises:
-        JobRefused, JobUnavailable: an application or a parameter is refused.
-    """
+    """The requests of a run. Raises ``JobRefused`` or ``JobUnavailable`` if one is refused."""
     params, directory = context["params"], Settings.from_environment().reports
     dag, request_id = context["ti"].dag_id, request_id_of(context)
 

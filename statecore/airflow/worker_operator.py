@@ -47,15 +47,10 @@ class JobProcess:
 
     @property
     def pid(self) -> int:
-        """The process id."""
         return self._process.pid
 
     def wait(self, on_progress: Callable[[dict[str, Any]], None], on_line: Callable[[str], None]) -> int:
-        """Pass on the output until the process exits, and return its exit code.
-
-        Returns:
-            The exit code; negative if a signal ended the process.
-        """
+        """Pass on the output until the process exits; returns its exit code, negative if a signal ended it."""
         assert self._process.stdout is not None
         with self._process.stdout as lines:
             for line in lines:
@@ -113,11 +108,7 @@ class StatecoreWorkerOperator(StatecoreSparkOperator):
         known: Collection[int] = (),
         who: str = "The job",
     ) -> int:
-        """Run a job as a process on the worker, and return its exit code.
-
-        ``known`` are exit codes besides 0 that are no failure; ``who`` names the process in messages. Raises
-        ``JobRefused`` or ``JobUnavailable`` for the error that the job has reported, or if it ended without a report.
-        """
+        """Run a job as a process on the worker; ``known`` are exit codes besides 0 that are no failure."""
         recorder = ProgressRecorder(context, self.log)
         recorder(_STARTING)
         # The report first, as for spark-submit.

@@ -18,14 +18,11 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_request_options(parser, AdvanceRequest)
     add_engine_options(parser, default="processes")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Advance, or plan, and show the report."""
-
     def job() -> Callable[..., RestoreReport | RestorePlan]:
         from statecore.jobs.restore.advance import run_advance
 

@@ -14,32 +14,23 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_request_options(parser, BackupRequest)
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Publish, or plan, and show the report."""
-    from statecore.faults import fault_points_from_environment
     from statecore.jobs.backup.run import run_backup
     from statecore.spec.reader import load_spec
-    from statecore.telemetry import metered
 
     application_id = load_spec(arguments.spec_path).application_id
     request = request_of(BackupRequest, arguments)
     if not request.plan_only:
         output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
-    faults = fault_points_from_environment()
-    with metered(output.progress, {"application-id": application_id}, output.say) as progress:
-        report = run_backup(request, progress, faults=faults, say=output.say)
-    output.document(report.to_json())
-    if not output.json:
-        show(report)
+    report = output.run(run_backup, request, application_id=application_id)
+    output.result(report, show)
     return 0
 
 
 def show(report: BackupReport) -> None:
-    """Print the report as a table, then the result."""
     from rich.text import Text
 
     from statecore.jobs.backup.report import Outcome

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from statecore.cli.engine_options import add_engine_options, engine_of
 from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
-from statecore.errors import Invalid, StatecoreError
+from statecore.errors import StatecoreError, missing_option, options_conflict
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.spec.model import MAX_CHECKPOINT_INTERVAL_MS, MIN_CHECKPOINT_INTERVAL_MS
 from statecore.spec.units import DURATION_EXPECTED, parse_duration
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_request_options(parser, CheckpointRequest)
     service = parser.add_argument_group("as a service")
     service.add_argument("--follow", action="store_true", help="run as a service: make a checkpoint at every interval")
@@ -89,33 +88,22 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 def _check(arguments: argparse.Namespace, request: CheckpointRequest) -> None:
     if arguments.follow and request.plan_only:
-        raise Invalid(
-            "--follow and --plan cannot be combined.",
-            code="options-conflict",
-            action="Leave out one of them.",
-            options=["follow", "plan_only"],
+        raise options_conflict(
+            "--follow and --plan cannot be combined.", "Leave out one of them.", ["follow", "plan_only"]
         )
     if arguments.interval is not None and not arguments.follow:
-        raise Invalid(
-            "--interval needs --follow.",
-            code="option-missing",
-            action="Add --follow, or leave out --interval.",
-            option="follow",
-        )
+        raise missing_option("--interval needs --follow.", "Add --follow, or leave out --interval.", "follow")
 
 
 def complete_until(report: RestoreReport, request: CheckpointRequest) -> float | None:
-    """Time up to which the newest snapshot is known to be complete, in seconds since the epoch; ``None`` if unknown.
-
-    For the metrics: a checkpoint without new records publishes nothing, so the repository does not have this time.
-    """
-    from statecore.jobs.attempt import moment
+    """When the newest snapshot was last known to be complete, in s since the epoch; ``None`` if unknown."""
+    from statecore.jobs.attempt import parsed_time
     from statecore.jobs.bases.planned_tails import RESUMED_NOTE
     from statecore.repository.application_repository import ApplicationRepository
 
     everything = report.plan_id and not (request.stores or request.partitions)
     behind = any(store.tail_left for store in report.stores)
-    began = moment(report.started)
+    began = parsed_time(report.started)
     # The ends of the changelogs were read after the start, unless an earlier try had read them.
     if (
         report.published is None

@@ -23,7 +23,6 @@ _SEGMENTS = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_request_options(parser, DiffRequest)
     add_engine_options(parser, default="processes", who="engine that compares stores and builds them from changelogs")
     parser.set_defaults(plan_only=False)
@@ -34,7 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Compare, and show the result."""
     from statecore.extras import require
 
     request = request_of(DiffRequest, arguments)
@@ -43,9 +41,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     from statecore.jobs.diff.run import run_diff
 
     report = run_diff(request, engine_of(arguments), output.progress, say=output.say)
-    output.document(report.to_json())
-    if not output.json:
-        show(report)
+    output.result(report, show)
     return report.verdict.exit_code
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output
-from statecore.errors import Invalid, NotFound, StatecoreError
+from statecore.errors import Invalid, NotFound, StatecoreError, missing_option
 from statecore.system_errors import system_error
+from statecore.words import number_of
 
 if TYPE_CHECKING:
     from statecore.changelog.cluster import Cluster
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("--output", type=Path, metavar="FILE", help="output file (default: stdout)")
     parser.add_argument("--force", action="store_true", help="overwrite the output file")
     application = parser.add_argument_group("application")
@@ -81,7 +81,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Discover, write the spec, and show the notes."""
     topology = _read_topology(arguments.topology)
     _check_output(arguments.output, force=arguments.force)
     found = _discover(arguments, topology, output)
@@ -102,7 +101,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
                 error, f"{arguments.output} cannot be written", action="Name another file with --output."
             ) from error
         count = len(spec.stores) + len(spec.global_stores)
-        output.say(f"{arguments.output}: {count} store{'s' if count != 1 else ''} of {spec.application_id}")
+        output.say(f"{arguments.output}: {number_of(count, 'store')} of {spec.application_id}")
     for line in notes.general:
         output.say(line)
     for name, remark in notes.by_name.items():
@@ -186,11 +185,10 @@ def _given(argument: str | None, configured: str | None, name: str, config: Path
     value = argument or configured
     if value is None:
         where = f"{config} does not have it" if config is not None else "there is no --config"
-        raise Invalid(
+        raise missing_option(
             f"{name} was not given, and {where}.",
-            code="option-missing",
-            action=f"Give {name}, or a --config that has it.",
-            option=name.removeprefix("--").replace("-", "_"),
+            f"Give {name}, or a --config that has it.",
+            name.removeprefix("--").replace("-", "_"),
         )
     return value
 

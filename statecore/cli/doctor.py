@@ -33,12 +33,10 @@ _NOT_CHECKED = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_request_options(parser, DiagnoseRequest)
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Inspect, and show the findings."""
     from statecore.jobs.diagnose.run import run_diagnose
 
     request = request_of(DiagnoseRequest, arguments)

@@ -26,7 +26,6 @@ _NARROWEST = 16
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     from statecore.formats.kinds import StoreKind
 
     kinds = [kind.value for kind in StoreKind if kind.can_be_built]
@@ -66,16 +65,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Read the rows, and write them in the requested format."""
-    from statecore.errors import Invalid
+    from statecore.errors import missing_option
 
     if arguments.format == "parquet" and arguments.output is None and not output.json:
-        raise Invalid(
-            "Parquet cannot be printed.",
-            code="option-missing",
-            action="Name a file with --output.",
-            option="output",
-        )
+        raise missing_option("Parquet cannot be printed.", "Name a file with --output.", "output")
     dump = _prepared(arguments, as_document=output.json and arguments.output is None)
     about = {"application_id": _application(arguments), "store": dump.store, "kind": str(dump.kind)}
     if arguments.output is not None:
@@ -97,18 +90,13 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def _application(arguments: argparse.Namespace) -> str:
-    from statecore.errors import Invalid
+    from statecore.errors import missing_option
     from statecore.spec.reader import load_spec
 
     if arguments.application_id is not None:
         return str(arguments.application_id)
     if arguments.spec is None:
-        raise Invalid(
-            "No application was named.",
-            code="option-missing",
-            action="Give --application-id or --spec.",
-            option="application_id",
-        )
+        raise missing_option("No application was named.", "Give --application-id or --spec.", "application_id")
     return load_spec(arguments.spec).application_id
 
 
@@ -159,7 +147,6 @@ def _document(dump: Dump, taken: Sequence[pa.RecordBatch], limit: int) -> dict[s
 
 
 def limited(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
-    """The first ``limit`` rows; all without a limit."""
     left = limit
     for batch in batches:
         if left is None:

@@ -6,7 +6,7 @@ import argparse
 import re
 from typing import TYPE_CHECKING
 
-from statecore.errors import Invalid
+from statecore.errors import options_conflict
 from statecore.extras import require
 from statecore.spec.spark_settings import parse_properties
 
@@ -39,22 +39,20 @@ def engine_of(arguments: argparse.Namespace) -> Engine:
     conf = parse_properties(arguments.spark_conf)
     if (arguments.engine or arguments.default_engine) == "processes":
         if arguments.master or conf:
-            raise Invalid(
+            raise options_conflict(
                 "--master and --spark-conf cannot be used with --engine processes.",
-                code="options-conflict",
-                action="Leave them out, or use --engine spark.",
-                options=["engine", "master" if arguments.master else "spark_conf"],
+                "Leave them out, or use --engine spark.",
+                ["engine", "master" if arguments.master else "spark_conf"],
             )
         require("pipeline")
         from statecore.jobs.engine.processes import ProcessEngine
 
         return ProcessEngine(arguments.processes)
     if arguments.processes is not None:
-        raise Invalid(
+        raise options_conflict(
             "--processes needs --engine processes; with Spark the master sets the number of concurrent tasks.",
-            code="options-conflict",
-            action="Use --engine processes, or a master such as local[4].",
-            options=["engine", "processes"],
+            "Use --engine processes, or a master such as local[4].",
+            ["engine", "processes"],
         )
     if not arguments.plan_only:
         require("spark")

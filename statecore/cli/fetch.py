@@ -18,35 +18,26 @@ _RESTORED_BY_STREAMS = "restored by Kafka Streams"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_request_options(parser, FetchRequest)
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Fetch, or plan, and show the report."""
     from statecore.extras import require
-    from statecore.faults import fault_points_from_environment
 
     request = request_of(FetchRequest, arguments)
     require("pipeline")
 
     from statecore.jobs.fetch.run import run_fetch
-    from statecore.telemetry import metered
 
     if request.replace and not request.plan_only:  # otherwise the same command resumes without a request id
         output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
-    faults = fault_points_from_environment()
-    with metered(output.progress, {"application-id": request.application_id}, output.say) as progress:
-        report = run_fetch(request, progress, faults=faults, say=output.say)
-    output.document(report.to_json())
-    if not output.json:
-        show(report)
+    report = output.run(run_fetch, request, application_id=request.application_id)
+    output.result(report, show)
     return 0
 
 
 def show(report: FetchReport) -> None:
-    """Print the report as a table, then its notes."""
-    from statecore.jobs.attempt import age, moment
+    from statecore.jobs.attempt import age, parsed_time
     from statecore.progress import seconds_in_words
 
     rows = [
@@ -64,7 +55,7 @@ def show(report: FetchReport) -> None:
     if rows:
         columns = ("task", "store", "rows", "bytes", "bytes of files", "offset")
         print_table(result_console(), "", columns, rows, left={"task", "store"}, spare=("bytes",))
-    when = moment(report.read_at or report.created_at)
+    when = parsed_time(report.read_at or report.created_at)
     label = "of" if report.read_at else "published"
     print(f"snapshot {report.snapshot}, {label} {age(when) if when is not None else report.created_at}")
     kept = f"; not changed: {', '.join(report.kept)}" if report.kept else ""

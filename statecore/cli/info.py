@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output, print_line, print_table
 from statecore.cli.repository_info import look
-from statecore.errors import Invalid, NotFound, StatecoreError, kind_and_code
+from statecore.errors import Invalid, NotFound, StatecoreError, kind_and_code, missing_option
 from statecore.system_errors import system_error
 from statecore.words import number_of
 
@@ -34,7 +34,6 @@ DOCUMENT_VERSION = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument(
         "--state-dir",
         type=Path,
@@ -56,7 +55,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Read the directories, reports and repository, and show them."""
     from statecore.jobs.history.report_index import ReportIndex, reports_directory
 
     state_dir = arguments.state_dir or os.environ.get("STATECORE_STATE_DIR")
@@ -140,11 +138,10 @@ def _reported(wanted: str | None, index: ReportIndex) -> list[Restores]:
     from statecore.statedir.state_directory import StateDirectory
 
     if not index.directory.is_dir():
-        raise Invalid(
+        raise missing_option(
             "No state directory was named, and there is no directory of reports.",
-            code="option-missing",
-            action="Give the application's --state-dir, or --reports.",
-            option="state_dir",
+            "Give the application's --state-dir, or --reports.",
+            "state_dir",
         )
     found = []
     for one in _instances(index, wanted):
@@ -179,7 +176,6 @@ def _instances(index: ReportIndex, application_id: str | None) -> list[InstanceR
 
 
 def show(found: Iterable[Restores], console: Console | None = None) -> None:
-    """Print each application."""
     from statecore.cli.output import result_console
 
     console = console or result_console()
@@ -384,7 +380,7 @@ def _when_of(when: str) -> str:
 
 
 def _age(when: str) -> str:
-    from statecore.jobs.attempt import age, moment
+    from statecore.jobs.attempt import age, parsed_time
 
-    found = moment(when)
+    found = parsed_time(when)
     return age(found) if found else when

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output
-from statecore.words import shortened_list
+from statecore.words import number_of, shortened_list
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,7 +25,6 @@ _MANY_PARTITIONS = 12
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("--state-dir", required=True, type=Path, metavar="DIR", help="the application's state.dir")
     parser.add_argument("--application-id", metavar="ID", help="only this application (default: all)")
     parser.add_argument(
@@ -57,7 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Inspect, and show the result."""
     from statecore.doctor.diagnosis import inspect
     from statecore.errors import worst_of
     from statecore.spec.reader import load_spec
@@ -99,15 +97,14 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 def _run_sums(arguments: argparse.Namespace, names: Sequence[str], spec: ApplicationSpec | None, output: Output) -> int:
     from statecore.cli.inspect_sums import run_sums
-    from statecore.errors import Invalid
+    from statecore.errors import options_conflict
 
     given = [name for name in ("store", "segments", "estimate") if getattr(arguments, name)]
     if given:
-        raise Invalid(
+        raise options_conflict(
             f"--{given[0]} cannot be combined with --offset-sums, which are sums over a whole task.",
-            code="options-conflict",
-            action=f"Leave out --{given[0]}.",
-            options=["offset_sums", given[0]],
+            f"Leave out --{given[0]}.",
+            ["offset_sums", given[0]],
         )
     return run_sums(arguments.state_dir, names, spec, arguments.task, output)
 
@@ -203,7 +200,7 @@ def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _segment(database: DatabaseView, estimated: bool) -> str:
-    rows = f"{'~' if estimated else ''}{database.rows:,} row{'s' if database.rows != 1 else ''}"
+    rows = f"{'~' if estimated else ''}{number_of(database.rows, 'row')}"
     since = "" if not database.start else f", from {_minute(database.start)}"
     return f"{database.name.rpartition('.')[2]}{since}: {rows}, {database.bytes:,} bytes"
 
@@ -244,7 +241,8 @@ def _show_trouble(console: Console, inspection: Inspection) -> None:
     count = len(lines) + len(damage)
     problems = f"{count} problems" if count > 1 else "1 problem" if count else "no problems found"
     console.print(
-        f"{_number(tasks, 'task')}, {_number(stores, 'store')}, {about}{rows:,} rows ({counted}), {size:,} bytes; "
+        f"{number_of(len(tasks), 'task')}, {number_of(len(stores), 'store')}, "
+        f"{about}{rows:,} rows ({counted}), {size:,} bytes; "
         + problems
         + (f", {len(damage)} of them damage" if damage and count > 1 else ", damage" if damage else ""),
         markup=False,
@@ -260,10 +258,6 @@ def _lines(inspection: Inspection, of: Callable[[StoreView | Inspection], Sequen
     return [f"{store} in {shortened_list(tasks)}: {one}" for (store, one), tasks in where.items()] + list(
         of(inspection)
     )
-
-
-def _number(things: set[str], name: str) -> str:
-    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
 
 
 def _item(console: Console, line: str) -> None:

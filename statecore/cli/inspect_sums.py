@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 def run_sums(
     state_dir: Path, names: Sequence[str], spec: ApplicationSpec | None, tasks: Sequence[str], output: Output
 ) -> int:
-    """Inspect, and show the sums; returns the exit code."""
     from statecore.doctor.task_lag import inspect_offset_sums
     from statecore.errors import worst_of
     from statecore.statedir.store_places import application_directory
@@ -34,7 +33,6 @@ def run_sums(
 
 
 def show_sums(sums: OffsetSums, console: Console | None = None) -> None:
-    """Print a line per task, then remarks."""
     from statecore.cli.output import result_console
 
     console = console or result_console()

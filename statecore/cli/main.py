@@ -121,11 +121,7 @@ class Command(Protocol):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line.
-
-    Returns:
-        The exit code. A wrong command line raises ``SystemExit`` with code 2, as in argparse.
-    """
+    """Run one command line; returns the exit code, or raises ``SystemExit`` with code 2, as argparse."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):  # escape characters that the locale's encoding does not have
@@ -251,7 +247,6 @@ class _Parser(argparse.ArgumentParser):
     """A parser that raises errors instead of exiting."""
 
     def error(self, message: str) -> NoReturn:
-        """Raises ``_Misused``."""
         raise _Misused(self, message)
 
 

@@ -20,18 +20,14 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_request_options(parser, MigrateRequest)
     add_engine_options(parser, "processes", "engine that converts the tasks")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Migrate, or plan, and show the report."""
     from statecore.errors import Invalid
-    from statecore.faults import fault_points_from_environment
     from statecore.jobs.migrate.report import Outcome
     from statecore.jobs.migrate.run import run_migrate
-    from statecore.telemetry import metered
 
     request = request_of(MigrateRequest, arguments)
     arguments.plan_only = not request.apply
@@ -42,9 +38,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         if request.apply
         else "Nothing was changed."
     )
-    faults = fault_points_from_environment()
-    with metered(output.progress, {"application-id": request.application_id}, output.say) as progress:
-        report = run_migrate(request, engine, progress, faults=faults, say=output.say)
+    report = output.run(run_migrate, request, engine, application_id=request.application_id)
     code = Invalid.exit_code if report.outcome is Outcome.REFUSED else 0
     output.document({**report.to_json(), "exit_code": code})
     if not output.json:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from statecore.progress import Progress, TerminalProgress
 
@@ -25,6 +25,15 @@ _FOLDED, _BETWEEN = 12, 3
 
 LOG_WIDTH = 200
 """Table width for files and pipes, which have no width."""
+
+
+class _Report(Protocol):
+    """What a job returns."""
+
+    def to_json(self) -> Any: ...
+
+
+ReportT = TypeVar("ReportT", bound=_Report)
 
 
 class Output:
@@ -98,6 +107,22 @@ class Output:
         """Print the result as text; ignored under ``--json``."""
         if not self.json:
             print(text, flush=True)
+
+    def run(self, job: Callable[..., ReportT], *arguments: Any, application_id: str | None) -> ReportT:
+        """Run a job with progress, messages, and the metrics and faults that the environment asks for."""
+        from statecore.faults import fault_points_from_environment
+        from statecore.telemetry import metered
+
+        faults = fault_points_from_environment()
+        tags = {} if application_id is None else {"application-id": application_id}
+        with metered(self.progress, tags, self.say) as progress:
+            return job(*arguments, progress, faults=faults, say=self.say)
+
+    def result(self, report: ReportT, show: Callable[[ReportT], None]) -> None:
+        """Print the report of a job, as JSON or by ``show``."""
+        self.document(report.to_json())
+        if not self.json:
+            show(report)
 
     def document(self, document: Any) -> None:
         """Print the result as JSON; ignored without ``--json``. Call it once."""

@@ -20,12 +20,10 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_request_options(parser, PromoteRequest)
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Promote, or plan, and show the report."""
     from statecore.faults import fault_points_from_environment
     from statecore.standby.promote.run import run_promote
 
@@ -37,14 +35,11 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     )
     faults = fault_points_from_environment()
     report = run_promote(request, output.progress, faults=faults, say=output.say)
-    output.document(report.to_json())
-    if not output.json:
-        show(report)
+    output.result(report, show)
     return report.exit_code
 
 
 def show(report: PromoteReport) -> None:
-    """Print the verdict of each task, then the result."""
     from rich.text import Text
 
     from statecore.standby.promote.report import Outcome, Verdict

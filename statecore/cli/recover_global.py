@@ -20,16 +20,12 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_request_options(parser, RecoverGlobalRequest)
     add_engine_options(parser, "processes", "engine that rebuilds stores")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Recover, or plan, and show the report."""
-    from statecore.faults import fault_points_from_environment
     from statecore.jobs.recover_global.run import run_recover_global
-    from statecore.telemetry import metered
 
     request = request_of(RecoverGlobalRequest, arguments)
     arguments.plan_only = not request.apply
@@ -41,13 +37,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             "application, to rebuild the rest."
         )
         output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
-    faults = fault_points_from_environment()
-    attributes = {} if request.application_id is None else {"application-id": request.application_id}
-    with metered(output.progress, attributes, output.say) as progress:
-        report = run_recover_global(request, engine, progress, faults=faults, say=output.say)
-    output.document(report.to_json())
-    if not output.json:
-        show(report)
+    report = output.run(run_recover_global, request, engine, application_id=request.application_id)
+    output.result(report, show)
     return report.exit_code
 
 

@@ -21,26 +21,17 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_request_options(parser, RepairRequest)
     add_engine_options(parser, "processes", "engine that rebuilds stores")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Repair, or plan, and show the report."""
-    from statecore.errors import Invalid
-    from statecore.faults import fault_points_from_environment
+    from statecore.errors import missing_option
     from statecore.jobs.repair import run as repair
     from statecore.spec.reader import load_spec
-    from statecore.telemetry import metered
 
     if arguments.application_id is None and arguments.spec_path is None:
-        raise Invalid(
-            "A repair needs an application.",
-            code="option-missing",
-            action="Give --application-id or --spec.",
-            option="application_id",
-        )
+        raise missing_option("A repair needs an application.", "Give --application-id or --spec.", "application_id")
     if arguments.application_id is None:
         arguments.application_id = load_spec(Path(arguments.spec_path)).application_id
     request = request_of(RepairRequest, arguments)
@@ -52,17 +43,12 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             "Every task is complete, unchanged or repaired. Run the same command again to repair the rest."
         )
         output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
-    faults = fault_points_from_environment()
-    with metered(output.progress, {"application-id": request.application_id}, output.say) as progress:
-        report = repair.run_repair(request, engine, progress, faults=faults, say=output.say)
-    output.document(report.to_json())
-    if not output.json:
-        show(report)
+    report = output.run(repair.run_repair, request, engine, application_id=request.application_id)
+    output.result(report, show)
     return report.exit_code
 
 
 def show(report: RepairReport) -> None:
-    """Print what is repaired and rebuilt, then what is left."""
     from statecore.jobs.repair.report import Outcome
 
     console = result_console()

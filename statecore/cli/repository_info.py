@@ -17,9 +17,7 @@ class Published:
     """The snapshots of the selected applications in a repository.
 
     Attributes:
-        url: the repository.
         applications: its applications; empty if it could not be read.
-        error: why it could not be read; ``None`` if it could.
         ensure: raises if it has no snapshot.
     """
 
@@ -40,7 +38,6 @@ class Published:
         self.ensure()
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON document."""
         from statecore.cli.repository_tables import application_document
 
         return {
@@ -50,7 +47,6 @@ class Published:
         }
 
     def show(self) -> None:
-        """Print it."""
         from rich.text import Text
 
         from statecore.cli.output import result_console

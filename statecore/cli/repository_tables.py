@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from statecore.cli.output import print_line
 from statecore.errors import worst_of
+from statecore.words import number_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,7 +32,6 @@ def exit_code(troubles: Iterable[StatecoreError]) -> int:
 
 
 def application_document(view: ApplicationView) -> dict[str, Any]:
-    """An application as JSON."""
     head = view.head
     return {
         "application_id": view.application_id,
@@ -44,13 +44,11 @@ def application_document(view: ApplicationView) -> dict[str, Any]:
 
 
 def examined_document(examined: VerifiedSnapshot) -> dict[str, Any]:
-    """A snapshot in a list, as JSON."""
     damage = [{"task": task, **error.to_json()} for task, error in examined.damage.items()]
     return {**asdict(examined.entry), "held_bytes": examined.held_bytes, "damage": damage}
 
 
 def snapshot_document(view: SnapshotView, held_bytes: int | None) -> dict[str, Any]:
-    """A snapshot in detail, as JSON."""
     manifest = None
     if view.manifest is not None:
         manifest = {name: value for name, value in asdict(view.manifest).items() if name != "task_manifests"}
@@ -161,7 +159,7 @@ def show_snapshot(view: SnapshotView, console: Console, held: VerifiedSnapshot |
     print_line(console, f"data of {data_age(entry.read_at_ms)}{read_at}")
     print_line(
         console,
-        f"{_number(entry.tasks, 'task')}, {entry.file_bytes:,} bytes of files, {entry.new_bytes:,} of them new",
+        f"{number_of(entry.tasks, 'task')}, {entry.file_bytes:,} bytes of files, {entry.new_bytes:,} of them new",
     )
     if held is not None:
         print_line(console, f"held by no newer snapshot: {_bytes(held.held_bytes)} bytes")
@@ -211,9 +209,9 @@ def _row(task: TaskView, store: StoreSnapshot, view: SnapshotView) -> tuple[str,
 
 def made_age(made: str) -> str:
     """How long ago a snapshot was published."""
-    from statecore.jobs.attempt import age, moment
+    from statecore.jobs.attempt import age, parsed_time
 
-    found = moment(made)
+    found = parsed_time(made)
     return age(found) if found else made
 
 
@@ -234,10 +232,6 @@ def _bytes(count: int | None) -> str:
 
 def _pin(entry: SnapshotEntry) -> str:
     return f"pinned: {entry.snapshot}" + (f": {entry.note}" if entry.note else "")
-
-
-def _number(count: int, name: str) -> str:
-    return f"{count} {name}{'' if count == 1 else 's'}"
 
 
 def _table(console: Console, header: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str]) -> None:

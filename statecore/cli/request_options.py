@@ -14,10 +14,7 @@ RequestT = TypeVar("RequestT", bound=Request)
 
 
 def add_request_options(parser: argparse.ArgumentParser, request: type[Request]) -> None:
-    """Declare an option for each field of a request, grouped by section; limits come last.
-
-    In the parsed arguments each has the field's name; the value is ``None`` if the option was not given.
-    """
+    """Declare an option for each field of a request, by section, limits last; one that is not given is ``None``."""
     headings: dict[str | None, Any] = {None: parser}
     for declared in sorted(_fields(request), key=lambda one: one.declaration.section == LIMITS):
         section, required = declared.declaration.section, declared.declaration.option_required
@@ -34,7 +31,6 @@ def add_request_options(parser: argparse.ArgumentParser, request: type[Request])
 
 
 def request_of(request: type[RequestT], arguments: argparse.Namespace) -> RequestT:
-    """The request of a command line."""
     given = {declared.name: (declared, getattr(arguments, declared.name)) for declared in _fields(request)}
     return request(
         **{

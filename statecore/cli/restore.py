@@ -24,14 +24,11 @@ _RESTORED_BY_STREAMS = "restored by Kafka Streams"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_request_options(parser, RestoreRequest)
     add_engine_options(parser)
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Restore, or plan, and show the report."""
-
     def job() -> Callable[..., RestoreReport | RestorePlan]:
         from statecore.jobs.restore.run import run_restore
 
@@ -47,7 +44,6 @@ def run_and_show(
     job: Callable[[], Callable[..., RestoreReport | RestorePlan]],
 ) -> int:
     """Run or plan a job that places stores in a state directory, and show its report."""
-    from statecore.faults import fault_points_from_environment
     from statecore.spec.reader import load_spec
 
     spec = load_spec(arguments.spec_path)  # errors of the spec are reported before Spark is loaded
@@ -55,30 +51,21 @@ def run_and_show(
 
     from statecore.jobs.restore.planned_restore import RefusedPlan
     from statecore.jobs.restore.report import RestoreReport
-    from statecore.telemetry import metered
 
     run_job, request = job(), request_of(kind, arguments)
     if not request.plan_only:
         output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
-    faults = fault_points_from_environment()
-    with metered(output.progress, {"application-id": spec.application_id}, output.say) as progress:
-        try:
-            result = run_job(request, engine, progress, faults=faults, say=output.say)
-        except RefusedPlan as refused:
-            if refused.plan is not None and not output.json:
-                show_plan(refused.plan)
-            raise
-    output.document(result.to_json())
-    if not output.json:
-        if isinstance(result, RestoreReport):
-            show_report(result)
-        else:
-            show_plan(result)
+    try:
+        result = output.run(run_job, request, engine, application_id=spec.application_id)
+    except RefusedPlan as refused:
+        if refused.plan is not None and not output.json:
+            show_plan(refused.plan)
+        raise
+    output.result(result, lambda it: show_report(it) if isinstance(it, RestoreReport) else show_plan(it))
     return 0
 
 
 def show_report(report: RestoreReport) -> None:
-    """Print the report as a table, then its notes."""
     rows = [
         (
             store.task,

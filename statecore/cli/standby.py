@@ -26,7 +26,6 @@ _FEW = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_request_options(parser, StandbyRequest)
 
 
@@ -50,9 +49,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             metrics=metrics,
             faults=faults,
         )
-    output.document(report.to_json())
-    if not output.json:
-        show(report)
+    output.result(report, show)
     return report.exit_code
 
 
@@ -128,7 +125,6 @@ def _lag_of(task: StandbyTaskReport) -> str:
 
 
 def show(report: StandbyReport) -> None:
-    """Print the stores as a table, then errors."""
     from rich.text import Text
 
     console = result_console()

@@ -56,7 +56,6 @@ def assign_entries(seen: TaskInspection) -> OffsetEntries:
 
 
 def offsets_text(offsets: Offsets) -> str:
-    """Offsets as text."""
     return ", ".join(f"{partition} at {offset:,}" for partition, offset in sorted(offsets.items()))
 
 
@@ -91,7 +90,6 @@ class FlushOrder:
     Attributes:
         refused: why it is undecidable whether to trust it; ``None`` if it is decided.
         distrusted: why it is ignored; empty if it is trusted.
-        remarks: comments for a person.
     """
 
     refused: Reason | None = None

@@ -29,12 +29,7 @@ from statecore.conversion.checkpoint_entries import (
     restored_from_start,
     why_flush_lost,
 )
-from statecore.conversion.inspection import (
-    DatabaseInspection,
-    StoreInspection,
-    TaskInspection,
-    release_names,
-)
+from statecore.conversion.inspection import DatabaseInspection, StoreInspection, TaskInspection, release_names
 from statecore.conversion.model import (
     DatabaseConversion,
     RowMove,
@@ -61,7 +56,6 @@ class ConversionOptions:
     """Conditions of a conversion.
 
     Attributes:
-        to: the release.
         exactly_once: the application's guarantee; ``None`` if unknown, which counts as the stricter one.
         lose_headers: move rows with headers although they lose them.
     """

@@ -39,11 +39,7 @@ written.
 
 
 def convert(plan: TaskConversion, path: Path, faults: FaultPoints = NO_FAULTS, *, run_bytes: int = RUN_BYTES) -> None:
-    """Convert a copy of a task's directory according to a plan.
-
-    On return the copy is durable; modes are unchanged, and new files have owner and modes of the files beside them.
-    Files that the plan moves are deleted from it.
-    """
+    """Convert a copy of a task's directory according to a plan, durably; owners and modes are kept."""
     if plan.refused:
         raise ValueError(f"{plan.task} was refused and cannot be converted")
     modes = _modes(path)

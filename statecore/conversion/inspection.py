@@ -79,12 +79,10 @@ class DatabaseInspection:
 
     @property
     def families(self) -> frozenset[str]:
-        """Its column families."""
         return frozenset(self.state.column_families)
 
     @property
     def has_offsets_family(self) -> bool:
-        """Whether it has the family of KIP-1035."""
         return OFFSETS_COLUMN_FAMILY in self.families
 
     @property
@@ -149,7 +147,6 @@ class StoreInspection:
 
     @property
     def has_rows(self) -> bool:
-        """Whether one of its databases has a row."""
         return any(one.nonempty_families for one in self.databases)
 
 
@@ -242,7 +239,7 @@ def _store(
         inspected = [inspect_database(database, path) for database in databases]
         seen = replace(seen, databases=tuple(one for one in inspected if one is not None))
         seen = _with_kind(seen, place)
-        return _with_contents(seen, path, depth)
+        return replace(seen, databases=tuple(_with_digests(seen, one, path, depth) for one in seen.databases))
     except Corrupted as error:
         return replace(seen, damage=Reason(error.what, error.code, **error.context))
 
@@ -309,10 +306,6 @@ def _with_kind(seen: StoreInspection, place: StorePlace) -> StoreInspection:
     keys = [one.first_key for one in seen.databases if one.first_key is not None]
     target = counterpart_of_row(kind, keys[0]) if keys and kind is not StoreKind.UNKNOWN else None
     return replace(seen, kind=kind, target=target, possible_kinds=listed(left or BUILT & frozenset(COUNTERPARTS)))
-
-
-def _with_contents(seen: StoreInspection, path: Path, depth: InspectionDepth) -> StoreInspection:
-    return replace(seen, databases=tuple(_with_digests(seen, one, path, depth) for one in seen.databases))
 
 
 def _with_digests(

@@ -70,8 +70,6 @@ class DatabaseConversion:
         directory: relative to the task's.
         families: its column families afterwards.
         offsets: content of the family ``offsets`` afterwards; ``None`` without such a family.
-        status: status afterwards.
-        position: position afterwards.
         create: whether it is created, without rows.
         entries: encoded rows that are written to the family ``offsets``.
         moves: rows that change their family and format.
@@ -100,7 +98,6 @@ class DatabaseConversion:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it stays unchanged."""
         return not (self.create or self.entries or self.moves or self.drop or self.rewrite)
 
 
@@ -113,9 +110,7 @@ class StoreConversion:
         kind: its kind afterwards, if that matters and can be detected; else ``None``.
         databases: its databases, segments in order of time.
         offsets: the store's offsets afterwards, inside or in a file beside it; empty if unknown, or not needed.
-        position: its position afterwards.
         steps: what is done; empty if it stays unchanged.
-        notes: comments for a person.
         refused: why it cannot be converted; ``None`` if it can.
     """
 
@@ -131,7 +126,6 @@ class StoreConversion:
 
     @property
     def is_empty(self) -> bool:
-        """Whether its databases stay unchanged."""
         return all(one.is_empty for one in self.databases)
 
     @property
@@ -145,15 +139,11 @@ class TaskConversion:
     """Plan for a task's directory, or for ``global/``.
 
     Attributes:
-        task: ``0_1`` or ``global``.
         seen: releases that may have written it: ``3.9 or 4.2``; several if it is mixed.
-        release_to: name of the target release.
-        stores: plan for each store.
         moved: files beside the stores that are deleted or replaced.
         written: offset and position files that are written beside the stores, with their content.
         refused: why it is not converted; then nothing is done.
         left: what stays as it is, and why.
-        remarks: comments for a person.
     """
 
     task: str
@@ -168,7 +158,6 @@ class TaskConversion:
 
     @property
     def to(self) -> Release:
-        """The target release."""
         return RELEASES[self.release_to]
 
     @property

@@ -106,10 +106,7 @@ def convert_rows(keys: pa.Array, values: pa.Array, source: StoreKind, target: St
 
 
 def counterpart_of_row(source: StoreKind, key: bytes) -> StoreKind | None:
-    """The kind without headers of a store, by the key of one row; ``None`` if the kind has no headers.
-
-    Rows of a join's window are numbered from 1; those of an aggregation are not.
-    """
+    """The kind without headers of a store, by the key of one row; ``None`` if the kind has no headers."""
     targets = COUNTERPARTS.get(source, ())
     if len(targets) > 1:
         return targets[int(int.from_bytes(key[-_SEQUENCE_BYTES:]) > 0)]

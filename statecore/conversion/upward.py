@@ -29,12 +29,7 @@ from statecore.conversion.checkpoint_entries import (
     restored_from_start,
     why_flush_lost,
 )
-from statecore.conversion.inspection import (
-    DatabaseInspection,
-    StoreInspection,
-    TaskInspection,
-    release_names,
-)
+from statecore.conversion.inspection import DatabaseInspection, StoreInspection, TaskInspection, release_names
 from statecore.conversion.model import (
     DatabaseConversion,
     Step,
@@ -46,14 +41,7 @@ from statecore.conversion.model import (
 from statecore.errors import Reason
 from statecore.formats.checkpoint import position_file, store_checkpoint_file
 from statecore.formats.kinds import StoreKind
-from statecore.formats.offsets import (
-    OFFSET_UNKNOWN,
-    POSITION_KEY,
-    STATUS_CLOSED,
-    STATUS_KEY,
-    encode_int64,
-    offset_key,
-)
+from statecore.formats.offsets import OFFSET_UNKNOWN, POSITION_KEY, STATUS_CLOSED, STATUS_KEY, encode_int64, offset_key
 from statecore.formats.position import Position, copy_position, encode_position, merge_position
 from statecore.formats.releases import CHECKPOINT_FILE, DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY, Release
 from statecore.formats.task_id import TaskId

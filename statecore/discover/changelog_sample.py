@@ -43,7 +43,6 @@ class Sample(NamedTuple):
     """Result of sampling a changelog.
 
     Attributes:
-        records: number of sampled records.
         kinds: kinds that all of them allow.
         suppressed: whether they belong to the buffer of a suppression.
     """

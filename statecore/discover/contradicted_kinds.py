@@ -44,7 +44,6 @@ class Contradiction:
     """A store that contradicts its declaration.
 
     Attributes:
-        declared: the declared kind.
         why: the evidence, as the end of "the spec says X, but".
     """
 
@@ -97,10 +96,7 @@ def find_contradictions(
     by_rows: bool = True,
     by_content: bool = True,
 ) -> list[Contradiction]:
-    """The stores of some tasks that contradict the spec; arguments as of :func:`contradiction_error`.
-
-    Without ``by_content`` only names and places of files are compared, no database.
-    """
+    """The stores of some tasks that contradict the spec; without ``by_content`` no database is read."""
     by_task = {task: _places(directory, task) for task in sorted(tasks) if directory.task_path(task).is_dir()}
     found: list[Contradiction] = []
     for store in (*spec.stores, *spec.global_stores):

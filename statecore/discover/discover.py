@@ -166,10 +166,7 @@ def _refuse_unknown(
     found: list[DirectoryStore],
     subtopologies: list[Subtopology] | None,
 ) -> None:
-    """Raise ``NotFound`` if the cluster has no internal topic, store topic or committed offset of the application.
-
-    An application without changelogs of its own (its tables are restored from source topics) has committed offsets.
-    """
+    """Raise ``NotFound`` if the cluster has no internal topic, store topic or committed offset of the application."""
     of_stores = {topic for store in found for topic in store.topics}
     if of_stores & topics or any(topic.startswith(f"{application_id}-") for topic in topics):
         return

@@ -87,10 +87,7 @@ class KindDetection:
 
 
 def kinds_opening_families(families: frozenset[str], *, segmented: bool) -> frozenset[StoreKind]:
-    """The kinds whose class would open a database with these column families in this layout; empty if none would.
-
-    An upgraded store has the families of its older formats too.
-    """
+    """The kinds whose class would open a database with these column families, those of older formats included."""
     data = families - {DEFAULT_COLUMN_FAMILY, OFFSETS_COLUMN_FAMILY}
     upgraded = {"keyValueWithTimestamp", "keyValueWithTimestampAndHeaders"}
     if data == upgraded:

@@ -11,7 +11,6 @@ from statecore.discover.changelog_sample import Sample
 from statecore.discover.directory_stores import DirectoryStore
 from statecore.discover.kind_evidence import (
     Conclusion,
-    Evidence,
     conclude,
     evidence_of_format,
     evidence_of_name,
@@ -54,13 +53,7 @@ def decide_kind(
 ) -> Decision:
     """Decide the kind and times of a store."""
     changelog = draft.changelog.topic
-    store = StoreSpec(
-        draft.name,
-        StoreKind.IN_MEMORY,
-        draft.subtopology,
-        changelog,
-        reprocess=draft.reprocess,
-    )
+    store = StoreSpec(draft.name, StoreKind.IN_MEMORY, draft.subtopology, changelog, reprocess=draft.reprocess)
     if draft.in_memory:
         notes.add(draft.name, draft.in_memory)
         return Decision(store)
@@ -92,7 +85,7 @@ def decide_kind(
             notes.add(draft.name, "in memory, because its changelog's records are those of suppress")
             return Decision(store)
         seen.append(f"{sampled.records} of its records")
-        evidence += _evidence_of_sample(sampled)
+        evidence += [sampled.evidence] if sampled.records and sampled.kinds else []
         concluded = conclude([*evidence, *by_topic], by_dsl=by_dsl)
     if answered_kind is not None:
         _check_given(draft.name, answered_kind, possible_kinds([*evidence, *by_topic]), seen)
@@ -118,10 +111,6 @@ def _check_given(store: str, given: StoreKind, left: frozenset[StoreKind], seen:
             store=store,
             kind=str(given),
         )
-
-
-def _evidence_of_sample(sampled: Sample) -> list[Evidence]:
-    return [sampled.evidence] if sampled.records and sampled.kinds else []
 
 
 def _observations(found: DirectoryStore | None, topic: TopicDescription | None) -> list[str]:

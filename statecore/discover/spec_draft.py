@@ -105,7 +105,6 @@ class OpenStore:
         return f"  {self.store} ({where}): {', '.join(open_)}{seen}"
 
     def to_json(self) -> dict[str, Any]:
-        """The open questions as a JSON object."""
         return {
             "store": self.store,
             "subtopology": self.subtopology,

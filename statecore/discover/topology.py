@@ -29,13 +29,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from statecore.changelog.streams_groups import (
-    ConfiguredSubtopology,
-    Node,
-    NodeType,
-    StreamsGroup,
-    TopologyDescription,
-)
+from statecore.changelog.streams_groups import ConfiguredSubtopology, Node, NodeType, StreamsGroup, TopologyDescription
 from statecore.errors import Invalid, NotFound
 
 _SUBTOPOLOGY = re.compile(r"\s*Sub-topology: (\d+)( for global store)?")
@@ -55,7 +49,6 @@ class Subtopology:
         number: as in its task ids; -1 for a global store without a number.
         is_global: whether it only fills a global store.
         store_inputs: store → each processor that uses it → topics of the sources directly above that.
-        sources: names of its source nodes.
     """
 
     number: int
@@ -79,18 +72,12 @@ class Subtopology:
         return set().union(*(topics for name, topics in fed.items() if _TABLE_SOURCE.fullmatch(name)))
 
     def possible_store_inputs(self, store: str) -> set[str]:
-        """Topics directly above processors whose names the DSL did not generate.
-
-        Such a store may be a table with a custom name (``Consumed.as``), or of ``Topology.addReadOnlyStateStore``.
-        """
+        """Topics directly above processors whose names the DSL did not generate."""
         fed = self.store_inputs.get(store, {})
         return set().union(*(topics for name, topics in fed.items() if not _OF_THE_DSL.fullmatch(name)))
 
     def may_be_global_table(self, store: str) -> bool:
-        """Whether ``globalTable`` could have created this: ``StreamsBuilder`` names source and processor this way.
-
-        Its ``addGlobalStore`` names them alike; ``Topology.addGlobalStore`` gives them the application's own names.
-        """
+        """Whether ``globalTable`` could have created this: ``StreamsBuilder`` names source and processor this way."""
         return all(
             _TABLE_SOURCE.fullmatch(processor) or f"{processor}-source" in self.sources
             for processor in self.processors.get(store, ())

@@ -52,8 +52,6 @@ class Coverage:
         tasks: number of tasks, ``global`` included.
         stores: number of stores, each counted once over all its tasks.
         scanned: whether every row was read and its checksum verified.
-        brokers: whether the brokers were asked.
-        declared: whether there was a spec.
     """
 
     tasks: int
@@ -74,7 +72,6 @@ class Diagnosis:
         guarantee: the application's, or ``None`` if unknown; findings then have the worse severity of both.
         release: release of Kafka Streams that will open the directory.
         findings: the worst first.
-        coverage: what was covered.
         undecided: sentences about what the brokers could not tell.
         transactional: whether that release runs with transactional state stores.
     """
@@ -103,7 +100,6 @@ class Diagnosis:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """The diagnosis as one JSON object."""
         return {
             "version": DOCUMENT_VERSION,
             "application_id": self.application_id,
@@ -181,10 +177,7 @@ def _with_contradictions(
     stores: Sequence[str],
     found: list[Finding],
 ) -> list[Finding]:
-    """Add findings for custom stores that are declared as another kind, and the reverse.
-
-    They have no repair: a rebuild by the spec would replace an intact store.
-    """
+    """Add findings for custom stores that are declared as another kind, and the reverse; without a repair."""
     tasks = {store.task for store in seen}
     contradictions = {
         (task, one.store): one

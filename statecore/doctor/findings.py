@@ -38,11 +38,9 @@ class Finding:
 
     @property
     def kind(self) -> FindingKind:
-        """The catalog entry of this code."""
         return CATALOG[self.code]
 
     def to_json(self) -> dict[str, Any]:
-        """The finding as a JSON object, with meaning and remedy."""
         return {
             "code": self.code,
             "severity": self.severity.value,

@@ -42,7 +42,6 @@ class DatabaseView:
     """One database: a store, or one segment of it.
 
     Attributes:
-        name: name of its directory.
         start: first ms of the segment's interval; ``None`` for a store that is one database.
         end: first ms after it; ``None`` if the interval is unknown.
         status: 0 closed, 1 open, ``None`` without status.
@@ -84,7 +83,6 @@ class DatabaseView:
 
     @property
     def state(self) -> DatabaseState:
-        """Its bookkeeping."""
         return DatabaseState(self.families, self.offsets, self.status, self.position_entry)
 
     @property
@@ -98,7 +96,6 @@ class StoreView:
     """One store of one task.
 
     Attributes:
-        task: ``0_1`` or ``global``.
         kind: ``?`` if unknown.
         possible_kinds: possible kinds, if the kind is ``?``.
         segmented: whether it is a directory of databases.
@@ -107,7 +104,6 @@ class StoreView:
         logged: whether it has a changelog, as declared, or as its databases show.
         holder: the process that has one of its databases open, or ``None``; the only sign of a Python processor.
         findings: its findings, with the store as the subject of their sentences.
-        declared: its declaration, if there is one.
         in_use: whether it or the application is open, so that some conditions are normal and no findings.
         mismatch: why it cannot be of the declared kind; empty if it can.
         unopenable: why no class of Kafka Streams would open it; empty if one would.
@@ -146,14 +142,11 @@ class StoreView:
 
     @property
     def damage(self) -> tuple[str, ...]:
-        """Sentences of findings that only a restore repairs: rows that are unreadable, silently missing or prevent a
-        start.
-        """
+        """Sentences of findings that only a restore repairs."""
         return tuple(one.what for one in self.findings if is_damage(one))
 
     @property
     def readable(self) -> tuple[DatabaseView, ...]:
-        """Its databases that could be read."""
         return tuple(one for one in self.databases if not one.broken)
 
     @property
@@ -193,12 +186,10 @@ class StoreView:
 
     @property
     def rows(self) -> int:
-        """Rows of all its databases."""
         return sum(database.rows for database in self.databases)
 
     @property
     def bytes(self) -> int:
-        """Bytes of all its databases."""
         return sum(database.bytes for database in self.databases)
 
     @property
@@ -240,8 +231,6 @@ class Inspection:
     Attributes:
         holder: the process that has it in use, or ``None``.
         estimated: whether rows are RocksDB's estimate instead of a count.
-        stores: by task, each with its findings.
-        offset_files: offset files and other known files beside the stores.
         findings: findings beyond single stores.
     """
 
@@ -288,7 +277,6 @@ class Inspection:
 
 
 def holder_json(holder: Holder | None) -> dict[str, Any] | None:
-    """The holder of a lock, as JSON."""
     if holder is None:
         return None
     lost = {"lost": True} if holder.lost else {}

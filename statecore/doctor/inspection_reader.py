@@ -45,15 +45,12 @@ class DirectoryReading:
 
     Attributes:
         holder: the process that has it in use, or ``None``.
-        spec: the declaration, or ``None``.
         is_complete: whether all tasks and stores were inspected.
         places: directories of all stores, inspected or not.
         stores: the inspected stores, by task.
         tasks: files beside the stores, by task; of the application's own directory under ``""``.
-        offset_files: offset files and other known files beside the stores.
         journal: request of an interrupted placement; empty if there is none.
         job_leftovers: leftovers of interrupted jobs in the work directory.
-        read_at_ms: when it was read.
     """
 
     directory: StateDirectory
@@ -281,11 +278,7 @@ def _logged(
 
 
 def _filled_by_sources(directory: StateDirectory, views: Sequence[StoreView]) -> set[tuple[str, str]]:
-    """Stores without an offset that are restored from a source topic whose offset is still in ``.checkpoint``.
-
-    A migration without a spec leaves it there for Kafka Streams. Topics are not assigned to stores, so stores are only
-    reported if a task has no more of them than such topics.
-    """
+    """Stores without an offset that are restored from a source topic whose offset is still in ``.checkpoint``."""
     found = set()
     for task in {view.task for view in views if view.declared is None and view.databases and view.keeps_no_offset}:
         of_task = [view for view in views if view.task == task]

@@ -43,7 +43,6 @@ class LoggedStoreOffsets:
     """Offsets of one store of one task.
 
     Attributes:
-        task: ``0_1`` or ``global``.
         kind: ``?`` if unknown.
         default_changelog: the name that Kafka Streams gives to its changelog; empty for a global store, which has none.
         declared: the topic in the spec; empty without one.

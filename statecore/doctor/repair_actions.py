@@ -17,13 +17,7 @@ from statecore.doctor.repair_plan import RepairAction
 from statecore.errors import Invalid, StatecoreError
 from statecore.filesystem import break_hard_link, remove_durably
 from statecore.formats.checkpoint import encode_checkpoint
-from statecore.formats.offsets import (
-    OFFSET_UNKNOWN,
-    STATUS_CLOSED,
-    STATUS_KEY,
-    encode_int64,
-    offset_key,
-)
+from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED, STATUS_KEY, encode_int64, offset_key
 from statecore.formats.releases import CHECKPOINT_FILE, CURRENT, OFFSETS_COLUMN_FAMILY
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
@@ -40,7 +34,6 @@ from statecore.stores.rocksdb.writes import ChangedDatabase
 def apply_repairs(
     copy: Path, actions: Sequence[RepairAction], context: CheckContext, directory: StateDirectory
 ) -> None:
-    """Execute all repairs of one task."""
     for one in actions:
         if one.repair is Repair.GIVE:
             _fix_permissions(copy, directory)

@@ -75,7 +75,6 @@ class RepairPlan:
     """Repairs of a directory.
 
     Attributes:
-        actions: repair actions by task.
         rebuilds: restores that run after them.
         unrepaired: findings worse than a note without a repair.
     """

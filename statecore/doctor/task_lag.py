@@ -64,7 +64,6 @@ class OffsetSums:
         return Invalid.exit_code if standings & {TaskDirectoryState.FOREIGN, TaskDirectoryState.UNREADABLE} else 0
 
     def to_json(self) -> dict[str, Any]:
-        """The sums as a JSON object."""
         return {
             "application_id": self.directory.application_id,
             "path": str(self.directory.path),

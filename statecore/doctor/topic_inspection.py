@@ -73,7 +73,6 @@ class TopicsInspection(NamedTuple):
     """Result of inspecting the topics of a directory.
 
     Attributes:
-        findings: store by store.
         undecided: a sentence for each question that could not be decided, with its stores.
     """
 
@@ -170,13 +169,7 @@ def _described(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicDescrip
 
 @dataclass
 class _Logs:
-    """Reads the logs of single partitions.
-
-    Attributes:
-        answers: the brokers' answers about them.
-        guarantee: of the application, or ``None``.
-        now_ms: when the brokers were asked, in ms since the epoch.
-    """
+    """Reads the logs of single partitions."""
 
     reader: ChangelogReader
     answers: BrokerAnswers

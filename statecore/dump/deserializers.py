@@ -35,10 +35,8 @@ class Deserializer:
     """A deserializer.
 
     Attributes:
-        name: its name as requested.
         type: the Arrow type of its results.
         convert: binary array (nulls stay null) to an array of that type. Raises ``Invalid``.
-        is_json: whether results are JSON text.
     """
 
     name: str

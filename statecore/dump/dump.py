@@ -66,9 +66,6 @@ class Dump:
     """A request to dump a store.
 
     Attributes:
-        places: its directories, in the order of tasks.
-        key: deserializer of keys.
-        value: deserializer of values.
         prefix: only keys that begin with these bytes.
         segmentation: segment interval and retention of its rows, if known.
     """
@@ -83,7 +80,6 @@ class Dump:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of every batch."""
         nothing = pa.array([], pa.large_binary())
         return self._with_task_columns(row_format(self.kind).decode(nothing, nothing), self.places[0]).schema
 

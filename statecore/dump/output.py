@@ -80,10 +80,7 @@ def write_parquet(batches: Iterable[pa.RecordBatch], schema: pa.Schema, file: IO
 
 @contextmanager
 def atomic_file(path: Path, *, overwrite: bool) -> Iterator[IO[bytes]]:
-    """A file that appears under its name only when it is complete.
-
-    An existing non-file, such as ``/dev/stdout`` or a pipe, is written to and never replaced.
-    """
+    """A file that appears under its name only when it is complete; a pipe or device is never replaced."""
     if path.exists() and not overwrite:
         raise Invalid(
             f"{path} exists already.", code="file-exists", action="Name another file, or add --force to overwrite it."

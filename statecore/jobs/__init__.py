@@ -1,7 +1,7 @@
 """Jobs: requests, frozen plans, preconditions, phases, retries and reports, whichever engine does the work.
 
-A package a verb (``restore/``, ``checkpoint/``, ...), entered by the function ``run_<verb>`` of its ``run.py``;
-``program.py`` runs each as a process. A verb is made of these:
+A package a verb (``restore/``, ``checkpoint/``, ...), entered by the function ``run_<verb>`` of its ``run.py``, whose
+further arguments are those of ``JobContext.open``; ``program.py`` runs each as a process. A verb is made of these:
 
 - ``fields/`` declares its request, ``context.py`` opens what the request names.
 - ``job.py`` records the attempt (``attempt.py``) and its files (``job_files.py``); ``directory_change.py`` is the

@@ -37,7 +37,7 @@ def utc(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def moment(text: str) -> datetime | None:
+def parsed_time(text: str) -> datetime | None:
     """A time of a report; ``None`` if it is missing or invalid."""
     try:
         found = datetime.fromisoformat(text)
@@ -61,9 +61,7 @@ class Instance(NamedTuple):
     """What a restore writes to, independent of other restores: one application on one host below one ``state.dir``.
 
     Attributes:
-        application_id: Kafka Streams' ``application.id``.
-        host: the host's name; empty in reports of version 1.
-        state_dir: Kafka Streams' ``state.dir``, resolved; empty likewise.
+        state_dir: Kafka Streams' ``state.dir``, resolved; empty for jobs of a repository.
     """
 
     application_id: str
@@ -79,8 +77,6 @@ class Attempt:
         application_id: Kafka Streams' ``application.id``; empty if the spec could not be read.
         state_dir: Kafka Streams' ``state.dir``, absolute and without symbolic links.
         request_id: the request; its retries have the same.
-        host: the machine that ran it and has the state directory.
-        started: when it began (ISO 8601, UTC).
     """
 
     application_id: str
@@ -108,11 +104,9 @@ class Attempt:
 
     @property
     def instance(self) -> Instance:
-        """The instance it works on."""
         return Instance(self.application_id, self.host, self.state_dir)
 
     def begun(self) -> dict[str, Any]:
-        """The report of an attempt in progress."""
         return {"version": REPORT_VERSION, **asdict(self)}
 
     def failed(self, error: Mapping[str, Any], phase: str = "") -> dict[str, Any]:
@@ -121,7 +115,7 @@ class Attempt:
 
     @staticmethod
     def of(document: Mapping[str, Any]) -> Attempt:
-        """The attempt of a report; fields that version 1 lacks are empty."""
+        """The attempt of a report; missing fields are empty."""
         return Attempt(
             **{name: str(document.get(name) or "") for name in _TEXTS}, process=int(document.get("process") or 0)
         )
@@ -161,12 +155,8 @@ class JobReport(Generic[BodyT]):
     """One attempt of a job.
 
     Attributes:
-        kind: the job: ``restore``.
-        attempt: the request, and who has run it where since when.
         finished: end time (ISO 8601, UTC); empty without a known end.
-        ran_on: where its tasks ran.
         error: of a failure: ``error`` (the kind), ``code``, ``what``, ``action``; ``phase`` if it had reached one.
-        body: of a success.
     """
 
     kind: str
@@ -178,7 +168,6 @@ class JobReport(Generic[BodyT]):
 
     @property
     def end(self) -> End:
-        """How it ended."""
         return End.FAILED if self.error else End.DONE if self.finished else End.UNKNOWN
 
     @staticmethod
@@ -194,11 +183,9 @@ class JobReport(Generic[BodyT]):
         )
 
     def failed(self, error: StatecoreError) -> JobReport[BodyT]:
-        """The same after a failure."""
         return JobReport(self.kind, self.attempt, utc_now(), self.ran_on, error.to_json())
 
     def to_json(self) -> dict[str, Any]:
-        """The report as a JSON document."""
         document = {} if self.body is None else self.body.to_json()
         if "started" in document:  # the body has all fields of the envelope
             return document

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from statecore.errors import Invalid
+from statecore.errors import missing_option
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.fields.declaration import Request
 from statecore.progress import NullProgress, Progress
@@ -39,11 +39,8 @@ class JobContext(Generic[RequestT]):
     """What a job works on. Each part is opened when it is first used; one that the request does not name is an error.
 
     Attributes:
-        request: the job's request.
         application_id: Kafka Streams' ``application.id``; empty for a request that concerns all applications.
         declared: the spec of the request; ``None`` if it has none.
-        say: receives lines for the operator.
-        clock: seconds since the epoch.
         connect: makes a client of the brokers, in place of :class:`Cluster`.
         shared_repository: an opened repository, used instead of opening one.
         shared_cluster: connected brokers, used instead of connecting.
@@ -111,7 +108,6 @@ class JobContext(Generic[RequestT]):
 
     @property
     def spec(self) -> ApplicationSpec:
-        """The declared spec, or one without stores."""
         return self.declared or ApplicationSpec.undeclared(self.application_id)
 
     @property
@@ -167,7 +163,6 @@ class JobContext(Generic[RequestT]):
 
     @property
     def kafka(self) -> Mapping[str, Any]:
-        """Client settings of the spec."""
         return {} if self.declared is None else self.declared.kafka
 
     @property
@@ -177,7 +172,6 @@ class JobContext(Generic[RequestT]):
 
     @contextmanager
     def cluster(self) -> Iterator[Cluster]:
-        """Connected brokers."""
         if self.shared_cluster is not None:
             yield self.shared_cluster
             return
@@ -192,7 +186,5 @@ def spec_of(request: Request) -> ApplicationSpec:
     """The spec of a request that must have one."""
     found = request.declared_spec
     if found is None:
-        raise Invalid(
-            "The request has no spec.", code="option-missing", action="Give the spec (--spec).", option="spec"
-        )
+        raise missing_option("The request has no spec.", "Give the spec (--spec).", "spec")
     return found

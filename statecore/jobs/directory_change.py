@@ -75,12 +75,7 @@ class DirectoryChange(Job, ABC, Generic[PlanT, ChangedT, ReportT]):
     name: ClassVar[str]
     approved: str = ""
 
-    def __init__(
-        self,
-        context: JobContext[Any],
-        directory: StateDirectory,
-        doing: str,
-    ) -> None:
+    def __init__(self, context: JobContext[Any], directory: StateDirectory, doing: str) -> None:
         home = DirectoryHome(directory.work_path, directory.work_path, context.request.request_id)
         super().__init__(context, home, doing)
         self.directory, self.declared, self._applies = directory, context.declared, context.request.apply
@@ -164,7 +159,7 @@ class DirectoryChange(Job, ABC, Generic[PlanT, ChangedT, ReportT]):
             self.directory.apply_ownership()
 
     def _inspect(self) -> PlanT:
-        with self.phase("look"):
+        with self.phase("inspect"):
             return self.inspect()
 
     def _refuse_another(self, plan: PlanT) -> None:

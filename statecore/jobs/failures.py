@@ -41,12 +41,7 @@ _STOPPED: dict[Cause, tuple[type[StatecoreError], str, str, str]] = {
         "The system refused while",
         "Give this user the right to read and write there, or run as the user that the application runs as.",
     ),
-    Cause.FAILED: (
-        Retryable,
-        "disk-failed",
-        "The disk or its file system failed while",
-        REPAIR_DISK,
-    ),
+    Cause.FAILED: (Retryable, "disk-failed", "The disk or its file system failed while", REPAIR_DISK),
 }
 """System errors that stop a job without a defect of the program; any other ``OSError`` is a defect."""
 
@@ -62,10 +57,7 @@ def as_statecore_error(error: BaseException, doing: str, **context: Any) -> Stat
         return kind(f"{what} {doing}: {text}.", code=code, action=action, **context)
     if isinstance(error, MemoryError):
         return Capacity(
-            f"There was not enough memory while {doing}.",
-            code="out-of-memory",
-            action=f"{_LESS_AT_ONCE}.",
-            **context,
+            f"There was not enough memory while {doing}.", code="out-of-memory", action=f"{_LESS_AT_ONCE}.", **context
         )
     return StatecoreError(
         f"A defect of this program, while {doing}: {type(error).__name__}: {error}",

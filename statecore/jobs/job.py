@@ -1,8 +1,7 @@
 """One attempt of a job: records it, times the phases, waits for the workers, keeps plan and report.
 
-A job is a subclass of :class:`Job` with its own steps (:mod:`statecore.jobs.restore.run`). With a state directory it
-runs under the application's lock, and its files are there; else they are in the repository
-(:mod:`statecore.jobs.job_files`).
+A job is a subclass of :class:`Job` with its own steps, such as ``restore/restore_job.py``. With a state directory it
+runs under the application's lock, and its files are there; else they are in the repository (``job_files.py``).
 """
 
 from __future__ import annotations
@@ -29,16 +28,12 @@ class Job:
     """One attempt of a request that freezes a plan.
 
     Attributes:
-        report_suffix: of the report's file.
-        context: what it works on.
         home: where plan, report and attempt file are kept.
-        phases: wall seconds of each finished phase, in order.
         cpu: CPU seconds of this process in each of them.
         brokers: advertised addresses, ``host:port`` each; workers are asked whether they reach them.
         ran_on: where the tasks run, known after the workers were checked.
         is_resumed: whether an earlier attempt had frozen the plan.
         keeps_attempt_file: whether it stays after a failure without a plan: the changes it began have to be resumed.
-        began: ``time.monotonic()`` when this attempt began.
     """
 
     report_suffix: ClassVar[str] = REPORT_SUFFIX
@@ -58,10 +53,7 @@ class Job:
 
     @contextmanager
     def attempted(self) -> Iterator[None]:
-        """Around all steps: record a failure beside the plan, if there is one, for later status queries.
-
-        The attempt file is deleted on success, because the report says the same and more.
-        """
+        """Around all steps: record a failure beside the plan, if there is one; a success has a report."""
         try:
             yield
         except FaultInjected:

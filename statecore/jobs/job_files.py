@@ -67,38 +67,31 @@ class DirectoryHome(JobHome):
 
     @property
     def local_staging(self) -> str:
-        """See :class:`JobHome`."""
         return str(self.staging.absolute())
 
     def _file(self, suffix: str) -> Path:
         return self._plan.with_suffix(suffix)
 
     def read(self, suffix: str) -> bytes | None:
-        """See :class:`JobHome`."""
         try:
             return self._file(suffix).read_bytes()
         except FileNotFoundError:
             return None
 
     def save(self, suffix: str, content: bytes) -> None:
-        """See :class:`JobHome`."""
         make_directories(self._plan.parent)
         write_durably(self._file(suffix), content)
 
     def forget(self, suffix: str) -> None:
-        """See :class:`JobHome`."""
         self._file(suffix).unlink(missing_ok=True)
 
     def place(self, plan_id: str) -> StagingPlace:
-        """See :class:`JobHome`."""
         return DirectoryPlace(str((self.staging / plan_id).absolute()))
 
     def discard(self, plan_id: str) -> None:
-        """See :class:`JobHome`."""
         discard_tree(self.staging / plan_id)
 
     def sweep(self) -> None:
-        """See :class:`JobHome`."""
         sweep_plans(self._work, time.time())
 
 
@@ -110,7 +103,6 @@ class RepositoryHome(JobHome):
 
     @property
     def local_staging(self) -> str:
-        """See :class:`JobHome`."""
         return ""
 
     def _staging(self, plan_id: str) -> str:
@@ -121,7 +113,6 @@ class RepositoryHome(JobHome):
         return self._repository.names.job(self._request, suffix.lstrip(".") if suffix != PLAN_SUFFIX else "plan")
 
     def read(self, suffix: str) -> bytes | None:
-        """See :class:`JobHome`."""
         found = self._repository.pointers.read(self._pointer(suffix))
         return None if found is None else found.content
 
@@ -142,21 +133,17 @@ class RepositoryHome(JobHome):
         )
 
     def forget(self, suffix: str) -> None:
-        """See :class:`JobHome`."""
         self._repository.blobs.delete(self._pointer(suffix))
 
     def place(self, plan_id: str) -> StagingPlace:
-        """See :class:`JobHome`."""
         from statecore.jobs.pipeline.repository_place import RepositoryPlace
 
         return RepositoryPlace(self._repository.url, self._repository.application_id, self._staging(plan_id))
 
     def discard(self, plan_id: str) -> None:
-        """See :class:`JobHome`."""
         discard_staging(self._repository, self._staging(plan_id))
 
     def sweep(self) -> None:
-        """See :class:`JobHome`."""
         sweep_stagings(self._repository, time.time())
         sweep_requests(self._repository, time.time())
 

@@ -53,13 +53,11 @@ class Program:
     """A job as a program; its modules are loaded when it runs.
 
     Attributes:
-        description: one sentence for the usage.
         request: the class of its request, in the ``request`` module of its package.
         package: below ``statecore.jobs``; its ``run`` module has ``run_<package>``.
         has_engine: whether an engine runs its tasks.
         plans_here: whether ``--here`` starts no engine.
         options: of its own, by flag; each given one is an argument of the run.
-        exit_code: of a report.
     """
 
     description: str
@@ -71,12 +69,10 @@ class Program:
     exit_code: Callable[[Any], int] = lambda _: 0
 
     def request_type(self) -> type[Request]:
-        """The class of its request."""
         found: type[Request] = getattr(importlib.import_module(f"statecore.jobs.{self.package}.request"), self.request)
         return found
 
     def run(self) -> Run:
-        """The function that runs it."""
         found: Run = getattr(importlib.import_module(f"statecore.jobs.{self.package}.run"), f"run_{self.package}")
         return found
 
@@ -89,10 +85,7 @@ PROGRAMS: Mapping[str, Program] = {
         "checkpoint",
         plans_here=True,
         options={
-            "--small-tail": {
-                "type": int,
-                "help": "number of offsets in all tails below which no engine is started",
-            },
+            "--small-tail": {"type": int, "help": "number of offsets in all tails below which no engine is started"},
             "--go-on": {"action": "store_true", "help": "resume the plan of --here, without a note about it"},
         },
     ),
@@ -139,10 +132,7 @@ def main(
 
 
 def exit_with_parent_process() -> None:
-    """From now on exit when standard input ends, which the parent process holds.
-
-    SIGTERM ends the process like ``sys.exit``.
-    """
+    """From now on exit when standard input ends, which the parent process holds, and on SIGTERM like ``sys.exit``."""
     signal.signal(signal.SIGTERM, _exit_on_sigterm)  # scratch directories are removed on exit
     threading.Thread(target=_exit_at_end_of_input, name="parent-process", daemon=True).start()
 
@@ -187,11 +177,7 @@ def _engine(program: Program, options: Mapping[str, Any], spark: Callable[[str |
 
 
 def reporting(report: Path, work: Callable[[], int]) -> int:
-    """Run a program that writes a report, after checking that the report can be written.
-
-    Returns:
-        The exit code of the work; if the report cannot be written, that of the error, which goes to stderr only.
-    """
+    """Run a program that writes a report, if it can be written; otherwise returns the exit code of that error."""
     try:
         _check_report(report)
         return work()

@@ -103,10 +103,7 @@ class Blobs(ABC):
         """All blobs whose name begins with ``prefix``, in byte order of their names."""
 
     def directories(self, above: str) -> Iterator[str]:
-        """The distinct next parts of names that begin with ``above/`` and continue after that part, in no order.
-
-        An implementation that can list them without each blob should.
-        """
+        """The distinct next parts of names that begin with ``above/`` and continue after that part, in no order."""
         yield from dict.fromkeys(
             rest.split("/")[0]
             for blob in self.list(f"{checked_name(above)}/")
@@ -123,7 +120,6 @@ class Blobs(ABC):
 
 
 def checked_name(name: str) -> str:
-    """Validate a name and return it."""
     if not isinstance(name, str) or not all(map(_PART.fullmatch, name.split("/"))):
         raise Invalid(
             f"{name!a} is not a valid blob name.",
@@ -135,7 +131,6 @@ def checked_name(name: str) -> str:
 
 
 def checked_range(start: int, end: int | None) -> None:
-    """Validate a byte range."""
     if start < 0 or (end is not None and end < start):
         raise Invalid(
             f"Bytes {start} to {end} are not a valid range.",

@@ -24,7 +24,6 @@ class Checksum(NamedTuple):
 
     @staticmethod
     def of(content: bytes | Path, part: int = 0) -> Checksum:
-        """Compute the checksum of bytes."""
         total, at, parts = 0, 0, bytearray()
         with io.BytesIO(content) if isinstance(content, bytes) else content.open("rb") as file:
             while piece := file.read(min(_CHUNK, part - at) if part else _CHUNK):

@@ -1,11 +1,11 @@
-"""Blobs in a directory, for one machine or for many that share a file system.
+"""Blobs and pointers in a directory, for one machine or for many that share a file system.
 
 A blob is a file below the root, under its name. It is written, or linked, under a random name in ``~partial`` and then
 hard-linked to its final name, which either succeeds or finds an existing blob::
 
     <root>/<name>                    the blob
     <root>/~partial/<random>         in progress (no blob has such a name); leftovers of dead processes may be deleted
-    <root>/~locks/...                of pointers in the same directory (:mod:`.directory_pointers`)
+    <root>/~locks/<name's hash>      held while a pointer is replaced
 
 A file on the same file system is not copied, so local runs make no copies. :class:`Sharing` chooses what the file and
 the blob share. Hard links have one owner and one mode, and a write through one name changes both; clones only share
@@ -15,6 +15,8 @@ disk space.
 from __future__ import annotations
 
 import errno
+import fcntl
+import hashlib
 import os
 import shutil
 import stat
@@ -34,11 +36,13 @@ from statecore.filesystem import (
     link,
     make_directories,
     open_regular,
+    read_regular,
     sync_file,
     sync_if_readable,
 )
 from statecore.objectstore.base import Blob, Blobs, checked_name, checked_range
 from statecore.objectstore.permissions import permission_error
+from statecore.objectstore.pointers import Pointers, PointerValue
 from statecore.system_errors import Cause, cause_of, system_error
 
 _PARTIAL = "~partial"
@@ -71,7 +75,6 @@ class DirectoryBlobs(Blobs):
         self._named: dict[Path, int] = {}  # inodes of directories whose names are synced, with those above
 
     def put_if_absent(self, name: str, content: bytes | Path) -> bool:
-        """See :meth:`Blobs.put_if_absent`."""
         final = self._root / checked_name(name)
         with self._translated("put", name):
             if isinstance(content, Path) and not content.is_file():
@@ -190,14 +193,12 @@ class DirectoryBlobs(Blobs):
         return True
 
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
-        """See :meth:`Blobs.get`."""
         checked_range(start, end)
         with self._translated("read", name), open_regular(self._root / checked_name(name)) as file:
             file.seek(start)
             return file.read() if end is None else file.read(end - start)
 
     def head(self, name: str) -> Blob:
-        """See :meth:`Blobs.head`."""
         path = self._root / checked_name(name)
         with self._translated("read", name):
             status = path.stat()
@@ -208,7 +209,6 @@ class DirectoryBlobs(Blobs):
         return Blob(name, status.st_size, status.st_mtime)
 
     def list(self, prefix: str = "") -> Iterator[Blob]:
-        """See :meth:`Blobs.list`."""
         found = []
         with self._translated("listed", prefix):
             above = self._root / prefix.rpartition("/")[0]
@@ -231,7 +231,6 @@ class DirectoryBlobs(Blobs):
             yield from names
 
     def delete(self, name: str) -> None:
-        """See :meth:`Blobs.delete`."""
         path = self._root / checked_name(name)
         with self._translated("deleted", name), suppress(FileNotFoundError, NotADirectoryError):
             path.unlink()
@@ -275,3 +274,90 @@ class DirectoryBlobs(Blobs):
             action="Check the disk and the kernel log (dmesg), then run this again.",
             **where,
         )
+
+
+_LOCKS = "~locks"
+
+
+class DirectoryPointers(Pointers):
+    """Pointers below a directory, which is created with the first one: files, replaced under a lock of all processes.
+
+    On a file system shared by several machines the lock works if its ``flock`` does across machines (NFS of Linux,
+    Lustre with ``-o flock``). The version of a content is its SHA-256.
+    """
+
+    def __init__(self, root: AnyPath) -> None:
+        self._root = Path(root)
+
+    def read(self, name: str) -> PointerValue | None:
+        path = self._root / checked_name(name)
+        try:
+            content = read_regular(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise self._error("read", name, error) from error
+        return PointerValue(content, _version(content))
+
+    def swap(self, name: str, content: bytes, expected: str | None) -> str | None:
+        path = self._root / checked_name(name)
+        with self._locked(name):
+            now = self.read(name)
+            if (None if now is None else now.version) != expected:
+                return None
+            partial = self._root / _PARTIAL / uuid.uuid4().hex
+            try:
+                make_directories(path.parent)
+                make_directories(partial.parent)
+                with partial.open("xb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                give_to_owner(partial)
+                partial.replace(path)
+                for directory in (path.parent, *path.parent.parents):
+                    if directory == self._root.parent:
+                        sync_if_readable(directory)
+                        break
+                    sync_file(directory)
+            except OSError as error:
+                with suppress(OSError):
+                    partial.unlink()
+                raise self._error("written", name, error) from error
+        return _version(content)
+
+    @contextmanager
+    def _locked(self, name: str) -> Iterator[None]:
+        lock = self._root / _LOCKS / hashlib.sha256(name.encode()).hexdigest()
+        try:
+            make_directories(lock.parent)
+            file = lock.open("a")
+            with suppress(PermissionError):  # owned by another user, who has done this
+                give_to_owner(lock)
+        except OSError as error:
+            raise self._error("written", name, error) from error
+        with file:
+            try:
+                # A lock of the open file, not of the process: threads exclude each other, too.
+                fcntl.flock(file, fcntl.LOCK_EX)
+            except OSError as error:
+                raise self._error("locked", name, error) from error
+            yield
+
+    def _error(self, doing: str, name: str, error: OSError) -> StatecoreError:
+        failed, where = f"The pointer {name} in {self._root} could not be {doing}", {"pointer": name}
+        if cause_of(error) is Cause.DENIED:
+            return permission_error(
+                error, failed, self._root, writing=doing != "read", directory=str(self._root), **where
+            )
+        return system_error(
+            error,
+            failed,
+            action="Give this user permission to read and write there.",
+            directory=str(self._root),
+            **where,
+        )
+
+
+def _version(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

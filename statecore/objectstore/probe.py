@@ -25,10 +25,7 @@ _MOST_TRIES = 300
 
 
 def probe(place: str, blobs: Blobs, pointers: Pointers) -> None:
-    """Test a location.
-
-    Blobs and pointers are below the same prefix, which is their own.
-    """
+    """Test a location; blobs and pointers are below its own prefix."""
     try:
         ensure(blobs.put_if_absent("once", b"first"), place, "did not keep a blob", "put")
         ensure(

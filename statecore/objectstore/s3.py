@@ -1,4 +1,4 @@
-"""Blobs in S3, or in any compatible server that honours conditional writes.
+"""Blobs and pointers in S3, or in any compatible server that honours conditional writes.
 
 A blob is an object, put with ``If-None-Match: *``: of several concurrent puts of one name exactly one wins, on AWS and
 on the servers that ``statecore repo init`` accepts. A small blob is one request. A large one is a multipart upload,
@@ -25,7 +25,8 @@ from typing import Any
 from statecore.errors import NotFound, Retryable
 from statecore.objectstore.base import Blob, Blobs, checked_name, checked_range
 from statecore.objectstore.checksum import Checksum
-from statecore.objectstore.s3_errors import CONFLICT, EXISTS, NO_RANGE, status_of, was_sent_again
+from statecore.objectstore.pointers import Pointers, PointerValue
+from statecore.objectstore.s3_errors import CONFLICT, EXISTS, NO_RANGE, not_s3, status_of, was_sent_again
 from statecore.objectstore.s3_location import S3Location
 from statecore.objectstore.s3_requests import TRIES, S3Requests
 
@@ -45,7 +46,6 @@ class S3Blobs(S3Requests, Blobs):
         self._part = part
 
     def put_if_absent(self, name: str, content: bytes | Path) -> bool:
-        """See :meth:`Blobs.put_if_absent`."""
         key = self._location.key(checked_name(name))
         if isinstance(content, Path) and not content.is_file():
             raise NotFound(
@@ -62,7 +62,6 @@ class S3Blobs(S3Requests, Blobs):
             return self._put(name, key, token, lambda: self._send(key, content, size, token, IfNoneMatch="*"))
 
     def replace(self, name: str, content: bytes | Path) -> None:
-        """See :meth:`Blobs.replace`."""
         key = self._location.key(checked_name(name))
         if isinstance(content, Path) and not content.is_file():
             raise NotFound(
@@ -146,7 +145,6 @@ class S3Blobs(S3Requests, Blobs):
         return max(self._part, -(-size // _MOST_PARTS))
 
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
-        """See :meth:`Blobs.get`."""
         from botocore.exceptions import ClientError
 
         checked_range(start, end)
@@ -165,7 +163,6 @@ class S3Blobs(S3Requests, Blobs):
                 raise
 
     def head(self, name: str) -> Blob:
-        """See :meth:`Blobs.head`."""
         key = self._location.key(checked_name(name))
         with self._translated("read", name):
             found = self._client.head_object(
@@ -183,7 +180,6 @@ class S3Blobs(S3Requests, Blobs):
         return Checksum(value, part) if int(parts) == -(-size // part) else None
 
     def list(self, prefix: str = "") -> Iterator[Blob]:
-        """See :meth:`Blobs.list`."""
         prefix_length = len(self._location.key(""))
         with self._translated("listed", prefix):
             pages = self._client.get_paginator("list_objects_v2").paginate(
@@ -194,7 +190,6 @@ class S3Blobs(S3Requests, Blobs):
                     yield Blob(found["Key"][prefix_length:], found["Size"], found["LastModified"].timestamp())
 
     def directories(self, above: str) -> Iterator[str]:
-        """See :meth:`Blobs.directories`."""
         prefix = self._location.key(f"{checked_name(above)}/")
         with self._translated("listed", above):
             pages = self._client.get_paginator("list_objects_v2").paginate(
@@ -205,7 +200,6 @@ class S3Blobs(S3Requests, Blobs):
                     yield found["Prefix"].removeprefix(prefix).rstrip("/")
 
     def delete(self, name: str) -> None:
-        """See :meth:`Blobs.delete`."""
         key = self._location.key(checked_name(name))
         with self._translated("deleted", name):
             self._client.delete_object(Bucket=self._bucket, Key=key)
@@ -236,3 +230,63 @@ def _bytes_of(content: bytes | Path, start: int, end: int) -> bytes:
     with content.open("rb") as file:
         file.seek(start)
         return file.read(end - start)
+
+
+_MISSING = 404
+
+
+class S3Pointers(S3Requests, Pointers):
+    """Pointers below a prefix of a bucket: objects replaced with ``If-Match``, whose version is their ETag.
+
+    Not every compatible server honours these conditions, and some do only without concurrency (``s3_probe.py``).
+    """
+
+    def read(self, name: str) -> PointerValue | None:
+        try:
+            with self._translated("read", checked_name(name)):
+                return PointerValue(*self._read(name))
+        except NotFound:
+            return None
+
+    def swap(self, name: str, content: bytes, expected: str | None) -> str | None:
+        from botocore.exceptions import ClientError
+
+        key = self._location.key(checked_name(name))
+        condition = {"IfNoneMatch": "*"} if expected is None else {"IfMatch": expected}
+        unsure = False
+        with self._translated("put", name):
+            for attempt in range(TRIES):
+                try:
+                    put = self._client.put_object(
+                        Bucket=self._bucket, Key=key, Body=content, **condition, **self._encryption.create
+                    )
+                    if "ETag" not in put:
+                        raise not_s3(self._location, "put", name, "its answer has no ETag", self._client)
+                    return str(put["ETag"])
+                except ClientError as error:
+                    status = status_of(error)
+                    unsure = unsure or was_sent_again(error)
+                    if status in (EXISTS, _MISSING) and error.response["Error"]["Code"] != "NoSuchBucket":
+                        return self._own_version(name, content) if unsure else None
+                    if status != CONFLICT:
+                        raise
+                self._pause(attempt)
+        raise Retryable(
+            f"The pointer {name} in {self._location} could not be replaced: other processes kept replacing it.",
+            code="write-conflict",
+            action="Run this again.",
+            pointer=name,
+        )
+
+    def _own_version(self, name: str, content: bytes) -> str:
+        """The version after a swap whose reply may have been lost, if the pointer has its content."""
+        now = self.read(name)
+        if now is not None and now.content == content:
+            return now.version
+        raise Retryable(
+            f"A reply was lost, so it is unknown whether the pointer {name} in {self._location} was replaced before "
+            "another process replaced it.",
+            code="write-outcome-unknown",
+            action="Read the pointer, and check whether it includes the change.",
+            pointer=name,
+        )

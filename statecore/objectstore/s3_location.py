@@ -75,7 +75,6 @@ class S3Location:
     kms_key: str | None = None
 
     def __post_init__(self) -> None:
-        """Validate the fields."""
         if not _BUCKET.fullmatch(self.bucket):
             raise Invalid(
                 f"{self.bucket!a} is not a valid bucket name.",
@@ -93,7 +92,6 @@ class S3Location:
             )
 
     def __str__(self) -> str:
-        """The location for messages."""
         return f"s3://{self.bucket}" + (f"/{self.prefix}" if self.prefix else "")
 
     @property
@@ -113,12 +111,10 @@ class S3Location:
         return replace(self, prefix="/".join(filter(None, (self.prefix, *parts))))
 
     def key(self, name: str) -> str:
-        """The key of a blob."""
         return f"{self.prefix}/{name}" if self.prefix else name
 
     @staticmethod
     def of_url(url: str) -> S3Location:
-        """Parse a URL."""
         parts = urlsplit(url)
         action = "Give s3://bucket/prefix, with endpoint, region, encryption or kms-key after a question mark."
         if parts.scheme != "s3" or not parts.netloc or parts.fragment:
@@ -152,12 +148,7 @@ class S3Location:
                 action=f"Give one of {', '.join(one.value for one in Encryption if one)}.",
             ) from None
         return S3Location(
-            parts.netloc,
-            parts.path.strip("/"),
-            options["endpoint"],
-            options["region"],
-            encryption,
-            options["kms-key"],
+            parts.netloc, parts.path.strip("/"), options["endpoint"], options["region"], encryption, options["kms-key"]
         )
 
 

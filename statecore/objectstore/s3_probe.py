@@ -11,10 +11,9 @@ from typing import Any
 
 from statecore.objectstore import probe as of_all
 from statecore.objectstore.probe import ensure
-from statecore.objectstore.s3 import S3Blobs
+from statecore.objectstore.s3 import S3Blobs, S3Pointers
 from statecore.objectstore.s3_errors import EXISTS, s3_error, status_of
 from statecore.objectstore.s3_location import Encryption, S3Location, encryption_arguments, make_client
-from statecore.objectstore.s3_pointers import S3Pointers
 
 PREFIX = "statecore-probe"
 """Prefix of the test objects."""
@@ -23,7 +22,6 @@ _REFUSED, _ABSENT = 400, 404
 
 
 def probe(location: S3Location, client: Any = None) -> None:
-    """Test a server."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     client = make_client(location) if client is None else client

@@ -25,8 +25,7 @@ from statecore import __version__
 from statecore.documents import DocumentType, parse_json
 from statecore.errors import Corrupted, Fenced, Invalid, NotFound
 from statecore.objectstore.base import DEFAULT_RETRIES, Blobs, RetryPolicy
-from statecore.objectstore.directory import DirectoryBlobs, Sharing
-from statecore.objectstore.directory_pointers import DirectoryPointers
+from statecore.objectstore.directory import DirectoryBlobs, DirectoryPointers, Sharing
 from statecore.objectstore.pointers import Pointers, PointerValue
 from statecore.objectstore.probe import probe
 from statecore.repository.head import HEAD
@@ -239,9 +238,8 @@ def place_of(url: str, retries: RetryPolicy = DEFAULT_RETRIES) -> Place:
     """The place that a URL names; nothing is requested from it yet."""
     parts = urlsplit(url)
     if parts.scheme == "s3":
-        from statecore.objectstore.s3 import S3Blobs
+        from statecore.objectstore.s3 import S3Blobs, S3Pointers
         from statecore.objectstore.s3_location import S3Location, make_client
-        from statecore.objectstore.s3_pointers import S3Pointers
         from statecore.objectstore.s3_probe import probe as probe_s3
 
         location = S3Location.of_url(url)

@@ -39,7 +39,6 @@ class SparkEngine:
 
     @contextmanager
     def start(self, job: str, spec: ApplicationSpec) -> Iterator[SparkWorkers]:
-        """See :class:`statecore.jobs.engine.protocol.Engine`."""
         conf = {**spec.spark.to_conf(), **self.conf}
         with SparkStart(f"statecore {job} {spec.application_id}", self.master, conf) as starting:
             yield SparkWorkers(starting)
@@ -53,19 +52,15 @@ class SparkWorkers:
 
     @property
     def name(self) -> str:
-        """See :class:`statecore.jobs.engine.protocol.Workers`."""
         return "Spark"
 
     def are_here(self) -> bool:
-        """See :class:`statecore.jobs.engine.protocol.Workers`."""
         return is_local(self._starting.context().master)
 
     def parallelism(self) -> int:
-        """See :class:`statecore.jobs.engine.protocol.Workers`."""
         return int(self._starting.context().defaultParallelism)
 
     def check(self, question: Question) -> RanOn:
-        """See :class:`statecore.jobs.engine.protocol.Workers`."""
         context = self._starting.context()
         executors = check_executors(context, question)
         return RanOn(context.master, len(executors), tuple(sorted({one.host for one in executors})))
@@ -73,7 +68,6 @@ class SparkWorkers:
     def run(
         self, work: Callable[[Sequence[TaskT]], list[ResultT | Failure]], batches: Sequence[Sequence[TaskT]], doing: str
     ) -> list[ResultT | Failure]:
-        """See :class:`statecore.jobs.engine.protocol.Workers`."""
         context = self._starting.context()
         outcome: Future[list[ResultT | Failure]] = Future()
 

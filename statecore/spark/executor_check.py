@@ -40,11 +40,7 @@ _MODULES = tuple(name for name in PRELOADED if not name.startswith("pyspark"))
 
 
 def check_executors(context: SparkContext, question: Question) -> tuple[Executor, ...]:
-    """Check every executor, and refuse if one cannot run tasks.
-
-    Returns:
-        The executors that were checked; in local mode the driver, unchecked.
-    """
+    """Check every executor, and refuse if one cannot run tasks; in local mode returns the driver, unchecked."""
     if is_local(context.master):
         return executors_of(context)
     token = None

@@ -84,11 +84,7 @@ def jvm_identity() -> str | None:
 
 
 def make_archive() -> Path | None:
-    """Run a small Spark job and archive the classes that it loaded.
-
-    Returns:
-        The archive; ``None`` if this JVM cannot make one (older than 17, or no space), which is not an error.
-    """
+    """Run a small Spark job and archive its classes; ``None`` if this JVM is older than 17, or there is no space."""
     archive = archive_path()
     identity = jvm_identity()
     if archive is None or identity is None or archive.exists():

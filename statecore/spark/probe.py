@@ -20,7 +20,6 @@ OUTPUT_PREFIX = "STATECORE_PROBE "
 
 
 def main() -> None:
-    """Answer one question."""
     question = json.load(sys.stdin)
     sys.path[:0] = question["sys_path"]
     answer = {

@@ -107,7 +107,6 @@ def _find_java() -> None:
 
 
 def _complete(conf: SparkConf, name: str, *, submitted: bool) -> None:
-    """Set defaults."""
     # Without a name spark-submit uses that of the job's file.
     if not submitted or str(conf.get("spark.app.name", ".py")).endswith(".py"):
         conf.setAppName(name)
@@ -163,7 +162,6 @@ class SparkStart:
                 self._manager.__exit__(None, None, None)
 
     def context(self) -> SparkContext:
-        """Wait for the context."""
         self._thread.join()
         if isinstance(self._error, StatecoreError):
             raise self._error

@@ -56,11 +56,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def read_client_settings(
     node: Node, environ: Mapping[str, str], problems: Problems
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read the section.
-
-    Returns:
-        The settings with ``${NAME}`` expanded, and the same as declared.
-    """
+    """Read the section: the settings with ``${NAME}`` expanded, and the same as declared."""
     expanded: dict[str, Any] = {}
     declared: dict[str, Any] = {}
     if node.shape != MAPPING:
@@ -118,11 +114,7 @@ def _expand(name: str, node: Node, environ: Mapping[str, str], problems: Problem
 def client_settings(
     settings: Mapping[str, Any], environ: Mapping[str, str], *, source: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read settings from a mapping instead of a file.
-
-    Returns:
-        The settings with ``${NAME}`` expanded, and the same as declared.
-    """
+    """Settings of a mapping instead of a file, with ``${NAME}`` expanded, and the same as declared."""
     problems = Problems(source)
     result = read_client_settings(tree_of_mapping(settings, problems), environ, problems)
     problems.raise_if_any()

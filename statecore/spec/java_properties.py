@@ -66,11 +66,6 @@ class JavaConfiguration:
     """The content of the application's configuration.
 
     Attributes:
-        source: the file, for messages.
-        application_id: ``application.id``, or ``None``.
-        bootstrap_servers: ``bootstrap.servers``, or ``None``.
-        processing_guarantee: the application's guarantee, or ``None`` if not set.
-        transactional_state_stores: whether the application enables transactional state stores.
         dsl_store_format: ``DEFAULT`` or ``HEADERS``, or ``None`` if not set.
         in_memory: whether the DSL's stores are in memory by default.
         client: client settings by kafka-python's names, secrets as ``${NAME}``.
@@ -91,7 +86,6 @@ class JavaConfiguration:
 
 
 def load_java_configuration(path: Path) -> JavaConfiguration:
-    """Read and translate a ``.properties`` file."""
     return translate(load_properties(path), str(path))
 
 

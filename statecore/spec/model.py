@@ -85,10 +85,7 @@ class StoreSpec:
 
     @property
     def is_restorable(self) -> bool:
-        """Whether this library can restore it from its topic, once that is decided.
-
-        Only Kafka Streams restores in-memory stores and stores of the application's own classes.
-        """
+        """Whether this library can restore it: Kafka Streams alone restores in-memory and custom stores."""
         return self.is_logged and self.kind not in (StoreKind.IN_MEMORY, StoreKind.CUSTOM)
 
     @property
@@ -113,16 +110,13 @@ class ApplicationSpec:
     """An application and its declared stores.
 
     Attributes:
-        application_id: Kafka Streams' ``application.id``.
         bootstrap_servers: ``host:port[,host:port...]``.
-        processing_guarantee: the application's own setting.
         kafka: further client settings with kafka-python's names (``security_protocol``, ``sasl_mechanism``, ...), with
             ``${NAME}`` expanded: they contain secrets and are therefore left out of ``repr``.
         source: where the spec was read from, for messages; not compared.
         kafka_declared: the same settings as declared, ``${NAME}`` unexpanded: the form that is written and sent.
         kafka_connection: id of the Airflow connection for ``${KAFKA_USERNAME}`` and ``${KAFKA_PASSWORD}``, or ``None``;
             ignored without Airflow.
-        spark: Spark settings of this application's jobs; not compared.
         checkpoint_interval_ms: :data:`CHECKPOINT_INTERVAL`: minimum milliseconds between two checkpoints of the
             application; not compared.
         transactional_state_stores: the application's ``enable.transactional.statestores`` (Kafka Streams 4.4, KIP-892):
@@ -195,10 +189,7 @@ def segment_interval_of(store: StoreSpec) -> int | None:
 
 
 def is_source(spec: ApplicationSpec, store: StoreSpec) -> bool:
-    """Whether a store's changelog is a source topic: any name other than that of Kafka Streams' changelog.
-
-    Global stores are always read completely, whatever offsets the group has committed.
-    """
+    """Whether a store's changelog is a source topic; a global store, which is always read whole, has none."""
     return not store.is_global and store.changelog != default_changelog(spec.application_id, store.name)
 
 

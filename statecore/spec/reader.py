@@ -65,7 +65,6 @@ _REMOVED_GUARANTEES = ("exactly_once", "exactly_once_beta")
 
 
 def load_spec(path: str | Path, *, environ: Mapping[str, str] = os.environ) -> ApplicationSpec:
-    """Read a spec file."""
     file = Path(path)
     try:
         text = read_regular(file).decode()

@@ -84,7 +84,6 @@ class SparkSettings:
 
 
 def parse_properties(lines: Iterable[str]) -> dict[str, str]:
-    """Parse Spark properties from ``key=value`` lines."""
     found = {}
     for line in lines:
         name, separator, value = line.strip().partition("=")

@@ -83,7 +83,6 @@ class Problems:
 
     @property
     def lines(self) -> list[str]:
-        """All problems, in file order."""
         return [message for _, _, message in sorted(self._found, key=lambda problem: problem[:2])]
 
     def raise_if_any(self) -> None:
@@ -120,7 +119,6 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def tree_of_text(text: str, problems: Problems) -> Node:
-    """Parse YAML (or JSON) text."""
     try:
         _refuse_depth(text, problems)
         root = yaml.compose(text, Loader=_Loader)

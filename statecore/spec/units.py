@@ -23,10 +23,7 @@ def parse_duration(text: str) -> int | None:
 
 
 def format_duration(milliseconds: int) -> str:
-    """The shortest text that :func:`parse_duration` reads back exactly; ``86400000`` is ``24h``, not ``1d``.
-
-    A single day stays in hours, the usual way to write retentions; two days and more are in days.
-    """
+    """The shortest text that :func:`parse_duration` reads back; a day is ``24h``, two days are ``2d``."""
     for unit in ("d", "h", "m", "s"):
         size = _TIME_UNITS[unit]
         if milliseconds % size == 0 and (unit != "d" or milliseconds >= 2 * size):

@@ -76,7 +76,6 @@ def spec_hash(spec: ApplicationSpec) -> str:
 
 
 def spec_to_yaml(spec: ApplicationSpec, *, header: tuple[str, ...] = (), notes: Mapping[str, str] | None = None) -> str:
-    """The spec as ``stores.yaml``."""
     comments = notes or {}
     document = spec_to_mapping(spec)
     lines = [f"# {line}".rstrip() for line in header]
@@ -109,7 +108,7 @@ def _stores(stores: Mapping[str, Mapping[str, str]], notes: Mapping[str, str]) -
     return [
         (
             f"{names[name].ljust(width)} {{"
-            + ", ".join(f"{key}: {_field(key, value)}" for key, value in body.items())
+            + ", ".join(f"{key}: {value if key == 'reprocess' else _scalar(value)}" for key, value in body.items())
             + "}",
             notes.get(name),
         )
@@ -119,10 +118,6 @@ def _stores(stores: Mapping[str, Mapping[str, str]], notes: Mapping[str, str]) -
 
 def _commented(line: str, note: str | None) -> str:
     return f"{line}  # {note}" if note else line
-
-
-def _field(key: str, value: str) -> str:
-    return value if key == "reprocess" else _scalar(value)
 
 
 def _scalar(value: Any) -> str:

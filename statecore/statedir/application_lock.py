@@ -49,10 +49,7 @@ class LockedDirectory(Protocol):
 
 
 class ApplicationLock:
-    """The lock of an application's directory, held from construction until :meth:`release`.
-
-    Raises ``Fenced`` when another holder has it, in this process or another.
-    """
+    """The lock of an application's directory, held from construction until :meth:`release`. Raises ``Fenced``."""
 
     def __init__(self, directory: LockedDirectory, made: Sequence[Path] = ()) -> None:
         self._directory = directory

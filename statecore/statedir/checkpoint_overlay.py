@@ -16,13 +16,7 @@ Offsets = Mapping[TopicPartition, int]
 def entries_of(
     file: Offsets, own: Offsets, topics: Collection[str], partition: int | None
 ) -> dict[TopicPartition, int]:
-    """Entries of a store.
-
-    Args:
-        own: offsets of the store itself; entries of the same partitions are its own.
-        topics: names that its changelog may have.
-        partition: that of its task; ``None`` for a global store, which has all of its topic.
-    """
+    """Entries of a store: those of its ``own`` partitions, else those of ``topics`` and of its task's ``partition``."""
     return {
         entry: offset
         for entry, offset in file.items()

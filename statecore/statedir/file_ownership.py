@@ -57,9 +57,6 @@ class Process:
     """Properties of this process that decide which files it can create for others.
 
     Attributes:
-        uid: effective user.
-        gid: effective group.
-        groups: every group it is in.
         may_chown: whether it can give files to another user (CAP_CHOWN).
     """
 

@@ -131,7 +131,6 @@ def inode(path: Path) -> int | None:
 
 
 def remove_tree(path: Path) -> None:
-    """Delete a directory or a file if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

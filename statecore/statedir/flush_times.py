@@ -56,7 +56,6 @@ NOTHING_FLUSHED = Flushes({})
 
 
 def read_flushes(databases: Iterable[Path], root: Path, checkpoint_ns: int) -> Flushes:
-    """Flushes of these databases relative to ``.checkpoint``."""
     late: dict[str, int] = {}
     flushed = kept = 0
     for database in databases:

@@ -24,7 +24,6 @@ class OffsetFile:
 
     Attributes:
         task: its directory: a task, ``global``, or ``""`` for the application's own directory.
-        meaning: what it is and does.
         damaged: whether its offsets cannot be read.
     """
 

@@ -30,10 +30,7 @@ _ACTION = (
 
 
 def mount_in(root: Path) -> Path | None:
-    """``root`` or the first directory below it that is a mount point; ``None`` if there is none.
-
-    Mounts of other namespaces (other containers) are not seen, and do not matter here.
-    """
+    """``root`` or the first directory below it that is a mount point of this namespace; ``None`` if there is none."""
     top = os.path.realpath(root)
     found = [place for place in _mount_points() if place == top or place.startswith(f"{top}/")]
     return Path(root, os.path.relpath(min(found), top)) if found else None

@@ -25,10 +25,7 @@ def find_writer(databases: Iterable[Path]) -> Holder | None:
 
 
 def refuse_open_stores(task_directory: Path) -> None:
-    """Raise ``Fenced`` if a database of a task directory that will be replaced is open.
-
-    Its process would continue to write to files that no longer have a name.
-    """
+    """Raise ``Fenced`` if a database of a task directory is open: its process would write to files without a name."""
     for store in stores_in(task_directory):
         holder = find_writer(store.databases)
         if holder is not None:

@@ -174,11 +174,7 @@ def apply_placement(
 def put_in_place(
     directory: StateDirectory, journal: Journal, faults: FaultPoints, progress: Progress
 ) -> dict[str, PlacementOutcome]:
-    """Swap the task directories that are complete and durable in a placement's staging directory.
-
-    Returns:
-        The outcome of each task.
-    """
+    """Swap the task directories that are complete and durable in a placement's staging directory."""
     staging = directory.work_path / journal.attempt
     refuse_unmovable(directory, staging, [entry.task for entry in journal.tasks])
     _refuse_unkeepable(directory, journal)

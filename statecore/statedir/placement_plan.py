@@ -71,7 +71,6 @@ class TaskPlan:
 
     Attributes:
         live: whether it has a directory now.
-        restored: the stores that are placed.
         carried: names in the live directory that are carried over (``rocksdb/profile``, ``clicks``).
         created: stores that get an empty database with offset -4.
         dropped: names in the live directory that are not carried over.
@@ -220,11 +219,7 @@ def refusals(
     siblings: Iterable[SiblingStore] = (),
     guarantee: ProcessingGuarantee,
 ) -> list[Reason]:
-    """The reasons for which :func:`plan_placement` would refuse with ``replace``; needs no lock.
-
-    Returns:
-        Sentences without full stop that begin with the task.
-    """
+    """Why :func:`plan_placement` would refuse with ``replace``, each beginning with the task; needs no lock."""
     others = tuple(siblings)
     problems: list[Reason] = []
     for task in dict.fromkeys(image.task for image in images):

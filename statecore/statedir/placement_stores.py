@@ -47,6 +47,5 @@ class StoreImage(SiblingStore):
 
     @property
     def topics(self) -> set[str]:
-        """The topics of ``changelog`` and ``offsets``."""
         known = [*(self.offsets or ()), *([self.changelog] if self.changelog else [])]
         return {partition.topic for partition in known}

@@ -25,12 +25,7 @@ KEPT_MS = 7 * 86_400_000
 
 @dataclass(frozen=True)
 class Quarantined:
-    """A quarantined task directory, or the directory created for a quarantined store.
-
-    Attributes:
-        task: the task it belonged to.
-        at_ms: when it was moved.
-    """
+    """A quarantined task directory, or the directory created for a quarantined store."""
 
     task: str
     path: Path
@@ -56,11 +51,7 @@ def quarantine_task(directory: StateDirectory, task: str, under: str, now_ms: in
 def quarantine_store(
     directory: StateDirectory, task: str, store: Path, under: str, now_ms: int, *, place: Path | None = None
 ) -> Quarantined:
-    """Move the directory of one store, with its databases closed, to ``.statecore/<below>/``, durably.
-
-    Returns:
-        The directory created for it, which contains the store at its relative path.
-    """
+    """Move the directory of one store, with closed databases, into a new one below ``.statecore/<below>/``."""
     directory.check_locked()
     try:
         target_entry = _place(directory, task, under, now_ms)

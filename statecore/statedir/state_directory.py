@@ -92,11 +92,7 @@ class StateDirectory:
         return stores_in(self.task_path(task))
 
     def task_directories(self) -> list[str]:
-        """The tasks with a directory, in numeric order, without ``global``.
-
-        Raises:
-            Invalid: it has tasks of named topologies, an internal API of Kafka Streams.
-        """
+        """The tasks with a directory, in numeric order, without ``global``. Raises ``Invalid`` for named topologies."""
         found: list[str] = []
         for path in directories_in(self.path):
             if _is_task(path.name):
@@ -175,10 +171,7 @@ class StateDirectory:
 
     @property
     def ownership(self) -> FileOwnership:
-        """Owner and modes of placed files (:mod:`statecore.statedir.file_ownership`).
-
-        Raises ``Invalid`` if the owner is unknown, or this process cannot give files to it.
-        """
+        """Owner and modes of placed files. Raises ``Invalid`` if the owner is unknown, or cannot be given files."""
         return decide_ownership(self.state_dir, self.path, self._owner, this_process())
 
     def owner_note(self) -> str:
@@ -194,11 +187,7 @@ class StateDirectory:
         return f"{self.path} is in use by {holder}: the job would be refused now [{code}]."
 
     def apply_ownership(self) -> None:
-        """Give the application's directory, and the files directly in it, to the owner of placed files.
-
-        Nothing is changed if the owner is right already, or the application has access through its group. Raises
-        ``Fenced``.
-        """
+        """Give the application's directory and its files to the owner of placed files. Raises ``Fenced``."""
         self.check_locked()
         if self.ownership.by_group:
             return

@@ -42,8 +42,6 @@ class StoppedStoreOffsets:
         offsets: changelog partition → offset that counts at a start; -4 if unknown.
         position: input partition → greatest offset seen, merged over the segments.
         databases: by segment start in ms, or ``None`` for a store without segments.
-        families: column families over all databases.
-        file_bytes: bytes of all databases.
     """
 
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -53,9 +51,7 @@ class StoppedStoreOffsets:
     file_bytes: int = 0
 
 
-def read_stopped_store_offsets(
-    place: StorePlace, changelogs: Iterable[str], kind: StoreKind = StoreKind.UNKNOWN
-) -> StoppedStoreOffsets:
+def read_stopped_store_offsets(place: StorePlace, changelogs: Iterable[str], kind: StoreKind) -> StoppedStoreOffsets:
     """Read a store's offsets. Segments that expire meanwhile are skipped."""
     offsets: Mapping[TopicPartition, int] = {}
     position: Position = {}

@@ -92,7 +92,6 @@ class StoreOnDisk:
 
     @cached_property
     def smallest_offsets(self) -> dict[TopicPartition, int]:
-        """The smallest offset of each partition over the databases."""
         return smallest_offsets(one.state.offsets for one in self.databases)
 
     @property

@@ -147,11 +147,7 @@ def declared_at(spec: ApplicationSpec | None, task: str, store: str) -> StoreSpe
 
 
 def changelog_at(application_id: str, task: str, store: str, declared: StoreSpec | None) -> str:
-    """The topic that a store of a task is rebuilt from: the declared one, else the one that Kafka Streams creates.
-
-    Returns:
-        The topic; empty if the store is not logged, and for a global store that is not declared.
-    """
+    """The topic that a store of a task is rebuilt from, declared or Kafka Streams' own; empty without one."""
     if declared is not None and declared.changelog != UNKNOWN_CHANGELOG:
         return "" if declared.changelog == NO_CHANGELOG else declared.changelog
     return "" if task == GLOBAL else default_changelog(application_id, store)

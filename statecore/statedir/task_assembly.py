@@ -160,10 +160,7 @@ def _checked_databases(store: SiblingStore, where: Path) -> list[Path]:
 
 
 def check_placed(task: str, store: PlacedStore, task_directory: Path) -> None:
-    """Check that a placed database, and its offset file if it has one, hold the expected offsets. Raises ``Corrupted``.
-
-    A row of every column family is read, so that nothing unreadable is put in place.
-    """
+    """Check that a placed database and its offset file hold the expected offsets, and read a row of every family."""
     state = read_database_state(task_directory / store.directory, sample=True)
     if state.offsets != store.offsets or not state.closed_cleanly:
         actual = f"says {_describe(state.offsets)} and status {state.status}"

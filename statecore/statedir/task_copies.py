@@ -43,10 +43,7 @@ def replaced_in(directory: StateDirectory) -> list[Path]:
 
 
 class TaskCopies:
-    """Task directories that are replaced by modified copies of themselves.
-
-    A context manager: copies that were not put in place are deleted at its end.
-    """
+    """Task directories that are replaced by modified copies; the context deletes copies that were not put in place."""
 
     def __init__(
         self, directory: StateDirectory, request_id: str, faults: FaultPoints, progress: Progress, *, keeps: bool

@@ -71,7 +71,6 @@ class StoreDirectory:
 
     @property
     def checkpoint_file(self) -> Path:
-        """``.checkpoint_<store>``, whether it exists or not."""
         task_directory = self.path.parent if self.segmented else self.path.parent.parent
         return task_directory / store_checkpoint_file(self.store)
 

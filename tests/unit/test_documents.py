@@ -36,7 +36,7 @@ def renamed(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 STRICT = DocumentType("thing", 3, Whole, "Make it anew.", older={1: renamed})
-OPEN = DocumentType("thing", 3, Whole, "Make it anew.", older={1: renamed}, unversioned=1, is_open=True)
+OPEN = DocumentType("thing", 3, Whole, "Make it anew.", older={1: renamed}, is_open=True)
 VALUE = Whole("t", (Part("a", 1), Part("b")), {"x": 0.5})
 DOCUMENT = {
     "version": 3,
@@ -129,7 +129,7 @@ def test_an_older_version_is_read_as_what_it_says_today() -> None:
     assert STRICT.from_json({"version": 1, "name": "t"}) == Whole("t")
     with pytest.raises(Invalid, match="version None"):
         STRICT.from_json({"name": "t"})
-    found = OPEN.read(b'{"name": "t", "colour": "red"}')
+    found = OPEN.read(b'{"version": 1, "name": "t", "colour": "red"}')
     assert found.value == Whole("t")
     assert OPEN.rewritten(found, Whole("t", (Part("a"),))) == {
         "version": 3,

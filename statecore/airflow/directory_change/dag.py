@@ -24,13 +24,7 @@ from statecore.airflow.settings import Settings
 
 
 def directory_change_dag(change: str, doc_md: str | None, **operator: Any) -> DAG:
-    """The Dag of a kind of change.
-
-    Args:
-        change: ``migrate`` or ``recover``.
-        doc_md: describes it.
-        operator: further arguments of the operator of ``plan``, ``apply`` and ``verify``.
-    """
+    """The Dag of a kind of change; ``operator`` are further arguments of its operator."""
     kind, site = CHANGES[change], Settings.from_environment()
     with DAG(
         dag_id=kind.dag_id,

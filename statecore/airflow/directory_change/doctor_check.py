@@ -45,7 +45,6 @@ def findings(report: Mapping[str, Any]) -> list[Found]:
 
 
 def in_words(finding: Found) -> str:
-    """A finding as a line of a log."""
     where = " of ".join(name for name in (finding["store"], finding["task"]) if name)
     return f"{finding['severity']} {finding['code']}{f' ({where})' if where else ''}: {finding['what']}"
 

@@ -97,10 +97,7 @@ class StatecoreDirectoryChangeOperator(StatecoreWorkerOperator):
         self.why = why
 
     def execute(self, context: Context) -> Any:
-        """Run the step and return its short report (:class:`~.xcom_values.StepResult`).
-
-        If it fails, kind and code of the error are pushed as the XCom ``refused``, for the task ``outcome``.
-        """
+        """Run the step and return its short report; a failure's kind and code are pushed as the XCom ``refused``."""
         try:
             return self._run_step(context, Step(self.step))
         except (JobRefused, JobUnavailable) as error:

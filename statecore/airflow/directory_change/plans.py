@@ -32,7 +32,6 @@ _MARKUP = re.compile(r"([\\`*{}\[\]|~#$]|(?<![^\W_])_|_(?![^\W_]))")
 
 
 def bounded(found: Sequence[CombinedChange]) -> Rows:
-    """The rows that are shown."""
     return {"rows": [*map(row_of, found[:ROWS])], "left_out": max(len(found) - ROWS, 0)}
 
 

@@ -14,7 +14,6 @@ class Entry(TypedDict):
     Attributes:
         title: its name in the grid.
         name: name of the Spark application, if Spark is used.
-        application_id: Kafka Streams' ``application.id``.
         host: the machine that has it; ``None`` for any.
         engine: ``processes`` or ``spark``.
         conf: Spark properties; ``None`` for the site's.
@@ -78,12 +77,10 @@ class ShortPlan(TypedDict):
     Attributes:
         application_id, state_dir, host, to, outcome, plan_id, kept, seconds, phases: as in the report.
         seen: releases of the layouts of its tasks.
-        tasks: number of tasks.
         changed: number of tasks that change.
         rewritten_bytes: bytes of files that are rewritten.
         done: what is done to each store, and to files outside stores.
         left: what stays unchanged, and why.
-        notes: notes for the operator.
     """
 
     application_id: str
@@ -119,7 +116,6 @@ class StepResult(ShortPlan):
 
     Attributes:
         report: path of the whole report.
-        map_index: the task's.
         findings: number of findings by severity, of ``verify``; ``None`` if ``statecore doctor`` did not run.
     """
 
@@ -133,7 +129,6 @@ class NotVerified(TypedDict):
 
     Attributes:
         looked: false: the directory was not verified.
-        map_index: the task's.
     """
 
     looked: Literal[False]
@@ -146,7 +141,6 @@ class Answer(TypedDict):
     Attributes:
         chosen: ``Approve`` or ``Reject``.
         by: who answered; ``None`` after a timeout, which rejects.
-        at: when.
     """
 
     chosen: str
@@ -155,13 +149,7 @@ class Answer(TypedDict):
 
 
 class DirectoryOutcome(TypedDict):
-    """The outcome of one state directory.
-
-    Attributes:
-        name: its name in the grid.
-        state_dir: its ``state.dir``.
-        outcome: the outcome, as text.
-    """
+    """The outcome of one state directory."""
 
     name: str
     state_dir: str

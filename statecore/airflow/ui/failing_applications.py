@@ -43,10 +43,7 @@ _NO_DIRECTORIES = frozenset({".", "..", INDEX})
 def record(
     directory: Path, name: str, request_id: str, error: Mapping[str, Any], *, dag: str = "", state_dir: str = ""
 ) -> None:
-    """Write the failure report of an application, in place of an earlier one.
-
-    An inline spec without an application id has no name to show, so only its task reports the error.
-    """
+    """Write the failure report of an application, in place of an earlier one, unless it has no id to show."""
     if _is_shown(name):
         record_failure(_file(directory, name, dag), Attempt.begin(name, state_dir, request_id), error)
 

@@ -19,8 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from statecore.airflow.ui.state_view import run_of
 from statecore.errors import kind_and_code
-from statecore.jobs.attempt import age, moment
-from statecore.jobs.history.report_index import InstanceReports
+from statecore.jobs.attempt import age, parsed_time
 from statecore.jobs.history.restored_store import restored_stores
 from statecore.words import number_of
 
@@ -34,7 +33,7 @@ _TEMPLATES = Environment(
 _TEMPLATES.filters.update(
     age=age,
     kind_and_code=kind_and_code,
-    moment=moment,
+    parsed_time=parsed_time,
     number=lambda number: f"{number:,}" if number >= 0 else "not counted",
     number_of=number_of,
     parameters=lambda instance, name: {
@@ -47,14 +46,6 @@ _TEMPLATES.filters.update(
     run_of=run_of,
     stores=restored_stores,
 )
-
-
-def _is_of_repository(reports: InstanceReports) -> bool:
-    """Whether the jobs have no state directory; not known for reports of version 1, which have no host."""
-    return not reports.instance.state_dir and bool(reports.instance.host)
-
-
-_TEMPLATES.tests["of_repository"] = _is_of_repository
 
 
 def protected_app(title: str) -> FastAPI:

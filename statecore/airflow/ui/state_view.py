@@ -34,11 +34,9 @@ class Filter:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it selects everything."""
         return not self.text and self.outcome is None
 
     def selects(self, one: InstanceReports) -> bool:
-        """Whether it selects an instance."""
         named = not self.text or any(self.text.lower() in part.lower() for part in one.instance)
         return named and (self.outcome is None or one.last.outcome is self.outcome)
 
@@ -50,8 +48,6 @@ class ApplicationPage:
     Attributes:
         applications: the selected instances by application, last written first.
         number: the page, from 1.
-        pages: number of pages; at least 1.
-        total: number of applications on all pages.
     """
 
     applications: tuple[ApplicationReports, ...]
@@ -149,9 +145,6 @@ class Run:
     """The Airflow task instance that made a request.
 
     Attributes:
-        dag_id: its Dag.
-        run_id: its run.
-        task_id: its task.
         map_index: its map index; -1 if it is not mapped.
     """
 

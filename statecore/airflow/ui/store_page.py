@@ -65,11 +65,7 @@ def reports(
 ) -> dict[str, Any]:
     """Heads of reports, newest first, as JSON; ``next`` is the offset of the next page."""
     shown = report_page(_index(), application, host, state_dir, offset)
-    return {
-        "version": DOCUMENT_VERSION,
-        "reports": [head.to_json() for head in shown.reports],
-        "next": shown.next,
-    }
+    return {"version": DOCUMENT_VERSION, "reports": [head.to_json() for head in shown.reports], "next": shown.next}
 
 
 @app.get("/", response_class=HTMLResponse)

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("--spec", required=True, metavar="FILE", help="the application's stores.yaml")
     add_repository(parser)
     parser.add_argument("--plan", action="store_true", help="show what would be merged, and change nothing")
@@ -23,10 +22,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     """Compact, or plan, and show the report; damaged runs give the exit code of ``Corrupted``."""
     from statecore.errors import Corrupted
     from statecore.extras import require
-    from statecore.faults import fault_points_from_environment
     from statecore.jobs.compact.request import CompactRequest
     from statecore.jobs.context import spec_of
-    from statecore.telemetry import metered
 
     request = CompactRequest(spec_path=arguments.spec, repository=arguments.repository, plan_only=arguments.plan)
     application_id = spec_of(request).application_id
@@ -34,17 +31,12 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
     from statecore.jobs.compact.run import run_compact
 
-    faults = fault_points_from_environment()
-    with metered(output.progress, {"application-id": application_id}, output.say) as progress:
-        report = run_compact(request, progress, faults=faults, say=output.say)
-    output.document(report.to_json())
-    if not output.json:
-        show(report)
+    report = output.run(run_compact, request, application_id=application_id)
+    output.result(report, show)
     return Corrupted.exit_code if report.findings else 0
 
 
 def show(report: CompactionReport) -> None:
-    """Print the report as a table, then the result."""
     from rich.text import Text
 
     from statecore.jobs.compact.report import CompactionOutcome

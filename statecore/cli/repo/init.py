@@ -11,7 +11,6 @@ DOCUMENT_VERSION = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument(
         "--repository",
         required=True,
@@ -23,7 +22,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Create the repository, or show the one that exists."""
     from dataclasses import asdict
 
     from statecore.repository.repository import create_repository

@@ -6,17 +6,12 @@ import argparse
 
 
 def add_repository(parser: argparse.ArgumentParser) -> None:
-    """Declare ``--repository``."""
     parser.add_argument(
-        "--repository",
-        required=True,
-        metavar="URL",
-        help="URL of the repository: s3://bucket/prefix, or file:///path",
+        "--repository", required=True, metavar="URL", help="URL of the repository: s3://bucket/prefix, or file:///path"
     )
 
 
 def add_application(parser: argparse.ArgumentParser) -> None:
-    """Declare ``--repository`` and ``--application-id``."""
     add_repository(parser)
     parser.add_argument("--application-id", required=True, metavar="ID", help="Kafka Streams' application.id")
 

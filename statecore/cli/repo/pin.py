@@ -18,13 +18,11 @@ DOCUMENT_VERSION = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_snapshot(parser)
     parser.add_argument("--note", metavar="TEXT", help="why the snapshot is pinned")
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Pin a snapshot."""
     from statecore.repository.application_repository import ApplicationRepository
     from statecore.repository.pins import pin
 
@@ -34,7 +32,6 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def show(application: ApplicationRepository, done: Pinned, output: Output) -> None:
-    """Print whether a snapshot is pinned now."""
     output.document(
         {
             "version": DOCUMENT_VERSION,

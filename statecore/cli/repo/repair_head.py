@@ -20,7 +20,6 @@ _SHOWN = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_application(parser)
     parser.add_argument(
         "--apply", action="store_true", help="repair; without it the plan is shown, and nothing is changed"
@@ -28,12 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Plan the repair, and apply it if requested."""
     from statecore.repository.application_repository import ApplicationRepository
     from statecore.repository.head_repair import apply_repair, plan_repair
 
     application = ApplicationRepository.open(arguments.repository, arguments.application_id)
-    output.progress.phase("look", unit="snapshots")
+    output.progress.phase("inspect", unit="snapshots")
     plan = plan_repair(application, output.progress.advance)
     output.progress.done()
     if arguments.apply:

@@ -17,7 +17,6 @@ DOCUMENT_VERSION = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_snapshot(parser)
     parser.add_argument(
         "--held", action="store_true", help="show the bytes that the snapshot holds and no newer one does"
@@ -25,7 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Show the snapshot."""
     from statecore.cli.output import result_console
     from statecore.repository.application_repository import ApplicationRepository
     from statecore.repository.listing import describe_snapshot, list_snapshots
@@ -36,7 +34,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     examined = None
     if arguments.held:
         newer = head.snapshots[: head.snapshots.index(view.entry) + 1]
-        output.progress.phase("look", len(newer), "snapshots")
+        output.progress.phase("inspect", len(newer), "snapshots")
         *_, examined = list_snapshots(
             application, replace(head, snapshots=newer), output.progress.advance, space_usage=True
         )

@@ -18,7 +18,7 @@ from statecore.cli.repository_tables import (
     show_applications,
     show_snapshots,
 )
-from statecore.errors import Invalid
+from statecore.errors import missing_option
 
 if TYPE_CHECKING:
     from statecore.repository.application_repository import ApplicationRepository
@@ -29,7 +29,6 @@ DOCUMENT_VERSION = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_repository(parser)
     parser.add_argument(
         "--application-id", metavar="ID", help="the snapshots of this application (default: a line per application)"
@@ -42,7 +41,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """List applications or snapshots."""
     from statecore.repository.application_repository import ApplicationRepository
     from statecore.repository.repository import open_repository
 
@@ -50,17 +48,11 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     if arguments.application_id is not None:
         return _snapshots(ApplicationRepository(repository, arguments.application_id), output, held=arguments.held)
     if arguments.held:
-        raise Invalid(
-            "--held needs --application-id.",
-            code="option-missing",
-            action="Add --application-id.",
-            option="application_id",
-        )
+        raise missing_option("--held needs --application-id.", "Add --application-id.", "application_id")
     return _applications(repository, output)
 
 
 def _applications(repository: Repository, output: Output) -> int:
-    """Show a line for each application."""
     from statecore.cli.output import result_console
     from statecore.repository.listing import list_applications, require_snapshots
 
@@ -82,12 +74,11 @@ def _applications(repository: Repository, output: Output) -> int:
 
 
 def _snapshots(application: ApplicationRepository, output: Output, *, held: bool) -> int:
-    """Show a line for each snapshot of an application."""
     from statecore.cli.output import result_console
     from statecore.repository.listing import list_snapshots
 
     head = application.head()
-    output.progress.phase("look", len(head.snapshots), "snapshots")
+    output.progress.phase("inspect", len(head.snapshots), "snapshots")
     found = list_snapshots(application, head, output.progress.advance, space_usage=held)
     output.progress.done()
     code = exit_code(error for one in found for error in one.damage.values())

@@ -10,12 +10,10 @@ from statecore.cli.repo.pin import show
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     add_snapshot(parser)
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    """Unpin a snapshot."""
     from statecore.repository.application_repository import ApplicationRepository
     from statecore.repository.pins import unpin
 

@@ -28,7 +28,6 @@ class CheckContext:
         guarantee: the application's, or ``None`` if unknown: then the worse of the two counts.
         release: the release of Kafka Streams that will open the directory.
         cleanup_max_age_ms: the application's ``state.cleanup.dir.max.age.ms``, or ``None``.
-        now_ms: the time, for ages.
         transactional: whether that release runs it with transactional state stores (KIP-892).
     """
 
@@ -85,10 +84,7 @@ class CheckContext:
         return topic.startswith(f"{self.application_id}-") and topic.endswith("-changelog")
 
     def finds_offset(self, store: StoreView, task: TaskView, release: Release = CURRENT) -> bool:
-        """Whether a start of a release finds an offset of a store.
-
-        One of another changelog counts, and so does an unreadable file: they are findings of their own.
-        """
+        """Whether a start finds an offset of a store, right or wrong, or an unreadable file."""
         file = task.stores.get(store.store)
         if file is not None and file.unreadable and not store.kind.manages_offsets:
             return True

@@ -20,11 +20,7 @@ def has_custom_store(spec: ApplicationSpec | None, task: str) -> bool:
 
 
 def check_custom_store(store: StoreView, task: TaskView, context: CheckContext) -> list[Finding]:
-    """Check the offset of a custom store: without one, exactly-once wipes its task.
-
-    With transactional stores it does not; but this store is never transactional, so rows of an aborted transaction stay
-    in it.
-    """
+    """Check the offset of a custom store: without one, exactly-once wipes its task, unless stores are transactional."""
     if store.in_use or not store.logged or store.task == GLOBAL or not context.release.offsets_inside:
         return []
     file = store_checkpoint_file(store.store)

@@ -85,13 +85,7 @@ def _lost_files(store: StoreView, database: DatabaseView) -> Finding:
     )
     segment = database.name if store.segmented else ""
     return store_finding(
-        store,
-        "files-set-aside",
-        Severity.WARNING,
-        what,
-        repair=Repair.REBUILD,
-        segment=segment,
-        files=[*database.lost],
+        store, "files-set-aside", Severity.WARNING, what, repair=Repair.REBUILD, segment=segment, files=[*database.lost]
     )
 
 

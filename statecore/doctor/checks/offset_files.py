@@ -71,9 +71,7 @@ def check_task_files(task: TaskView, stores: Sequence[StoreView], context: Check
             what += ": the application fails at every start"
             repair = Repair.MOVE_ASIDE if inside else Repair.REBUILD
         evidence = {"file": CHECKPOINT_FILE, "damage": file.damaged}
-        return [
-            Finding("checkpoint-unreadable", what, Severity.ERROR, task.task, evidence=evidence, repair=repair),
-        ]
+        return [Finding("checkpoint-unreadable", what, Severity.ERROR, task.task, evidence=evidence, repair=repair)]
     others = _of_other_applications(task, stores, context)
     others += _of_other_tasks(task, stores, context, {store.store for store, _ in others})
     found = [foreign_offsets(store, entries, context) for store, entries in others]
@@ -234,11 +232,7 @@ def _unowned(
 
 
 def _stray_entries(task: TaskView, stores: Sequence[StoreView], context: CheckContext) -> list[TopicPartition]:
-    """Entries of another partition, and those of a topic that no store has.
-
-    A topic not named like a changelog may belong to a store without an offset. Without a spec it is unknown whether the
-    application has the store of a changelog: entries of a missing store look the same.
-    """
+    """Entries of another partition, and those of a topic that no store has or may have."""
     known = _known_topics(stores, context)
     some_store_lacks_entry = any(_lacks_entry(store, task, context) for store in stores)
     partition = TaskId.parse(task.task).partition

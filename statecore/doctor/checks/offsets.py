@@ -153,10 +153,7 @@ def _not_closed(store: StoreView, context: CheckContext) -> Finding:
 def check_unlogged(
     stores: Iterable[StoreView], tasks: Mapping[str, TaskView], beyond: Iterable[Finding], context: CheckContext
 ) -> list[Finding]:
-    """Stores without changelog, and which of them the next start deletes with their task.
-
-    Of a declared store without a directory there is only a finding, among those beyond single stores.
-    """
+    """Stores without changelog, and which of them the next start deletes with their task."""
     wiped = {one.task for one in beyond if one.code == "store-absent" and one.severity is Severity.ERROR}
     wiped |= {store.task for store in stores if context.is_wiped(store, tasks[store.task])}
     result = []

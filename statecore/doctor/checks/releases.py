@@ -9,13 +9,7 @@ from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.inspection import StoreView, TaskView
 from statecore.formats.offsets import OFFSET_UNKNOWN
-from statecore.formats.releases import (
-    CHECKPOINT_FILE,
-    FAMILIES,
-    GLOBAL,
-    LAST_WITHOUT_OFFSETS,
-    OFFSETS_COLUMN_FAMILY,
-)
+from statecore.formats.releases import CHECKPOINT_FILE, FAMILIES, GLOBAL, LAST_WITHOUT_OFFSETS, OFFSETS_COLUMN_FAMILY
 from statecore.words import number_of
 
 

@@ -43,10 +43,7 @@ class Logs:
     retentions: Mapping[str, int] = field(default_factory=dict)
 
     def read_at_ms(self, store: StoreKey) -> int | None:
-        """When the ends of a store (task, name) were read, if it had no tail then; otherwise unknown.
-
-        Deletes after its ends are younger than that.
-        """
+        """When the ends of a store were read, if it had no tail then: later deletes are younger."""
         return self.read_ms if self.has_all(store) else None
 
     def has_all(self, store: StoreKey) -> bool:
@@ -83,12 +80,7 @@ def ends_without_brokers(stores: Iterable[StoreCopy]) -> Logs:
 
 
 def ends_from_brokers(
-    spec: ApplicationSpec,
-    stores: Iterable[StoreCopy],
-    refuse: Refuse,
-    *,
-    timeout: float,
-    clock: Callable[[], float],
+    spec: ApplicationSpec, stores: Iterable[StoreCopy], refuse: Refuse, *, timeout: float, clock: Callable[[], float]
 ) -> Logs:
     """The ends of stores, and the state of their logs now."""
     every = list(stores)

@@ -60,8 +60,6 @@ class StoreCopy:
 
     Attributes:
         databases: its closed, private databases by segment; ``None`` as key if it has no segments.
-        offsets: offsets in each database.
-        written: whether a copy was written to.
         linked: names of the SST and blob files of the originals, by segment.
         may_be_ahead: whether its rows may be ahead of its offsets, and records must not be applied again.
     """
@@ -75,7 +73,6 @@ class StoreCopy:
 
     @property
     def key(self) -> StoreKey:
-        """Task and name of the store."""
         return self.selected.key
 
     @property
@@ -88,13 +85,7 @@ class Copier:
     """Copies the stores of one application."""
 
     def __init__(
-        self,
-        where: Path,
-        spec: ApplicationSpec,
-        *,
-        running: bool,
-        refuse: Refuse,
-        note: Callable[[str], None],
+        self, where: Path, spec: ApplicationSpec, *, running: bool, refuse: Refuse, note: Callable[[str], None]
     ) -> None:
         self.where, self.running = where, running
         self.exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
@@ -159,10 +150,7 @@ class Copier:
         )
 
     def _checkpoints(self, store: SelectedStore) -> dict[int | None, DatabaseCheckpoint]:
-        """Checkpoints of a store's databases, including those created while others were copied.
-
-        A new one may have rows older than an offset that was copied after its creation.
-        """
+        """Checkpoints of a store's databases, including those created while others were copied."""
         found: dict[int | None, DatabaseCheckpoint] = {}
         for _ in range(_ROUNDS):
             there = self._databases(store)
@@ -233,7 +221,6 @@ class Copier:
     def _offsets(
         self, store: SelectedStore, recorded: Mapping[int | None, Mapping[TopicPartition, int]]
     ) -> dict[TopicPartition, int]:
-        """The smallest offset of each partition."""
         partitions = {partition for offsets in recorded.values() for partition in offsets}
         wrong = sorted(
             str(partition)
@@ -315,10 +302,7 @@ class Copier:
         full: Mapping[int | None, DatabaseCheckpoint],
         offsets: Mapping[TopicPartition, int],
     ) -> None:
-        """Check that the offset is older than unflushed segments, so that it is right for these too.
-
-        A compaction makes offsets look newer than they are, which only refuses more than necessary.
-        """
+        """Check that the offset is older than unflushed segments, so that it is right for these too."""
         flushed = [checkpoint.flushed_at for checkpoint in full.values() if checkpoint.flushed_at is not None]
         for checkpoint in empty.values():
             if checkpoint.created_at is None or not flushed or min(flushed) >= checkpoint.created_at:
@@ -337,11 +321,7 @@ _RECOVER = "Restore it (statecore restore --replace), or let the application rec
 def _refuse_half_deleted(store: SelectedStore) -> None:
     if lost := why_partially_deleted(store.directory, segmentation_of(store.spec)):
         raise Corrupted(
-            f"{store.name}: {lost}",
-            code="store-incomplete",
-            action=_RESTORE,
-            task=store.task,
-            store=store.spec.name,
+            f"{store.name}: {lost}", code="store-incomplete", action=_RESTORE, task=store.task, store=store.spec.name
         )
 
 

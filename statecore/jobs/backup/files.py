@@ -53,7 +53,6 @@ class UploadedFiles(NamedTuple):
     """Databases in the repository.
 
     Attributes:
-        databases: of each store.
         new: bytes of each file that was uploaded, by hash.
     """
 

@@ -27,12 +27,8 @@ class LinkedStores(NamedTuple):
     """Copies of the stores to publish.
 
     Attributes:
-        scratch: the directory that they are in.
         tasks: requested tasks, or all existing ones.
-        copies: their stores.
         listed: files of each store, if only a plan was requested; its copies are deleted already.
-        notes: notes for the operator.
-        running: whether the application was running.
     """
 
     scratch: Path
@@ -44,10 +40,7 @@ class LinkedStores(NamedTuple):
 
 
 def link_stores(job: Job, directory: StateDirectory, kept: ExitStack) -> LinkedStores:
-    """Link a consistent state of all stores, then release the application's lock.
-
-    The scratch directory is deleted with ``kept``. Raises ``Invalid`` with all reasons why stores cannot be published.
-    """
+    """Link a consistent state of all stores, then release the lock; ``kept`` deletes the scratch directory."""
     plan_only, problems = job.context.request.plan_only, Problems()
     with _locked(job, directory, kept) as running:
         job.faults.reach("backup.after-lock")

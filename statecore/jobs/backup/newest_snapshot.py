@@ -16,19 +16,13 @@ from statecore.repository.snapshot_composition import stores_behind
 
 
 class NewestSnapshot(NamedTuple):
-    """The newest snapshot of the application.
-
-    Attributes:
-        manifest: its manifest; ``None`` if there is no snapshot.
-        parts: its task manifests of the selected tasks.
-    """
+    """The newest snapshot of the application."""
 
     manifest: Manifest | None
     parts: Mapping[str, TaskManifest]
 
     @property
     def hashes(self) -> Collection[str]:
-        """Hashes of all its files of these tasks."""
         return extents_of(self.parts.values()).keys()
 
     def store(self, of: StoreKey) -> StoreSnapshot | None:
@@ -37,7 +31,6 @@ class NewestSnapshot(NamedTuple):
 
 
 def read_newest(repository: ApplicationRepository, tasks: Iterable[str]) -> NewestSnapshot:
-    """Read the newest snapshot's manifests of some tasks."""
     head = repository.read_head()
     entry = None if head is None else head.head.newest
     if entry is None:
@@ -78,7 +71,6 @@ class VerifiedFiles(NamedTuple):
     Attributes:
         reused: databases of stores that need no upload.
         known: locations of files, by hash.
-        lost_files: files of the newest snapshot that are lost.
     """
 
     reused: Mapping[StoreKey, tuple[StoredDatabase, ...]]

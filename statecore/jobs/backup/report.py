@@ -25,16 +25,11 @@ class StoreBackup:
     """A published store of one task.
 
     Attributes:
-        task: Kafka Streams' task id, or ``global``.
         offsets: offsets in its databases, by ``<topic>-<partition>``.
         tail: offsets after them in the log, which an application that starts from it restores; -1 without brokers.
         databases: number of databases; 0 if Kafka Streams restores it from the start.
-        files: number of files.
-        bytes: bytes of the files.
         new_files: files that were missing in the newest snapshot, or lost since.
-        new_bytes: bytes of the new files.
         written: whether copies were changed: closed, or set to one offset.
-        restored_by_kafka_streams: whether it is empty, so that Kafka Streams restores it from the start.
     """
 
     task: str
@@ -56,16 +51,8 @@ class BackupReport(Attempt):
     """The result of one backup of an application's state directory.
 
     Attributes besides those of the attempt:
-        finished: end time.
-        repository: URL of the repository.
         snapshot: id of the snapshot; of the newest one if nothing had changed; empty if there is none.
         identity: hash of what all its stores are made of; empty if there is none.
-        running: whether the application was running.
-        seconds: wall time.
-        phases: wall seconds of each phase, in order.
-        put_bytes: uploaded bytes.
-        notes: notes for the operator.
-        stores: published stores, by task and store.
     """
 
     finished: str
@@ -82,12 +69,10 @@ class BackupReport(Attempt):
 
     @property
     def files(self) -> int:
-        """Number of all files."""
         return sum(store.files for store in self.stores)
 
     @property
     def bytes(self) -> int:
-        """Bytes of all files."""
         return sum(store.bytes for store in self.stores)
 
     @property
@@ -97,11 +82,9 @@ class BackupReport(Attempt):
 
     @property
     def new_bytes(self) -> int:
-        """Bytes of these files."""
         return sum(store.new_bytes for store in self.stores)
 
     def to_json(self) -> dict[str, Any]:
-        """The report as a JSON document."""
         return SNAPSHOT_REPORT.to_json(self)
 
 

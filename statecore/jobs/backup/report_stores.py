@@ -30,7 +30,6 @@ def backup_report(
     put_bytes: int = 0,
     notes: Sequence[str] = (),
 ) -> BackupReport:
-    """Report of a backup that ends now."""
     return BackupReport(
         **asdict(job.attempt),
         finished=utc_now(),
@@ -62,7 +61,6 @@ def published_stores(
 
 
 def planned_stores(copies: Sequence[StoreCopy], logs: Logs, listed: Files, newest: NewestSnapshot) -> list[StoreBackup]:
-    """Stores that would be published."""
     hashes = newest.hashes
     return [_planned(copy, logs, listed[copy.key], newest.store(copy.key), hashes) for copy in copies]
 
@@ -74,12 +72,7 @@ def _planned(
     before: StoreSnapshot | None,
     hashes: Collection[str],
 ) -> StoreBackup:
-    """A store that would be published.
-
-    A data file never changes, and no other file of its database gets its number. So a file that was not hashed counts
-    as known if the newest snapshot has one of the same name and size; or a run of the same size, which was named when
-    it was fetched.
-    """
+    """A store that would be published; a large data file is known by name and size, because it never changes."""
     stored = {} if before is None else {database.segment: database for database in before.databases}
 
     def is_known(segment: int | None, file: LocalFile) -> bool:

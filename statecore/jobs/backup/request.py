@@ -27,15 +27,10 @@ class BackupRequest(OfApplication, Planned):
             FilePath(where="on the machine that the application runs on"),
             title="State directory",
             help="the application's state.dir",
-        ),
+        )
     )
-    repository: str = field(
-        metadata=repository_url(REPOSITORY_HELP, section=WHERE),
-    )
-    tasks: tuple[str, ...] = field(
-        default=(),
-        metadata=only_tasks("every task that has a directory"),
-    )
+    repository: str = field(metadata=repository_url(REPOSITORY_HELP, section=WHERE))
+    tasks: tuple[str, ...] = field(default=(), metadata=only_tasks("every task that has a directory"))
     offline: bool = field(
         default=False,
         metadata=declare(
@@ -45,7 +40,4 @@ class BackupRequest(OfApplication, Planned):
             section=LIMITS,
         ),
     )
-    timeout: float = field(
-        default=30.0,
-        metadata=PATIENCE,
-    )
+    timeout: float = field(default=30.0, metadata=PATIENCE)

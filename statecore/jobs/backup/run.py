@@ -2,7 +2,7 @@
 
 Phases, and why a kill at any point is harmless::
 
-    look      the head of the repository                   a retry finds what an earlier attempt published
+    inspect   the head of the repository                   a retry finds what an earlier attempt published
     link      under the application's .lock, or beside     in a scratch directory of the application, which the
               the running application: hard links of a     next backup cleans
               consistent state; then the lock is released
@@ -18,11 +18,9 @@ once. If nothing has changed since the newest snapshot, no new one is published.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Any
 
-from statecore.faults import FaultPoints
 from statecore.jobs.backup.changed_files import refuse_changed
 from statecore.jobs.backup.changelog_check import check_changelogs
 from statecore.jobs.backup.files import hashed_files, upload_files
@@ -39,21 +37,10 @@ from statecore.jobs.job_files import RepositoryHome
 from statecore.progress import Progress
 
 
-def run_backup(
-    request: BackupRequest,
-    progress: Progress | None = None,
-    *,
-    faults: FaultPoints | None = None,
-    say: Callable[[str], None] | None = None,
-    clock: Callable[[], float] = time.time,
-) -> BackupReport:
-    """Publish stores of one application from its state directory.
-
-    Returns:
-        The report; with ``request.plan_only`` nothing was published.
-    """
+def run_backup(request: BackupRequest, progress: Progress | None = None, **opened: Any) -> BackupReport:
+    """Publish stores of one application from its state directory; nothing with ``request.plan_only``."""
     with translated_errors(_activity(request.state_dir)):
-        return _Backup(JobContext.open(request, progress, faults=faults, say=say, clock=clock)).run()
+        return _Backup(JobContext.open(request, progress, **opened)).run()
 
 
 class _Backup(Job):
@@ -67,8 +54,7 @@ class _Backup(Job):
         self.notes: list[str] = []
 
     def run(self) -> BackupReport:
-        """All phases in order."""
-        with self.phase("look"):
+        with self.phase("inspect"):
             publication = publication_of(self)
             earlier = publication.earlier()
         if earlier is not None:
@@ -130,7 +116,6 @@ class _Backup(Job):
             )
 
     def _warn(self, note: str) -> None:
-        """Record a note, and report it as a warning."""
         self.notes.append(note)
         self.say(f"warning: {note}")
 

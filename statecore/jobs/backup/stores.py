@@ -32,7 +32,6 @@ class Problems:
         self._found: list[Reason] = []
 
     def add(self, problem: Reason) -> None:
-        """Record a problem; see :data:`Refuse`."""
         self._found.append(problem)
 
     def check(self) -> None:
@@ -51,13 +50,7 @@ class Problems:
 
 @dataclass(frozen=True)
 class SelectedStore:
-    """A store to back up.
-
-    Attributes:
-        task: its task, or ``global``.
-        spec: the declared store.
-        directory: its directory.
-    """
+    """A store to back up."""
 
     task: str
     spec: StoreSpec
@@ -65,12 +58,10 @@ class SelectedStore:
 
     @property
     def key(self) -> StoreKey:
-        """Task and name."""
         return self.task, self.spec.name
 
     @property
     def name(self) -> str:
-        """The store, for messages."""
         return (
             f"Store {self.spec.name} of task {self.task}" if self.task != GLOBAL else f"Global store {self.spec.name}"
         )
@@ -87,7 +78,6 @@ class Selection(NamedTuple):
 
     Attributes:
         tasks: requested tasks, or all existing ones.
-        stores: their stores, by task and name.
         notes: notes on stores that are left out.
     """
 
@@ -99,11 +89,7 @@ class Selection(NamedTuple):
 def select_stores(
     directory: StateDirectory, spec: ApplicationSpec, request: BackupRequest, refuse: Refuse
 ) -> Selection:
-    """Select the stores to back up.
-
-    Left out, with a note: in-memory stores, which have no files; custom stores, whose format is unknown; and unlogged
-    stores, which have no offset.
-    """
+    """Select the stores; those without files, offset or known format are left out with a note."""
     tasks = _tasks(directory, request)
     declared = {store.name for store in (*spec.stores, *spec.global_stores)}
     unknown = sorted(set(request.stores) - declared)
@@ -142,10 +128,7 @@ def select_stores(
 
 
 def _mismatched_classes(
-    directory: StateDirectory,
-    spec: ApplicationSpec,
-    wanted: Mapping[str, Sequence[StoreSpec]],
-    refuse: Refuse,
+    directory: StateDirectory, spec: ApplicationSpec, wanted: Mapping[str, Sequence[StoreSpec]], refuse: Refuse
 ) -> set[tuple[str, str]]:
     """Refuse custom stores that are declared as another kind, and the reverse."""
     found = set()

@@ -61,7 +61,6 @@ class Base:
 
     @property
     def bases(self) -> tuple[BaseDirectory, ...]:
-        """Its databases in the state directory."""
         starts = {part: end.end for part, end in self.ends.items()}
         return tuple(
             BaseDirectory(segment, self.databases[segment], starts)
@@ -106,12 +105,8 @@ class Refused:
     """A base that could not be used.
 
     Attributes:
-        base: the base's name.
-        why: the reason.
         missed_deletes: whether the only problem is that deletes may be missing in its tail.
         is_passing: whether only this plan is affected; the next plan may use the base again.
-        code: code of the reason, kept by a frozen plan.
-        values: values of the reason, kept likewise.
     """
 
     task: str
@@ -141,7 +136,6 @@ class Refused:
 
     @property
     def key(self) -> Key:
-        """Task and store."""
         return self.task, self.store
 
     def __str__(self) -> str:
@@ -189,7 +183,6 @@ class Younger(NamedTuple):
     """Candidates filtered by age for some stores.
 
     Attributes:
-        candidates: all of them.
         stores: the stores with a maximum age.
         since_ms: earliest time at which nothing may have lain beyond their ends, in ms since the epoch.
     """

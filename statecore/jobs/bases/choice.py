@@ -17,7 +17,6 @@ class ChosenBases(NamedTuple):
     """The bases of a plan.
 
     Attributes:
-        bases: of each store that has one.
         refused: in the order they were checked.
         costlier: sound bases that would take more work than reading the whole changelog.
     """
@@ -79,8 +78,7 @@ def choose(
 
 
 def epoch_ends_of(
-    ends: Iterable[BaseEnd],
-    epoch_ends: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]],
+    ends: Iterable[BaseEnd], epoch_ends: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int | None]]
 ) -> dict[tuple[TopicPartition, int], int | None]:
     """Where leader epochs end in the logs, by partition and epoch, as far as brokers know."""
     epoch_ends_now: dict[tuple[TopicPartition, int], int | None] = {}

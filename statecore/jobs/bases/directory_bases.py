@@ -76,7 +76,8 @@ class DirectoryBases:
         if not offsets:
             raise Corrupted("it has no offset", code="store-offset-missing", action="")
         if OFFSET_UNKNOWN in offsets.values():
-            return _empty(offsets)
+            # Its changelog was empty when it was closed: it has no rows, so no delete can be missing.
+            return Base(DIRECTORY, {part: BaseEnd(part, "", 0, -1, None) for part in offsets}, frozenset())
         is_global = task == GLOBAL
         starts = {part: offset + (not is_global) for part, offset in offsets.items()}
         # Checks kind, status and files, and changes nothing.
@@ -104,11 +105,6 @@ class DirectoryBases:
                 code="offset-in-checkpoint-file",
                 action="",
             )
-
-
-def _empty(offsets: Mapping[TopicPartition, int]) -> Base:
-    """A store whose changelog was empty when it was closed: it has no rows, so no delete can be missing."""
-    return Base(DIRECTORY, {part: BaseEnd(part, "", 0, -1, None) for part in offsets}, frozenset())
 
 
 def _databases(store: StoreSpec, found: StoreDirectory) -> dict[int | None, Path]:

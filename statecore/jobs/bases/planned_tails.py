@@ -35,9 +35,6 @@ class PlannedTails:
     """A plan with its bases.
 
     Attributes:
-        frozen: the offsets.
-        bases: base of each store that has one.
-        refused: bases that are not used, and why.
         is_resumed: whether an earlier attempt had frozen it.
     """
 

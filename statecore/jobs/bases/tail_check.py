@@ -30,7 +30,6 @@ class Unsound(NamedTuple):
 
     @staticmethod
     def of(refused: Iterable[Refused]) -> Unsound:
-        """Of some bases."""
         found = tuple(refused)
         return Unsound(found, {(one.key, one.base): one.reason for one in found if not one.is_passing})
 

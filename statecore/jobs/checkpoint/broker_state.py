@@ -47,10 +47,7 @@ class BrokerState:
         return BrokerState(spec, versioned, topics, frozen, ends, log_ends)
 
     def reason_to_advance(self, there: Mapping[Key, StoreSnapshot], inherited_since_ms: int) -> Reason | None:
-        """What a checkpoint would find new; ``None`` if nothing. ``there`` are the stores of the newest snapshot.
-
-        Versioned stores younger than ``inherited_since_ms`` are inherited.
-        """
+        """What a checkpoint would find new; versioned stores younger than ``inherited_since_ms`` are inherited."""
         behind: dict[TopicPartition, int] = {}
         for (task, name), (declared, partitions) in self.stores.items():
             store = there.get((task, name))
@@ -89,11 +86,7 @@ class BrokerState:
         )
 
     def reason_to_confirm(self, manifest: Manifest, there: Mapping[Key, StoreSnapshot], now_ms: int) -> Reason | None:
-        """Why a snapshot is published although nothing is new: to say until when it is complete.
-
-        Tasks with records beyond their ends that a checkpoint does not read are excluded, because it could not confirm
-        them.
-        """
+        """Why to publish although nothing is new; tasks with records that a checkpoint does not read are excluded."""
         horizon = min_current_retention_ms(self.topics.values())
         quiet = {task for task, _ in self.stores} - {key[0] for key in self.stores if self._lags(there[key])}
         oldest = oldest_read_at(manifest, quiet)

@@ -20,10 +20,8 @@ class ChangedTasks:
     """What is published.
 
     Attributes:
-        tasks: tasks with changes.
         read_positions: of unchanged tasks, when nothing lay beyond their ends; none for a task with unread stores.
         oldest_ms: the earliest such time that the newest snapshot has for these tasks; ``None`` if it lacks one.
-        now_ms: when the ends were read.
         is_lowered: whether the delete retention of one of these is shorter than the newest snapshot says.
     """
 
@@ -59,14 +57,7 @@ def changed_tasks(
     compared: Collection[Key] = frozenset(),
     is_dropped: Callable[[str], bool] = lambda _: False,
 ) -> ChangedTasks:
-    """Which tasks changed; a log that went on without a new record counts as a change.
-
-    Args:
-        planned: the checkpoint.
-        publication: has the newest snapshot.
-        compared: stores that were compared with their whole changelogs.
-        is_dropped: whether the application has dropped a store, which no checkpoint reads any more.
-    """
+    """Which tasks changed; a log that went on without a new record counts as a change."""
     manifest = publication.newest
     published: dict[Key, StoreSnapshot] = {
         (task, store.store): store

@@ -22,7 +22,6 @@ class CompactedAfter:
     """Result of a compaction after a checkpoint.
 
     Attributes:
-        notes: for the report.
         damaged: stores with damaged runs, which cannot be fetched.
     """
 
@@ -52,10 +51,7 @@ def compact_after(job: CheckpointJob, publication: Publication, published: Itera
 
 
 def rebuilding_job(job: CheckpointJob, damaged: Collection[Key]) -> CheckpointJob:
-    """A second checkpoint that refuses all snapshots as bases of damaged stores.
-
-    The policy for refused bases applies. It runs on this machine, because a submitted engine serves one request.
-    """
+    """A second checkpoint, on this machine, that refuses all snapshots as bases of damaged stores."""
     request = replace(job.request, request_id=f"{job.request.request_id}-healed", decided_upon=None, compact=False)
     why = Reason(f"{DAMAGED}, found by a compaction", "base-damaged")
     snapshots = [entry.snapshot for entry in job.repository.head().snapshots]

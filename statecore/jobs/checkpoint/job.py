@@ -33,7 +33,6 @@ class Tails:
     """Tails that were read.
 
     Attributes:
-        planned: the plan by which they were read.
         read: what is appended to the bases.
         compared: the stores that were compared with their whole changelogs; their differences are in ``read``.
     """
@@ -52,7 +51,6 @@ class CheckpointJob(Job):
     """One attempt of a checkpoint.
 
     Attributes:
-        engine: reads long tails.
         small_tail: total offsets of all tails below which this process reads them itself.
         go_on: whether this attempt resumes the plan of its own first process, and has no note about that.
         refused: bases that must not be used, with the reason; each round of planning and reading may add some.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from statecore.errors import Reason
-from statecore.jobs.attempt import moment
+from statecore.jobs.attempt import parsed_time
 from statecore.repository.head import SnapshotEntry
 from statecore.spec.model import DEFAULT_CHECKPOINT_INTERVAL_MS
 
@@ -49,6 +49,6 @@ def made_ms(entries: Sequence[SnapshotEntry], interval_ms: int = DEFAULT_CHECKPO
     entry = last_made(entries)
     if entry is None:
         return None
-    published = moment(entry.created_at)
+    published = parsed_time(entry.created_at)
     made = 0 if published is None else int(published.timestamp() * 1000)
     return made if entry.read_at_ms is None or not 0 <= made - entry.read_at_ms <= interval_ms else entry.read_at_ms

@@ -73,10 +73,7 @@ class LogComparison:
         self._made = ComparedStores()
 
     def run(self, found: Sequence[Refused]) -> ComparedStores:
-        """Compare stores that :func:`statecore.jobs.checkpoint.missed_deletes.divided` allows.
-
-        All published runs are durable on return.
-        """
+        """Compare stores that ``missed_deletes.divided`` allows; all published runs are durable on return."""
         plan, spec = self._planned.frozen.plan, self._context.spec
         engine = self._engine(sum(part.end - part.log_start for one in found for part in plan.stores[one.key]))
         logs = self._plan_logs(self._context, self._planned, found, engine.expected(spec))

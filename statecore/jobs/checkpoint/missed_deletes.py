@@ -67,7 +67,6 @@ class WholeLog:
     Attributes:
         refused: the base whose tail is not enough.
         part: the partition, from the start of the log.
-        base_bytes: bytes of the base.
         bytes: most bytes that log and base take on the disk.
     """
 

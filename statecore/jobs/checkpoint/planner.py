@@ -19,11 +19,7 @@ from statecore.repository.publication import Publication
 
 
 def plan_checkpoint(job: CheckpointJob, publication: Publication) -> CheckpointPlan:
-    """The plan of a checkpoint. Tells the operator which stores cannot be advanced.
-
-    Raises:
-        Invalid: there are such stores, and the request does not allow to rebuild them.
-    """
+    """The plan of a checkpoint. Raises ``Invalid`` for stores that have no base and may not be rebuilt."""
     with job.context.cluster() as cluster:
         planned = _resumed_or_new(cluster, job, publication)
         job.is_resumed = planned.is_resumed

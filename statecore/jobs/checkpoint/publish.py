@@ -37,9 +37,7 @@ class AlreadyMade:
     """A checkpoint that another attempt or job has made.
 
     Attributes:
-        how: for the operator.
         published: the snapshot of an earlier attempt; ``None`` if another job was faster.
-        notes: for the report.
     """
 
     how: str
@@ -64,11 +62,7 @@ def already_made(job: CheckpointJob, publication: Publication, marker: InProgres
 def publish_tails(
     job: CheckpointJob, publication: Publication, tails: Tails
 ) -> tuple[Sequence[TaskManifest], Published | None]:
-    """Publish what is new.
-
-    Returns:
-        The new task manifests, and the snapshot; ``None`` if nothing is new.
-    """
+    """Publish what is new; returns the new task manifests, and the snapshot or ``None``."""
     request, spec, planned = job.request, job.spec, tails.planned
     is_whole = not request.stores and not request.partitions
     changes = changed_tasks(

@@ -46,7 +46,7 @@ class CheckpointRequest(OfSpec, Selected, Budgeted, Reading, Planned):
     """A request to advance the newest snapshot of one application by the tails of its changelogs."""
 
     repository: str = field(
-        metadata=repository_url("where the snapshots are: s3://bucket/prefix, or file:///path", section=WHERE),
+        metadata=repository_url("where the snapshots are: s3://bucket/prefix, or file:///path", section=WHERE)
     )
     when_refused: WhenRefused = field(
         default=WhenRefused.REBUILD,

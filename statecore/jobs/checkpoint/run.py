@@ -18,18 +18,16 @@ A small tail is read by this process itself, which is faster than starting an en
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.checkpoint.compaction import compact_after, rebuilding_job
 from statecore.jobs.checkpoint.job import CheckpointJob, activity
 from statecore.jobs.checkpoint.planner import plan_checkpoint
 from statecore.jobs.checkpoint.publish import already_made, publication_of, publish_tails
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.checkpoint.tails import SMALL_TAIL, read_sound_tails
-from statecore.jobs.context import JobContext, ignore
+from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.in_progress_marker import marked_in_progress
@@ -43,24 +41,13 @@ def run_checkpoint(
     engine: Engine,
     progress: Progress | None = None,
     *,
-    faults: FaultPoints = NO_FAULTS,
-    say: Callable[[str], None] = ignore,
     small_tail: int = SMALL_TAIL,
     go_on: bool = False,
-    **shared: Any,
+    **opened: Any,
 ) -> RestoreReport | RestorePlan:
-    """Advance the newest snapshot of an application.
-
-    Args:
-        small_tail: total offsets of all tails below which this process reads them itself.
-        go_on: whether this attempt resumes the plan of its own first process, and has no note about that.
-        shared: what the caller has open, as :meth:`JobContext.open` takes it.
-
-    Returns:
-        The report; with ``request.plan_only`` the plan, and nothing was changed.
-    """
+    """Advance the newest snapshot of an application; with ``request.plan_only`` only the plan is returned."""
     with translated_errors(activity(request)):
-        context = JobContext.open(request, progress, faults=faults, say=say, **shared)
+        context = JobContext.open(request, progress, **opened)
         job = CheckpointJob(context, engine, small_tail, go_on=go_on)
         if not request.plan_only:
             return _advance(job)

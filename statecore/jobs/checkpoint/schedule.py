@@ -53,8 +53,6 @@ class Verdict:
 
     Attributes:
         is_due: also true if the application could not be checked.
-        why: the reason, with its code and values.
-        error: why the check failed; ``None`` if it did not.
         last_snapshot: the last snapshot that is no compaction, or :data:`NO_SNAPSHOT`, at the time of the check; by it
             a checkpoint that begins much later finds out that another job was faster. ``None`` if the check failed.
     """
@@ -66,7 +64,6 @@ class Verdict:
 
 
 def is_due(made_ms: int, now_ms: int, interval_ms: int, tick_ms: int) -> bool:
-    """Whether it is time for a checkpoint."""
     passed = now_ms - made_ms
     if passed < -interval_ms:  # the last one has a time in the future, by a wrong clock
         return True
@@ -84,7 +81,6 @@ def check_due(
     clock: Callable[[], float] = time.time,
     cluster: Callable[..., Cluster] = Cluster,
 ) -> Verdict:
-    """Check whether a checkpoint of an application is due."""
     now_ms = int(clock() * 1000)
     found = repository.read_head()
     newest = None if found is None else found.head.newest
@@ -149,11 +145,7 @@ def check_all(
     timeout: float = CHECK_SECONDS,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Verdict]:
-    """Check many applications concurrently; none of them delays the others.
-
-    Returns:
-        The verdicts, in the same order.
-    """
+    """Check many applications concurrently, none of which delays the others; returns the verdicts in the same order."""
     answers: queue.SimpleQueue[tuple[str, Verdict]] = queue.SimpleQueue()
     waiting, running = deque(checks), dict[str, float]()
     found: dict[str, Verdict] = {}

@@ -51,9 +51,7 @@ class StoreComparison:
     """A store and its whole changelog.
 
     Attributes:
-        refused: why its tail was not enough.
         base: the store in the newest snapshot.
-        part: its whole changelog.
         results: the runs of that changelog.
     """
 
@@ -73,17 +71,7 @@ class StoreComparison:
         return self.base.snapshot.databases
 
     def differences(self, repository: ApplicationRepository, log: Blobs, scratch: Path, output: Path) -> list[RunFile]:
-        """Write a run for each database that differs from the log.
-
-        Args:
-            repository: has the base's runs, which are downloaded.
-            log: has the runs of the log.
-            scratch: directory for the files that are compared.
-            output: directory for the results.
-
-        Raises:
-            Corrupted: a run of the base or of the log is damaged.
-        """
+        """Write a run for each database that differs from the log. Raises ``Corrupted`` for a damaged run."""
         from statecore.images.reconcile import reconciled_run  # rarely needed by a checkpoint
 
         below, above = self._base_runs(repository, scratch), self._log_runs(log, scratch)

@@ -39,8 +39,6 @@ class Merged:
             missing.
         findings: problems of skipped merges, for the operator.
         damaged: indexes of skipped merges whose files are damaged or missing.
-        brought_bytes: bytes downloaded.
-        written_bytes: bytes of all outputs.
     """
 
     outputs: dict[int, StoredRun | None] = field(default_factory=dict)

@@ -26,7 +26,6 @@ class Merge:
     """Runs of one database that become one.
 
     Attributes:
-        segment: the database's segment; ``None`` without segments.
         inputs: adjacent runs, in the order they are applied.
         is_lowest: whether they are the lowest, so that deletes can be dropped.
     """
@@ -39,18 +38,15 @@ class Merge:
 
     @property
     def name(self) -> str:
-        """What is merged, for messages."""
         segment = "" if self.segment is None else f", segment {self.segment}"
         return f"store {self.store!r} of task {self.task}{segment}"
 
     @property
     def bytes(self) -> int:
-        """Bytes of the runs' files."""
         return sum(stored.run.file_bytes for stored in self.inputs)
 
     @property
     def wanted(self) -> Iterator[RemoteFile]:
-        """The runs' files."""
         whose = {"task": self.task, "store": self.store}
         for stored in self.inputs:
             yield RemoteFile(stored.run.sha256, stored.extent, f"A run of {self.name}", whose)
@@ -107,13 +103,10 @@ def _adjacent_runs(task: str, store: StoreSnapshot, spec: ApplicationSpec) -> It
         return
     for database in store.databases:
         first = 0
-        for (_, format_, version), group in groupby(database.runs, _merge_key):
+        for (_, format_, version), group in groupby(
+            database.runs, lambda one: (one.run.origin, one.run.format, one.run.row_version)
+        ):
             runs = tuple(group)
             if (format_, version) == (RunFormat.SST, ROW_VERSION):
                 yield _AdjacentRuns(task, store.store, database, first, runs)
             first += len(runs)
-
-
-def _merge_key(stored: StoredRun) -> tuple[object, RunFormat, int]:
-    """What runs must have in common to be merged."""
-    return stored.run.origin, stored.run.format, stored.run.row_version

@@ -74,11 +74,7 @@ def is_due(sizes: Sequence[int], *, base: int = 0, settings: CompactionSettings 
 def slices_to_compact(
     sizes: Sequence[int], *, base: int = 0, settings: CompactionSettings = DEFAULT_SETTINGS
 ) -> list[slice]:
-    """Runs of a database to merge, where a compaction runs anyway.
-
-    Returns:
-        Disjoint slices of two or more neighbours, in order; none where nothing is merged.
-    """
+    """Runs of a database to merge, where a compaction runs anyway: disjoint slices of neighbours, in order."""
     if _rewrites_all(sizes, base, settings):
         return [slice(0, len(sizes))]
     old = _old(sizes, base, settings)
@@ -97,8 +93,6 @@ class _Group(NamedTuple):
 
     Attributes:
         bytes: sum of their bytes, an upper bound of the merged run's.
-        start: index of the first.
-        end: index after the last.
     """
 
     bytes: int
@@ -107,7 +101,6 @@ class _Group(NamedTuple):
 
 
 def _old(sizes: Sequence[int], base: int, settings: CompactionSettings) -> int:
-    """Number of old runs."""
     least = settings.share * max(sizes, default=0)
     found = 0
     for number, size in enumerate(sizes[: 1 if base else settings.max_old], 1):
@@ -125,9 +118,7 @@ def _rewrites_all(sizes: Sequence[int], base: int, settings: CompactionSettings)
 
 
 def _most_growing(groups: Sequence[_Group]) -> tuple[int, int]:
-    """Start and end of the neighbours whose sum is the greatest multiple of the largest of them; of equal ones those of
-    fewer bytes.
-    """
+    """Start and end of the neighbours whose sum is the greatest multiple of the largest of them."""
     found = (0.0, 0, 0, 0)
     for end in range(len(groups), 1, -1):
         total = largest = 0

@@ -29,11 +29,7 @@ def publish_compaction(
     *,
     carries_digests: bool,
 ) -> Published | None:
-    """Publish the compacted tasks, and save known digests of their stores under the new identities if that is asked.
-
-    Returns:
-        ``None`` if nothing is left of them after rebasing.
-    """
+    """Publish the compacted tasks, and if asked digests of their stores; ``None`` if rebasing leaves nothing."""
 
     def made(_: TaskManifest | None, theirs: TaskManifest) -> TaskManifest | None:
         part = rebase_compaction(merged_runs[theirs.task], theirs)

@@ -23,13 +23,8 @@ class CompactedRuns:
     """Runs of a database that were merged into one, or would be.
 
     Attributes:
-        task: Kafka Streams' task id, or ``global``.
-        segment: the database's segment; ``None`` without segments.
-        runs: number of runs.
-        bytes: of their files.
         compacted_bytes: of the merged file, 0 if no row was left; ``None`` if it was only planned, or they were left
             out.
-        is_damaged: whether they were left out because they are damaged or missing.
     """
 
     task: str
@@ -47,14 +42,9 @@ class CompactionReport:
 
     Attributes:
         newest: the snapshot that was inspected.
-        snapshot: the published snapshot; ``None`` if none was.
-        created_at: when that was published (ISO 8601, UTC); ``None`` likewise.
         compacted: the merged runs, each entry into one.
         tasks: number of new task manifests.
-        brought_bytes: bytes downloaded from the repository.
-        written_bytes: bytes uploaded.
         findings: problems for the operator: databases that were left out because their files are damaged.
-        warnings: of the publication.
     """
 
     repository: str
@@ -73,7 +63,6 @@ class CompactionReport:
 
     @property
     def runs(self) -> int:
-        """Number of runs that were merged."""
         return sum(one.runs for one in self.compacted)
 
     @property
@@ -82,7 +71,6 @@ class CompactionReport:
         return frozenset((one.task, one.store) for one in self.compacted if one.is_damaged)
 
     def to_json(self) -> dict[str, Any]:
-        """The report as a document."""
         return COMPACTION_REPORT.to_json(self)
 
 

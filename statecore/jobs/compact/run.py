@@ -22,19 +22,18 @@ import tempfile
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.compact.merge import BATCH_BYTES, Merged, Merger
 from statecore.jobs.compact.plan import Merge, planned_merges
 from statecore.jobs.compact.policy import DEFAULT_SETTINGS, CompactionSettings
 from statecore.jobs.compact.publish import publish_compaction
 from statecore.jobs.compact.report import CompactedRuns, CompactionOutcome, CompactionReport
 from statecore.jobs.compact.request import CompactRequest
-from statecore.jobs.context import JobContext, ignore
+from statecore.jobs.context import JobContext
 from statecore.jobs.failures import translated_errors
 from statecore.progress import Progress
 from statecore.repository.publication import Publication
@@ -44,20 +43,10 @@ ORIGIN = "compaction"
 """Origin in the manifests of compactions."""
 
 
-def run_compact(
-    request: CompactRequest,
-    progress: Progress | None = None,
-    *,
-    faults: FaultPoints = NO_FAULTS,
-    say: Callable[[str], None] = ignore,
-) -> CompactionReport:
-    """Compact the newest snapshot of an application, if due.
-
-    Returns:
-        The report; with ``request.plan_only`` the merges that are due, and nothing was changed.
-    """
+def run_compact(request: CompactRequest, progress: Progress | None = None, **opened: Any) -> CompactionReport:
+    """Compact the newest snapshot of an application, if due; with ``request.plan_only`` the report says what is due."""
     with translated_errors(f"runs in {request.repository} were compacted"):
-        context = JobContext.open(request, progress, faults=faults, say=say)
+        context = JobContext.open(request, progress, **opened)
         return compact(context, plan_only=request.plan_only)
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from statecore.doctor.diagnosis import Diagnosis, diagnose_directory
 from statecore.errors import StatecoreError
-from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.releases import RELEASES
-from statecore.jobs.context import JobContext, ignore
+from statecore.jobs.context import JobContext
 from statecore.jobs.diagnose.request import DiagnoseRequest
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.fields.diagnosis import OfDiagnosis
@@ -29,7 +27,6 @@ class Examination:
     """The result of a diagnosis.
 
     Attributes:
-        applications: diagnosis of each application's directory.
         unasked: why the brokers could not be asked; ``None`` if they were, or were not meant to be.
     """
 
@@ -43,24 +40,13 @@ class Examination:
         return self.unasked.exit_code if not worst and self.unasked is not None else worst
 
     def to_json(self) -> dict[str, Any]:
-        """The result as one JSON object."""
         return {"applications": [one.to_json() for one in self.applications], "exit_code": self.exit_code}
 
 
-def run_diagnose(
-    request: DiagnoseRequest,
-    progress: Progress | None = None,
-    *,
-    faults: FaultPoints = NO_FAULTS,
-    say: Callable[[str], None] = ignore,
-) -> Examination:
-    """Diagnose the directory of an application, or of all applications.
-
-    Returns:
-        The findings. If the brokers cannot be asked, findings in the directories are still reported.
-    """
+def run_diagnose(request: DiagnoseRequest, progress: Progress | None = None, **opened: Any) -> Examination:
+    """Diagnose the directory of an application, or of all; errors of the brokers are part of the result."""
     with translated_errors(f"{request.state_dir} was examined"):
-        return _diagnosed(JobContext.open(request, progress, faults=faults, say=say))
+        return _diagnosed(JobContext.open(request, progress, **opened))
 
 
 def _diagnosed(context: JobContext[DiagnoseRequest]) -> Examination:
@@ -95,10 +81,7 @@ def diagnosis(
     *,
     is_locked: bool = False,
 ) -> Diagnosis:
-    """Diagnose one directory; ``is_locked`` if the caller holds its lock.
-
-    Raises like :func:`statecore.doctor.diagnosis.diagnose_directory`.
-    """
+    """Diagnose one directory, as ``diagnose_directory``; ``is_locked`` if the caller holds its lock."""
     return diagnose_directory(
         directory,
         spec=spec,

@@ -38,9 +38,6 @@ class DiffSide:
     Attributes:
         directory: the store's directory, which workers must be able to read; empty if this side lacks the store.
         databases: by start of the segment in ms, or ``None``.
-        offsets: offsets that the application would use.
-        position: greatest offsets of input partitions.
-        file_bytes: bytes of its databases.
     """
 
     directory: str
@@ -56,9 +53,6 @@ class DiffTask:
 
     Attributes:
         number: number of the task, and name of its file in ``progress_directory``.
-        task: Kafka Streams' task id, or ``global``.
-        here: the compared side.
-        reference: the reference.
         examples: maximum number of examples for each kind of difference.
         segmentation: if given, expired segments are skipped.
         progress_directory: directory for progress files; the driver may not see that of a cluster's worker.
@@ -76,7 +70,6 @@ class DiffTask:
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of the files of both sides."""
         return self.here.file_bytes + self.reference.file_bytes
 
 

@@ -18,13 +18,7 @@ from statecore.jobs.diff.request import DiffRequest
 from statecore.spec.model import ApplicationSpec, retention_of, segment_interval_of
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.stopped_store_offsets import StoppedStoreOffsets, read_stopped_store_offsets
-from statecore.statedir.store_places import (
-    StorePlace,
-    changelog_at,
-    declared_at,
-    store_places,
-    suggest_names,
-)
+from statecore.statedir.store_places import StorePlace, changelog_at, declared_at, store_places, suggest_names
 
 _NO_STORE = StoppedStoreOffsets()
 
@@ -46,10 +40,12 @@ class DiffPlanner:
 
     def offsets(self, places: Mapping[Key, StorePlace], spec: ApplicationSpec | None) -> dict[Key, StoppedStoreOffsets]:
         """The offsets that the application would use for each store."""
-        return {
-            key: read_stopped_store_offsets(place, {changelog_at(self._application, *key, declared_at(spec, *key))})
-            for key, place in places.items()
-        }
+        found = {}
+        for key, place in places.items():
+            declared = declared_at(spec, *key)
+            kind = StoreKind.UNKNOWN if declared is None else declared.kind
+            found[key] = read_stopped_store_offsets(place, {changelog_at(self._application, *key, declared)}, kind)
+        return found
 
     def tasks(
         self, here: Mapping[Key, StorePlace], reference: Reference, progress_directory: Path

@@ -40,10 +40,7 @@ class Reference:
 
     Attributes:
         words: description for people.
-        spec: the declared application, if known.
         only: stores to compare, by task and name; ``None`` for all of both sides.
-        left_out: stores that are not compared, and why.
-        notes: notes for the operator.
         scratch: directory for files shared by workers and driver; ``None`` if no reference was built.
     """
 

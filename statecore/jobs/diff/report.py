@@ -14,11 +14,7 @@ from statecore.jobs.engine.protocol import RanOn
 
 
 class Verdict(StrEnum):
-    """Result for a store, or for all of them.
-
-    Attributes:
-        exit_code: exit code of the command.
-    """
+    """Result for a store, or for all of them."""
 
     EQUAL = "equal"
     DIFFERENT = "different"
@@ -46,16 +42,10 @@ class StoreDiff:
     """Comparison of one task's store with the reference.
 
     Attributes:
-        task: Kafka Streams' task id, or ``global``.
         kind: its kind; ``?`` if unknown, and raw rows were compared.
         offsets: offsets that the application would use, by ``<topic>-<partition>``.
-        reference_offsets: the same of the reference.
         position: greatest offsets of input partitions (for bounded queries); not part of the verdict.
-        reference_position: the same of the reference.
         only: the side that has the store, if the other one lacks it.
-        compared: result of the row comparison.
-        seconds: wall time of the comparison.
-        cpu: CPU time of the comparison.
     """
 
     task: str
@@ -73,7 +63,6 @@ class StoreDiff:
 
     @property
     def counts(self) -> RowCounts:
-        """Numbers of equal and differing rows."""
         return self.compared.counts
 
 
@@ -82,19 +71,9 @@ class DiffReport:
     """The result of one diff.
 
     Attributes:
-        reference: description of the reference.
         verdict: the worst of all stores.
         running: whether the application was running: then its flushed rows were compared.
-        reference_running: the same for the other directory.
-        stores: compared stores, by store and task.
         left_out: stores that were not compared, by ``<task>/<store>``, and why.
-        notes: notes for the operator.
-        host: the machine that ran it.
-        release: the version of statecore.
-        finished: end time (ISO 8601, UTC).
-        seconds: wall time.
-        phases: wall seconds of each phase, in order.
-        ran_on: where rows were compared.
     """
 
     application_id: str
@@ -115,11 +94,9 @@ class DiffReport:
 
     @property
     def counts(self) -> RowCounts:
-        """Numbers of equal and differing rows of all stores."""
         return sum((store.counts for store in self.stores), RowCounts())
 
     def to_json(self) -> dict[str, Any]:
-        """The report as a JSON document."""
         return DIFF_REPORT.to_json(self)
 
 

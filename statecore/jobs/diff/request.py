@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from statecore.errors import Invalid
+from statecore.errors import Invalid, missing_option, options_conflict
 from statecore.jobs.fields.catalog import (
     LIMITS,
     REPOSITORY_HELP,
@@ -50,11 +50,10 @@ class DiffRequest(Budgeted, Reading):
             title="State directory",
             help="the state.dir to compare",
             check=check_state_dir,
-        ),
+        )
     )
     application_id: str | None = field(
-        default=None,
-        metadata=optional_application_id("Kafka Streams' application.id", "that of the spec"),
+        default=None, metadata=optional_application_id("Kafka Streams' application.id", "that of the spec")
     )
     spec_path: str | None = field(
         default=None,
@@ -102,10 +101,7 @@ class DiffRequest(Budgeted, Reading):
             section=AGAINST,
         ),
     )
-    repository: str | None = field(
-        default=None,
-        metadata=repository_url(REPOSITORY_HELP, section=AGAINST),
-    )
+    repository: str | None = field(default=None, metadata=repository_url(REPOSITORY_HELP, section=AGAINST))
     stores: tuple[str, ...] = field(default=(), metadata=only_stores("every store"))
     tasks: tuple[str, ...] = field(default=(), metadata=only_tasks("every task that has a directory"))
     ignore_expired: bool = field(
@@ -140,7 +136,6 @@ class DiffRequest(Budgeted, Reading):
     )
 
     def __post_init__(self) -> None:
-        """Validate the fields. Raises ``Invalid``."""
         super().__post_init__()
         sides = (self.with_state_dir is not None, self.with_snapshot is not None, self.with_changelog)
         if sum(sides) != 1:
@@ -152,40 +147,19 @@ class DiffRequest(Budgeted, Reading):
                 options=["with_state_dir", "with_snapshot", "with_changelog"],
             )
         if self.with_snapshot is not None and self.repository is None:
-            raise Invalid(
-                "The repository of the snapshot is missing.",
-                code="option-missing",
-                action="Name the repository (--repository).",
-                option="repository",
+            raise missing_option(
+                "The repository of the snapshot is missing.", "Name the repository (--repository).", "repository"
             )
         if self.spec_path is not None and self.spec is not None:
-            raise Invalid(
-                "The spec is given twice.",
-                code="options-conflict",
-                action="Give one of spec_path and spec.",
-                options=["spec", "spec_path"],
-            )
+            raise options_conflict("The spec is given twice.", "Give one of spec_path and spec.", ["spec", "spec_path"])
         if self.application_id is None and not self.has_spec:
-            raise Invalid(
-                "The application is missing.",
-                code="option-missing",
-                action="Give --application-id, or the spec (--spec).",
-                option="application_id",
+            raise missing_option(
+                "The application is missing.", "Give --application-id, or the spec (--spec).", "application_id"
             )
         if self.with_changelog and not self.has_spec:
-            raise Invalid(
-                "A comparison with changelogs needs the spec.",
-                code="option-missing",
-                action="Give the spec (--spec).",
-                option="spec",
-            )
+            raise missing_option("A comparison with changelogs needs the spec.", "Give the spec (--spec).", "spec")
         if self.ignore_expired and self.with_snapshot is None and not self.has_spec:
-            raise Invalid(
-                "The retention of rows is unknown.",
-                code="option-missing",
-                action="Give the spec (--spec).",
-                option="spec",
-            )
+            raise missing_option("The retention of rows is unknown.", "Give the spec (--spec).", "spec")
 
     @property
     def has_spec(self) -> bool:

@@ -49,8 +49,6 @@ class Example:
         words: the decoded key by column: ``key``, ``window_start``; empty if it cannot be decoded.
         value_bytes: size of the value; ``None`` if there is no such row.
         value: first bytes of the value, hex.
-        reference_bytes: the same of the reference.
-        reference: the same of the reference.
     """
 
     difference: Difference
@@ -105,7 +103,6 @@ class RowCounts:
 
     @property
     def are_equal(self) -> bool:
-        """Whether no row differs."""
         return not (self.missing or self.extra or self.different)
 
 
@@ -121,11 +118,7 @@ class RowDiff:
         self._read = read
 
     def compare(self, segment: int | None, store: Iterator[Chunk], reference: Iterator[Chunk]) -> RowCounts:
-        """Compare a database with that of the reference.
-
-        Returns:
-            The counts of these two databases.
-        """
+        """Compare a database with that of the reference; returns the counts of these two."""
         before, self.counts = self.counts, RowCounts()
         for mine, theirs in aligned_by_key(store, reference):
             self._compare(segment, mine, theirs)
@@ -154,10 +147,7 @@ class RowDiff:
         self.counts += RowCounts(equal, missing, extra, different)
 
     def _add_examples(
-        self,
-        difference: Difference,
-        segment: int | None,
-        rows: Iterator[tuple[bytes, bytes | None, bytes | None]],
+        self, difference: Difference, segment: int | None, rows: Iterator[tuple[bytes, bytes | None, bytes | None]]
     ) -> None:
         room = self._max_examples - sum(one.difference is difference for one in self.examples)
         for _ in range(room):

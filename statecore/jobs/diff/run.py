@@ -2,12 +2,12 @@
 
 Phases; compared data is never changed, and temporary data is always deleted::
 
-    look        stores and their offsets, also while the application runs (its flushed rows)   plan.py
-    reference   an existing directory, or a temporary one:                                     reference.py
-                fetched from a snapshot,                                                       snapshot_reference.py
-                or built from the changelogs up to the stores' own offsets                     changelog_reference.py
-    look again  which stores of both sides are compared, and which are left out                plan.py
-    compare     on the engine's workers, one store of a task at a time                         compare.py
+    inspect        stores and their offsets, also while the application runs (its flushed rows)   plan.py
+    reference      an existing directory, or a temporary one:                                     reference.py
+                   fetched from a snapshot,                                                       snapshot_reference.py
+                   or built from the changelogs up to the stores' own offsets                     changelog_reference.py
+    inspect again  which stores of both sides are compared, and which are left out                plan.py
+    compare        on the engine's workers, one store of a task at a time                         compare.py
 
 Rows rightly differ if the offsets do; so offsets are compared as well, and reported first.
 """
@@ -17,14 +17,14 @@ from __future__ import annotations
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from statecore import __version__
-from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.attempt import utc_now
-from statecore.jobs.context import JobContext, ignore
+from statecore.jobs.context import JobContext
 from statecore.jobs.diff.changelog_reference import build_reference
 from statecore.jobs.diff.compare import compare
 from statecore.jobs.diff.plan import DiffPlanner
@@ -38,21 +38,10 @@ from statecore.progress import Progress
 from statecore.statedir.state_directory import StateDirectory
 
 
-def run_diff(
-    request: DiffRequest,
-    engine: Engine,
-    progress: Progress | None = None,
-    *,
-    faults: FaultPoints = NO_FAULTS,
-    say: Callable[[str], None] = ignore,
-) -> DiffReport:
-    """Compare a state directory with a reference.
-
-    Returns:
-        The report; differences are no error.
-    """
+def run_diff(request: DiffRequest, engine: Engine, progress: Progress | None = None, **opened: Any) -> DiffReport:
+    """Compare a state directory with a reference; differences are no error."""
     with translated_errors(f"{request.state_dir} was compared"):
-        return _Diff(JobContext.open(request, progress, faults=faults, say=say), engine).run()
+        return _Diff(JobContext.open(request, progress, **opened), engine).run()
 
 
 class _Diff:
@@ -69,9 +58,8 @@ class _Diff:
         self._planner = DiffPlanner(context, self._note)
 
     def run(self) -> DiffReport:
-        """Run all phases in order."""
-        with self._phase("look"):
-            self._progress.phase("look")
+        with self._phase("inspect"):
+            self._progress.phase("inspect")
             places = self._planner.places(self._directory)
             offsets = self._planner.offsets(places, self._spec)
             self._progress.done()
@@ -83,7 +71,7 @@ class _Diff:
             for note in reference.notes:
                 self._note(note)
             progress_directory = self._progress_directory(reference, made)
-            with self._phase("look again"):
+            with self._phase("inspect again"):
                 tasks, left_out = self._planner.tasks(places, reference, progress_directory)
             running = self._note_running(self._directory)
             reference_running = reference.scratch is None and self._note_running(reference.directory)

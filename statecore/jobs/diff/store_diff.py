@@ -45,7 +45,6 @@ class SegmentCounts:
 
     Attributes:
         segment: its start in ms.
-        counts: the counts.
     """
 
     segment: int | None
@@ -60,13 +59,9 @@ class Compared:
         counts: counts of all rows that were read, without rows of shared files.
         rows: rows of the compared store that were read.
         digest: digest of these rows (:mod:`statecore.images.digest`).
-        reference_rows: the same of the reference.
-        reference_digest: the same of the reference.
-        databases: number of databases, of either side.
         shared: databases that were not read, because both sides have the same files.
         expired: skipped segments, because their rows have expired.
         segments: segments with differences, the newest first, at most a hundred.
-        examples: example rows of each kind of difference.
     """
 
     counts: RowCounts = field(default_factory=RowCounts)
@@ -93,7 +88,6 @@ def compare_stores(
     segmentation: Segmentation | None = None,
     read: Callable[[int], None] = lambda _: None,
 ) -> Compared:
-    """Compare two stores."""
     found = RowDiff(examples, read)
     newest = _Newest(kind)
     shared = expired = 0
@@ -127,12 +121,7 @@ def compare_stores(
 
 
 def _compare(
-    kind: StoreKind,
-    segment: int | None,
-    mine: Path | None,
-    theirs: Path | None,
-    found: RowDiff,
-    newest: _Newest | None,
+    kind: StoreKind, segment: int | None, mine: Path | None, theirs: Path | None, found: RowDiff, newest: _Newest | None
 ) -> RowCounts:
     """Compare one database; a segment that was deleted meanwhile, as expired ones are, has no rows."""
     with ExitStack() as opened:
@@ -218,10 +207,7 @@ def _files(database: Path) -> list[tuple[str, int, int, int]] | None:
 
 
 def decoded_key(kind: StoreKind, key: bytes) -> dict[str, str]:
-    """Decode a row's key by column; empty if it does not fit the kind, or the kind is unknown.
-
-    Index rows are marked as such.
-    """
+    """Decode a row's key by column; empty if it does not fit the kind, or the kind is unknown."""
     if not kind.can_be_built:
         return {}
     found, words = row_format(kind), {}

@@ -24,12 +24,10 @@ class InProcessEngine:
     preloaded: tuple[str, ...] = ()
 
     def expected(self, spec: ApplicationSpec) -> int:  # noqa: ARG002
-        """See :class:`statecore.jobs.engine.protocol.Engine`."""
         return 1
 
     @contextmanager
     def start(self, job: str, spec: ApplicationSpec) -> Iterator[InProcessWorkers]:  # noqa: ARG002
-        """See :class:`statecore.jobs.engine.protocol.Engine`."""
         loading = threading.Thread(target=_load, args=(self.preloaded,), name="statecore-preload")
         loading.start()
         try:
@@ -51,19 +49,15 @@ class InProcessWorkers:
 
     @property
     def name(self) -> str:
-        """See :class:`statecore.jobs.engine.protocol.Workers`."""
         return "this process"
 
     def parallelism(self) -> int:
-        """See :class:`statecore.jobs.engine.protocol.Workers`."""
         return 1
 
     def are_here(self) -> bool:
-        """See :class:`statecore.jobs.engine.protocol.Workers`."""
         return True
 
     def check(self, question: Question) -> RanOn:  # noqa: ARG002
-        """See :class:`statecore.jobs.engine.protocol.Workers`."""
         return RanOn(PROCESSES, 1, (socket.gethostname(),))
 
     def run(
@@ -72,7 +66,6 @@ class InProcessWorkers:
         batches: Sequence[Sequence[TaskT]],
         doing: str,  # noqa: ARG002
     ) -> list[ResultT | Failure]:
-        """See :class:`statecore.jobs.engine.protocol.Workers`."""
         self._loading.join()
         answers: list[ResultT | Failure] = []
         for batch in batches:

@@ -62,12 +62,10 @@ class ProcessEngine:
             )
 
     def expected(self, spec: ApplicationSpec) -> int:  # noqa: ARG002
-        """See :class:`statecore.jobs.engine.protocol.Engine`."""
         return self.processes or usable_cores()
 
     @contextmanager
     def start(self, job: str, spec: ApplicationSpec) -> Iterator[ProcessWorkers]:  # noqa: ARG002
-        """See :class:`statecore.jobs.engine.protocol.Engine`."""
         with tempfile.TemporaryDirectory(prefix="statecore-workers-") as traces:
             workers = ProcessWorkers(self.processes or usable_cores(), Path(traces), self.preloaded)
             try:
@@ -95,25 +93,20 @@ class ProcessWorkers:
 
     @property
     def name(self) -> str:
-        """See :class:`statecore.jobs.engine.protocol.Workers`."""
         return "processes"
 
     def are_here(self) -> bool:
-        """See :class:`statecore.jobs.engine.protocol.Workers`."""
         return True
 
     def parallelism(self) -> int:
-        """See :class:`statecore.jobs.engine.protocol.Workers`."""
         return len(self._workers)
 
     def check(self, question: Question) -> RanOn:  # noqa: ARG002  (they run where the driver runs)
-        """See :class:`statecore.jobs.engine.protocol.Workers`."""
         return RanOn(PROCESSES, len(self._workers), (socket.gethostname(),))
 
     def run(
         self, work: Callable[[Sequence[TaskT]], list[ResultT | Failure]], batches: Sequence[Sequence[TaskT]], doing: str
     ) -> list[ResultT | Failure]:
-        """See :class:`statecore.jobs.engine.protocol.Workers`."""
         left = deque(batches)
         answers: list[ResultT | Failure] = []
         stop = threading.Event()
@@ -147,7 +140,6 @@ class ProcessWorkers:
         return answers
 
     def close(self) -> None:
-        """Kill the processes."""
         for worker in self._workers:
             worker.close()
 
@@ -172,7 +164,6 @@ class _Worker:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def ask(self, work: Callable[[Sequence[Any]], list[Any]], batch: Sequence[Any], doing: str) -> list[Any]:
-        """Run a batch."""
         to, back = self._process.stdin, self._process.stdout
         assert to is not None
         assert back is not None
@@ -214,7 +205,6 @@ class _Worker:
 
 
 def send(pipe: IO[bytes], message: object) -> None:
-    """Write one message."""
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     pipe.write(len(data).to_bytes(_LENGTH_BYTES, "big"))
     pipe.write(data)

@@ -102,11 +102,7 @@ class Workers(Protocol):
         """Name for messages: one waits for ``Spark``."""
 
     def are_here(self) -> bool:
-        """Whether all of them run on this machine, and see its files; waits until they have started.
-
-        Raises:
-            Invalid, Retryable, Capacity: as :meth:`parallelism`.
-        """
+        """Whether all of them run on this machine, and see its files; waits, and raises, as :meth:`parallelism`."""
 
     def parallelism(self) -> int:
         """Batches that are worked on at once; waits until the workers have started.
@@ -161,11 +157,9 @@ class Started:
     workers: Workers
 
     def expected(self, spec: ApplicationSpec) -> int:  # noqa: ARG002
-        """See :class:`Engine`."""
         return self.workers.parallelism()
 
     def start(self, job: str, spec: ApplicationSpec) -> AbstractContextManager[Workers]:  # noqa: ARG002
-        """See :class:`Engine`."""
         return nullcontext(self.workers)
 
 
@@ -176,7 +170,6 @@ class PlanOnlyEngine:
     master: str | None = None
 
     def expected(self, spec: ApplicationSpec) -> int:
-        """See :class:`Engine`."""
         return spec.spark.local_cores(self.master, {})
 
     def start(self, job: str, spec: ApplicationSpec) -> AbstractContextManager[Workers]:  # noqa: ARG002

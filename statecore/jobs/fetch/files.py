@@ -37,7 +37,6 @@ class FetchedFiles:
     """The files of a fetch.
 
     Attributes:
-        path: their directory.
         hashed: state of the local files when they were hashed, by hash.
     """
 
@@ -63,10 +62,7 @@ class FetchedFiles:
             return False
 
     def ensure_free_space(self, stores: Sequence[StoreToFetch], at_hand: Mapping[str, Path] | None = None) -> None:
-        """Refuse a fetch that does not fit on the disk; under the application's lock.
-
-        Partial downloads are deleted first, because they are never resumed.
-        """
+        """Refuse a fetch that does not fit on the disk. Partial downloads are deleted first: they are never resumed."""
         delete_partial(self.path)
         ownership = self._directory.ownership
         linked = {name for name, path in (at_hand or {}).items() if ownership.accepts(path.stat())}  # others are copied
@@ -80,10 +76,7 @@ class FetchedFiles:
             raise
 
     def at_hand(self, stores: Sequence[StoreToFetch]) -> dict[str, Path]:
-        """Files of the tasks to be replaced that the snapshot needs, by hash.
-
-        A data file of a database never changes, so only files of a matching size are hashed.
-        """
+        """Files of the replaced tasks that the snapshot needs, by hash; only those of a matching size are hashed."""
         wanted: dict[int, set[str]] = {}
         for store in stores:
             for one in store.data_files:
@@ -111,7 +104,6 @@ class FetchedFiles:
         at_hand: Mapping[str, Path],
         advance: Callable[[int], None],
     ) -> DownloadResult:
-        """Download the missing files."""
         self._drop_damaged(stores)
         one_at_a_time = threading.Lock()
 
@@ -135,7 +127,6 @@ class FetchedFiles:
                 path.unlink()
 
     def drop(self) -> None:
-        """Delete all downloaded files."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 

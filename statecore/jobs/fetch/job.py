@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from statecore.errors import Invalid
 from statecore.images.model import StoreDigest
-from statecore.jobs.attempt import moment, utc, utc_now
+from statecore.jobs.attempt import parsed_time, utc, utc_now
 from statecore.jobs.context import JobContext
 from statecore.jobs.fetch.digests import FetchedContents
 from statecore.jobs.fetch.files import FetchedFiles
@@ -29,7 +29,6 @@ NOTHING_DOWNLOADED = DownloadResult(0, 0, 0, 0)
 
 
 def activity(request: FetchRequest) -> str:
-    """What the job did, for messages of errors."""
     return f"stores were fetched into {request.state_dir}"
 
 
@@ -37,11 +36,7 @@ class FetchJob(Job):
     """One attempt of a fetch.
 
     Attributes:
-        declared: the spec of the request; ``None`` if it has none.
-        snapshots: the candidates.
         spec: the application as the newest readable snapshot declares it.
-        files: the local files.
-        contents: known content digests of stores.
     """
 
     report_suffix = FETCH_SUFFIX
@@ -88,7 +83,7 @@ class FetchJob(Job):
         """The report so far; without images it is that of a plan, or of a fetch that found everything in place."""
         entry = plan.found.entry
         read_at_ms = entry.read_at_ms
-        made = moment(entry.created_at) if read_at_ms is None else datetime.fromtimestamp(read_at_ms / 1000, UTC)
+        made = parsed_time(entry.created_at) if read_at_ms is None else datetime.fromtimestamp(read_at_ms / 1000, UTC)
         return FetchReport(
             **asdict(self.attempt),
             repository=self.repository.url,

@@ -24,10 +24,7 @@ class FetchPlan:
     """The plan for one snapshot.
 
     Attributes:
-        found: the snapshot.
-        stores: stores to place.
         kept: tasks that stay unchanged.
-        notes: notes for the operator.
         plan_id: digest of all that the request places, including what an earlier attempt placed: sixteen hex digits.
     """
 

@@ -28,11 +28,9 @@ class FetchedStore:
     """A fetched store of one task.
 
     Attributes:
-        task: Kafka Streams' task id, or ``global``.
         identity: hash of what the snapshot's store is made of.
         rows: live rows; ``None`` if unknown, as for ``bytes`` and ``digest``.
         bytes: bytes of their keys and values.
-        digest: content digest.
         file_bytes: bytes of its files in the repository.
         offsets: offsets in its databases by ``<topic>-<partition>``: the last applied one (a global store: the next
             one), or -4.
@@ -63,18 +61,10 @@ class FetchReport:
         read_at: time when the first of its offsets was read (ISO 8601, UTC); ``None`` if unknown.
         age: seconds since ``read_at``, or since ``made`` if that is unknown.
         placed: whether anything was placed; ``False`` in a plan, and if everything was already there.
-        plan_id: digest of what was to be placed.
-        stores: fetched stores, in task and store order.
         kept: existing tasks that were not changed.
         passed_over: newer snapshots that could not be used.
         downloaded_bytes: downloaded bytes, or bytes to download.
         at_hand_bytes: bytes of files that were on this machine already.
-        notes: notes for the operator.
-        seconds: wall time.
-        phases: wall seconds of each phase, in order.
-        request_id: like the following fields, of the attempt.
-        release: the version of statecore.
-        started: start time (ISO 8601, UTC).
         finished: time when the stores were in place; empty before, and in a plan.
     """
 
@@ -106,7 +96,6 @@ class FetchReport:
     finished: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The report as a JSON document."""
         return FETCH_REPORT.to_json(self)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
-from statecore.errors import Invalid
+from statecore.errors import Invalid, options_conflict
 from statecore.jobs.fields.catalog import (
     APPLICATION_ID,
     DEFAULT_MEMORY_BUDGET,
@@ -44,19 +44,10 @@ def _check_processes(_: str, count: int) -> None:
 class FetchRequest(Request):
     """A request to place stores of a repository into a state directory."""
 
-    repository: str = field(
-        metadata=repository_url(REPOSITORY_HELP),
-    )
-    application_id: str = field(
-        metadata=APPLICATION_ID,
-    )
-    state_dir: str = field(
-        metadata=STATE_DIR,
-    )
-    tasks: tuple[str, ...] = field(
-        default=(),
-        metadata=only_tasks("every task"),
-    )
+    repository: str = field(metadata=repository_url(REPOSITORY_HELP))
+    application_id: str = field(metadata=APPLICATION_ID)
+    state_dir: str = field(metadata=STATE_DIR)
+    tasks: tuple[str, ...] = field(default=(), metadata=only_tasks("every task"))
     instance: str | None = field(
         default=None,
         metadata=declare(
@@ -77,10 +68,7 @@ class FetchRequest(Request):
             section=WHAT,
         ),
     )
-    plan_only: bool = field(
-        default=False,
-        metadata=only_plan("show what would be fetched; nothing is changed"),
-    )
+    plan_only: bool = field(default=False, metadata=only_plan("show what would be fetched; nothing is changed"))
     request_id: str = field(
         default_factory=lambda: uuid.uuid4().hex,
         metadata=named_request(
@@ -97,10 +85,7 @@ class FetchRequest(Request):
             section=WHERE,
         ),
     )
-    owner: str | None = field(
-        default=None,
-        metadata=OWNER,
-    )
+    owner: str | None = field(default=None, metadata=OWNER)
     versioned: VersionedStart = field(
         default=VersionedStart.HISTORY,
         metadata=declare(
@@ -161,14 +146,12 @@ class FetchRequest(Request):
     )
 
     def __post_init__(self) -> None:
-        """Validate the fields. Raises ``Invalid``."""
         super().__post_init__()
         if self.tasks and self.instance is not None:
-            raise Invalid(
+            raise options_conflict(
                 "Both tasks and the share of an instance are given.",
-                code="options-conflict",
-                action="Give --task or --instance.",
-                options=["instance", "tasks"],
+                "Give --task or --instance.",
+                ["instance", "tasks"],
             )
 
     def wants(self, task: str) -> bool:

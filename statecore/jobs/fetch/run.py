@@ -2,7 +2,7 @@
 
 Phases, and why a kill at any point is harmless::
 
-    look      head, manifest, task manifests               nothing is changed; "no snapshot" differs from "unreachable"
+    inspect   head, manifest, task manifests               nothing is changed; "no snapshot" differs from "unreachable"
     lock      the application's .lock, until the end       a running application refuses the fetch
     recover   finish or clean up a killed job              (statecore.statedir.placement)
     plan      tasks; permissions, owners, siblings, space  nothing was changed before this point
@@ -18,13 +18,11 @@ older nor fail because there is state. Replacing has to be requested.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from statecore.errors import Corrupted, Invalid, NotFound, StatecoreError
-from statecore.faults import NO_FAULTS, FaultPoints
-from statecore.jobs.context import JobContext, ignore
+from statecore.jobs.context import JobContext
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.fetch.build import download_and_build
 from statecore.jobs.fetch.job import FetchJob, activity
@@ -38,28 +36,14 @@ from statecore.progress import Progress
 from statecore.statedir.placement import recover
 
 
-def run_fetch(
-    request: FetchRequest,
-    progress: Progress | None = None,
-    *,
-    faults: FaultPoints = NO_FAULTS,
-    say: Callable[[str], None] = ignore,
-    **shared: Any,
-) -> FetchReport:
-    """Place stores of a repository into a state directory.
-
-    Args:
-        shared: what the caller has open, as :meth:`JobContext.open` takes it.
-
-    Returns:
-        The report; with ``request.plan_only`` the plan, and nothing was changed.
-    """
+def run_fetch(request: FetchRequest, progress: Progress | None = None, **opened: Any) -> FetchReport:
+    """Place stores of a repository into a state directory; with ``request.plan_only`` the report is the plan."""
     with translated_errors(activity(request)):
         try:
-            context = JobContext.open(request, progress, faults=faults, say=say, **shared)
+            context = JobContext.open(request, progress, **opened)
         except NotFound as error:  # it would mean that there is no snapshot
             raise Invalid(error.what, code="spec-missing", action="Name an existing file.", **error.context) from error
-        context.progress.phase("look")
+        context.progress.phase("inspect")
         snapshots = Snapshots(context.repository, request, context.say)
         with deleted_is_retryable():
             found = snapshots.first()

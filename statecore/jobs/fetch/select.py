@@ -40,8 +40,6 @@ class FoundSnapshot:
     """A readable snapshot.
 
     Attributes:
-        entry: its entry in the head.
-        manifest: its manifest.
         task_manifests: those of the requested tasks.
         spec: the application as the snapshot declares it, without brokers.
     """
@@ -57,8 +55,6 @@ class SkippedSnapshot:
     """A snapshot that could not be used.
 
     Attributes:
-        why: what is wrong with it.
-        code: code of the error.
         is_removed: whether the head no longer lists it.
     """
 
@@ -72,8 +68,6 @@ class Snapshots:
     """The candidate snapshots of a request, in order.
 
     Attributes:
-        repository: the application repository.
-        passed_over: skipped snapshots.
         has_unfit: whether a skipped one did not fit, rather than being damaged.
     """
 

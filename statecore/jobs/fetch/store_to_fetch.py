@@ -29,7 +29,6 @@ class StoreToFetch:
     """One store of one task.
 
     Attributes:
-        snapshot: the store in the snapshot.
         placed_empty: whether it has no rows, so that Kafka Streams restores it.
     """
 
@@ -39,18 +38,15 @@ class StoreToFetch:
 
     @property
     def key(self) -> tuple[str, str]:
-        """(task, store)."""
         return self.task, self.snapshot.store
 
     @property
     def offsets(self) -> dict[TopicPartition, int]:
-        """Offsets for its databases."""
         known = self.snapshot.offsets
         return dict.fromkeys(known, OFFSET_UNKNOWN) if self.placed_empty else known
 
     @property
     def wanted(self) -> Iterator[RemoteFile]:
-        """The files to download."""
         of = f"of store {self.snapshot.store!r} of task {self.task}"
         whose = {"task": self.task, "store": self.snapshot.store}
         for database in () if self.placed_empty else self.snapshot.databases:
@@ -93,7 +89,6 @@ class StoreToFetch:
     def built(
         self, hashed: Mapping[str, FileState | None], content: StoreDigest | None, *, count: bool = False
     ) -> StoreToBuild:
-        """The store as input of the build stage."""
         store = self.snapshot
         runs = tuple(stored.run for database in store.databases for stored in database.runs)
         bases = tuple(

@@ -75,11 +75,7 @@ def check_topics(
     *,
     no_doubts: bool = False,
 ) -> list[Reason]:
-    """Compare the ends of stores with the current topics.
-
-    Returns:
-        Notes on doubts.
-    """
+    """Compare the ends of stores with the current topics; returns notes on doubts."""
     ends = [(store, end) for store in stores if not store.placed_empty for end in store.snapshot.changelogs]
     try:
         topics = cluster.describe_topics({end.topic for _, end in ends})

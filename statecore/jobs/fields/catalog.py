@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from statecore.errors import Invalid
+from statecore.errors import Invalid, missing_option, options_conflict
 from statecore.jobs.fields.declaration import Request, declare
 from statecore.jobs.fields.types import Choice, Document, FilePath, Flag, Seconds, Several, Size, Text, Whole
 
@@ -121,12 +121,7 @@ def check_request_id(_: str, request_id: str) -> None:
 def check_state_dir(name: str, path: str) -> None:
     """Refuse an empty path."""
     if not path:
-        raise Invalid(
-            "No state directory was given.",
-            code="option-missing",
-            action=f"Give Kafka Streams' state.dir as {name}.",
-            option=name,
-        )
+        raise missing_option("No state directory was given.", f"Give Kafka Streams' state.dir as {name}.", name)
 
 
 APPLICATION_ID = declare(Text("ID"), title="Application id", help="Kafka Streams' application.id")
@@ -149,17 +144,11 @@ APPROVED = declare(
 )
 """Declaration of ``approved`` for jobs whose plan is reviewed before it is applied."""
 
-APPLY = declare(
-    Flag(),
-    title="Apply",
-    help="do it; without it the plan is shown, and nothing is changed",
-    section=WHAT,
-)
+APPLY = declare(Flag(), title="Apply", help="do it; without it the plan is shown, and nothing is changed", section=WHAT)
 """Declaration of ``apply`` for jobs that show a plan first."""
 
 
 def named_request(help: str, *, section: str | None = WHAT, in_form: bool = False) -> Mapping[str, Any]:
-    """Declaration of ``request_id``."""
     return declare(
         Text("ID"),
         title="Request id",
@@ -176,7 +165,6 @@ REQUEST_ID = named_request("name of this request, in reports; a retry under it r
 
 
 def only_plan(help: str) -> Mapping[str, Any]:
-    """Declaration of ``plan_only``."""
     return declare(Flag(), title="Only plan", help=help, section=WHAT, option="--plan")
 
 
@@ -220,7 +208,6 @@ VERSIONED = declare(
 
 
 def optional_spec(help: str, otherwise: str, section: str | None = None) -> Mapping[str, Any]:
-    """Declaration of an optional ``spec_path``."""
     return declare(
         FilePath("FILE"), title="Spec path", help=help, section=section, otherwise=otherwise, option="--spec"
     )
@@ -239,7 +226,6 @@ def only_stores(otherwise: str) -> Mapping[str, Any]:
 
 
 def repository_url(help: str, *, section: str | None = None, otherwise: str | None = None) -> Mapping[str, Any]:
-    """Declaration of ``repository``."""
     return declare(
         Text("URL"), title="Repository", help=help, section=section, otherwise=otherwise, check=check_repository
     )
@@ -249,7 +235,6 @@ REPOSITORY_HELP = "URL of the repository: s3://bucket/prefix, or file:///path"
 
 
 def brokers(help: str, *, section: str, otherwise: str) -> Mapping[str, Any]:
-    """Declaration of optional ``bootstrap_servers``."""
     return declare(Text("HOST:PORT"), title="Brokers", help=help, section=section, otherwise=otherwise)
 
 
@@ -294,13 +279,11 @@ class OfSpec(Request):
     )
 
     def __post_init__(self) -> None:
-        """Validate every value. Raises ``Invalid``."""
         if (self.spec_path is None) == (self.spec is None):
-            raise Invalid(
+            raise options_conflict(
                 "A job takes either the path of a spec or the spec itself.",
-                code="options-conflict",
-                action="Give exactly one of spec_path and spec.",
-                options=["spec", "spec_path"],
+                "Give exactly one of spec_path and spec.",
+                ["spec", "spec_path"],
             )
         super().__post_init__()
 
@@ -344,12 +327,9 @@ class OfApplication(OfSpec, InStateDirectory, Selected):
     """Stores of one application, in its state directory."""
 
     def __post_init__(self) -> None:
-        """Validate every value. Raises ``Invalid``."""
         super().__post_init__()
         if not self.state_dir and self.needs_state_dir:
-            raise Invalid(
-                "No state directory was given.", code="option-missing", action=self.lacks_state_dir, option="state_dir"
-            )
+            raise missing_option("No state directory was given.", self.lacks_state_dir, "state_dir")
 
     lacks_state_dir: ClassVar[str] = "Give Kafka Streams' state.dir as state_dir (--state-dir)."
     """What to do if a required one is missing."""

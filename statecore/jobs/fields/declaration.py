@@ -91,8 +91,6 @@ class DeclaredField:
 
     Attributes:
         name: its name, in Python, in JSON and in a form.
-        declaration: how it is declared.
-        required: whether a request must have it.
         default: its default; ``None`` if it is required, or made for each request.
     """
 
@@ -103,7 +101,6 @@ class DeclaredField:
 
     @property
     def option(self) -> str:
-        """Its option on a command line."""
         return self.declaration.option or f"--{self.name.replace('_', '-')}"
 
     @property
@@ -117,10 +114,7 @@ class DeclaredField:
 
 
 def declared_fields(request: type) -> Mapping[str, DeclaredField]:
-    """The fields of a request dataclass by name, in reading order.
-
-    Raises ``TypeError`` for one without a declaration.
-    """
+    """The fields of a request by name, in reading order. Raises ``TypeError`` for one without a declaration."""
     found = {}
     for item in fields(request):
         if _KEY not in item.metadata:
@@ -143,7 +137,6 @@ class Request:
     """Base of all requests: validated values with a JSON form."""
 
     def __post_init__(self) -> None:
-        """Validate every value. Raises ``Invalid``."""
         for name, declared in declared_fields(type(self)).items():
             value = getattr(self, name)
             if declared.declaration.check is not None and value is not None:

@@ -24,7 +24,6 @@ class TaskShare:
 
     Attributes:
         number: number of the instance, counted from 0 like a StatefulSet's.
-        count: number of instances.
     """
 
     number: int
@@ -32,7 +31,6 @@ class TaskShare:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse ``i/n``. Raises ``Invalid``."""
         match = TASK_SHARE.fullmatch(text)
         if match is None or int(match[1]) >= int(match[2]):
             raise Invalid(
@@ -44,10 +42,7 @@ class TaskShare:
         return cls(int(match[1]), int(match[2]))
 
     def has(self, task: str) -> bool:
-        """Whether a task is in the share: (subtopology + partition) mod n equals the number.
-
-        The global stores are in every share.
-        """
+        """Whether a task is in the share: (subtopology + partition) mod n is the number. ``global`` always is."""
         if task == GLOBAL:
             return True
         task_id = TaskId.parse(task)
@@ -81,7 +76,6 @@ def check_instance(_: str, instance: str) -> None:
 
 
 def only_tasks(otherwise: str, *, global_too: bool = True) -> Mapping[str, Any]:
-    """Declaration of ``tasks``."""
     return declare(
         Several(Text("TASK")),
         title="Tasks",

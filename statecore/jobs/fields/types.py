@@ -80,7 +80,6 @@ class Text(Value):
     """A text.
 
     Attributes:
-        metavar: see ``Value``.
         pattern: regular expression checked by a form; the reader of the value checks it in any case.
     """
 
@@ -97,7 +96,6 @@ class Text(Value):
         raise ValueError(f"{value!a} is not text")
 
     def schema(self) -> dict[str, Any]:
-        """See ``Value``."""
         return {"type": "string", **({"pattern": self.pattern} if self.pattern else {"minLength": 1})}
 
 
@@ -119,11 +117,9 @@ class FilePath(Text):
         return self.from_json(text)
 
     def from_words(self, value: str) -> str:
-        """See ``Value``."""
         return str(Path(value).absolute())
 
     def hint(self) -> str:
-        """See ``Value``."""
         return f"An absolute path {self.where}".rstrip()
 
 
@@ -140,7 +136,6 @@ class Flag(Value):
         return value
 
     def schema(self) -> dict[str, Any]:
-        """See ``Value``."""
         return {"type": "boolean"}
 
 
@@ -149,7 +144,6 @@ class Whole(Value):
     """A whole number, not negative on command lines and in forms.
 
     Attributes:
-        metavar: see ``Value``.
         words: what it is, for messages.
         digits: maximum number of digits on a command line.
     """
@@ -159,17 +153,14 @@ class Whole(Value):
     digits: int = 9
 
     def from_json(self, value: Any) -> int:
-        """See ``Value``."""
         return int(_number(int, value, "a whole number"))
 
     def from_word(self, text: str) -> int:
-        """See ``Value``."""
         if not (text.isascii() and text.isdecimal() and len(text) <= self.digits):
             raise ValueError(f"{text!r} is not {self.words}")
         return int(text)
 
     def schema(self) -> dict[str, Any]:
-        """See ``Value``."""
         return {"type": "integer", "minimum": 0}
 
 
@@ -178,7 +169,6 @@ class Seconds(Value):
     """A length of time.
 
     Attributes:
-        metavar: see ``Value``.
         more_than_zero: whether 0 is refused.
     """
 
@@ -187,19 +177,15 @@ class Seconds(Value):
     unit = "seconds"
 
     def from_json(self, value: Any) -> float:
-        """See ``Value``."""
         return float(_number(float, value, "a number"))
 
     def schema(self) -> dict[str, Any]:
-        """See ``Value``."""
         return {"type": "number", "exclusiveMinimum" if self.more_than_zero else "minimum": 0}
 
     def to_form(self, value: float) -> float:
-        """See ``Value``."""
         return int(value) if value == int(value) else value
 
     def hint(self) -> str:
-        """See ``Value``."""
         return self.unit.capitalize()
 
 
@@ -211,26 +197,21 @@ class Duration(Value):
     unit = "milliseconds"
 
     def from_json(self, value: Any) -> int:
-        """See ``Value``."""
         return self.from_word(value) if isinstance(value, str) else int(_number(int, value, "a whole number"))
 
     def from_word(self, text: str) -> int:
-        """See ``Value``."""
         found = parse_duration(text)
         if found is None:
             raise ValueError(f"{text!r} is not {DURATION_EXPECTED}")
         return found
 
     def schema(self) -> dict[str, Any]:
-        """See ``Value``."""
         return {"type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$"}
 
     def to_form(self, value: int) -> str:
-        """See ``Value``."""
         return format_duration(value)
 
     def hint(self) -> str:
-        """See ``Value``."""
         return "Such as 90s, 10m or 24h"
 
 
@@ -242,26 +223,21 @@ class Size(Value):
     unit = "bytes"
 
     def from_json(self, value: Any) -> int:
-        """See ``Value``."""
         return int(_number(int, value, "a whole number"))
 
     def from_word(self, text: str) -> int:
-        """See ``Value``."""
         size = parse_size(text)
         if size is None:
             raise ValueError(f"{text!r} is not a size such as 512m, 512MiB or 2g")
         return size
 
     def schema(self) -> dict[str, Any]:
-        """See ``Value``."""
         return {"type": "string", "pattern": SIZE_PATTERN}
 
     def to_form(self, value: int) -> str:
-        """See ``Value``."""
         return format_size(value)
 
     def hint(self) -> str:
-        """See ``Value``."""
         return "Such as 512m, 512MiB or 2g"
 
 
@@ -278,7 +254,6 @@ class Choice(Value):
         return [str(one) for one in self.among]
 
     def from_json(self, value: Any) -> StrEnum:
-        """See ``Value``."""
         try:
             return self.among(value)
         except ValueError as error:
@@ -289,19 +264,15 @@ class Choice(Value):
         return text
 
     def from_words(self, value: str) -> StrEnum:
-        """See ``Value``."""
         return self.from_json(value)
 
     def from_form(self, value: Any) -> StrEnum:
-        """See ``Value``."""
         return self.from_json(value)
 
     def schema(self) -> dict[str, Any]:
-        """See ``Value``."""
         return {"type": "string", "enum": self.words}
 
     def to_json(self, value: StrEnum) -> str:
-        """See ``Value``."""
         return str(value)
 
 
@@ -310,13 +281,11 @@ class Document(Value):
     """A mapping, for programs: without an option or a form entry."""
 
     def from_json(self, value: Any) -> Mapping[str, Any]:
-        """See ``Value``."""
         if not isinstance(value, Mapping):
             raise ValueError(f"{value!r} is not a mapping")
         return value
 
     def schema(self) -> dict[str, Any]:
-        """See ``Value``."""
         return {"type": "object"}
 
 
@@ -328,16 +297,13 @@ class Several(Value):
 
     @property
     def metavar(self) -> str:
-        """See ``Value``."""
         return self.item.metavar
 
     @property
     def unit(self) -> str:
-        """See ``Value``."""
         return self.item.unit
 
     def from_json(self, value: Any) -> tuple[Any, ...]:
-        """See ``Value``."""
         return tuple(dict.fromkeys(map(self.item.from_json, _items(value))))
 
     def from_word(self, text: str) -> Any:
@@ -345,26 +311,21 @@ class Several(Value):
         return self.item.from_word(text)
 
     def from_words(self, value: Iterable[Any]) -> tuple[Any, ...]:
-        """See ``Value``."""
         return self._ordered(map(self.item.from_words, value))
 
     def from_form(self, value: Any) -> tuple[Any, ...]:
-        """See ``Value``."""
         return self._ordered(map(self.item.from_form, _items(value)))
 
     def _ordered(self, items: Iterable[Any]) -> tuple[Any, ...]:
         return tuple(sorted(set(items)) if isinstance(self.item, Whole) else dict.fromkeys(items))
 
     def schema(self) -> dict[str, Any]:
-        """See ``Value``."""
         return {"type": "array", "items": self.item.schema()}
 
     def to_json(self, value: Iterable[Any]) -> list[Any]:
-        """See ``Value``."""
         return [self.item.to_json(one) for one in value]
 
     def to_form(self, value: Iterable[Any]) -> list[Any]:
-        """See ``Value``."""
         return [self.item.to_form(one) for one in value]
 
     def hint(self) -> str:

@@ -30,7 +30,6 @@ class Fetches:
     """Fetches of a directory.
 
     Attributes:
-        last: the last finished one; ``None`` if there is none.
         unfinished: the last one, if it began to place stores and did not finish.
         requests: request ids of all unfinished ones.
     """
@@ -40,7 +39,6 @@ class Fetches:
     requests: frozenset[str] = frozenset()
 
     def to_json(self) -> dict[str, Any]:
-        """Both as a JSON document."""
         return {
             "last_fetch": self.last.to_json() if self.last else None,
             "unfinished_fetch": self.unfinished.to_json() if self.unfinished else None,
@@ -52,7 +50,6 @@ class UnfinishedChange:
     """An unfinished attempt of a migration or a repair.
 
     Attributes:
-        file: its file.
         job: ``migration`` or ``repair``.
         words: command line that resumes it, without ``statecore``.
         running: whether its process holds the application's lock.
@@ -65,7 +62,6 @@ class UnfinishedChange:
     running: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The attempt as a JSON document."""
         return {**vars(self), "file": str(self.file), "attempt": vars(self.attempt), "words": list(self.words)}
 
 
@@ -76,7 +72,6 @@ class Changes:
     Attributes:
         migration: the last finished one; ``None`` if there is none.
         repair: likewise.
-        unfinished: unfinished attempts.
     """
 
     migration: MigrateReport | None = None
@@ -89,7 +84,6 @@ class Changes:
         return frozenset(one.attempt.request_id for one in self.unfinished)
 
     def to_json(self) -> dict[str, Any]:
-        """All changes as a JSON document."""
         return {
             "last_migration": self.migration.to_json() if self.migration else None,
             "last_repair": self.repair.to_json() if self.repair else None,

@@ -1,4 +1,4 @@
-"""Reads reports of any version and outcome into a small common form."""
+"""Reads reports of any outcome into a small common form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from statecore.documents import parse_json
 from statecore.errors import Invalid
-from statecore.jobs.attempt import Attempt, utc
+from statecore.jobs.attempt import Attempt
 from statecore.jobs.restore.report import REPORT
 
 
@@ -39,13 +39,9 @@ class ReportHead:
     """A report without its store partitions: small, whatever the application's size.
 
     Attributes:
-        finished: end time; file time for a report of version 1; empty without a reported end.
+        finished: end time; empty without a reported end.
         plan_id: digest of the plan; empty if it did not succeed, like all fields below except ``error``.
-        seconds: wall time.
-        stores: number of restored stores.
-        partitions: number of store partitions.
         rows: their rows; -1 unless all were counted.
-        notes: notes for the operator.
         placed: false if an earlier attempt of the request had placed the stores.
         repository: URL of the published snapshot; empty if none was published.
         snapshot: its id; empty likewise.
@@ -78,7 +74,6 @@ class ReportHead:
         return self.finished or self.attempt.started
 
     def to_json(self) -> dict[str, Any]:
-        """The head as a JSON document."""
         return {**vars(self), "attempt": vars(self.attempt), "error": dict(self.error), "notes": list(self.notes)}
 
 
@@ -87,17 +82,13 @@ class RestoredPartition:
     """One store partition of a report.
 
     Attributes:
-        task: Kafka Streams' task id, or ``global``.
         partition: the partition; -1 for a global store, which has its whole topic.
         rows: live rows; -1 if not counted.
-        records: changelog records read.
         bytes: bytes of keys and values; -1 if not counted.
         committed_offset: the offset stored with the data; -4 if unknown.
         offsets: for a global store the next offset by partition of its topic; otherwise empty.
         tail_left: offsets after the end of the read, which the application had left to restore: its lag at that time.
         digest: order-independent digest of the rows; empty if not counted.
-        when: restore time (ISO 8601, UTC).
-        request_id: id of the request; empty in some reports of version 1.
     """
 
     task: str
@@ -141,19 +132,20 @@ def _is_plan(document: Mapping[str, Any]) -> bool:
     return "partitions" in document and "stores" not in document and "error" not in document
 
 
-def read_head(document: Mapping[str, Any], written: float) -> ReportHead:
+def read_head(document: Mapping[str, Any]) -> ReportHead:
     """Read a report without its store partitions."""
     check_report(document)
     try:
         attempt = Attempt.of(document)
-        has_times = bool(attempt.started)
-        finished = str(document.get("finished") or "") if has_times else utc(written)
+        finished = str(document.get("finished") or "")
+        if not attempt.started:
+            raise ReportError("This is no report: it does not say when it began.")
         if "error" in document:
             error = {name: str(document.get(name) or "") for name in ("error", "code", "what", "action", "phase")}
             return ReportHead(attempt, Outcome.FAILED, finished, error={k: text for k, text in error.items() if text})
         if _is_plan(document):
             return ReportHead(attempt, Outcome.PLANNED, finished)
-        if has_times and "stores" not in document:
+        if "stores" not in document:
             return ReportHead(attempt, Outcome.BEGUN, "")
         stores, published = document["stores"], document.get("published") or {}
         repository = str(document.get("repository") or "")

@@ -51,7 +51,6 @@ class InstanceReports:
     """Reports of one instance.
 
     Attributes:
-        instance: application, host and state directory.
         attempts: its report heads, newest first; at least one.
         partitions: the latest restore of each store partition, by store, then partition, then task.
     """
@@ -69,6 +68,11 @@ class InstanceReports:
     def last_restored(self) -> ReportHead | None:
         """The latest attempt that restored a state directory."""
         return next((head for head in self.attempts if head.outcome is Outcome.RESTORED), None)
+
+    @property
+    def last_succeeded(self) -> ReportHead | None:
+        """The latest successful attempt; the page shows it."""
+        return next((head for head in self.attempts if head.succeeded), None)
 
     @property
     def last_published(self) -> ReportHead | None:
@@ -106,7 +110,8 @@ class ReportIndex:
 
     def names(self) -> list[str]:
         """Directory names of applications with reports, the most recently written first; reads no report."""
-        return [name for _, name in sorted(((_newest(files), name) for name, files in self._listing()), reverse=True)]
+        newest = ((max(files.values())[0], name) for name, files in self._listing())
+        return [name for _, name in sorted(newest, reverse=True)]
 
     def application(self, name: str) -> ApplicationReports:
         """Reports of one application directory, none if it does not exist; updates the index."""
@@ -140,7 +145,7 @@ class ReportIndex:
             if entries is not None and entries.signatures.get(file) == signature:
                 head = entries.heads.get(file)
             else:
-                head = _head(self.directory / name / file, signature)
+                head = _head(self.directory / name / file)
             yield head
 
     def _listing(self) -> list[tuple[str, dict[str, Signature]]]:
@@ -170,11 +175,10 @@ class _Entries:
         self._application: ApplicationReports | None = None
 
     def add(self, name: str, signature: Signature, path: Path) -> None:
-        """Read one more report."""
         self.signatures[name] = signature
         try:
             document = read_report(path)
-            head = _named(read_head(document, signature[0] / 1e9), path)
+            head = _named(read_head(document), path)
             instance = head.attempt.instance
 
             def is_newer(*partition: Any) -> bool:
@@ -214,7 +218,6 @@ class _Entries:
         return sorted(found, key=lambda one: one.last.when, reverse=True)
 
     def save(self) -> bytes:
-        """Encode the index."""
         return _DOCUMENT.encode(
             _Index(
                 {name: (*signature, self.heads.get(name)) for name, signature in self.signatures.items()},
@@ -273,16 +276,12 @@ def _named(head: ReportHead, path: Path) -> ReportHead:
     return replace(head, attempt=replace(head.attempt, application_id=path.parent.name))
 
 
-def _head(path: Path, signature: Signature) -> ReportHead | None:
+def _head(path: Path) -> ReportHead | None:
     try:
-        return _named(read_head(read_report(path), signature[0] / 1e9), path)
+        return _named(read_head(read_report(path)), path)
     except ReportError as cause:
         log.warning("The report %s is skipped: %s", path, cause)
         return None
-
-
-def _newest(listed: Mapping[str, Signature]) -> int:
-    return max(modified for modified, *_ in listed.values())
 
 
 def _refreshed(known: _Entries, directory: Path, listed: Mapping[str, Signature]) -> _Entries:

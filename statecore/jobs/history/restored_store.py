@@ -13,9 +13,7 @@ class RestoredStore:
     """One store of an instance over its partitions.
 
     Attributes:
-        partitions: number of restored partitions.
         rows: live rows; -1 unless all partitions were counted.
-        records: changelog records read.
         offsets: known committed offsets: of each partition, for a global store of each partition of its topic.
         unknown: number of partitions with an unknown offset.
         tail_left: offsets that the application had left to restore.

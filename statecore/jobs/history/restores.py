@@ -47,14 +47,11 @@ class Restores:
     """The history of one instance of an application.
 
     Attributes:
-        instance: application, host and state directory.
         was_read: whether the directory was read; otherwise all comes from reports.
         holder: holder of the application's lock; ``None`` if there is none, or the directory was not read.
-        attempts: known attempts, newest first.
         partitions: the latest restore of each store partition.
         unfinished: unfinished restores since the last finished one, newest first.
         leftovers: other contents of ``.statecore``.
-        problems: what could not be read.
         writer: process that has stores open without that lock, such as a processor on this library's stores; ``None``
             if there is none, the lock is held, or the directory was not read.
         fetches: its fetches; none if the directory was not read.
@@ -102,11 +99,9 @@ class Restores:
 
     @property
     def stores(self) -> list[RestoredStore]:
-        """The stores over their partitions."""
         return restored_stores(self.partitions)
 
     def to_json(self) -> dict[str, Any]:
-        """The history as a JSON document."""
         return {
             **self.instance._asdict(),
             "looked": self.was_read,
@@ -190,7 +185,7 @@ def _finished(reports: list[Path], problems: list[str]) -> tuple[dict[str, Repor
     for path in reports:
         try:
             document = read_report(path)
-            head = read_head(document, path.stat().st_mtime)
+            head = read_head(document)
             if head.outcome is Outcome.RESTORED:
                 heads[path.stem] = head
                 partitions += read_partitions(document, head)

@@ -60,18 +60,12 @@ class UnfinishedRestore:
     words: tuple[str, ...] = ("restore",)
 
     def to_json(self) -> dict[str, Any]:
-        """The restore as a JSON document."""
         return {**vars(self), "attempt": self.attempt.to_json() if self.attempt else None}
 
 
 @dataclass(frozen=True)
 class Leftover:
-    """Something in ``.statecore`` that no finished restore needs.
-
-    Attributes:
-        bytes: bytes of its files.
-        meaning: description for people.
-    """
+    """Something in ``.statecore`` that no finished restore needs."""
 
     name: str
     bytes: int
@@ -86,16 +80,7 @@ def unfinished_restores(
     holder: Holder | None,
     problems: list[str],
 ) -> list[UnfinishedRestore]:
-    """Plans without an end that are newer than the last finished restore, and the restore of a journal.
-
-    Args:
-        work: the work directory of the application.
-        plans: files of plans, newest first.
-        finished: finished restores, by file stem.
-        other_requests: ids of unfinished fetches, migrations and repairs, whose journal is no restore's.
-        holder: holder of the application's lock.
-        problems: receives why the journal could not be read.
-    """
+    """Plans without an end that are newer than the last finished restore, and the restore of a journal."""
     journal = _journal(work, problems)
     if journal is not None and journal.request_id in other_requests:
         journal = None
@@ -129,8 +114,8 @@ def _journal(work: Path, problems: list[str]) -> Journal | None:
 
 def _attempt(file: Path) -> ReportHead | None:
     try:
-        return read_head(read_report(file), file.stat().st_mtime)
-    except (ReportError, FileNotFoundError):
+        return read_head(read_report(file))
+    except ReportError:
         return None
 
 

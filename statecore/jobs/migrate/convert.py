@@ -28,8 +28,6 @@ class ConvertTask:
     """Conversion of the copy of one task directory.
 
     Attributes:
-        plan: the conversion plan.
-        copy: the copy, below the application's directory.
         done: a file that is created at the end, for the progress.
     """
 
@@ -40,12 +38,7 @@ class ConvertTask:
 
 @dataclass(frozen=True)
 class ConvertedTask:
-    """A converted, synced and verified copy.
-
-    Attributes:
-        task: the task.
-        seconds: wall time.
-    """
+    """A converted, synced and verified copy."""
 
     task: str
     seconds: float

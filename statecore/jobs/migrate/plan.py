@@ -43,7 +43,7 @@ def plan_migration(context: JobContext[MigrateRequest], directory: StateDirector
     """Plan the conversion of the selected tasks, from the directory as it is now."""
     request, progress = context.request, context.progress
     tasks = _selected_tasks(request, directory)
-    progress.phase("look", len(tasks), "tasks")
+    progress.phase("inspect", len(tasks), "tasks")
     conversions, fingerprints = [], {}
     for task in tasks:
         before = fingerprint(directory.task_path(task))
@@ -105,10 +105,7 @@ def _plan_task(context: JobContext[MigrateRequest], directory: StateDirectory, t
 
 
 def foreign_offsets(
-    application_id: str,
-    stores: Iterable[str],
-    offsets: Iterable[TopicPartition],
-    spec: ApplicationSpec | None,
+    application_id: str, stores: Iterable[str], offsets: Iterable[TopicPartition], spec: ApplicationSpec | None
 ) -> tuple[Reason, ...]:
     """Reasons why a task's directory belongs to another application: its offsets are of that one's changelogs.
 

@@ -68,14 +68,11 @@ class MigratedTask:
 
     Attributes:
         seen: description of the releases that its layout belongs to.
-        stores: its stores.
         steps: changes of files beside the stores.
         left: why something is not changed, and what the application will do with it.
         refused: why it cannot be migrated; then no task is.
-        notes: notes for the operator.
         problems: ``refused`` with codes and values: ``code``, ``what``, ``task``, ``store`` (empty if it concerns the
             whole task), and those of the reason; empty in reports of older releases.
-        seconds: conversion time; 0 in a plan.
     """
 
     task: str
@@ -98,14 +95,8 @@ class MigrateReport(Attempt):
     """The result of one migration of one state directory.
 
     Attributes besides those of the attempt:
-        finished: end time.
         to: the target release of Kafka Streams.
-        plan_id: hash of the plan.
         kept: where files that were moved away are kept; empty if there are none.
-        seconds: wall time.
-        phases: wall seconds of each phase, in order.
-        ran_on: where the tasks were converted; empty if none was.
-        tasks: the tasks.
         notes: notes for the operator on all tasks.
     """
 
@@ -131,7 +122,6 @@ class MigrateReport(Attempt):
         return tuple(f"{task.task}: {why}" for task in self.tasks for why in task.refused)
 
     def to_json(self) -> dict[str, Any]:
-        """The report as a JSON document."""
         return MIGRATE_REPORT.to_json(self)
 
 

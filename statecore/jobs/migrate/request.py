@@ -33,15 +33,12 @@ class MigrateRequest(Request):
             title="Release",
             help="the release of Kafka Streams that will open the directory next; the current one is detected",
             section=WHAT,
-        ),
+        )
     )
     apply: bool = field(
         default=False,
         metadata=declare(
-            Flag(),
-            title="Apply",
-            help="migrate; without it the plan is shown, and nothing is changed",
-            section=WHAT,
+            Flag(), title="Apply", help="migrate; without it the plan is shown, and nothing is changed", section=WHAT
         ),
     )
     approved: str = field(default="", metadata=APPROVED)
@@ -86,6 +83,5 @@ class MigrateRequest(Request):
     )
     owner: str | None = field(default=None, metadata=OWNER)
     request_id: str = field(
-        default_factory=lambda: uuid.uuid4().hex,
-        metadata=named_request("name of this request, in reports"),
+        default_factory=lambda: uuid.uuid4().hex, metadata=named_request("name of this request, in reports")
     )

@@ -17,15 +17,15 @@ would delete is *left* as it is, and will be deleted as before; that is noted, a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from statecore.errors import Corrupted, Invalid, NotFound
-from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.formats.releases import RELEASES
 from statecore.jobs.attempt import Attempt, utc_now
-from statecore.jobs.context import JobContext, ignore
+from statecore.jobs.context import JobContext
 from statecore.jobs.directory_change import DirectoryChange
 from statecore.jobs.engine.protocol import PROCESSES, Engine, Question
 from statecore.jobs.failures import translated_errors
@@ -39,27 +39,18 @@ from statecore.statedir.task_copies import TaskCopies
 
 
 def run_migrate(
-    request: MigrateRequest,
-    engine: Engine,
-    progress: Progress | None = None,
-    *,
-    faults: FaultPoints = NO_FAULTS,
-    say: Callable[[str], None] = ignore,
+    request: MigrateRequest, engine: Engine, progress: Progress | None = None, **opened: Any
 ) -> MigrateReport:
-    """Convert a state directory for another release; or plan it.
-
-    Returns:
-        The report.
-    """
+    """Convert a state directory for another release; or plan it."""
     activity = f"{request.state_dir} was migrated to Kafka Streams {request.to}"
     with translated_errors(activity):
-        context = JobContext.open(request, progress, faults=faults, say=say)
+        context = JobContext.open(request, progress, **opened)
         try:
             migration = _Migration(context, engine, activity)
         except NotFound as error:
             if not request.if_there:
                 raise
-            say(error.what)
+            context.say(error.what)
             return _no_directory_report(request)
         return migration.run()
 

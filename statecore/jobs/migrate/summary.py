@@ -23,7 +23,6 @@ class CombinedChange:
     """A change or message shared by several tasks.
 
     Attributes:
-        tasks: the tasks.
         what: description, with placeholders where numbers differ; empty if nothing is changed.
         store: the changed store; empty if none.
         kind: the store's kind; empty if unknown, or without a store.
@@ -79,12 +78,10 @@ def left(report: MigrateReport) -> list[CombinedChange]:
 
 
 def notes(report: MigrateReport) -> list[CombinedChange]:
-    """Notes for the operator."""
     return _combined(report, lambda task: task.notes)
 
 
 def refused(report: MigrateReport) -> list[CombinedChange]:
-    """Why tasks cannot be migrated."""
     return _combined(report, lambda task: task.refused)
 
 

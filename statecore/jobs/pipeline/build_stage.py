@@ -57,11 +57,7 @@ def build_images(
     *,
     slice_bytes: int = SLICE_BYTES,
 ) -> dict[tuple[str, str], ImageResult]:
-    """Build the image of every store.
-
-    Returns:
-        (task, store) → result.
-    """
+    """Build the image of every store, by task and store."""
     largest_first = sorted(stores, key=lambda store: (-store.size, store.task, store.store))
     staging.prepare(directory)
     slices = _merge(workers, application_id, stores, place, progress, slice_bytes)
@@ -102,7 +98,7 @@ def _merge(
         on_base = {base.segment for base in store.bases}
         runs = [run for run in store.runs if run.segment not in on_base]
         tasks += slice_tasks(place, store.task, store.store, runs, store.results, store.first_segment, slice_bytes)
-    tasks.sort(key=_slice_bytes, reverse=True)
+    tasks.sort(key=lambda task: sum(run.file_bytes for run in task.runs) // task.parts, reverse=True)
     batches = batched(tasks, [BATCH_OFFSETS] * len(tasks), workers.parallelism())
     results_of = {task.name: (task.task, task.store) for task in tasks}
     merged: dict[tuple[str, str], list[SliceResult]] = defaultdict(list)
@@ -116,10 +112,6 @@ def _merge(
     for found in slices:
         merged[results_of[found.name]].append(found)
     return merged
-
-
-def _slice_bytes(task: SliceTask) -> int:
-    return sum(run.file_bytes for run in task.runs) // task.parts
 
 
 class _Images:

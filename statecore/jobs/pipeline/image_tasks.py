@@ -40,10 +40,8 @@ class ImageTask:
     """Build the databases of one store of one task.
 
     Attributes:
-        place: where its input files are.
         directory: where the image is built: ``<staging>/<plan id>``, shared by all that build or place images.
         built: the store and its inputs.
-        memory_budget: bytes of records to hold at once.
         slices: all slices of the databases whose runs were merged before.
     """
 
@@ -55,7 +53,6 @@ class ImageTask:
 
     @property
     def task(self) -> str:
-        """Kafka Streams' task id, or ``global``."""
         return self.built.task
 
     @property
@@ -64,7 +61,6 @@ class ImageTask:
 
     @property
     def where(self) -> str:
-        """Where it runs, for messages."""
         return self.directory
 
 

@@ -30,7 +30,6 @@ class SliceTask:
 
     Attributes:
         place: where the runs are and merged files are put.
-        segment: the database's segment; ``None`` without segments.
         runs: all runs of the database, in the order they are applied.
         made_of: the results that name these runs: deleted with them if one is damaged, so that its range is read again.
         part: number of the slice, from 0.
@@ -48,12 +47,10 @@ class SliceTask:
 
     @property
     def where(self) -> str:
-        """Where it runs, for messages."""
         return str(self.place)
 
     @property
     def name(self) -> str:
-        """Name of the result blob."""
         inputs = sha256("".join(run.sha256 for run in self.runs).encode()).hexdigest()
         return staging.slice_name(self.task, self.store, f"{inputs[:16]}.{self.part}-{self.parts}")
 
@@ -63,13 +60,9 @@ class SliceResult:
     """Content of one slice of a database.
 
     Attributes:
-        name: name of its blob.
-        segment: the database's segment; ``None`` without segments.
         runs: hashes of all runs of the database, in the order they are applied.
         part: number of the slice, from 0.
         content: digest, and the files that were written.
-        seconds: wall time of the task.
-        cpu: CPU seconds of it.
     """
 
     name: str
@@ -82,7 +75,6 @@ class SliceResult:
 
     @property
     def made(self) -> list[Run]:
-        """The files that were written."""
         return [run for run in self.content.made if run is not None]
 
 
@@ -100,10 +92,7 @@ def slice_tasks(
     first_segment: int,
     slice_bytes: int = SLICE_BYTES,
 ) -> list[SliceTask]:
-    """The slices of all databases of a store that are worth dividing.
-
-    None if the runs are not in a directory of this machine: each task would download all of them.
-    """
+    """The slices of all large databases of a store; none if each task would have to download all runs."""
     blobs = place.blobs()
     databases: dict[int | None, list[Run]] = {}
     for run in runs:

@@ -23,7 +23,6 @@ class ClusterSettings:
     """Connection to the brokers. Sent through the engine's own channels, never in arguments or configuration.
 
     Attributes:
-        bootstrap_servers: ``host:port[,...]``.
         kafka: client settings with kafka-python's names, secrets resolved.
         timeout: seconds without progress after which a broker counts as unreachable.
     """
@@ -38,11 +37,8 @@ class RangeTask:
     """Read one offset range of one store into runs.
 
     Attributes:
-        place: where its runs are put.
-        offset_range: what to read.
         topic_id: id of the topic when the plan was made; a recreated topic is refused.
         below: databases of the store that may have rows before this range; in others deletes are dropped.
-        memory_budget: bytes of records to hold at once.
         segmentation: retention and interval of the store's segments, if it has any.
         repository: where its runs are published; ``None`` for nowhere.
         stream_time: greatest row time in ms of the store's base; -1 without one.
@@ -64,12 +60,10 @@ class RangeTask:
 
     @property
     def where(self) -> str:
-        """Where it runs, for messages."""
         return str(self.place)
 
     @property
     def name(self) -> str:
-        """Blob name of its result."""
         return staging.result_name(self.task, self.store, self.offset_range)
 
     @property
@@ -83,12 +77,9 @@ class RangeResult:
     """The runs of one range, and statistics of the read.
 
     Attributes:
-        offset_range: what was read.
         runs: in offset order.
-        seconds: wall time of the task.
         phases: that time by stage: ``fetch`` (network, brokers), ``decode`` (CRC, decompression, columns), ``collect``
             (last write per key), ``write`` (sort, SST).
-        cpu: CPU seconds of each of them.
         stream_time: greatest time of a row in ms if rows expire, tombstones and dropped rows included; else -1.
         expired: rows that were not written because they had expired by that time.
         extents: where the runs are in a repository, in their order; none if they were not published.
@@ -108,7 +99,6 @@ class RangeResult:
 
     @property
     def name(self) -> str:
-        """Blob name of it."""
         return staging.result_name(self.task, self.store, self.offset_range)
 
 

@@ -71,11 +71,7 @@ def read_runs(
     repository: ApplicationAddress | None = None,
     bases: Mapping[Key, Base] = MappingProxyType({}),
 ) -> dict[tuple[str, str], tuple[RangeResult, ...]]:
-    """Read every range of a plan into runs.
-
-    Returns:
-        (task, store) → results in offset order.
-    """
+    """Read every range of a plan into runs, by task and store, in offset order."""
     firsts = {
         key: next((span for part in parts for span in part.offset_ranges), None) for key, parts in plan.stores.items()
     }
@@ -133,11 +129,7 @@ def publish_rows(
     memory_budget: int,
     progress: Progress,
 ) -> dict[tuple[str, str], VersionResult]:
-    """Build and publish the rows of versioned stores; the runs of other kinds are rows already.
-
-    Returns:
-        (task, store) → result.
-    """
+    """Build and publish the rows of versioned stores; the runs of other kinds are rows already."""
     tasks = [
         VersionTask(place, repository, task, store, runs.get((task, store), ()), of, memory_budget)
         for (task, store), parts in plan.stores.items()

@@ -33,10 +33,7 @@ class ApplicationAddress:
     application_id: str
 
     def holds(self, runs: Iterable[tuple[str, Extent]]) -> bool:
-        """Whether runs, given by hash, are where they should be.
-
-        In a directory every byte is read; elsewhere only the length of the blobs is checked, because readers hash them.
-        """
+        """Whether runs, given by hash, are where they should be; in a directory every byte is read."""
         return not missing_files(blobs_at(self.url), (NamedFile(*one) for one in runs), read_limit=None)
 
 
@@ -51,7 +48,6 @@ class Publisher:
         self._extents: dict[str, Extent] = {}
 
     def publish(self, files: Sequence[RunFile], done: Callable[[tuple[Extent, ...]], None]) -> None:
-        """Publish the runs of a range."""
         large = [file for file in files if file.file_bytes >= self._small]
         self._put(large)
         if len(large) == len(files):

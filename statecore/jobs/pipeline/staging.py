@@ -74,22 +74,18 @@ def range_name(task: str, store: str, span: OffsetRange) -> str:
 
 
 def result_name(task: str, store: str, span: OffsetRange) -> str:
-    """Blob name of the result of a range."""
     return f"{RUNS}/{range_name(task, store, span)}.json"
 
 
 def slice_name(task: str, store: str, inputs: str) -> str:
-    """Blob name of the result of a slice of a database."""
     return f"{MERGED}/{task}/{store}/{inputs}.json"
 
 
 def run_name(run: Run) -> str:
-    """Blob name of a run."""
     return file_name(run.sha256)
 
 
 def file_name(sha256: str) -> str:
-    """Blob name of a file, by its hash."""
     return f"{FILES}/{sha256}"
 
 
@@ -146,15 +142,11 @@ def _pieces(blobs: Blobs, run: Run) -> Iterator[bytes]:
 
 
 def image_path(directory: Path, task: str, store: str) -> Path:
-    """Final path of the image of a store of a task."""
     return directory / IMAGES / task / store
 
 
 def staged_names(*directories: Path) -> tuple[Path, ...]:
-    """Directories with further hard links to files of images, below the staging directories of this job.
-
-    Without attempts: an abandoned one may be deleting its files at this time.
-    """
+    """Directories below the staging directories of this job, except attempts, with further links to files of images."""
     return tuple(directory / below for directory in directories for below in (FILES, IMAGES))
 
 

@@ -69,10 +69,7 @@ class StagingPlace(ABC):
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A temporary local directory for the files of one attempt, which are then put.
-
-        It is in the system's directory for temporary files (``TMPDIR``). A killed worker leaves it there.
-        """
+        """A temporary local directory (``TMPDIR``) for the files of one attempt; a killed worker leaves it there."""
         with tempfile.TemporaryDirectory(prefix="statecore-staging-", ignore_cleanup_errors=True) as made:
             yield Path(made)
 
@@ -198,12 +195,7 @@ class ReadingProgress:
     """Reports the progress of a batch of ranges, and stops it if another task has failed."""
 
     def __init__(
-        self,
-        place: StagingPlace,
-        task: str,
-        store: str,
-        span: OffsetRange,
-        clock: Callable[[], float] = time.monotonic,
+        self, place: StagingPlace, task: str, store: str, span: OffsetRange, clock: Callable[[], float] = time.monotonic
     ) -> None:
         # A hash, because a name made of these may be too long for a file or a blob.
         self._reading = sha256(staging.range_name(task, store, span).encode()).hexdigest()[:32]

@@ -37,7 +37,6 @@ class BaseFiles:
     """A base database, file by file.
 
     Attributes:
-        segment: the database's segment; ``None`` without segments.
         files: name in the database's directory → SHA-256, by which the file is found.
     """
 
@@ -52,8 +51,6 @@ class BaseDirectory:
     Its files are linked and never written to.
 
     Attributes:
-        segment: the database's segment; ``None`` without segments.
-        path: the directory.
         starts: by changelog partition the offset that the runs begin at; the build fails if the database ends
             elsewhere.
     """
@@ -92,7 +89,6 @@ class StoreToBuild:
 
     @property
     def runs(self) -> Iterator[Run]:
-        """All of its runs, in the order they are applied."""
         return (run for part in self.parts for run in part.runs)
 
     @property
@@ -102,7 +98,6 @@ class StoreToBuild:
 
     @property
     def base_hashes(self) -> Iterator[str]:
-        """Hashes of the base files that are found by hash."""
         return (sha256 for base in self.bases if isinstance(base, BaseFiles) for sha256 in base.files.values())
 
     @property

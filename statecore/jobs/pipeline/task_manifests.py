@@ -135,7 +135,6 @@ def _store(
 
 
 def _identity(parts: Sequence[PartitionPlan], databases: Sequence[StoredDatabase], stream_time: int) -> str:
-    """The identity of an image of these runs."""
     one = parts[0]
     interval = one.segment_interval_ms if one.kind.is_segmented else None
     segment = None if interval is None else max(stream_time, 0) // interval
@@ -146,10 +145,7 @@ def _identity(parts: Sequence[PartitionPlan], databases: Sequence[StoredDatabase
 def _content(
     kind: StoreKind, databases: Sequence[StoredDatabase], below: StoreSnapshot | None, image: Image | None
 ) -> StoreDigest | None:
-    """Digest of a store, if its rows were read, or its databases have no files that could overlap.
-
-    The runs of versioned stores share no key.
-    """
+    """Digest of a store, if its rows were read, or its databases have no files that could overlap."""
     from statecore.images.digest import EMPTY, combined  # not needed for planning
 
     if image is not None:

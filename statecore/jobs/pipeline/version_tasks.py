@@ -27,11 +27,8 @@ class VersionTask:
     """Build and publish the rows of a versioned store of one task.
 
     Attributes:
-        place: where its records are.
-        repository: where its rows are published.
         ranges: results of its ranges, in the order they are applied.
         segmentation: history retention and interval of its segments.
-        memory_budget: bytes of records to hold at once.
     """
 
     place: StagingPlace
@@ -44,7 +41,6 @@ class VersionTask:
 
     @property
     def where(self) -> str:
-        """Where it runs, for messages."""
         return str(self.place)
 
 
@@ -55,8 +51,6 @@ class VersionResult:
     Attributes:
         runs: files of rows that share no key, in the order they are applied.
         extents: where each is in the repository.
-        seconds: wall time of the task.
-        cpu: CPU seconds of it.
     """
 
     task: str

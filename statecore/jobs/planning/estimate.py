@@ -108,7 +108,6 @@ def estimate_of(plan: RestorePlan, weights: SizeEstimate, disk: DiskNeed | None,
 
 
 def format_bytes(count: float) -> str:
-    """Bytes with a binary unit."""
     for unit in _UNITS[:-1]:
         if count < 1024:
             return f"{count:.0f} {unit}"

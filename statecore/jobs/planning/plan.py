@@ -125,15 +125,11 @@ class PartitionPlan:
 
     @property
     def is_global(self) -> bool:
-        """Whether this is a partition of a global store."""
         return self.task == GLOBAL
 
     @property
     def committed_offset(self) -> int:
-        """Offset for the image's ``offsets`` family: the last applied one, or -4 for an empty changelog.
-
-        For a global store the next offset.
-        """
+        """Offset for the ``offsets`` family: the last applied one (a global store: the next), -4 without any."""
         if self.is_global:
             return self.end
         return self.end - 1 if self.end > 0 and not self.restored_by_kafka_streams else OFFSET_UNKNOWN
@@ -147,20 +143,15 @@ class PartitionPlan:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The changelog partition."""
         return TopicPartition(self.topic, self.partition)
 
     @property
     def offset_ranges(self) -> tuple[OffsetRange, ...]:
-        """The ranges as the reader takes them."""
         return tuple(OffsetRange(self.topic, self.partition, start, end) for start, end in self.ranges)
 
     @property
     def tail_left(self) -> int:
-        """Offsets beyond the end that the application restores itself because of an open transaction.
-
-        0 if Kafka Streams restores the whole store.
-        """
+        """Offsets that the application restores itself because of an open transaction; 0 if it restores all."""
         return 0 if self.restored_by_kafka_streams else self.log_end - self.end
 
 
@@ -181,11 +172,9 @@ class RestorePlan:
         return {key: tuple(sorted(parts, key=lambda part: part.partition)) for key, parts in grouped.items()}
 
     def of(self, keys: Collection[Key]) -> RestorePlan:
-        """The plan of some stores, by task and name."""
         return replace(self, partitions=tuple(one for one in self.partitions if (one.task, one.store) in keys))
 
     def of_tasks(self, tasks: Collection[str]) -> RestorePlan:
-        """The plan of some tasks."""
         return replace(self, partitions=tuple(one for one in self.partitions if one.task in tasks))
 
     @property
@@ -213,7 +202,6 @@ class RestorePlan:
         return sum(end - start for partition in self.partitions for start, end in partition.ranges)
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as a JSON document; ``from_json`` is its inverse."""
         return PLAN.to_json(self)
 
     @staticmethod
@@ -234,7 +222,6 @@ class NotedPlan(RestorePlan):
 
     @property
     def plan_id(self) -> str:
-        """See :attr:`RestorePlan.plan_id`."""
         return RestorePlan(self.application_id, self.processing_guarantee, self.partitions).plan_id
 
     def to_json(self) -> dict[str, Any]:
@@ -280,10 +267,6 @@ def ended(log: LogOffsets, end: int | None) -> LogOffsets:
     return replace(log, last_stable=min(log.last_stable, end), log_end=min(log.log_end, end))
 
 
-def _no_shapes(_: Collection[OffsetRange]) -> Mapping[TopicPartition, PartitionShape]:
-    return {}
-
-
 def make_plan(
     spec: ApplicationSpec,
     wanted: Mapping[StoreSpec, Sequence[int]],
@@ -293,7 +276,7 @@ def make_plan(
     parallelism: int,
     memory_budget: int | None = None,
     versioned: VersionedStart = VersionedStart.HISTORY,
-    shapes: Callable[[Collection[OffsetRange]], Mapping[TopicPartition, PartitionShape]] = _no_shapes,
+    shapes: Callable[[Collection[OffsetRange]], Mapping[TopicPartition, PartitionShape]] = lambda _: {},
     epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
     bases: Mapping[Key, Base] = MappingProxyType({}),
     log_ends: Mapping[TopicPartition, int] = MappingProxyType({}),

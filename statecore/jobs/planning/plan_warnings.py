@@ -123,11 +123,7 @@ def undeclared_changelogs(cluster: Cluster, spec: ApplicationSpec) -> list[str]:
 
 
 def contradictions(cluster: Cluster, spec: ApplicationSpec, plan: RestorePlan) -> list[str]:
-    """Notes on stores whose changelog is configured like that of another kind.
-
-    A note only: a topic's configuration can be changed, and then the spec is right. Source topics are configured by
-    others and prove nothing.
-    """
+    """Notes on stores whose changelog is configured like that of another kind; configurations can be changed."""
     own = {
         store.name: store.changelog
         for store in spec.stores

@@ -29,13 +29,7 @@ from statecore.jobs.planning.plan import (
 )
 from statecore.jobs.planning.plan_warnings import notes_of
 from statecore.jobs.planning.selection import check_partitions, select_stores
-from statecore.spec.model import (
-    ApplicationSpec,
-    ProcessingGuarantee,
-    StoreSpec,
-    is_source,
-    task_of,
-)
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec, is_source, task_of
 
 POLL_INTERVAL = 0.5
 
@@ -44,8 +38,6 @@ class NewPlan(NamedTuple):
     """A new plan.
 
     Attributes:
-        disk: disk space needed.
-        chosen: the bases, and those refused.
         read_at_ms: broker time just before the ends were read, in ms since the epoch; ``None`` if the brokers gave
             no time.
     """

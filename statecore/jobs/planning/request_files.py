@@ -47,10 +47,8 @@ class FrozenPlan:
     Attributes:
         partitions: the requested partitions; empty for all.
         made_at: when the end offsets were read, in seconds since the epoch, by this machine's clock.
-        request_id: the request it was made for.
         staging: the directory below which images are built.
         newest_snapshot: the newest snapshot at that time; empty if there was none, or the repository was not read.
-        refused: bases that are not used, and why.
         is_partial: whether requested store partitions are missing, because the state directory has not got them, or has
             them at the end already.
         excluded_stores: stores that are missing altogether for that reason.
@@ -96,10 +94,7 @@ def plan_path(work_path: Path, request_id: str) -> Path:
 
 
 def load_plan(path: Path) -> FrozenPlan | None:
-    """The frozen plan of a request; ``None`` if it has none.
-
-    Raises ``Invalid`` if it is damaged or of another release.
-    """
+    """The frozen plan of a request, if it has one. Raises ``Invalid`` if it is damaged or of another release."""
     try:
         return FROZEN_PLAN.decode(path.read_bytes())
     except FileNotFoundError:

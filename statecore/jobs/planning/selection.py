@@ -135,11 +135,7 @@ def _listed(stores: Sequence[StoreSpec]) -> str:
 def check_partitions(
     stores: Sequence[StoreSpec], topics: Mapping[str, TopicDescription], partitions: Sequence[int] = ()
 ) -> dict[StoreSpec, tuple[int, ...]]:
-    """Which partitions of each store are to be restored, ascending.
-
-    All changelogs of a subtopology must have the same number of partitions. A global store has all partitions of its
-    topic.
-    """
+    """Which partitions of each store are to be restored; equally many for all changelogs of a subtopology."""
     groups: dict[int, list[StoreSpec]] = defaultdict(list)
     for store in stores:
         if not store.is_global:

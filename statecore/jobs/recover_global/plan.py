@@ -120,12 +120,7 @@ class GlobalStorePlanner(RepairPlanner):
 
 
 def _repairable(finding: Finding) -> Finding:
-    """A finding with the repair that it has only in a recovery of global stores.
-
-    - From a topic without records an empty store is built.
-    - A topic never loses a partition, so one with fewer is another topic. Kafka Streams reads what the topic has, and
-      keeps the rows of the other partitions in the store forever.
-    """
+    """A finding with the repair that it has only in a recovery of global stores."""
     if finding.code == "offset-past-end" and finding.repair is None:
         return replace(finding, repair=Repair.REBUILD)
     if finding.code == "partition-unknown" and finding.task == GLOBAL and finding.store:

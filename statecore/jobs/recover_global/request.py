@@ -29,7 +29,7 @@ class RecoverGlobalRequest(Request):
             title="Spec path",
             help="the application's stores.yaml, with the topics of its global stores",
             option="--spec",
-        ),
+        )
     )
     state_dir: str = field(metadata=STATE_DIR)
     application_id: str | None = field(

@@ -12,14 +12,12 @@ crash safety. In addition (:mod:`statecore.jobs.recover_global.plan`):
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from statecore.doctor.finding_catalog import Severity
 from statecore.errors import NotFound
-from statecore.faults import NO_FAULTS, FaultPoints
-from statecore.jobs.context import JobContext, ignore
+from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.recover_global.plan import GlobalStorePlanner
@@ -32,20 +30,11 @@ from statecore.spec.model import ApplicationSpec, StoreSpec
 
 
 def run_recover_global(
-    request: RecoverGlobalRequest,
-    engine: Engine,
-    progress: Progress | None = None,
-    *,
-    faults: FaultPoints = NO_FAULTS,
-    say: Callable[[str], None] = ignore,
+    request: RecoverGlobalRequest, engine: Engine, progress: Progress | None = None, **opened: Any
 ) -> RepairReport:
-    """Rebuild the invalid global stores of a directory; or plan it.
-
-    Returns:
-        What the next start would do with each global store, what was done, and what remains.
-    """
+    """Rebuild the invalid global stores of a directory; or plan it."""
     with translated_errors(f"global stores in {request.state_dir} were recovered"):
-        context = JobContext.open(request, progress, faults=faults, say=say)
+        context = JobContext.open(request, progress, **opened)
         planner = GlobalStorePlanner(context, _selected_stores(context.spec, request))
         return _Recovery(planner, engine, request).run()
 

@@ -11,7 +11,7 @@ part of that continues under the same approval.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from statecore.doctor.repair_actions import why_not_repairable
@@ -74,8 +74,4 @@ def approved_record(
 
 
 def _is_part(rest: Mapping[str, Any], plan: Mapping[str, Any]) -> bool:
-    return all(_among(rest[name], plan.get(name) or ()) for name in ("repaired", "rebuilt", "logs"))
-
-
-def _among(some: Sequence[Any], every: Sequence[Any]) -> bool:
-    return all(one in every for one in some)
+    return all(one in (plan.get(name) or ()) for name in ("repaired", "rebuilt", "logs") for one in rest[name])

@@ -30,11 +30,8 @@ class PlannedRepair:
     """The repairs of the findings in a directory.
 
     Attributes:
-        diagnosis: the findings.
         actions: what is done to copies of tasks, and which stores are rebuilt.
         fingerprints: of the task directories, by task.
-        repaired: the tasks as part of the report.
-        rebuilt: the rebuilds as part of the report.
     """
 
     diagnosis: Diagnosis
@@ -79,7 +76,6 @@ class RepairPlanner:
         return PlannedRepair(found, actions, fingerprints, repaired, self._planned_rebuilds(actions, found))
 
     def diagnose(self) -> Diagnosis:
-        """Diagnose the directory."""
         return self.diagnosis_of(self.request)
 
     def diagnosis_of(self, request: RepairRequest) -> Diagnosis:
@@ -89,7 +85,6 @@ class RepairPlanner:
         return diagnosis(request, self.directory, declared, brokers, progress, is_locked=request.apply)
 
     def plan_repairs(self, found: Diagnosis) -> RepairPlan:
-        """Repairs of the findings."""
         return plan_repairs(found.findings, found.stores, rebuilds=self.context.declared is not None)
 
     def check(self, found: Diagnosis, actions: RepairPlan) -> None:
@@ -100,10 +95,7 @@ class RepairPlanner:
         return ()
 
     def remaining(self, plan: PlannedRepair) -> tuple[tuple[Finding, ...], bool]:
-        """Diagnose again after a repair: the findings worse than a note, and whether none of them can be repaired.
-
-        Raises ``Corrupted`` if a repaired finding is still there, because repeated repairs would never end.
-        """
+        """Diagnose again: what is left, and whether none is repairable. Raises ``Corrupted`` for repaired ones."""
         after = self.diagnose()
         repaired = {
             (one.task, one.store, code) for of in plan.actions.actions.values() for one in of for code in one.codes

@@ -95,7 +95,9 @@ def rebuild(job: Job, engine: Engine, directory: StateDirectory, one: Rebuild, p
         request_id=f"{repair.request_id}-{_name_of(one)}",
         owner=repair.owner,
     )
-    report = run_restore(request, engine, job.progress, faults=job.faults, say=job.say, keeps=True, locked=directory)
+    report = run_restore(
+        request, engine, job.progress, faults=job.faults, say=job.say, keeps=True, shared_directory=directory
+    )
     assert isinstance(report, RestoreReport)
     job.faults.reach("repair.after-rebuild")
     kept = ", ".join(str(path) for path in replaced_in(directory) if path not in before)

@@ -36,7 +36,6 @@ class RepairedTask:
     """One repaired task directory.
 
     Attributes:
-        steps: descriptions of the repairs.
         codes: codes of the repaired findings.
     """
 
@@ -50,13 +49,10 @@ class RebuiltStores:
     """Stores rebuilt by one restore.
 
     Attributes:
-        stores: their names.
-        tasks: their tasks.
         codes: codes of the repaired findings.
         rows: number of rows after the rebuild; ``None`` in a plan.
         bases: their base snapshots; empty if they were built from changelogs only.
         kept: where the replaced task directories are kept; empty in a plan, and if there were none.
-        seconds: wall time; 0 in a plan.
         sources: description of what they are rebuilt from: the brokers that have to answer.
         logs: topic partitions with topic ids; empty if the brokers were not asked.
         doubts: why a person has to check the plan and approve it by its id.
@@ -79,17 +75,10 @@ class RepairReport(Attempt):
     """The result of one repair of one state directory.
 
     Attributes besides those of the attempt:
-        finished: end time.
-        plan_id: hash of the plan.
         exit_code: exit code of the worst remaining finding; in a plan, of those that it does not repair.
         kept: where the replaced task directories are kept; empty if there are none.
-        seconds: wall time.
-        phases: wall seconds of each phase, in order.
-        repaired: repaired tasks.
-        rebuilt: rebuilt stores.
         found: findings at the start, as in ``statecore doctor --json``.
         remaining: findings worse than a note; in a plan, those that it does not repair.
-        notes: notes for the operator.
         next_starts: for a recovery of global stores, what the next start would have done with each of them.
     """
 
@@ -108,14 +97,9 @@ class RepairReport(Attempt):
     next_starts: tuple[NextStart, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The report as a JSON document."""
         return REPAIR_REPORT.to_json(self)
 
 
 REPAIR_REPORT = DocumentType(
-    "report of a repair",
-    1,
-    RepairReport,
-    "Read it with the release that wrote it.",
-    is_open=True,
+    "report of a repair", 1, RepairReport, "Read it with the release that wrote it.", is_open=True
 )

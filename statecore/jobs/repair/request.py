@@ -23,7 +23,7 @@ class RepairRequest(OfDiagnosis):
             help="Kafka Streams' application.id",
             otherwise="that of the spec",
             option_required=False,
-        ),
+        )
     )
     release: TargetRelease | None = field(
         default=None,
@@ -45,7 +45,6 @@ class RepairRequest(OfDiagnosis):
     request_id: str = field(default_factory=lambda: uuid.uuid4().hex, metadata=REQUEST_ID)
 
     def __post_init__(self) -> None:
-        """Validate the fields. Raises ``Invalid``."""
         super().__post_init__()
         if self.release is not None:
             raise Invalid(

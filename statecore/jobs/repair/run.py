@@ -16,15 +16,14 @@ approval remains valid. Everything that a copy or a restore replaces is kept for
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from statecore.doctor.findings import Finding
-from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.jobs.attempt import utc_now
-from statecore.jobs.context import JobContext, ignore
+from statecore.jobs.context import JobContext
 from statecore.jobs.directory_change import DirectoryChange, refuse_in_use
 from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.failures import translated_errors
@@ -38,22 +37,11 @@ from statecore.jobs.repair.staged_rebuilds import discard_placed, discard_rebuil
 from statecore.progress import Progress
 
 
-def run_repair(
-    request: RepairRequest,
-    engine: Engine,
-    progress: Progress | None = None,
-    *,
-    faults: FaultPoints = NO_FAULTS,
-    say: Callable[[str], None] = ignore,
-) -> RepairReport:
-    """Repair a state directory; or plan it.
-
-    Returns:
-        The findings, what was done, and what remains.
-    """
+def run_repair(request: RepairRequest, engine: Engine, progress: Progress | None = None, **opened: Any) -> RepairReport:
+    """Repair a state directory; or plan it."""
     activity = f"{request.state_dir} was repaired"
     with translated_errors(activity):
-        context = JobContext.open(request, progress, faults=faults, say=say)
+        context = JobContext.open(request, progress, **opened)
         planner = RepairPlanner(context, context.existing_directory())
         return DirectoryRepair(planner, engine, activity).run()
 

@@ -6,11 +6,10 @@ anything is changed. Versioned, in-memory and unlogged stores stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 from statecore.errors import NotFound
-from statecore.faults import NO_FAULTS, FaultPoints
-from statecore.jobs.context import JobContext, ignore
+from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.planning.plan import RestorePlan
@@ -23,20 +22,11 @@ from statecore.statedir.state_directory import application_directory_given
 
 
 def run_advance(
-    request: AdvanceRequest,
-    engine: Engine,
-    progress: Progress | None = None,
-    *,
-    faults: FaultPoints = NO_FAULTS,
-    say: Callable[[str], None] = ignore,
+    request: AdvanceRequest, engine: Engine, progress: Progress | None = None, **opened: Any
 ) -> RestoreReport | RestorePlan:
-    """Bring the stores of a state directory to the end of their changelogs.
-
-    Returns:
-        The report; with ``request.plan_only`` the plan, and nothing was changed.
-    """
+    """Bring the stores of a state directory to the end of their changelogs; or plan it."""
     with translated_errors(f"stores were advanced in {request.state_dir}"):
-        return _advanced(JobContext.open(request, progress, faults=faults, say=say), engine)
+        return _advanced(JobContext.open(request, progress, **opened), engine)
 
 
 def _advanced(context: JobContext[AdvanceRequest], engine: Engine) -> RestoreReport | RestorePlan:

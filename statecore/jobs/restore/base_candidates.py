@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from statecore.changelog.model import LogOffsets
-from statecore.errors import Invalid, Reason
+from statecore.errors import Reason, missing_option
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import DIRECTORY, Base, Key, Refused
 from statecore.jobs.bases.directory_bases import DirectoryBases
@@ -58,11 +58,8 @@ class RestoreCandidates:
         self._snapshots = None
         self.newest = ""
         if repository is None and start not in (CHEAPEST, NOTHING, HERE):
-            raise Invalid(
-                f"The repository of snapshot {start} is not given.",
-                code="option-missing",
-                action="Name the repository (--repository).",
-                option="repository",
+            raise missing_option(
+                f"The repository of snapshot {start} is not given.", "Name the repository (--repository).", "repository"
             )
         head = None if repository is None or start in (NOTHING, HERE) else repository.read_head()
         if repository is not None and head is None and start not in (NOTHING, HERE, CHEAPEST, NEWEST):

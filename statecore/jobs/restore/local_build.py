@@ -30,14 +30,7 @@ def build_locally(
     staging: Path,
     bases: Mapping[Key, tuple[BaseDirectory, ...]],
 ) -> dict[Key, ImageResult]:
-    """Download the runs of stores, and build their images with processes of this machine.
-
-    Args:
-        context: of the restore.
-        task_manifests: those with the stores.
-        staging: of the plan.
-        bases: base directories of stores that have some.
-    """
+    """Download the runs of stores, and build their images with processes of this machine."""
     progress, spec = context.progress, context.spec
     stores = stores_to_fetch(task_manifests, VersionedStart.LATEST)
     files = FetchedFiles(context.directory)

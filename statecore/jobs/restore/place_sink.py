@@ -25,11 +25,7 @@ from statecore.statedir.placement import PlacementPlan, apply_placement, recover
 
 
 class PlaceSink(Sink):
-    """Places the stores into the application's directory, by its journal.
-
-    Args:
-        keeps: whether the caller replaces stores of another kind on purpose, and keeps what was there.
-    """
+    """Places the stores into the application's directory; ``keeps`` keeps what is replaced on purpose."""
 
     already_done = "already in place"
 

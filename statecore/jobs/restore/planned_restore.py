@@ -28,7 +28,6 @@ class Until:
     """Limits a plan to some stores, and their changelogs to given end offsets.
 
     Attributes:
-        keys: the stores, by task and name.
         ends: by changelog partition the offset at which reading stops, if the log goes on.
     """
 
@@ -91,11 +90,7 @@ def check_plan(
     directory: StateDirectory | None,
     spec: ApplicationSpec | None = None,
 ) -> tuple[str, ...]:
-    """Refuse the request for a plan only, if its job would be refused because of the state directory.
-
-    Returns:
-        Notes if the directory is in use: whether the job would be refused shows only after it was closed.
-    """
+    """Refuse the request for a plan only, if its job would be refused; returns notes if the directory is in use."""
     if directory is None:
         return ()
     try:
@@ -123,10 +118,7 @@ def check_plan(
 
 
 def refusal_to_advance(planned: PlannedRestore) -> Invalid | None:
-    """The error for stores that were to be advanced and cannot be; ``None`` if there are none.
-
-    If a store cannot be replaced either, because of its kind or options, that is the error: replacing is no remedy.
-    """
+    """The error for stores that were to be advanced and cannot be, or else cannot be replaced; ``None`` without any."""
     lacking = [one for one in planned.refused if one.base == DIRECTORY and one.key not in planned.bases]
     if not lacking:
         return None

@@ -31,7 +31,6 @@ class RestorePlanner:
         self._refused: dict[tuple[Key, str], Reason] = {}
 
     def new(self, cluster: Cluster, parallelism: Callable[[], int], staging: str = "") -> PlannedRestore:
-        """A new plan."""
         context, candidates, until = self._context, self._candidates(), self._until
         request, spec = context.request, context.spec
         made_at = time.time()
@@ -141,10 +140,7 @@ class RestorePlanner:
         return bool(found.refused)
 
     def refuse_snapshots(self, planned: PlannedRestore, error: Corrupted) -> bool:
-        """Refuse all base snapshots of a plan after files of some were damaged; whether there were any.
-
-        The error does not say which base is damaged.
-        """
+        """Refuse all base snapshots of a plan after files of some were damaged; whether there were any."""
         bases = {key: base for key, base in planned.bases.items() if key not in planned.here}
         for key, base in sorted(bases.items()):
             self._refused[key, base.name] = Reason(f"{DAMAGED}: {error.what}", error.code, **error.context)

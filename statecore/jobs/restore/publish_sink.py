@@ -21,11 +21,7 @@ from statecore.spec.writer import spec_hash
 
 
 class PublishSink(Sink):
-    """Publishes the stores as a snapshot.
-
-    Args:
-        is_only: whether the stores go nowhere else; otherwise a conflict with another publication is only reported.
-    """
+    """Publishes the stores as a snapshot. Unless it ``is_only``, a conflicting publication is only reported."""
 
     already_done = "already published"
 
@@ -54,12 +50,7 @@ class PublishSink(Sink):
         # Includes the request, because another request with the same plan has read the ends at another time.
         name = f"{request_name(self._job.context.request.request_id)}-{plan_id}"
         return Publication(
-            self._repository,
-            self._job.spec,
-            request=name,
-            origin="restore",
-            clock=time.time,
-            faults=self._job.faults,
+            self._repository, self._job.spec, request=name, origin="restore", clock=time.time, faults=self._job.faults
         )
 
     def deliver(

@@ -2,10 +2,7 @@
 
 A report is one JSON document. It is written to the path given to the job and, after a successful restore, beside the
 plan in the application's directory (``statecore/jobs/planning/request_files.py``). Its envelope is that of every job
-(``statecore/jobs/report.py``).
-
-Version 1 had no version, no attempt and no times; ``statecore/jobs/history/report_head.py`` reads what it has. A report
-of a version later than 2 is refused by name. Unknown fields are kept (:data:`REPORT`).
+(``statecore/jobs/attempt.py``). Another version is refused; unknown fields are kept (:data:`REPORT`).
 """
 
 from __future__ import annotations
@@ -25,9 +22,7 @@ class StoreReport:
     """One restored store of one task; a global store is one entry over all partitions of its topic.
 
     Attributes:
-        task: Kafka Streams' task id, or ``global``.
         partition: of task and changelog; -1 for a global store.
-        changelog: the topic it was rebuilt from.
         start: first offset that was read (global stores: the sum over partitions, as for the next two).
         end: reading stopped before this offset.
         committed_offset: the offset stored with the data; -4 for an empty changelog, and for a store that Kafka Streams
@@ -89,18 +84,12 @@ class RestoreReport:
 
     Attributes:
         plan_id: digest of the plan; equal for a retry of the same request.
-        processing_guarantee: the application's own.
         state_dir: Kafka Streams' ``state.dir`` that now contains the stores.
-        seconds: wall time from the first check to the last swap.
-        phases: wall seconds of each phase, in order.
-        stores: one entry per store partition, in task and store order.
-        notes: notes for the operator although nothing failed (a tail that is left, for instance).
         placed: false if an earlier attempt of the same request had placed the stores.
         placement: id of the attempt that placed them.
         work: seconds of all tasks, summed by stage: ``fetch`` (network, brokers), ``decode`` (CRC, decompression,
             columns), ``collect`` (last write per key), ``write`` (sort, SST), ``image`` (merge, ingest, commit).
         cpu: CPU seconds of each of these, and of ``place``, which the job's own process does.
-        request_id: like ``host`` to ``started``, of the attempt.
         finished: when its stores were in place; empty while they are being placed.
         ran_on: where the tasks ran; ``master``, ``executors`` and ``hosts`` of the JSON document.
         repository: where a snapshot was published; empty if none was.
@@ -151,7 +140,7 @@ class RestoreReport:
 
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> RestoreReport:
-        """Read a report of any supported version. Raises ``Invalid`` if it is not one of a success."""
+        """Read a report. Raises ``Invalid`` if it is not one of a success."""
         return REPORT.from_json(document)
 
 
@@ -169,18 +158,11 @@ def _nested(document: Fields) -> Fields:
     return {**document, "ran_on": {name: document[name] for name in _WHERE if name in document}}
 
 
-def _of_version_1(document: Fields) -> Fields:
-    """Version 1 lacks fields, all of which have defaults."""
-    return document
-
-
 REPORT = DocumentType(
     "report",
     REPORT_VERSION,
     RestoreReport,
     "Read it with the release that wrote it.",
-    older={1: _of_version_1},
-    unversioned=1,
     is_open=True,
     form=_to_fields,
     lift=_nested,

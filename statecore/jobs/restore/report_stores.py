@@ -27,16 +27,7 @@ def job_report(
     parts: Mapping[Key, Sequence[PartitionPlan]] = MappingProxyType({}),
     **fields: Any,
 ) -> RestoreReport:
-    """Report of a job that has read changelogs so far.
-
-    Args:
-        job: the attempt.
-        plan: what it has read; ``None`` if nothing.
-        read: results of reading.
-        images: of building.
-        parts: partitions of stores that differ from the plan's.
-        fields: the other fields of the report.
-    """
+    """Report of a job that has read changelogs; ``parts`` are partitions of stores that differ from the plan's."""
     stores = {} if plan is None else plan.stores
     return RestoreReport(
         **asdict(job.attempt),

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
-from statecore.errors import Invalid
+from statecore.errors import Invalid, missing_option, options_conflict
 from statecore.jobs.fields.catalog import (
     OWNER,
     VERSIONED,
@@ -68,29 +68,19 @@ class RestoreRequest(OfApplication, Published, Staged, Budgeted, Reading, Planne
             section=WHERE,
         ),
     )
-    owner: str | None = field(
-        default=None,
-        metadata=OWNER,
-    )
+    owner: str | None = field(default=None, metadata=OWNER)
     versioned: VersionedStart = field(default=VersionedStart.HISTORY, metadata=VERSIONED)
 
     def __post_init__(self) -> None:
-        """Validate every value. Raises ``Invalid``."""
         super().__post_init__()
         if self.start_from == HERE and self.replace:
-            raise Invalid(
+            raise options_conflict(
                 "Stores that are advanced in the state directory cannot be replaced.",
-                code="options-conflict",
-                action=f"Give either {HERE} as start_from (--from) or replace (--replace), not both.",
-                options=["replace", "start_from"],
+                f"Give either {HERE} as start_from (--from) or replace (--replace), not both.",
+                ["replace", "start_from"],
             )
         if self.start_from == HERE and not self.state_dir:
-            raise Invalid(
-                "There is no state directory to advance.",
-                code="option-missing",
-                action=OfApplication.lacks_state_dir,
-                option="state_dir",
-            )
+            raise missing_option("There is no state directory to advance.", OfApplication.lacks_state_dir, "state_dir")
 
     lacks_state_dir: ClassVar[str] = (
         "Give Kafka Streams' state.dir as state_dir (--state-dir), or a repository (--repository), or both."

@@ -57,7 +57,6 @@ class RestoreJob(Job):
         return report
 
     def _run(self, workers: Workers) -> RestoreReport:
-        """All phases in order."""
         with self.phase("plan"):
             self.progress.phase("plan")
             for sink in self.sinks:

@@ -49,11 +49,7 @@ def report_of(home: JobHome, plan: RestorePlan) -> Document[RestoreReport] | Non
 def placed_report(
     home: JobHome, directory: StateDirectory, frozen: FrozenPlan, attempt: Attempt
 ) -> tuple[RestoreReport, dict[str, object] | None] | None:
-    """Report of an earlier attempt, if everything it placed is still there.
-
-    Returns:
-        The report, and the document to save if the earlier attempt did not complete its report.
-    """
+    """Report of an earlier attempt, if all it placed is still there; and a document to save if it lacks its end."""
     found = report_of(home, frozen.plan)
     if found is None:
         return None

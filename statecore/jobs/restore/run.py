@@ -19,10 +19,9 @@ that Airflow submits, on any engine (:mod:`statecore.jobs.engine`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
-from statecore.faults import FaultPoints
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.failures import translated_errors
@@ -34,7 +33,6 @@ from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.jobs.restore.restore_job import RestoreJob
 from statecore.progress import Progress
-from statecore.statedir.state_directory import StateDirectory
 
 
 def run_restore(
@@ -42,30 +40,19 @@ def run_restore(
     engine: Engine,
     progress: Progress | None = None,
     *,
-    faults: FaultPoints | None = None,
-    say: Callable[[str], None] | None = None,
     until: Until | None = None,
     keeps: bool = False,
-    locked: StateDirectory | None = None,
+    **opened: Any,
 ) -> RestoreReport | RestorePlan:
-    """Rebuild the stores of a request.
-
-    Returns:
-        The report; with ``request.plan_only`` the plan, and nothing was changed.
-    """
+    """Rebuild the stores of a request; with ``request.plan_only`` only the plan is returned."""
     with translated_errors(f"stores were restored in {request.state_dir or request.repository}"):
-        context = JobContext.open(request, progress, faults=faults, say=say, shared_directory=locked)
+        context = JobContext.open(request, progress, **opened)
         return restored(context, engine, until, keeps=keeps)
 
 
 def restored(
-    context: JobContext[RestoreRequest],
-    engine: Engine,
-    until: Until | None = None,
-    *,
-    keeps: bool = False,
+    context: JobContext[RestoreRequest], engine: Engine, until: Until | None = None, *, keeps: bool = False
 ) -> RestoreReport | RestorePlan:
-    """The restore of an opened context."""
     if context.request.plan_only:
         return _planned(_job(context, until, keeps=keeps), engine)
     with context.locked("restore.after-lock") if context.state_dir else nullcontext():

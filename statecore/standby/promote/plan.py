@@ -97,7 +97,7 @@ class PromotionPlanner:
         selected = self._selected_tasks(only)
         standby_places, live_places = _by_task(self.standby), _by_task(self.directory)
         self._written = WrittenBy(self.application, live_places)
-        self.progress.phase("look", len(selected), "tasks")
+        self.progress.phase("inspect", len(selected), "tasks")
         tasks: dict[str, PromotedTask] = {}
         stores: dict[str, Sequence[CopiedStore]] = {}
         copies: dict[str, tuple[Path, list[Copy]]] = {}

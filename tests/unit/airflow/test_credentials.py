@@ -88,12 +88,7 @@ def test_an_empty_token_in_the_environment_counts_as_none(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        {"conn_type": "generic"},
-        {"login": None},
-        {"password": None},
-        {"extra": {"role_arn": "arn:aws:iam::1:role/r"}},
-    ],
+    [{"conn_type": "generic"}, {"login": None}, {"password": None}, {"extra": {"role_arn": "arn:aws:iam::1:role/r"}}],
     ids=str,
 )
 def test_a_connection_that_gives_no_credentials_is_refused(

@@ -18,12 +18,7 @@ def test_a_new_field_is_in_the_form() -> None:
     new = params_of(RequestWithOneMore)["pause"]
     assert "pause" not in FORM
     assert new.value == 1.5
-    assert new.schema == {
-        "type": ["null", "number"],
-        "minimum": 0,
-        "title": "Pause",
-        "section": "Limits",
-    }
+    assert new.schema == {"type": ["null", "number"], "minimum": 0, "title": "Pause", "section": "Limits"}
     assert (new.description or "").endswith("Seconds. Empty: 1.5.")
     assert fields_of(RequestWithOneMore, {"pause": 3})["pause"] == 3.0
 

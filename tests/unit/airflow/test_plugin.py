@@ -15,7 +15,7 @@ from statecore.airflow.ui import failing_applications as refusals
 from statecore.errors import NotFound
 from statecore.jobs.history.report_index import INDEX
 from tests.unit.airflow.home import ROOT, migrate
-from tests.unit.jobs.reports import OLD_FAILURE, attempt, done, entry, failed, old, write
+from tests.unit.jobs.reports import attempt, done, entry, failed, write
 
 # FastAPI's test client says so on import.
 pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx` with")
@@ -164,8 +164,8 @@ def test_what_a_job_wrote_cannot_become_markup(client: Callable[..., Any], tmp_p
     whole = dict.fromkeys(("application_id", "state_dir", "host", "user", "request_id", "plan_id"), evil)
     write(tmp_path, 1, {**done(attempt(1), own, notes=[evil]), **whole})
     write(tmp_path, 2, {**failed(attempt(2), what=evil, action=evil, error=evil, code=evil, phase=evil), **whole})
-    write(tmp_path, 3, old({**own, "committed_offset": -4}, application_id=evil, state_dir=evil, notes=[evil]))
-    write(tmp_path, 4, {**OLD_FAILURE, "what": evil, "action": evil, "error": evil})
+    write(tmp_path, 3, {**done(attempt(3), {**own, "committed_offset": -4}, notes=[evil]), **whole, "host": "b"})
+    write(tmp_path, 4, {**failed(attempt(4), what=evil, action=evil, error=evil), "application_id": ""})
     write(tmp_path, 5, "{half")
     (tmp_path / "orders" / "r5.json").rename(tmp_path / "orders" / "<b>.json")
     query = urlencode({"name": "orders", "application": evil, "host": evil, "state_dir": evil})

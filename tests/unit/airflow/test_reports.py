@@ -9,7 +9,7 @@ import pytest
 
 from statecore.airflow import reports
 from statecore.jobs.history.report_head import Outcome, read_head
-from tests.unit.jobs.reports import OLD_FAILURE, attempt, done, failed
+from tests.unit.jobs.reports import FAILURE, attempt, done, failed
 
 
 def entry(store: str, partition: int, **fields: Any) -> dict[str, Any]:
@@ -140,20 +140,20 @@ def test_store_entries_and_summary_name_their_instance() -> None:
 def test_a_failure_is_recorded_unless_stores_were_restored(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     mine = attempt(9, host="worker")
-    reports.record_failure(path, mine, OLD_FAILURE)
-    assert read_head(reports.read_report(path), 0.0).attempt == mine
+    reports.record_failure(path, mine, FAILURE)
+    assert read_head(reports.read_report(path)).attempt == mine
     path.write_text(json.dumps(attempt(1, host="driver").begun()))
-    reports.record_failure(path, mine, OLD_FAILURE)
-    head = read_head(reports.read_report(path), 0.0)
+    reports.record_failure(path, mine, FAILURE)
+    head = read_head(reports.read_report(path))
     assert (head.outcome, head.attempt.host, head.error["error"]) == (Outcome.FAILED, "driver", "Fenced")
     path.write_text(json.dumps(failed(attempt(2), what="Of an earlier try.")))
-    reports.record_failure(path, mine, OLD_FAILURE)
-    assert read_head(reports.read_report(path), 0.0).attempt == mine
+    reports.record_failure(path, mine, FAILURE)
+    assert read_head(reports.read_report(path)).attempt == mine
     path.write_text(json.dumps(done(attempt(2), entry("a", 0))))
-    reports.record_failure(path, mine, OLD_FAILURE)
+    reports.record_failure(path, mine, FAILURE)
     assert "error" not in json.loads(path.read_text())
     (tmp_path / "file").touch()
-    reports.record_failure(tmp_path / "file" / "r.json", mine, OLD_FAILURE)
+    reports.record_failure(tmp_path / "file" / "r.json", mine, FAILURE)
 
 
 def plan(partitions: int) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.raising import code_said
 from tests.unit.jobs.history.test_restores import Directory
 from tests.unit.jobs.published import Shop
-from tests.unit.jobs.reports import OLD_FAILURE, attempt, done, entry, failed, write
+from tests.unit.jobs.reports import FAILURE, attempt, done, entry, failed, write
 
 Run = Callable[..., tuple[int, str, str]]
 FREE = "free: no process holds its lock"
@@ -78,7 +78,7 @@ def test_a_processor_that_holds_no_lock_is_named(run: Run, orders: Directory) ->
 
 def test_an_unfinished_restore_says_how_to_go_on(run: Run, orders: Directory) -> None:
     orders.plan(1)
-    orders.say(1, ATTEMPT_SUFFIX, orders.attempt(1).failed({**OLD_FAILURE, "code": "application-running"}, "read"))
+    orders.say(1, ATTEMPT_SUFFIX, orders.attempt(1).failed({**FAILURE, "code": "application-running"}, "read"))
     code, out, _ = run("--state-dir", orders.directory.state_dir)
     assert code == 0
     assert "unfinished restore" in out

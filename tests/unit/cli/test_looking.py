@@ -161,8 +161,7 @@ def test_a_reader_that_has_gone_ends_a_dump_quietly(state_dir):
 
 
 @pytest.mark.parametrize(
-    "words",
-    [["--limit", "0"], ["--limit", "many"], ["--prefix", "xyz"], ["--kind", "in-memory"], ["--format", "csv"]],
+    "words", [["--limit", "0"], ["--limit", "many"], ["--prefix", "xyz"], ["--kind", "in-memory"], ["--format", "csv"]]
 )
 def test_wrong_words_are_refused_by_the_command_line(words, capsys):
     with pytest.raises(SystemExit) as exit_:

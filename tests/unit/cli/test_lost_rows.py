@@ -57,9 +57,7 @@ def test_damage_ends_with_its_code_and_names_task_and_store(
         "backup": ["--offline", "--plan", "--repository", (tmp_path / "repository").as_uri()],
         "dump": ["--store", store],
     }[command]
-    exit_code = main(
-        [command, "--json", "--spec", str(spec), "--state-dir", str(application.parent), *further],
-    )
+    exit_code = main([command, "--json", "--spec", str(spec), "--state-dir", str(application.parent), *further])
     said = json.loads(capfd.readouterr().out)
     assert (exit_code, said["error"], said["code"]) == (12, "Corrupted", code)
     assert (said["context"]["task"], said["context"]["store"]) == ("0_0", store)

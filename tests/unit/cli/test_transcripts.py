@@ -34,7 +34,7 @@ from tests.unit.jobs.compact.compacting import At, Farm, some_rows, spec_of
 from tests.unit.jobs.diff.test_run import OTHERS, ROWS, write
 from tests.unit.jobs.history.test_restores import Directory
 from tests.unit.jobs.published import Shop
-from tests.unit.jobs.reports import OLD_FAILURE, entry
+from tests.unit.jobs.reports import FAILURE, entry
 from tests.unit.repository.published import Publishing
 from tests.unit.standby.promote.promoting import World
 
@@ -283,7 +283,7 @@ def test_info(transcript: Transcript, root: Path) -> None:
     orders = Directory(root / "state")
     orders.restored(1, entry("by-id", 0, 1_234), entry("by-id", 1, 5))
     orders.plan(2)
-    orders.say(2, ATTEMPT_SUFFIX, orders.attempt(2).failed({**OLD_FAILURE, "code": "application-running"}, "read"))
+    orders.say(2, ATTEMPT_SUFFIX, orders.attempt(2).failed({**FAILURE, "code": "application-running"}, "read"))
     words = ("info", "--reports", root / "reports")
     (root / "reports").mkdir()
     assert transcript.run(*words, "--state-dir", root / "state") == 0

@@ -125,12 +125,7 @@ def test_transactional_stores_are_not_wiped_so_late_rows_are_refused() -> None:
 @every_release
 def test_under_at_least_once_the_checkpoint_file_is_used_and_reported(to: str) -> None:
     made, quiet = (plan(seen(store("a", of), store("b", EARLY)), to, False) for of in (LATE, EARLY))
-    assert (made.stores, made.moved, made.written, made.left) == (
-        quiet.stores,
-        quiet.moved,
-        quiet.written,
-        quiet.left,
-    )
+    assert (made.stores, made.moved, made.written, made.left) == (quiet.stores, quiet.moved, quiet.written, quiet.left)
     (remark,) = set(made.notes) - set(quiet.notes)
     assert "at-least-once" in remark
 

@@ -128,10 +128,7 @@ def test_changelogs_are_named_by_the_spec_else_as_kafka_streams_names_them(tmp_p
     for task in ("0_1", "global"):
         write_database(tmp_path / task / "rocksdb" / "a", {"default": [(b"k", b"v")], "offsets": offsets("t", 1, 5)})
     spec = declared("app", {"a": (KIND.KEY_VALUE, "table")}, {"a": (KIND.KEY_VALUE, "prices")})
-    for task, named, with_spec in (
-        ("0_1", "app-a-changelog", "table"),
-        ("global", "", "prices"),
-    ):
+    for task, named, with_spec in (("0_1", "app-a-changelog", "table"), ("global", "", "prices")):
         (found,) = inspect_task(task, tmp_path / task, "app", None, DOWN).stores
         (told,) = inspect_task(task, tmp_path / task, "app", spec, DOWN).stores
         assert (found.changelog, told.changelog) == (named, with_spec)

@@ -147,12 +147,7 @@ def test_the_order_of_nodes_does_not_matter():
         (
             0,
             False,
-            {
-                "customers-store": {
-                    "KSTREAM-JOIN-0000000006": {"orders"},
-                    "KTABLE-SOURCE-0000000004": {"customers"},
-                }
-            },
+            {"customers-store": {"KSTREAM-JOIN-0000000006": {"orders"}, "KTABLE-SOURCE-0000000004": {"customers"}}},
         ),
         (2, False, {"counts": {"KSTREAM-AGGREGATE-0000000009": {"shop-by-product-repartition"}}}),
         (2, True, {"products-store": {"KTABLE-SOURCE-0000000002": {"products"}}}),

@@ -1,4 +1,4 @@
-"""Reports as jobs write them, now and before."""
+"""Reports as jobs write them."""
 
 from __future__ import annotations
 
@@ -29,13 +29,8 @@ def entry(store: str, partition: int, rows: int = 1, **fields: Any) -> dict[str,
     }
 
 
-def old(*entries: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """A report of version 1, which says neither whose it is nor when it was made."""
-    return {"application_id": "orders", "state_dir": "/s", "seconds": 1.0, "stores": list(entries), **fields}
-
-
-OLD_FAILURE = {"error": "Fenced", "exit_code": 11, "what": "It runs.", "action": "Stop it.", "context": {}}
-"""A failure of version 1."""
+FAILURE = {"error": "Fenced", "exit_code": 11, "what": "It runs.", "action": "Stop it.", "context": {}}
+"""What a report says of an error."""
 
 
 def attempt(second: int, state_dir: str = "/s", host: str = "one", application: str = "orders") -> Attempt:
@@ -53,7 +48,7 @@ def done(tried: Attempt, *entries: dict[str, Any], **fields: Any) -> dict[str, A
 
 def failed(tried: Attempt, **fields: Any) -> dict[str, Any]:
     """The report of a try that failed."""
-    return {**tried.failed(OLD_FAILURE), "finished": tried.started, **fields}
+    return {**tried.failed(FAILURE), "finished": tried.started, **fields}
 
 
 def write(directory: Path, second: int, document: Any, application: str = "orders") -> Path:

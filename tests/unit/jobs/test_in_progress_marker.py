@@ -100,9 +100,7 @@ def test_who_hands_its_work_over_leaves_the_word_behind_and_says_it_even_where_i
     assert marker_age(app_repository, time.time()) is not None
 
 
-def test_a_resumed_job_clears_its_marker(
-    app_repository: ApplicationRepository,
-) -> None:
+def test_a_resumed_job_clears_its_marker(app_repository: ApplicationRepository) -> None:
     with suppress(HandedOver), marked_in_progress(app_repository):
         raise HandedOver
     with marked_in_progress(app_repository):

@@ -15,7 +15,7 @@ import pytest
 
 from statecore.errors import KINDS, Fenced, Invalid
 from statecore.jobs import program
-from statecore.jobs.attempt import REPORT_VERSION, moment
+from statecore.jobs.attempt import REPORT_VERSION, parsed_time
 from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.engine.protocol import Engine, PlanOnlyEngine
 from statecore.jobs.failures import as_statecore_error
@@ -111,7 +111,7 @@ def test_a_failure_says_who_tried_what_where_and_when(tmp_path: Path) -> None:
     assert (error["state_dir"], error["host"]) == (str(state), socket.gethostname())
     assert error["user"]
     assert error["process"] == os.getpid()
-    started, finished = moment(error["started"]), moment(error["finished"])
+    started, finished = parsed_time(error["started"]), parsed_time(error["finished"])
     assert started is not None
     assert finished is not None
     assert started <= finished
@@ -126,7 +126,7 @@ def test_a_killed_job_has_reported_its_start(tmp_path: Path) -> None:
         raise Fenced("in use", code="test-error", action="stop it")
 
     run(tmp_path, json.dumps({"state_dir": str(tmp_path), "spec": SPEC, "request_id": "one"}), run=killed)
-    head = read_head(seen[0], 0.0)
+    head = read_head(seen[0])
     assert (head.outcome, head.finished) == (Outcome.BEGUN, "")
     assert head.attempt.instance == ("app", socket.gethostname(), str(tmp_path))
 
@@ -137,7 +137,7 @@ def test_a_plan_is_reported_as_a_plan(tmp_path: Path) -> None:
     code, document = run(tmp_path, request, run=lambda *_, **__: plan)
     assert code == 0
     assert {name: document[name] for name in plan.to_json()} == plan.to_json()
-    assert read_head(document, 0.0).outcome is Outcome.PLANNED
+    assert read_head(document).outcome is Outcome.PLANNED
 
 
 def test_the_first_word_of_the_job_comes_before_all_that_it_has_to_load(tmp_path: Path) -> None:

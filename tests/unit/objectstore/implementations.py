@@ -11,12 +11,10 @@ from functools import cache
 from pathlib import Path
 
 from statecore.objectstore.base import Blobs
-from statecore.objectstore.directory import DirectoryBlobs, Sharing
-from statecore.objectstore.directory_pointers import DirectoryPointers
+from statecore.objectstore.directory import DirectoryBlobs, DirectoryPointers, Sharing
 from statecore.objectstore.pointers import Pointers
-from statecore.objectstore.s3 import S3Blobs
+from statecore.objectstore.s3 import S3Blobs, S3Pointers
 from statecore.objectstore.s3_location import S3Location
-from statecore.objectstore.s3_pointers import S3Pointers
 from tests.harness.http_blobs import BlobServer, HttpBlobs
 from tests.harness.s3_server import ACCESS, REGION, SECRET, S3Server
 

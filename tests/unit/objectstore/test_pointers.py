@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import Invalid
-from statecore.objectstore.directory_pointers import DirectoryPointers
+from statecore.objectstore.directory import DirectoryPointers
 from statecore.objectstore.pointers import Pointers
 from tests.harness.raising import raises
 from tests.harness.syncing import synced_paths

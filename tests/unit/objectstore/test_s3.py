@@ -18,9 +18,8 @@ from botocore.httpchecksum import StreamingChecksumBody
 
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from statecore.objectstore.checksum import Checksum
-from statecore.objectstore.s3 import S3Blobs
+from statecore.objectstore.s3 import S3Blobs, S3Pointers
 from statecore.objectstore.s3_location import S3Location, make_client
-from statecore.objectstore.s3_pointers import S3Pointers
 from statecore.objectstore.s3_requests import TRIES
 from tests.harness import faulty_http, s3_server
 from tests.harness.broker import free_ports

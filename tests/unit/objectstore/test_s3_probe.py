@@ -108,11 +108,7 @@ def test_a_server_that_keeps_its_promises_passes_and_nothing_is_left(server: S3S
 
 @pytest.mark.parametrize(
     ("forgets", "promise"),
-    [
-        ("IfNoneMatch", "conditional-create"),
-        ("IfMatch", "conditional-replace"),
-        ("ChecksumCRC32", "checksum"),
-    ],
+    [("IfNoneMatch", "conditional-create"), ("IfMatch", "conditional-replace"), ("ChecksumCRC32", "checksum")],
 )
 def test_a_server_that_ignores_what_a_request_says_is_refused(location: S3Location, forgets: str, promise: str) -> None:
     with raises(Invalid, "object-store-unsuitable", promise=promise) as caught:
@@ -122,13 +118,7 @@ def test_a_server_that_ignores_what_a_request_says_is_refused(location: S3Locati
 
 @pytest.mark.parametrize(
     ("careless", "promise"),
-    one_of(
-        [
-            (CarelessOfParts, "conditional-multipart"),
-            (Weakening, "stable-version"),
-            (Keeping, "delete"),
-        ]
-    ),
+    one_of([(CarelessOfParts, "conditional-multipart"), (Weakening, "stable-version"), (Keeping, "delete")]),
 )
 def test_a_server_that_forgets_less_is_refused_as_well(location: S3Location, careless: Any, promise: str) -> None:
     with raises(Invalid, "object-store-unsuitable", promise=promise):

@@ -15,7 +15,7 @@ import pytest
 
 from statecore.documents import encode_json, parse_json
 from statecore.errors import Corrupted, Invalid, NotFound
-from statecore.objectstore.directory_pointers import DirectoryPointers
+from statecore.objectstore.directory import DirectoryPointers
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.head_repair import plan_repair
 from statecore.repository.manifest import MANIFEST

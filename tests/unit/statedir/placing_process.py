@@ -23,14 +23,7 @@ from statecore.spec.model import ProcessingGuarantee
 from statecore.statedir import journal_replay as settlement
 from statecore.statedir.placement import apply_placement, plan_placement, recover
 from statecore.statedir.state_directory import StateDirectory
-from tests.unit.statedir.support import (
-    BUFFER,
-    WINDOW,
-    make_global_image,
-    make_image,
-    make_segmented_image,
-    sibling,
-)
+from tests.unit.statedir.support import BUFFER, WINDOW, make_global_image, make_image, make_segmented_image, sibling
 
 TASKS = ("0_0", "0_1", "1_0")
 ALONE = "2_1"

@@ -104,12 +104,7 @@ def make_database(
 
 
 def make_with_offsets(
-    path: Path,
-    offsets: Mapping[TopicPartition, int],
-    *,
-    closed: bool = True,
-    rows: int = 3,
-    kind: StoreKind = KIND,
+    path: Path, offsets: Mapping[TopicPartition, int], *, closed: bool = True, rows: int = 3, kind: StoreKind = KIND
 ) -> Path:
     """A database with any number of offsets."""
     shutil.copytree(_template(tuple(offsets.items()), closed, rows, kind), path)

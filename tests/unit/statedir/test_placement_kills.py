@@ -59,11 +59,7 @@ KEPT = {"0_0": segments("0_0", "windows", 50, 0), GLOBAL: {"rocksdb/h": HIDDEN}}
 OLD: dict[str, Content | None] = {
     "0_0": {**offsets("0_0", s=5, k=21), **KEPT["0_0"], "s.position": "0\n0\n"},
     "0_1": None,
-    "1_0": {
-        **offsets("1_0", s=5, t=6, k=22),
-        **segments("1_0", "w", 30, 0, 60_000),
-        **buffer("1_0", "b", 7),
-    },
+    "1_0": {**offsets("1_0", s=5, t=6, k=22), **segments("1_0", "w", 30, 0, 60_000), **buffer("1_0", "b", 7)},
     ALONE: None,
     GLOBAL: {"rocksdb/g": {TopicPartition("products", 0): 3}, **KEPT[GLOBAL]},
 }

@@ -16,15 +16,7 @@ from statecore.statedir.placement import apply_placement, plan_placement, recove
 from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.store import RocksDBStore
 from tests.harness.raising import raises
-from tests.unit.statedir.support import (
-    EOS,
-    KIND,
-    changelog,
-    make_image,
-    make_live,
-    offset_of,
-    place,
-)
+from tests.unit.statedir.support import EOS, KIND, changelog, make_image, make_live, offset_of, place
 
 
 def test_planning_and_placing_need_the_lock(tmp_path):

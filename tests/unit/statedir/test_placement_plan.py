@@ -84,8 +84,7 @@ def test_a_missing_sibling_of_unknown_kind_is_refused_under_exactly_once(directo
 
 @pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.parametrize(
-    ("offset", "closed", "reason"),
-    [(None, True, "offset-missing"), (5, False, "not-closed-cleanly")],
+    ("offset", "closed", "reason"), [(None, True, "offset-missing"), (5, False, "not-closed-cleanly")]
 )
 def test_a_kept_store_that_would_get_the_task_wiped_is_refused(directory, declared, offset, closed, reason):
     path = directory.store_path("0_0", "k", KIND)

@@ -33,7 +33,7 @@ subtopologies:
       source: {kind: key-value, changelog: orders}
 global_stores:
   products: {kind: key-value, topic: products-topic}
-""",
+"""
 )
 
 

@@ -16,22 +16,11 @@ REQUEST = {"application_id": "orders", "state_dir": "/srv/state", "to": "4.3"}
 
 
 def finding(severity: str, task: str = "0_1") -> examination.Found:
-    return {
-        "severity": severity,
-        "code": "store-not-closed",
-        "task": task,
-        "store": "by-id",
-        "what": "It is.",
-    }
+    return {"severity": severity, "code": "store-not-closed", "task": task, "store": "by-id", "what": "It is."}
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [
-        {},
-        {"spec_path": "/a.yaml", "processing_guarantee": "at_least_once"},
-        {"tasks": ["0_1", "global"]},
-    ],
+    "fields", [{}, {"spec_path": "/a.yaml", "processing_guarantee": "at_least_once"}, {"tasks": ["0_1", "global"]}]
 )
 def test_what_was_migrated_is_examined_for_that_release_and_without_brokers(fields: dict[str, Any]) -> None:
     asked = examination.request_for({**REQUEST, **fields, "lose_headers": True}).to_json()

@@ -8,17 +8,7 @@ import pytest
 
 from statecore.doctor.finding_catalog import Repair
 from statecore.formats.releases import RELEASES
-from tests.unit.doctor.diagnosing import (
-    ALOS,
-    EOS,
-    ERROR,
-    NOTE,
-    WARNING,
-    codes,
-    diagnose,
-    plain,
-    unpacked,
-)
+from tests.unit.doctor.diagnosing import ALOS, EOS, ERROR, NOTE, WARNING, codes, diagnose, plain, unpacked
 from tests.unit.doctor.stored import owner, write_database, write_golden
 
 

@@ -7,14 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.filesystems import without_clones
-from tests.unit.jobs.backup.snapshots import (
-    CLICKS,
-    INTERVAL,
-    ROWS,
-    World,
-    segment_of,
-    two_snapshots,
-)
+from tests.unit.jobs.backup.snapshots import CLICKS, INTERVAL, ROWS, World, segment_of, two_snapshots
 
 
 @pytest.fixture

@@ -18,13 +18,7 @@ from statecore.repository.repository import create_repository
 from statecore.repository.upload import SMALL
 from tests.harness import s3_server
 from tests.harness.raising import raises
-from tests.unit.jobs.backup.snapshots import (
-    INTERVAL,
-    World,
-    left_open,
-    tree,
-    two_snapshots,
-)
+from tests.unit.jobs.backup.snapshots import INTERVAL, World, left_open, tree, two_snapshots
 
 
 def live_and_published(world: World) -> dict[Path, Path]:

@@ -12,11 +12,7 @@ from statecore.errors import Fenced
 from statecore.filesystem import file_sha256
 from statecore.jobs.backup.report import Outcome
 from tests.harness.raising import raises
-from tests.unit.jobs.backup.snapshots import (
-    ROWS,
-    World,
-    left_open,
-)
+from tests.unit.jobs.backup.snapshots import ROWS, World, left_open
 
 
 def test_nothing_new_publishes_nothing(world: World) -> None:

@@ -7,11 +7,7 @@ from pathlib import Path
 
 from statecore.jobs.backup.report import Outcome
 from statecore.repository.upload import SMALL
-from tests.unit.jobs.backup.snapshots import (
-    ROWS,
-    World,
-    left_open,
-)
+from tests.unit.jobs.backup.snapshots import ROWS, World, left_open
 
 
 def test_a_plan_knows_files_that_the_newest_snapshot_has_in_other_stores(tmp_path: Path) -> None:

@@ -25,14 +25,7 @@ from statecore.statedir.readonly_database import Database
 from statecore.statedir.state_directory import StateDirectory
 from tests.harness.tiers import three_of
 from tests.unit.doctor.stored import CASES, write_golden
-from tests.unit.jobs.backup.snapshots import (
-    CLICKS,
-    INTERVAL,
-    ROWS,
-    World,
-    segment_of,
-    tree,
-)
+from tests.unit.jobs.backup.snapshots import CLICKS, INTERVAL, ROWS, World, segment_of, tree
 
 
 def test_a_closed_store_is_published_unchanged(world: World) -> None:

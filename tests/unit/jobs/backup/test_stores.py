@@ -12,12 +12,7 @@ from statecore.errors import Invalid, NotFound
 from statecore.formats.checkpoint import encode_checkpoint
 from statecore.jobs.backup.report import Outcome
 from tests.harness.raising import raises
-from tests.unit.jobs.backup.snapshots import (
-    ROWS,
-    World,
-    codes,
-    refusal,
-)
+from tests.unit.jobs.backup.snapshots import ROWS, World, codes, refusal
 
 
 def test_tasks_and_stores_that_were_not_asked_for_stay_as_they_are(tmp_path: Path) -> None:

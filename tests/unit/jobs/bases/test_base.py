@@ -165,10 +165,7 @@ def test_refusals_are_grouped_by_store_and_reason() -> None:
     found = grouped([*refusals(moved, tasks=8, bases=5), *refusals("it is damaged", tasks=2)])
     named = [re.findall(r"\b0_\d\b|\d+T\d+Z|\d+ more|changelog-\d", line) for line in found]
     days = ["20261120T010203Z", "20261121T010203Z", "20261122T010203Z"]
-    assert named == [
-        ["0_0", "0_1", "0_2", "5 more", *days, "2 more", "changelog-0"],
-        ["0_0", "0_1", days[0]],
-    ]
+    assert named == [["0_0", "0_1", "0_2", "5 more", *days, "2 more", "changelog-0"], ["0_0", "0_1", days[0]]]
 
 
 def test_lines_of_refusals_are_limited_and_count_the_rest() -> None:

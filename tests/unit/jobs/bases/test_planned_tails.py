@@ -57,18 +57,7 @@ class Candidates:
 def planned(task: str = "0_0", store: str = "plain", partition: int = 0, base: str = "newest") -> PartitionPlan:
     kind, topic = StoreKind.KEY_VALUE, f"{store}-changelog"
     return PartitionPlan(
-        store,
-        kind,
-        task,
-        topic,
-        "a" * 32,
-        partition,
-        100,
-        150,
-        150,
-        ((100, 150),),
-        base=base,
-        delete_retention_ms=HOUR,
+        store, kind, task, topic, "a" * 32, partition, 100, 150, 150, ((100, 150),), base=base, delete_retention_ms=HOUR
     )
 
 

@@ -165,9 +165,7 @@ def test_a_store_that_is_declared_differently_is_refused_with_the_difference(app
     assert refused.values == {"field": "kind", "found": "key-value", "expected": "timestamped-key-value"}
 
 
-def test_a_damaged_task_manifest_is_reported_and_an_older_snapshot_is_used(
-    application: Application,
-) -> None:
+def test_a_damaged_task_manifest_is_reported_and_an_older_snapshot_is_used(application: Application) -> None:
     older, newest = application.publish(10).snapshot, application.publish(20).snapshot
     application.damage_task_manifest(newest, "0_0")
     found = application.candidates(is_read=False)

@@ -102,9 +102,7 @@ def test_each_segment_is_a_database() -> None:
 
 
 def test_runs_of_a_global_store_are_merged_with_those_of_their_partition() -> None:
-    runs = [
-        *(run_of(number, 10 * KB, "names", partition) for partition in (0, 1) for number in range(12)),
-    ]
+    runs = [*(run_of(number, 10 * KB, "names", partition) for partition in (0, 1) for number in range(12))]
     found = starts(planned_merges([task_manifest_of(database(runs), task="global", store="names")], SPEC))
     assert found == [("global", None, list(range(12)), True), ("global", None, list(range(12)), False)]
 

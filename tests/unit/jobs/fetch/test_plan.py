@@ -168,13 +168,7 @@ BROKERS = Topics(lambda _: 300)
         ),
         (
             {"processing_guarantee": "exactly_once_v2"},
-            (
-                "plain",
-                ["0_0", "0_1"],
-                "processing guarantee",
-                "at_least_once (read_uncommitted)",
-                "exactly_once_v2",
-            ),
+            ("plain", ["0_0", "0_1"], "processing guarantee", "at_least_once (read_uncommitted)", "exactly_once_v2"),
         ),
     ],
 )

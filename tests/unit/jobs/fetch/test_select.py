@@ -177,10 +177,7 @@ def test_where_the_snapshots_that_a_thinned_head_names_are_damaged_all_are_named
     flipped(own_shop.root / "repository" / "apps" / "orders" / "manifests" / f"{old.snapshot}.json")
     app_repository = Watched(own_shop, "manifest", lambda: thin(own_shop, new.snapshot))
     error = refused(Corrupted, "manifest-damaged", own_shop, state_dir, app_repository=app_repository)
-    assert passed_over(error) == [
-        (new.snapshot, "blob-missing", True),
-        (old.snapshot, "manifest-damaged", False),
-    ]
+    assert passed_over(error) == [(new.snapshot, "blob-missing", True), (old.snapshot, "manifest-damaged", False)]
 
 
 def passed_over(error: StatecoreError) -> list[tuple[str, str, bool]]:

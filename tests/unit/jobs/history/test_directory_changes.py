@@ -114,9 +114,7 @@ def test_a_migration_at_work_is_known_by_its_process(application: Path) -> None:
     assert plans(application) == [".migration"]
 
 
-def test_a_migration_that_fails_leaves_nothing_to_go_on_with(
-    application: Path,
-) -> None:
+def test_a_migration_that_fails_leaves_nothing_to_go_on_with(application: Path) -> None:
     class Failing(FaultPoints):
         def reach(self, point: str) -> None:
             if point == "migrate.after-copy":

@@ -15,7 +15,7 @@ from statecore.jobs.history import report_index
 from statecore.jobs.history.report_head import Outcome
 from statecore.jobs.history.report_index import ApplicationReports, InstanceReports, ReportIndex
 from statecore.jobs.history.restored_store import restored_stores
-from tests.unit.jobs.reports import OLD_FAILURE, attempt, done, entry, failed, old, write
+from tests.unit.jobs.reports import attempt, done, entry, failed, write
 
 
 def read(directory: Path, name: str = "orders") -> ApplicationReports:
@@ -92,21 +92,8 @@ def test_a_failure_and_a_try_without_an_end_are_the_last_word_until_a_later_one(
     assert read(tmp_path).instances[0].last.outcome is Outcome.RESTORED
 
 
-def test_reports_of_version_1_stay_readable_beside_newer_ones(tmp_path: Path) -> None:
-    write(tmp_path, 1, old(entry("a", 0)))
-    write(tmp_path, 2, OLD_FAILURE)
-    write(tmp_path, 3, done(attempt(3), entry("a", 0)))
-    found = {one.instance: one.last.outcome for one in read(tmp_path).instances}
-    assert found == {
-        Instance("orders", "", "/s"): Outcome.RESTORED,
-        Instance("orders", "", ""): Outcome.FAILED,
-        Instance("orders", "one", "/s"): Outcome.RESTORED,
-    }
-
-
 @pytest.mark.parametrize(
-    "broken",
-    ["{half", "[]", "{}", '{"stores": [{"task": "0_0"}]}', '{"stores": 3}', '{"version": 3, "stores": []}'],
+    "broken", ["{half", "[]", "{}", '{"stores": [{"task": "0_0"}]}', '{"stores": 3}', '{"version": 3, "stores": []}']
 )
 def test_a_report_that_cannot_be_read_is_named_and_hides_no_other(tmp_path: Path, broken: str) -> None:
     write(tmp_path, 1, done(attempt(1), entry("a", 0)))
@@ -129,9 +116,7 @@ def test_a_deleted_or_rewritten_report_replaces_its_entries(tmp_path: Path) -> N
     assert index.application("orders").instances[0].last.outcome is Outcome.RESTORED
 
 
-def test_a_failure_that_is_written_again_has_no_other_report_read_again(
-    tmp_path: Path,
-) -> None:
+def test_a_failure_that_is_written_again_has_no_other_report_read_again(tmp_path: Path) -> None:
     write(tmp_path, 1, done(attempt(1), entry("a", 0, 1)))
     write(tmp_path, 2, failed(attempt(2)))
     index = ReportIndex(tmp_path)
@@ -211,8 +196,8 @@ def test_where_no_index_can_be_written_the_reports_are_read_all_the_same(tmp_pat
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../orders", "a/b", report_index.INDEX, "a\0b", "absent"])
 def test_no_name_leads_out_of_the_directory(tmp_path: Path, name: str) -> None:
-    write(tmp_path, 1, old(entry("a", 0)))
-    (tmp_path / "outside.json").write_text(json.dumps(old(entry("b", 0))))
+    write(tmp_path, 1, done(attempt(1), entry("a", 0)))
+    (tmp_path / "outside.json").write_text(json.dumps(done(attempt(1), entry("b", 0))))
     before = sorted(str(path) for path in tmp_path.rglob("*"))
     assert ReportIndex(tmp_path).application(name).instances == ()
     assert sorted(str(path) for path in tmp_path.rglob("*")) == before
@@ -259,8 +244,5 @@ def test_what_is_published_says_nothing_of_a_state_directory(tmp_path: Path) -> 
     published = {"repository": "file:///r", "published": {"snapshot": "s1"}}
     write(tmp_path, 2, done(attempt(2, state_dir=""), entry("a", 0, -1, digest=""), **published))
     found = {one.instance.state_dir: one for one in read(tmp_path).instances}
-    assert {where: one.last.outcome for where, one in found.items()} == {
-        "/s": Outcome.RESTORED,
-        "": Outcome.PUBLISHED,
-    }
+    assert {where: one.last.outcome for where, one in found.items()} == {"/s": Outcome.RESTORED, "": Outcome.PUBLISHED}
     assert [part.rows for part in found["/s"].partitions] == [1]

@@ -22,7 +22,7 @@ from statecore.statedir.journal import Journal, JournalTask
 from statecore.statedir.link_scratch import scratch
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.work_directory import SCRATCH_PREFIX
-from tests.unit.jobs.reports import BEGAN, OLD_FAILURE, attempt, done, entry, failed, old, write
+from tests.unit.jobs.reports import BEGAN, FAILURE, attempt, done, entry, failed, write
 from tests.unit.jobs.support import save_plan
 
 PLAN = RestorePlan(
@@ -100,14 +100,6 @@ def test_the_last_restore_is_listed_with_its_author_and_stores(orders: Directory
     assert found.unfinished == ()
 
 
-def test_a_report_of_an_older_release_is_a_finished_restore(orders: Directory) -> None:
-    orders.plan(1)
-    orders.say(1, REPORT_SUFFIX, old(entry("s", 0)))
-    found = orders.info()
-    assert found.last is not None
-    assert found.unfinished == ()
-
-
 @pytest.mark.parametrize(
     ("runs", "images", "report", "journal", "reached"),
     [
@@ -151,7 +143,7 @@ def test_an_unfinished_restore_says_how_far_it_came(
 
 def test_a_failed_attempt_is_listed_with_its_error(orders: Directory) -> None:
     orders.plan(1)
-    orders.say(1, ATTEMPT_SUFFIX, orders.attempt(1).failed(OLD_FAILURE, "read"))
+    orders.say(1, ATTEMPT_SUFFIX, orders.attempt(1).failed(FAILURE, "read"))
     (one,) = orders.info().unfinished
     assert one.attempt is not None
     assert dict(one.attempt.error) == {"error": "Fenced", "what": "It runs.", "action": "Stop it.", "phase": "read"}

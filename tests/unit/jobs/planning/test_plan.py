@@ -9,14 +9,7 @@ from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Segmentation
-from statecore.jobs.planning.plan import (
-    RestorePlan,
-    VersionedStart,
-    consumed,
-    end_of,
-    isolation_of,
-    make_plan,
-)
+from statecore.jobs.planning.plan import RestorePlan, VersionedStart, consumed, end_of, isolation_of, make_plan
 from statecore.jobs.planning.selection import check_partitions
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 

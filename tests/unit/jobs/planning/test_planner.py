@@ -69,10 +69,7 @@ def test_a_global_store_that_is_not_restored_is_named_with_the_reason(
     assert ("'products'" in note, why in note) == (True, True)
 
 
-@pytest.mark.parametrize(
-    ("committed", "end", "offset"),
-    [(40, 40, 39), (10, 10, 9), (500, 100, 99)],
-)
+@pytest.mark.parametrize(("committed", "end", "offset"), [(40, 40, 39), (10, 10, 9), (500, 100, 99)])
 def test_a_source_topic_reused_as_changelog_is_restored_as_far_as_the_application_consumed_it(
     committed: int | None, end: int, offset: int
 ) -> None:
@@ -84,18 +81,14 @@ def test_a_source_topic_reused_as_changelog_is_restored_as_far_as_the_applicatio
 
 
 @pytest.mark.parametrize("committed", [None, 5])
-def test_a_source_topic_without_a_committed_offset_is_refused(
-    committed: int | None,
-) -> None:
+def test_a_source_topic_without_a_committed_offset_is_refused(committed: int | None) -> None:
     declared = spec(a={"kind": "key-value", "changelog": "profiles"})
     with raises(NotFound, "committed-offset-missing", group="app", partitions=["profiles-0", "profiles-1"]):
         plan(declared, cluster=ConsumedCluster(committed, LogOffsets(10, 100, 100)))
 
 
 @pytest.mark.parametrize("committed", [None, 5])
-def test_a_source_topic_whose_records_are_gone_gets_no_offset_before_its_start(
-    committed: int | None,
-) -> None:
+def test_a_source_topic_whose_records_are_gone_gets_no_offset_before_its_start(committed: int | None) -> None:
     declared = spec(a={"kind": "key-value", "changelog": "profiles"})
     made, *_ = plan(declared, cluster=ConsumedCluster(committed, LogOffsets(10, 10, 10)))
     assert {(part.ranges, part.committed_offset) for part in made.partitions} == {((), -4)}

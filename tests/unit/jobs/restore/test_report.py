@@ -12,12 +12,12 @@ import msgspec
 import pytest
 
 from statecore.errors import Invalid
-from statecore.jobs.attempt import REPORT_VERSION, Attempt, moment
+from statecore.jobs.attempt import REPORT_VERSION, Attempt
 from statecore.jobs.engine.protocol import RanOn
 from statecore.jobs.history.report_head import Outcome, ReportError, ReportHead, read_head, read_partitions
 from statecore.jobs.restore.report import REPORT, RestoreReport, StoreReport
 from tests.harness.raising import raises
-from tests.unit.jobs.reports import OLD_FAILURE, attempt, done, entry, failed, old
+from tests.unit.jobs.reports import attempt, done, entry, failed
 
 STORE = StoreReport(
     task="0_0",
@@ -61,13 +61,10 @@ def vars_of(tried: Attempt) -> dict[str, object]:
     return {name: value for name, value in vars(tried).items() if name not in ("application_id", "state_dir")}
 
 
-def test_a_report_of_version_1_and_one_of_a_later_release_can_be_read_back() -> None:
+def test_a_report_with_fields_of_a_later_release_can_be_read_back() -> None:
     later = {**report().to_json(), "weather": "fine"}
     later["stores"] = [{**later["stores"][0], "mood": "good"}]
     assert RestoreReport.from_json(later) == report()
-    added = ("version", "request_id", "host", "user", "process", "release", "started", "finished")
-    first = {name: value for name, value in report().to_json().items() if name not in added}
-    assert RestoreReport.from_json(first) == report()
 
 
 def test_a_report_that_is_written_again_keeps_what_a_later_release_has_added() -> None:
@@ -84,8 +81,8 @@ def test_a_report_of_another_version_is_refused_by_name(version: object) -> None
     with raises(Invalid, "format-unsupported"):
         RestoreReport.from_json(document)
     for other in (document, {**attempt(1).begun(), "version": version}, {**failed(attempt(1)), "version": version}):
-        with pytest.raises(ReportError, match=f"has version {version}, and this release supports 1, 2"):
-            read_head(other, 0.0)
+        with pytest.raises(ReportError, match=f"has version {version}, and this release supports 2"):
+            read_head(other)
 
 
 def test_a_report_that_lacks_what_every_report_says_is_refused() -> None:
@@ -106,8 +103,6 @@ def test_an_attempt_resolves_the_state_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("document", "outcome"),
     [
-        (old(entry("a", 0)), Outcome.RESTORED),
-        (OLD_FAILURE, Outcome.FAILED),
         (done(attempt(1), entry("a", 0)), Outcome.RESTORED),
         (done(attempt(1), entry("a", 0), finished=""), Outcome.BEGUN),
         (done(attempt(1), entry("a", 0), repository="file:///r"), Outcome.RESTORED),
@@ -122,29 +117,23 @@ def test_an_attempt_resolves_the_state_directory(tmp_path: Path) -> None:
     ],
 )
 def test_how_an_attempt_ended_is_read_from_every_report(document: dict[str, object], outcome: Outcome) -> None:
-    head = read_head(document, 1_700_000_100.0)
+    head = read_head(document)
     assert head.outcome is outcome
     assert msgspec.convert(json.loads(json.dumps(head.to_json())), ReportHead) == head  # which an index relies on
     assert len(list(read_partitions(document, head))) == head.succeeded
     assert head.succeeded == (outcome in (Outcome.RESTORED, Outcome.PUBLISHED, Outcome.UNCHANGED))
 
 
-def test_what_version_1_does_not_say_is_empty_and_its_time_is_that_of_the_file() -> None:
-    head = read_head(old(entry("a", 0)), 1_700_000_100.0)
-    assert head.attempt.instance == ("orders", "", "/s")
-    assert moment(head.when).timestamp() == 1_700_000_100.0  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("broken", [{}, {"stores": 3}, {"stores": [{"task": "0_0"}]}, {"stores": [3]}])
+@pytest.mark.parametrize("broken", [{"started": ""}, {"stores": 3}, {"stores": [{"task": "0_0"}]}, {"stores": [3]}])
 def test_a_document_that_is_no_report_is_refused(broken: dict[str, object]) -> None:
     with pytest.raises(ReportError, match="no report"):
-        read_head(broken, 0.0)
+        read_head({**attempt(1).begun(), **broken})
 
 
 def test_a_global_store_shows_the_next_offset_of_each_partition() -> None:
     entries = entry("g", -1, task="global", committed_offset=30, offsets={"t-0-10": 9, "t-0-2": 21})
     document = done(attempt(1), entries)
-    (part,) = read_partitions(document, read_head(document, 0.0))
+    (part,) = read_partitions(document, read_head(document))
     assert list(part.offsets.items()) == [("2", 21), ("10", 9)]
 
 

@@ -122,7 +122,7 @@ def test_everybody_sees_the_other_segments(world: World, families: tuple[str, ..
         [False, False],
     )
 
-    assert dict(read_stopped_store_offsets(place, ()).offsets) == {world.changelog("clicks"): 9}
+    assert dict(read_stopped_store_offsets(place, (), StoreKind.UNKNOWN).offsets) == {world.changelog("clicks"): 9}
     clicks = {one.name: one for one in find_directory_stores(world.live)}["clicks"]
     assert (clicks.error, clicks.topics) == ("", {world.changelog("clicks").topic})
 
