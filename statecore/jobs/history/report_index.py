@@ -79,11 +79,6 @@ class InstanceReports:
         """The latest attempt that published a snapshot, with or without restoring a state directory."""
         return next((head for head in self.attempts if head.succeeded and head.snapshot), None)
 
-    @property
-    def last_succeeded(self) -> ReportHead | None:
-        """The latest successful attempt; a template of the Airflow page reads it."""
-        return next((head for head in self.attempts if head.succeeded), None)
-
 
 @dataclass(frozen=True)
 class ApplicationReports:
