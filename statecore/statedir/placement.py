@@ -57,13 +57,14 @@ from statecore.statedir.journal import (
     read_record,
 )
 from statecore.statedir.journal_replay import KEPT_FILES, JournalReplay, PlacementOutcome
+from statecore.statedir.link_scratch import is_in_use
 from statecore.statedir.mounts import refuse_unmovable, unmovable
 from statecore.statedir.open_stores import refuse_open_stores
 from statecore.statedir.placement_plan import PlacementPlan, plan_placement
 from statecore.statedir.placement_stores import SiblingStore, StoreImage
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.task_assembly import TaskAssembly
-from statecore.statedir.work_directory import REPLACED, STAGING_PREFIX, entry_of
+from statecore.statedir.work_directory import REPLACED, SCRATCH_PREFIX, STAGING_PREFIX, entry_of
 
 __all__ = [
     "PlacedTask",
@@ -222,8 +223,8 @@ def recover(
 ) -> RecoveryReport:
     """Finish or undo what a killed job left, and delete its leftovers. Idempotent; call it first, under the lock.
 
-    The lock makes this process the only user, so every leftover belongs to a dead job. Staging that a retry may use is
-    kept for a while.
+    The lock makes this process the only user but for backups, whose links have a lock of their own. So every other
+    leftover belongs to a dead job. Staging that a retry may use is kept for a while.
     """
     directory.check_locked()
     work = directory.work_path
@@ -278,6 +279,8 @@ def _sweep(
                 swept.append(str(entry.relative_to(work)))
         except PermissionError:  # a task of root's that was given to the application: the old copy is still root's
             stuck.append(str(entry.relative_to(work)))
+        except FileNotFoundError:  # a backup, which does not hold the application's lock, is deleting its links
+            continue
     return tuple(swept), tuple(stuck)
 
 
@@ -286,6 +289,8 @@ def _is_dead(entry: Path, work: Path, keep: Collection[str] | None, clock: Calla
     if entry.parent != work:
         return entry.is_dir() and clock() - entry.stat().st_mtime > _KEEPS_REPLACED
     if entry_of(entry.name).is_kept or (keep is not None and entry.name in keep):
+        return False
+    if entry.name.startswith(SCRATCH_PREFIX) and is_in_use(entry):
         return False
     own = entry.name.startswith(STAGING_PREFIX) or entry.name.endswith(".tmp")
     return own or keep is not None or clock() - _last_change(entry) > DAY

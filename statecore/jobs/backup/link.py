@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
 from statecore.errors import Fenced, NotFound, Reason
@@ -27,7 +26,6 @@ class LinkedStores(NamedTuple):
     """Copies of the stores to publish.
 
     Attributes:
-        scratch: the directory that they are in.
         tasks: requested tasks, or all existing ones.
         copies: their stores.
         listed: files of each store, if only a plan was requested; its copies are deleted already.
@@ -35,7 +33,6 @@ class LinkedStores(NamedTuple):
         running: whether the application was running.
     """
 
-    scratch: Path
     tasks: Sequence[str]
     copies: Sequence[StoreCopy]
     listed: Files
@@ -81,7 +78,7 @@ def link_stores(job: Job, directory: StateDirectory, kept: ExitStack) -> LinkedS
         job.say(f"note: {note}")
     if not running and not plan_only:
         job.say("All files are linked: the application may be started.")
-    return LinkedStores(where, selection.tasks, copies, listed, notes, running)
+    return LinkedStores(selection.tasks, copies, listed, notes, running)
 
 
 @contextmanager

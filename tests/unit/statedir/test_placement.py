@@ -12,6 +12,7 @@ from statecore.errors import Corrupted
 from statecore.faults import FaultPoints
 from statecore.formats.kinds import StoreKind
 from statecore.statedir.file_trees import file_sizes, fingerprint
+from statecore.statedir.link_scratch import scratch
 from statecore.statedir.placement import apply_placement, plan_placement, recover
 from statecore.statedir.task_copies import replaced_in
 from statecore.stores.rocksdb.store import RocksDBStore
@@ -94,6 +95,23 @@ def test_replaced_tasks_that_cannot_be_deleted_stop_no_job(directory, monkeypatc
     report = recover(directory, keep={"staged"}, clock=lambda: time.time() + 8 * 86_400)
     assert report.deleted == ()
     assert len(replaced_in(directory)) == 1
+
+
+def test_links_of_a_running_backup_stay_and_those_that_it_deletes_meanwhile_stop_no_job(directory):
+    with scratch(directory) as links:
+        for path in (*links.iterdir(), links):
+            os.utime(path, (0, 0))
+        assert recover(directory).deleted == ()
+        assert links.is_dir()
+        going = directory.work_path / "snapshot-going"
+        going.mkdir()
+
+        def clock():
+            going.rmdir()
+            return time.time()
+
+        assert recover(directory, clock=clock).deleted == ()
+    assert work_content(directory) == set()
 
 
 def test_placed_files_have_the_modes_and_times_that_kafka_streams_expects(directory):
