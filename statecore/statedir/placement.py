@@ -42,7 +42,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from statecore.errors import Corrupted, Invalid
+from statecore.errors import Corrupted, Invalid, Retryable
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.progress import NullProgress, Progress
 from statecore.statedir.file_ownership import user_name
@@ -249,14 +249,23 @@ def recover(
 
 
 def _raise_unless_placed(directory: StateDirectory, outcomes: dict[str, PlacementOutcome]) -> None:
-    failed = sorted(task for task, outcome in outcomes.items() if outcome is not PlacementOutcome.PLACED)
-    if failed:
+    put_back = sorted(task for task, outcome in outcomes.items() if outcome is PlacementOutcome.PUT_BACK)
+    if put_back:
         raise Corrupted(
-            f"The new directories of {', '.join(failed)} in {directory.path} changed between assembly and verification;"
-            " their old ones are in place.",
+            f"The new directories of {', '.join(put_back)} in {directory.path} changed between assembly and "
+            "verification; their old ones are in place.",
             code="staged-task-changed",
             action="Check the disk and who writes there, then run the restore again.",
-            tasks=failed,
+            tasks=put_back,
+        )
+    changed = sorted(task for task, outcome in outcomes.items() if outcome is PlacementOutcome.SKIPPED)
+    if changed:
+        raise Retryable(
+            f"The directories of {', '.join(changed)} in {directory.path} changed while their new ones were assembled; "
+            "they were not replaced.",
+            code="task-directory-changed",
+            action="Find out which process writes there without the application's lock, then run this again.",
+            tasks=changed,
         )
 
 

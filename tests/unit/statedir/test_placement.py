@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from statecore.errors import Corrupted
+from statecore.errors import Corrupted, Retryable
 from statecore.faults import FaultPoints
 from statecore.formats.kinds import StoreKind
 from statecore.statedir.file_trees import file_sizes, fingerprint
@@ -216,6 +216,21 @@ def test_a_staged_task_that_changed_is_put_back(directory, swapping):
     images = [make_image(directory, task, "s") for task in ("0_0", "0_1")]
     with raises(Corrupted, "staged-task-changed", tasks=["0_0"]):
         apply_placement(plan_placement(directory, images, guarantee=EOS, replace=True), Damaging())
+    assert (offset_of(directory, "0_0", "s"), offset_of(directory, "0_1", "s")) == (5, 9)
+    assert not (directory.work_path / "journal.json").exists()
+
+
+def test_a_task_that_another_process_changes_is_not_replaced(directory, swapping):
+    make_live(directory, "0_0", "s")
+
+    class Writing(FaultPoints):
+        def reach(self, point):
+            if point == "placement.after-journal":
+                (directory.task_path("0_0") / ".checkpoint").write_text("0\n0\n")
+
+    images = [make_image(directory, task, "s") for task in ("0_0", "0_1")]
+    with raises(Retryable, "task-directory-changed", tasks=["0_0"]):
+        apply_placement(plan_placement(directory, images, guarantee=EOS, replace=True), Writing())
     assert (offset_of(directory, "0_0", "s"), offset_of(directory, "0_1", "s")) == (5, 9)
     assert not (directory.work_path / "journal.json").exists()
 
