@@ -475,7 +475,7 @@ REASON_CODES: Mapping[str, str] = {
     "changelog-record-damaged": (
         "The record of the topic that the rows of a standby store are of is damaged; the store is built again."
     ),
-    "changelog-undecided": "A task lacks a declared store whose changelog the spec does not decide.",
+    "changelog-undecided": "A task needs an offset of a declared store whose changelog the spec does not decide.",
     "checkpoint-of-other-stores": (
         "The `.checkpoint` file of a task has offsets of topics that are not those of its stores."
     ),
