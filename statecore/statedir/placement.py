@@ -218,7 +218,6 @@ def recover(
     directory: StateDirectory,
     faults: FaultPoints = NO_FAULTS,
     *,
-    keep: Collection[str] | None = None,
     clock: Callable[[], float] = time.time,
 ) -> RecoveryReport:
     """Finish or undo what a killed job left, and delete its leftovers. Idempotent; call it first, under the lock.
@@ -232,7 +231,7 @@ def recover(
     outcomes: dict[str, PlacementOutcome] = {}
     if journal is not None:
         outcomes = JournalReplay(directory, journal, faults, NullProgress(), verify_databases=True).replay()
-    swept, stuck = _sweep(work, keep, clock)
+    swept, stuck = _sweep(work, clock)
 
     def ended(as_: PlacementOutcome) -> tuple[str, ...]:
         return tuple(task for task, outcome in outcomes.items() if outcome is as_)
@@ -276,14 +275,12 @@ def _placed_earlier(plan: PlacementPlan) -> tuple[JournalTask, ...]:
     return tuple(entry for entry in (*record.tasks, *record.earlier) if entry.task in names) if record else ()
 
 
-def _sweep(
-    work: Path, keep: Collection[str] | None, clock: Callable[[], float]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _sweep(work: Path, clock: Callable[[], float]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Delete leftovers; returns the names of those deleted and of those another user owns."""
     swept, stuck = [], []
     for entry in sorted([*(work / REPLACED).glob("*"), *work.iterdir()]):
         try:
-            if _is_dead(entry, work, keep, clock):
+            if _is_dead(entry, work, clock):
                 remove_tree(entry)
                 swept.append(str(entry.relative_to(work)))
         except PermissionError:  # a task of root's that was given to the application: the old copy is still root's
@@ -293,16 +290,16 @@ def _sweep(
     return tuple(swept), tuple(stuck)
 
 
-def _is_dead(entry: Path, work: Path, keep: Collection[str] | None, clock: Callable[[], float]) -> bool:
+def _is_dead(entry: Path, work: Path, clock: Callable[[], float]) -> bool:
     """Whether an entry of the work directory, or of ``replaced/``, can be deleted."""
     if entry.parent != work:
         return entry.is_dir() and clock() - entry.stat().st_mtime > _KEEPS_REPLACED
-    if entry_of(entry.name).is_kept or (keep is not None and entry.name in keep):
+    if entry_of(entry.name).is_kept:
         return False
     if entry.name.startswith(SCRATCH_PREFIX) and is_in_use(entry):
         return False
     own = entry.name.startswith(STAGING_PREFIX) or entry.name.endswith(".tmp")
-    return own or keep is not None or clock() - _last_change(entry) > DAY
+    return own or clock() - _last_change(entry) > DAY
 
 
 def _last_change(path: Path) -> float:

@@ -92,7 +92,7 @@ def test_replaced_tasks_that_cannot_be_deleted_stop_no_job(directory, monkeypatc
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(os, "rmdir", refused)
-    report = recover(directory, keep={"staged"}, clock=lambda: time.time() + 8 * 86_400)
+    report = recover(directory, clock=lambda: time.time() + 8 * 86_400)
     assert report.deleted == ()
     assert len(replaced_in(directory)) == 1
 
