@@ -105,7 +105,7 @@ class RecoveryReport:
         request_id: of the interrupted placement; empty if there was none.
         placed: tasks whose new directory is in place now.
         put_back: tasks whose new directory was incomplete; they have their old one.
-        skipped: tasks that were changed since, by the application or another process; left as they are.
+        left_alone: tasks that were changed since, by the application or another process; left as they are.
         deleted: names of leftovers deleted from the work directory.
         undeletable: names of leftovers that this user may not delete; they stay, and are harmless.
     """
@@ -113,7 +113,7 @@ class RecoveryReport:
     request_id: str = ""
     placed: tuple[str, ...] = ()
     put_back: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
+    left_alone: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()
     undeletable: tuple[str, ...] = ()
     work_path: Path | None = None
@@ -125,7 +125,7 @@ class RecoveryReport:
             for what, tasks in (
                 ("put in place", self.placed),
                 ("put back as they were", self.put_back),
-                ("left as they are, because the application has used them since", self.skipped),
+                ("left as they are, because the application has used them since", self.left_alone),
             )
             if tasks
         ]
@@ -240,7 +240,7 @@ def recover(
         request_id=journal.request_id if journal is not None else "",
         placed=ended(PlacementOutcome.PLACED),
         put_back=ended(PlacementOutcome.PUT_BACK),
-        skipped=ended(PlacementOutcome.SKIPPED),
+        left_alone=ended(PlacementOutcome.LEFT_ALONE),
         deleted=swept,
         undeletable=stuck,
         work_path=work,
@@ -257,7 +257,7 @@ def _raise_unless_placed(directory: StateDirectory, outcomes: dict[str, Placemen
             action="Check the disk and who writes there, then run the restore again.",
             tasks=put_back,
         )
-    changed = sorted(task for task, outcome in outcomes.items() if outcome is PlacementOutcome.SKIPPED)
+    changed = sorted(task for task, outcome in outcomes.items() if outcome is PlacementOutcome.LEFT_ALONE)
     if changed:
         raise Retryable(
             f"The directories of {', '.join(changed)} in {directory.path} changed while their new ones were assembled; "
