@@ -4,9 +4,9 @@
 
     start              open a standby for every task directory found     before joining the group (KAFKA-17411)
     poll               send heartbeats; remember a new assignment        also between two chunks of a long first read
-    apply_assignment   follow assigned tasks, without reopening them     close the others; they stay on disk
+    apply_assignment   follow assigned tasks, without reopening them     close the others; delete those that may be deleted
     publish            offset sums of all tasks                          after each round
-    clean              delete tasks that were assigned to others         if requested
+    probe_for_cleanup  trigger a rebalance if tasks could be deleted     if requested
 
 Cleaning takes two steps. When a task's cleanup delay is over, a rebalance is triggered. With the new assignment all
 members have just published their state, and the tasks that their owners have completely are deleted before this process

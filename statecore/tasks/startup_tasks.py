@@ -199,7 +199,8 @@ class StartupTasks(Generic[OpenedTask]):
             raise failures[0]
 
     def _start_task(self, task: str) -> None:
-        found = read_task_sum(self._directory, task, self._spec)  # first: a standby would repair another's directory
+        # Read before opening: opening a task changes files, and this directory may belong to another application.
+        found = read_task_sum(self._directory, task, self._spec)
         if found.state is TaskDirectoryState.EMPTY:
             return
         self._sums[task] = found
