@@ -236,7 +236,7 @@ class AssignedTasks:
     @property
     def _joined(self) -> GroupMember:
         if self._group is None:
-            raise Invalid("The group member is not started.", code="fleet-not-started", action="Call start first.")
+            raise Invalid("The group member is not started.", code="group-not-joined", action="Call start first.")
         return self._group
 
     def _drop(self, name: str) -> None:

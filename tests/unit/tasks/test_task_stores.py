@@ -21,8 +21,8 @@ from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
 from statecore.statedir.database_state import create_database, read_database_state
 from statecore.statedir.file_trees import fingerprint
-from statecore.statedir.quarantine import quarantined
 from statecore.statedir.journal import SWAPPING, Journal
+from statecore.statedir.quarantine import quarantined
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.work_directory import JOURNAL, STALE
 from statecore.stores.rocksdb.manifest_guard import remove_guard_record
