@@ -4,7 +4,7 @@
 
     start              open a standby for every task directory found     before joining the group (KAFKA-17411)
     poll               send heartbeats; remember a new assignment        also between two chunks of a long first read
-    apply_assignment   follow assigned tasks, without reopening them     close the others; delete those that may be deleted
+    apply_assignment   follow assigned tasks, without reopening them     close the others; delete what others have
     publish            offset sums of all tasks                          after each round
     probe_for_cleanup  trigger a rebalance if tasks could be deleted     if requested
 
@@ -86,7 +86,7 @@ class AssignedTasks:
         self._last_messages: dict[str, dict[str, str]] = {}
 
     def start(self) -> None:
-        """Inspect the tasks on disk, open up to the configured number of stores, and prepare to join."""
+        """Inspect the tasks on disk, open up to the configured number of databases, and prepare to join."""
         request = self._request
         self._on_disk = {task: self._offsets(found) for task, found in self._startup.start().items()}
         for task, found in self._startup.skipped.items():

@@ -90,7 +90,7 @@ def run_standby(
                 directory,
                 spec,
                 open_task,
-                settings=StartupSettings(request.max_open_stores),
+                settings=StartupSettings(request.max_open_databases),
                 find_snapshot=None if bases is None else bases.find_snapshot,
                 faults=faults,
             )
