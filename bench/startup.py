@@ -95,7 +95,7 @@ def measure(state_dir: Path, bound: int) -> dict[str, float]:
         return task
 
     with directory.lock():
-        tasks = StartupTasks(directory, spec(), open_task, settings=StartupSettings(max_open_stores=bound))
+        tasks = StartupTasks(directory, spec(), open_task, settings=StartupSettings(max_open_databases=bound))
         sums = dict(tasks.start())
         assert not tasks.refused, next(iter(tasks.refused.items()))
         taken, memory, opened = time.perf_counter() - began, _status("VmHWM") - before, len(tasks.open_tasks)

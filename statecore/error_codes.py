@@ -112,7 +112,6 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "file-not-found": (NotFound, "The file that was named does not exist."),
     "file-not-regular": (Invalid, "A pipe, a socket or a device is where a file is expected."),
     "file-too-large": (Capacity, "A file would grow over the limit of the process or of the file system."),
-    "fleet-not-started": (Invalid, "The member of a standby group was used before it was started."),
     "format-unsupported": (Invalid, "Another release wrote it in a format that this one does not know."),
     "global-offset-unknown": (Invalid, "A global store has an offset with which Kafka Streams fails at every start."),
     "global-task-unsupported": (Invalid, "Global stores were named, which have no standby tasks."),
@@ -475,7 +474,7 @@ REASON_CODES: Mapping[str, str] = {
     "changelog-record-damaged": (
         "The record of the topic that the rows of a standby store are of is damaged; the store is built again."
     ),
-    "changelog-undecided": "A task lacks a declared store whose changelog the spec does not decide.",
+    "changelog-undecided": "A task needs an offset of a declared store whose changelog the spec does not decide.",
     "checkpoint-of-other-stores": (
         "The `.checkpoint` file of a task has offsets of topics that are not those of its stores."
     ),

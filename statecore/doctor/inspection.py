@@ -17,7 +17,7 @@ from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import UNKNOWN_CHANGELOG, StoreSpec
 from statecore.statedir.database_state import DatabaseState
-from statecore.statedir.known_files import OffsetFile, OffsetFileContent
+from statecore.statedir.known_files import KnownFile, OffsetFileContent
 from statecore.stores.lock_holder import Holder
 
 _DAMAGE = frozenset({"segments-disagree", "global-offset-unknown"})
@@ -239,7 +239,7 @@ class Inspection:
     holder: Holder | None
     estimated: bool
     stores: tuple[StoreView, ...]
-    offset_files: tuple[OffsetFile, ...]
+    offset_files: tuple[KnownFile, ...]
     findings: tuple[Finding, ...]
 
     @property

@@ -29,7 +29,7 @@ from statecore.spec.model import ApplicationSpec, StoreSpec
 from statecore.statedir.file_ownership import unusable_files
 from statecore.statedir.flush_times import read_flushes
 from statecore.statedir.journal import read_journal
-from statecore.statedir.known_files import OffsetFile, foreign_files, known_files, read_offset_file
+from statecore.statedir.known_files import KnownFile, foreign_files, known_files, read_offset_file
 from statecore.statedir.open_stores import find_writer
 from statecore.statedir.state_directory import WORK_DIRECTORY, StateDirectory
 from statecore.statedir.store_on_disk import read_database
@@ -60,7 +60,7 @@ class DirectoryReading:
     places: tuple[StorePlace, ...]
     stores: tuple[StoreView, ...]
     tasks: Mapping[str, TaskView]
-    offset_files: tuple[OffsetFile, ...]
+    offset_files: tuple[KnownFile, ...]
     journal: str
     job_leftovers: tuple[str, ...]
     read_at_ms: int

@@ -4,9 +4,9 @@
 
     start              open a standby for every task directory found     before joining the group (KAFKA-17411)
     poll               send heartbeats; remember a new assignment        also between two chunks of a long first read
-    apply_assignment   follow assigned tasks, without reopening them     close the others; they stay on disk
+    apply_assignment   follow assigned tasks, without reopening them     close the others; delete what others have
     publish            offset sums of all tasks                          after each round
-    clean              delete tasks that were assigned to others         if requested
+    probe_for_cleanup  trigger a rebalance if tasks could be deleted     if requested
 
 Cleaning takes two steps. When a task's cleanup delay is over, a rebalance is triggered. With the new assignment all
 members have just published their state, and the tasks that their owners have completely are deleted before this process
@@ -66,7 +66,7 @@ class AssignedTasks:
     ) -> None:
         self._make_group, self._ask_ends = group, ends
         self._request, self._spec, self._cluster, self._directory = request, spec, cluster, directory
-        self._kept, self._say, self._sleep, self._faults = task_manager, say, sleep, faults
+        self._manager, self._say, self._sleep, self._faults = task_manager, say, sleep, faults
         self._clock = clock
         self._startup = tasks
         changelogs = {store.changelog for store in spec.stores if store.is_logged and not store.is_undecided}
@@ -83,7 +83,7 @@ class AssignedTasks:
         self._last_messages: dict[str, dict[str, str]] = {}
 
     def start(self) -> None:
-        """Inspect the tasks on disk, open up to the configured number of stores, and prepare to join."""
+        """Inspect the tasks on disk, open up to the configured number of databases, and prepare to join."""
         request = self._request
         self._on_disk = {task: self._offsets(found) for task, found in self._startup.start().items()}
         for task, found in self._startup.skipped.items():
@@ -113,7 +113,7 @@ class AssignedTasks:
                 probing_interval_ms=request.probing_interval,
             ),
         )
-        self._kept.on_state_loss(self.publish)
+        self._manager.on_state_loss(self.publish)
         self._ends()  # after the offsets on disk were read: an offset beyond the end belongs to another log
         self._group.start(self._sums())
 
@@ -145,7 +145,7 @@ class AssignedTasks:
             )
             return
         self._elsewhere = assigned.elsewhere
-        for name in self._kept.names:
+        for name in self._manager.names:
             if name not in assigned.roles:
                 self._drop(name)
                 if name in self._joined.ends:
@@ -153,7 +153,7 @@ class AssignedTasks:
                 else:
                     self._say(f"Task {name} is not followed any more: its changelog was deleted. Its copy stays here.")
         for name, role in assigned.roles.items():
-            self._kept.add(name, role)
+            self._manager.add(name, role)
             self._on_disk.pop(name, None)
         if not self._has_assignment:
             self._has_assignment = True
@@ -180,7 +180,7 @@ class AssignedTasks:
         if settings is None or not self._has_assignment or self._clock() < self._next_unowned_check:
             return
         self._next_unowned_check = self._clock() + self._request.probing_interval / 1000
-        force, kept = self._request.cleanup_even_best, self._kept.names
+        force, kept = self._request.cleanup_even_best, self._manager.names
         others = self._joined.ends.keys() - set(kept)
         if removable_tasks(self._directory, kept, others, spec=self._spec, settings=settings, force=force):
             self._joined.probe()
@@ -192,7 +192,7 @@ class AssignedTasks:
             return
         done = clean_unowned(
             self._directory,
-            self._kept.names,
+            self._manager.names,
             self._caught_up_elsewhere(),
             spec=self._spec,
             settings=settings,
@@ -233,11 +233,11 @@ class AssignedTasks:
     @property
     def _joined(self) -> GroupMember:
         if self._group is None:
-            raise Invalid("The group member is not started.", code="fleet-not-started", action="Call start first.")
+            raise Invalid("The group member is not started.", code="group-not-joined", action="Call start first.")
         return self._group
 
     def _drop(self, name: str) -> None:
-        held = self._kept.drop(name)
+        held = self._manager.drop(name)
         self._on_disk[name] = {changelog: one.offset for changelog, one in held.items()}
         for changelog, one in held.items():
             if one.is_confirmed:
@@ -254,7 +254,7 @@ class AssignedTasks:
             task: offset_sum(offset for changelog, offset in offsets.items() if offset < ends.get(changelog, INT64_MAX))
             for task, offsets in self._on_disk.items()
         }
-        return {**on_disk, **self._kept.sums(ends)}
+        return {**on_disk, **self._manager.sums(ends)}
 
     def _caught_up_elsewhere(self) -> dict[str, int]:
         """Best offset sums of tasks that others have completely; a smaller sum does not say which store lags."""

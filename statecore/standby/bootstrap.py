@@ -86,7 +86,7 @@ class _PendingFetch:
     """A base that is being fetched."""
 
     stop: Event  # set to end the fetch
-    fetched: Future[str | None]  # description of the base; None if there is none
+    fetched: Future[str]  # description of the base; raises ``NotFound`` if there is none
 
 
 class _NoRepositoryError(Exception):
@@ -173,13 +173,16 @@ class Bases:
             raise
         except _NoRepositoryError as error:
             raise error.why from error
+        except NotFound as error:
+            self._report_none(error)
+            self._without_base.add(task)
         except StatecoreError as error:
             self._say(f"Task {task} has no base snapshot and is read from the start of its changelogs: {error}")
-            base = None
-        if base is None:
             self._without_base.add(task)
-        elif self._put(task):
-            self._say(f"Task {task} starts from {base}.")
+        else:
+            self._reported_none = False
+            if self._put(task):
+                self._say(f"Task {task} starts from {base}.")
         self._worker.submit(_discard, self._base(task), self._faults)
         return False
 
@@ -218,7 +221,7 @@ class Bases:
     def _fetch_directory(self, task: str) -> StateDirectory:
         return StateDirectory(self._base(task) / "state", self._directory.application_id)
 
-    def _fetch(self, task: str, stop: Event) -> str | None:
+    def _fetch(self, task: str, stop: Event) -> str:
         base, fetch_directory = self._base(task), self._fetch_directory(task)
         if (base / _LOGS).exists() and not is_empty_task(fetch_directory.task_path(task)):
             return f"a snapshot of {self._repository} that an earlier process has fetched"
@@ -226,11 +229,7 @@ class Bases:
             repository = self._open()
         except (NotFound, Invalid) as error:
             raise _NoRepositoryError(error) from error
-        try:
-            repository.head()
-        except NotFound as error:
-            self._report_none(error)
-            return None
+        repository.head()
         make_directories(fetch_directory.path.parent)
         remove_durably(base / _LOGS)
         declared = base / "stores.json"
@@ -244,12 +243,7 @@ class Bases:
             processes=1,
             replace=True,  # an existing task without logs.json: its snapshot is unknown
         )
-        try:
-            report = self._run_fetch(request, _UntilStopped(stop), faults=self._faults, shared_repository=repository)
-        except NotFound as error:
-            self._report_none(error)
-            return None
-        self._reported_none = False
+        report = self._run_fetch(request, _UntilStopped(stop), faults=self._faults, shared_repository=repository)
         self._write_logs(task, report, repository)
         return f"snapshot {report.snapshot} of {report.repository}, {report.downloaded_bytes:,} bytes"
 

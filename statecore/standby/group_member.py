@@ -115,7 +115,7 @@ class GroupMember:
         self._user_data = b""
         self._ends: Mapping[str, int] = {}
         self._received: deque[ReceivedAssignment | StatecoreError] = deque()
-        self._round, self._sent_round = 0, -1
+        self._published_version, self._joined_version = 0, -1
         self._led: tuple[int, Assignment | None] = (NOT_IN_THE_GROUP, None)
         self._led_tasks: Set[str] = frozenset()
         self._left_group = False
@@ -127,7 +127,7 @@ class GroupMember:
         self._generation = NOT_IN_THE_GROUP
         self._current: ReceivedAssignment | None = None  # The message that carried the current assignment
         self._assumed_sums: Mapping[str, int] = {}
-        self._asked = False
+        self._rebalance_requested = False
         self._probe_at: float | None = None
         self._ends_read_at = 0.0
         self._ends_are_old = False
@@ -177,35 +177,41 @@ class GroupMember:
                 self._probe_at = None
                 self.probe()
             with self._lock:
-                ask = self._sent_round not in (-1, self._round)
-            consumer.poll(min(_SLICE_MS, max(1, round(left * 1000))), rejoin=ask)
+                rebalance = self._joined_version not in (-1, self._published_version)
+            consumer.poll(min(_SLICE_MS, max(1, round(left * 1000))), rejoin=rebalance)
             took_part = True
 
     def publish(self, sums: Mapping[str, int]) -> None:
         """Publish sums, confirm the assignment; rebalance if warm-ups caught up or a copy has less than assumed."""
         roles = {} if self._assigned is None else self._assigned.roles
         self._sums, self._roles = dict(sums), roles
-        ask = False
-        if not self._asked:
+        rebalance = False
+        if not self._rebalance_requested:
             less = self._has_less_than_assumed()
             warm = _tasks_in_role(roles, Role.WARMUP)
             ends, near = self.ends, self.assignment_settings.recovery_lag
             ready = bool(warm) and all(ends.get(task, 0) - sums.get(task, 0) <= near for task in warm)
-            self._asked = less or ready
-            ask = self._asked
-        self._encode(ask=ask)
+            self._rebalance_requested = less or ready
+            rebalance = self._rebalance_requested
+        self._encode(rebalance=rebalance)
 
     def withdraw(self, task: str) -> bool:
-        """Stop advertising a task right before it is deleted; whether no assignment relies on this member's copy."""
-        assigned, taken = self._assigned, self._current
-        if assigned is None or taken is None or task in assigned.roles or not assigned.is_new:
+        """Stop advertising a task that is about to be deleted, from the next join on.
+
+        Call this right before deleting a task that the last assignment gave to others; ``publish`` the rest afterwards.
+
+        Returns:
+            Whether it may be deleted: neither the last assignment nor a next one relies on this member's copy.
+        """
+        assigned, current = self._assigned, self._current
+        if assigned is None or current is None or task in assigned.roles or not assigned.is_new:
             return False
         sums = {name: held for name, held in self._sums.items() if name != task}
-        data = self._subscription(sums, self._round)
+        data = self._subscription(sums, self._published_version)
         with self._lock:
             # After this long the group continues without a member that does not join, using its previous user data.
-            waited = (self._clock() - taken.at) * 1000 >= self.settings.max_poll_interval_ms / 2
-            if self._left_group or self._received or self._joins != taken.joins or waited:
+            waited = (self._clock() - current.at) * 1000 >= self.settings.max_poll_interval_ms / 2
+            if self._left_group or self._received or self._joins != current.joins or waited:
                 return False
             self._user_data = data
         self._sums = sums
@@ -213,7 +219,7 @@ class GroupMember:
 
     def probe(self) -> None:
         """Trigger a rebalance at the next ``poll``."""
-        self._encode(ask=True)
+        self._encode(rebalance=True)
 
     def close(self) -> None:
         """Leave the group; a static member stays until its session times out, so that it can be restarted."""
@@ -232,7 +238,7 @@ class GroupMember:
     def user_data(self) -> bytes:
         """Called by kafka-python: user data of a join request."""
         with self._lock:
-            self._sent_round = self._round
+            self._joined_version = self._published_version
             self._joins += 1
             return self._user_data
 
@@ -289,50 +295,50 @@ class GroupMember:
                 return None
             if isinstance(found, StatecoreError):
                 raise found
-            taken = self._apply(found, led == found.generation)
-            if taken is not None:
-                return taken
+            applied = self._apply(found, led == found.generation)
+            if applied is not None:
+                return applied
 
-    def _apply(self, handed: ReceivedAssignment, leads: bool) -> AssignmentResult | None:
-        if handed.partitions or not handed.data:
+    def _apply(self, received: ReceivedAssignment, leads: bool) -> AssignmentResult | None:
+        if received.partitions or not received.data:
             raise foreign_group(self.settings.group_id)
-        before, self._generation, self._current = self._generation, handed.generation, None
-        if self.settings.instance_id and before == NOT_IN_THE_GROUP and not is_readable(handed.data):
+        before, self._generation, self._current = self._generation, received.generation, None
+        if self.settings.instance_id and before == NOT_IN_THE_GROUP and not is_readable(received.data):
             # The broker may have kept an assignment that an older release encoded for a static member. Rejoin once.
-            self._asked = True
-            self._encode(ask=True)
+            self._rebalance_requested = True
+            self._encode(rebalance=True)
             return None
-        given = decode_assignment(handed.data)
-        if given is None:
+        decoded = decode_assignment(received.data)
+        if decoded is None:
             return None
-        if given.refusal:
+        if decoded.refusal:
             raise Invalid(
-                f"The group {self.settings.group_id} refuses this member. {given.refusal}",
+                f"The group {self.settings.group_id} refuses this member. {decoded.refusal}",
                 code="group-member-refused",
-                action=f"{given.action} Then start it again; the other members continue.",
+                action=f"{decoded.action} Then start it again; the other members continue.",
                 group=self.settings.group_id,
             )
-        given = only_known(given, self.ends)
-        self._assumed_sums, self._asked, self._probe_at = given.assumed_sums, False, None
-        is_of_earlier_process = given.process != self.settings.process
-        if self._has_less_than_assumed() or (is_of_earlier_process and self._has_nothing_of(given.roles)):
+        decoded = only_known(decoded, self.ends)
+        self._assumed_sums, self._rebalance_requested, self._probe_at = decoded.assumed_sums, False, None
+        is_of_earlier_process = decoded.process != self.settings.process
+        if self._has_less_than_assumed() or (is_of_earlier_process and self._has_nothing_of(decoded.roles)):
             # A static member came back with less on its disk: the broker returned its previous assignment.
-            self._asked = True
-            self._encode(ask=True)
+            self._rebalance_requested = True
+            self._encode(rebalance=True)
             return None
-        if given.probing and leads:
+        if decoded.probing and leads:
             self._probe_at = self._clock() + self.assignment_settings.probing_interval_ms / 1000
         member_id = self._started().member_id
-        self._current = handed
+        self._current = received
         self._assigned = AssignmentResult(
-            handed.generation,
+            received.generation,
             member_id,
-            given.roles,
-            given.errors,
+            decoded.roles,
+            decoded.errors,
             leader=leads,
-            probing=given.probing,
-            elsewhere=given.elsewhere,
-            is_new=before != NOT_IN_THE_GROUP and handed.generation > before,
+            probing=decoded.probing,
+            elsewhere=decoded.elsewhere,
+            is_new=before != NOT_IN_THE_GROUP and received.generation > before,
         )
         return self._assigned
 
@@ -343,11 +349,11 @@ class GroupMember:
     def _has_less_than_assumed(self) -> bool:
         return any(self._sums.get(task, 0) < assumed for task, assumed in self._assumed_sums.items())
 
-    def _encode(self, *, ask: bool = False) -> None:
-        following = self._round + ask
+    def _encode(self, *, rebalance: bool = False) -> None:
+        following = self._published_version + rebalance
         data = self._subscription(self._sums, following)
         with self._lock:
-            self._user_data, self._round = data, following
+            self._user_data, self._published_version = data, following
 
     def _subscription(self, sums: Mapping[str, int], number: int) -> bytes:
         copies = {

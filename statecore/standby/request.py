@@ -35,7 +35,7 @@ _GROUP_FIELDS = (
     "max_warmups",
     "probing_interval",
     "session_timeout",
-    "max_open_stores",
+    "max_open_databases",
 )
 """Fields that need a group."""
 
@@ -212,11 +212,11 @@ class StandbyRequest(OfSpec):
             section=GROUP_SECTION,
         ),
     )
-    max_open_stores: int = field(
+    max_open_databases: int = field(
         default=256,
         metadata=declare(
-            Whole(words="a number of stores"),
-            title="Open stores",
+            Whole(words="a number of databases"),
+            title="Open databases",
             help="how many databases are open at once before the group has assigned tasks; others are read without "
             "opening them",
             section=LIMITS,

@@ -85,17 +85,17 @@ def run_standby(
                 directory,
                 spec,
                 open_task,
-                settings=StartupSettings(request.max_open_stores),
+                settings=StartupSettings(request.max_open_databases),
                 find_snapshot=None if bases is None else bases.find_snapshot,
                 faults=faults,
             )
             check = ignore if selection is None else selection.check
-            kept = TaskManager(spec, cluster, tasks.take, say, bases=bases, check=check, metrics=metrics)
-            job = _Standby(request, spec, directory, kept, on_report, metrics)
+            manager = TaskManager(spec, cluster, tasks.take, say, bases=bases, check=check, metrics=metrics)
+            job = _Standby(request, spec, directory, manager, on_report, metrics)
             if selection is not None:
                 return job.run_static(selection, stop)
             return job.run_group(
-                AssignedTasks(request, spec, cluster, directory, kept, tasks, say, faults=faults), stop
+                AssignedTasks(request, spec, cluster, directory, manager, tasks, say, faults=faults), stop
             )
 
 
@@ -113,7 +113,7 @@ class _Standby:
     ) -> None:
         self._request, self._spec, self._directory = request, spec, directory
         self._messages = RoundReports(on_report, request.interval / 1000)
-        self.kept, self._metrics = task_manager, metrics
+        self._manager, self._metrics = task_manager, metrics
         self._rounds = 0
         self._left_out: tuple[StandbyTaskReport, ...] = ()
 
@@ -127,17 +127,17 @@ class _Standby:
         end = self._metrics.observe(STANDBY_FAILED, lambda: float(len(self._left_out)), tags)
         try:
             for name in selection.names:
-                self.kept.add(name)
+                self._manager.add(name)
             while not stop.is_set():
                 self._round(stop.is_set)
-                if self.kept.is_behind:
+                if self._manager.is_behind:
                     continue
-                if self._request.once and not self.kept.is_waiting:
+                if self._request.once and not self._manager.is_waiting:
                     break
-                stop.wait(_SLICE if self.kept.is_waiting else self._request.interval / 1000)
+                stop.wait(_SLICE if self._manager.is_waiting else self._request.interval / 1000)
         finally:
             end()
-            tasks = self.kept.close()
+            tasks = self._manager.close()
         return self._report(tasks)
 
     def run_group(self, assigned: AssignedTasks, stop: Event) -> StandbyReport:
@@ -151,7 +151,7 @@ class _Standby:
                     continue
                 assigned.publish()
                 assigned.probe_for_cleanup()
-                until = time.monotonic() + (0 if self.kept.is_behind else self._request.interval / 1000)
+                until = time.monotonic() + (0 if self._manager.is_behind else self._request.interval / 1000)
                 while not stop.is_set() and (left := until - time.monotonic()) > 0:
                     if assigned.poll(min(_SLICE, left)):
                         break
@@ -159,15 +159,15 @@ class _Standby:
             try:
                 assigned.close()
             finally:
-                tasks = self.kept.close()
+                tasks = self._manager.close()
         return self._report(tasks)
 
     def _round(self, stopped: Callable[[], bool]) -> None:
         self._directory.check_locked()  # without the lock every task would fail and be retried forever
         self._rounds += 1
-        self.kept.round(stopped)
-        is_whole = not (self.kept.is_behind or self.kept.is_waiting)
-        self._messages.end_round(self._report(self.kept.report()), is_complete=is_whole)
+        self._manager.round(stopped)
+        is_whole = not (self._manager.is_behind or self._manager.is_waiting)
+        self._messages.end_round(self._report(self._manager.report()), is_complete=is_whole)
 
     def _report(self, tasks: tuple[StandbyTaskReport, ...]) -> StandbyReport:
         return StandbyReport(

@@ -81,9 +81,9 @@ class _Entry:
     end_metrics: Callable[[], None] = lambda: None
 
     def fail(self, error: StatecoreError) -> None:
-        """Record the same error for all its stores."""
-        stores = () if self.task is None else self.task.stores.stores
-        self.errors = {store.name: error for store in stores}
+        """Record an error for all its stores; those that can no longer be followed keep theirs."""
+        stores, refused = () if self.task is None else self.task.stores.stores, _refused(self.errors)
+        self.errors = {store.name: self.errors[store.name] if store.name in refused else error for store in stores}
 
     def report(self) -> StandbyTaskReport:
         # Also asked from the thread that collects metrics, so each of these is read once.

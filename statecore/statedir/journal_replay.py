@@ -51,7 +51,7 @@ class PlacementOutcome(Enum):
 
     PLACED = "placed"
     PUT_BACK = "put back"
-    SKIPPED = "left"
+    LEFT_ALONE = "left alone"
 
 
 class JournalReplay:
@@ -130,7 +130,7 @@ class JournalReplay:
         if inode(live) != entry.new_inode:
             if not self._is_unchanged(entry):
                 self._quarantine_old(entry)
-                return PlacementOutcome.SKIPPED
+                return PlacementOutcome.LEFT_ALONE
             if inode(staged) != entry.new_inode or file_sizes(staged) != entry.files:
                 return self._put_back(entry)
             self.faults.reach("placement.before-swap")
@@ -199,7 +199,7 @@ class JournalReplay:
             return PlacementOutcome.PLACED
         if inode(live) in (None, entry.new_inode) or self._is_unchanged(entry):
             return self._put_back(entry)
-        return PlacementOutcome.SKIPPED
+        return PlacementOutcome.LEFT_ALONE
 
     def _put_back(self, entry: JournalTask) -> PlacementOutcome:
         """Make the old directory live again, or none if there was none."""

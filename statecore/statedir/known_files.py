@@ -19,7 +19,7 @@ from statecore.stores.rocksdb.manifest_guard import LOST_DIRECTORY, RECORD_FILE
 
 
 @dataclass(frozen=True)
-class OffsetFile:
+class KnownFile:
     """A file beside the stores.
 
     Attributes:
@@ -33,18 +33,18 @@ class OffsetFile:
     damaged: bool = False
 
 
-def known_files(directory: StateDirectory, tasks: Iterable[str]) -> list[OffsetFile]:
+def known_files(directory: StateDirectory, tasks: Iterable[str]) -> list[KnownFile]:
     """Offset files and other known files in the application's directory and in the directories of these tasks."""
     found = []
     if (directory.path / WORK_DIRECTORY).is_dir():
-        found.append(OffsetFile("", WORK_DIRECTORY, "plans, reports and staging of restores; Kafka Streams ignores it"))
+        found.append(KnownFile("", WORK_DIRECTORY, "plans, reports and staging of restores; Kafka Streams ignores it"))
     for task in sorted(tasks):
         path = directory.path / task
         names = sorted(file.name for file in path.iterdir() if file.is_file()) if path.is_dir() else []
         for name in names:
             meaning, damaged = _meaning(path / name)
             if meaning:
-                found.append(OffsetFile(task, name, meaning, damaged))
+                found.append(KnownFile(task, name, meaning, damaged))
     return found
 
 

@@ -42,7 +42,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from statecore.errors import Corrupted, Invalid
+from statecore.errors import Corrupted, Invalid, Retryable
 from statecore.faults import NO_FAULTS, FaultPoints
 from statecore.progress import NullProgress, Progress
 from statecore.statedir.file_ownership import user_name
@@ -57,13 +57,14 @@ from statecore.statedir.journal import (
     read_record,
 )
 from statecore.statedir.journal_replay import KEPT_FILES, JournalReplay, PlacementOutcome
+from statecore.statedir.link_scratch import is_in_use
 from statecore.statedir.mounts import refuse_unmovable, unmovable
 from statecore.statedir.open_stores import refuse_open_stores
 from statecore.statedir.placement_plan import PlacementPlan, plan_placement
 from statecore.statedir.placement_stores import SiblingStore, StoreImage
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.task_assembly import TaskAssembly
-from statecore.statedir.work_directory import REPLACED, STAGING_PREFIX, entry_of
+from statecore.statedir.work_directory import REPLACED, SCRATCH_PREFIX, STAGING_PREFIX, entry_of
 
 __all__ = [
     "PlacedTask",
@@ -104,7 +105,7 @@ class RecoveryReport:
         request_id: of the interrupted placement; empty if there was none.
         placed: tasks whose new directory is in place now.
         put_back: tasks whose new directory was incomplete; they have their old one.
-        skipped: tasks that were changed since, by the application or another process; left as they are.
+        left_alone: tasks that were changed since, by the application or another process; left as they are.
         deleted: names of leftovers deleted from the work directory.
         undeletable: names of leftovers that this user may not delete; they stay, and are harmless.
     """
@@ -112,7 +113,7 @@ class RecoveryReport:
     request_id: str = ""
     placed: tuple[str, ...] = ()
     put_back: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
+    left_alone: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()
     undeletable: tuple[str, ...] = ()
     work_path: Path | None = None
@@ -124,7 +125,7 @@ class RecoveryReport:
             for what, tasks in (
                 ("put in place", self.placed),
                 ("put back as they were", self.put_back),
-                ("left as they are, because the application has used them since", self.skipped),
+                ("left as they are, because the application has used them since", self.left_alone),
             )
             if tasks
         ]
@@ -213,13 +214,12 @@ def recover(
     directory: StateDirectory,
     faults: FaultPoints = NO_FAULTS,
     *,
-    keep: Collection[str] | None = None,
     clock: Callable[[], float] = time.time,
 ) -> RecoveryReport:
     """Finish or undo what a killed job left, and delete its leftovers. Idempotent; call it first, under the lock.
 
-    The lock makes this process the only user, so every leftover belongs to a dead job. Staging that a retry may use is
-    kept for a while.
+    The lock makes this process the only user but for backups, whose links have a lock of their own. So every other
+    leftover belongs to a dead job. Staging that a retry may use is kept for a while.
     """
     directory.check_locked()
     work = directory.work_path
@@ -227,7 +227,7 @@ def recover(
     outcomes: dict[str, PlacementOutcome] = {}
     if journal is not None:
         outcomes = JournalReplay(directory, journal, faults, NullProgress(), verify_databases=True).replay()
-    swept, stuck = _sweep(work, keep, clock)
+    swept, stuck = _sweep(work, clock)
 
     def ended(as_: PlacementOutcome) -> tuple[str, ...]:
         return tuple(task for task, outcome in outcomes.items() if outcome is as_)
@@ -236,7 +236,7 @@ def recover(
         request_id=journal.request_id if journal is not None else "",
         placed=ended(PlacementOutcome.PLACED),
         put_back=ended(PlacementOutcome.PUT_BACK),
-        skipped=ended(PlacementOutcome.SKIPPED),
+        left_alone=ended(PlacementOutcome.LEFT_ALONE),
         deleted=swept,
         undeletable=stuck,
         work_path=work,
@@ -244,14 +244,23 @@ def recover(
 
 
 def _raise_unless_placed(directory: StateDirectory, outcomes: dict[str, PlacementOutcome]) -> None:
-    failed = sorted(task for task, outcome in outcomes.items() if outcome is not PlacementOutcome.PLACED)
-    if failed:
+    put_back = sorted(task for task, outcome in outcomes.items() if outcome is PlacementOutcome.PUT_BACK)
+    if put_back:
         raise Corrupted(
-            f"The new directories of {', '.join(failed)} in {directory.path} changed between assembly and verification;"
-            " their old ones are in place.",
+            f"The new directories of {', '.join(put_back)} in {directory.path} changed between assembly and "
+            "verification; their old ones are in place.",
             code="staged-task-changed",
             action="Check the disk and who writes there, then run the restore again.",
-            tasks=failed,
+            tasks=put_back,
+        )
+    changed = sorted(task for task, outcome in outcomes.items() if outcome is PlacementOutcome.LEFT_ALONE)
+    if changed:
+        raise Retryable(
+            f"The directories of {', '.join(changed)} in {directory.path} changed while their new ones were assembled; "
+            "they were not replaced.",
+            code="task-directory-changed",
+            action="Find out which process writes there without the application's lock, then run this again.",
+            tasks=changed,
         )
 
 
@@ -262,29 +271,31 @@ def _placed_earlier(plan: PlacementPlan) -> tuple[JournalTask, ...]:
     return tuple(entry for entry in (*record.tasks, *record.earlier) if entry.task in names) if record else ()
 
 
-def _sweep(
-    work: Path, keep: Collection[str] | None, clock: Callable[[], float]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _sweep(work: Path, clock: Callable[[], float]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Delete leftovers; returns the names of those deleted and of those another user owns."""
     swept, stuck = [], []
     for entry in sorted([*(work / REPLACED).glob("*"), *work.iterdir()]):
         try:
-            if _is_dead(entry, work, keep, clock):
+            if _is_dead(entry, work, clock):
                 remove_tree(entry)
                 swept.append(str(entry.relative_to(work)))
         except PermissionError:  # a task of root's that was given to the application: the old copy is still root's
             stuck.append(str(entry.relative_to(work)))
+        except FileNotFoundError:  # a backup, which does not hold the application's lock, is deleting its links
+            continue
     return tuple(swept), tuple(stuck)
 
 
-def _is_dead(entry: Path, work: Path, keep: Collection[str] | None, clock: Callable[[], float]) -> bool:
+def _is_dead(entry: Path, work: Path, clock: Callable[[], float]) -> bool:
     """Whether an entry of the work directory, or of ``replaced/``, can be deleted."""
     if entry.parent != work:
         return entry.is_dir() and clock() - entry.stat().st_mtime > _KEEPS_REPLACED
-    if entry_of(entry.name).is_kept or (keep is not None and entry.name in keep):
+    if entry_of(entry.name).is_kept:
+        return False
+    if entry.name.startswith(SCRATCH_PREFIX) and is_in_use(entry):
         return False
     own = entry.name.startswith(STAGING_PREFIX) or entry.name.endswith(".tmp")
-    return own or keep is not None or clock() - _last_change(entry) > DAY
+    return own or clock() - _last_change(entry) > DAY
 
 
 def _last_change(path: Path) -> float:

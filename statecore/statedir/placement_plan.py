@@ -272,7 +272,12 @@ class _TaskPlanner:
         if self.task == GLOBAL:
             self._check_next_offsets()
         for sibling in self.custom.undecided:
-            self._refuse_gap(sibling, "changelog", "changelog-undecided")
+            self._refuse(
+                "changelog-undecided",
+                f"needs an offset of the store {sibling.store} (changelog ?), and under exactly-once Kafka Streams"
+                " wipes a task without it; decide its changelog in the spec, or let the application restore this task",
+                store=sibling.store,
+            )
         return TaskPlan(self.task, exists, self.restored, tuple(kept), tuple(created), tuple(dropped), custom)
 
     def existing_stores(self) -> list[Reason]:

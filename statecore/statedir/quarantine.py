@@ -33,7 +33,7 @@ class Quarantined:
 
 
 def quarantine_task(directory: StateDirectory, task: str, under: str, now_ms: int) -> Quarantined:
-    """Move a task's directory to ``.statecore/<below>/``, durably."""
+    """Move a task's directory to ``.statecore/<under>/``, durably."""
     directory.check_locked()
     source = directory.task_path(task)
     try:
@@ -51,7 +51,11 @@ def quarantine_task(directory: StateDirectory, task: str, under: str, now_ms: in
 def quarantine_store(
     directory: StateDirectory, task: str, store: Path, under: str, now_ms: int, *, place: Path | None = None
 ) -> Quarantined:
-    """Move the directory of one store, with closed databases, into a new one below ``.statecore/<below>/``."""
+    """Move the directory of one store, with its databases closed, to ``.statecore/<under>/``, durably.
+
+    Returns:
+        The directory created for it, which contains the store at its relative path.
+    """
     directory.check_locked()
     try:
         target_entry = _place(directory, task, under, now_ms)
@@ -80,7 +84,7 @@ def _place(directory: StateDirectory, task: str, under: str, now_ms: int) -> Qua
 
 
 def quarantined(directory: StateDirectory, under: str) -> list[Quarantined]:
-    """The quarantined directories in ``.statecore/<below>/``, the oldest first; other names are skipped."""
+    """The quarantined directories in ``.statecore/<under>/``, the oldest first; other names are skipped."""
     found = []
     for path in directories_in(directory.work_path / under):
         task, at, stamp = path.name.rpartition("@")

@@ -138,7 +138,7 @@ ENTRIES = (
     ),
     WorkEntry(
         SCRATCH_PREFIX,
-        "hard links to the files of a snapshot that was killed; the next one deletes them",
+        "hard links of a backup; the next backup deletes those of a killed one",
         is_prefix=True,
     ),
     WorkEntry(GLOBAL_NEW, "global stores that a runtime builds; its next start builds them again", is_expected=True),

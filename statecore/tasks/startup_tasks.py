@@ -1,8 +1,8 @@
 """Opens a standby for each existing task directory before the first assignment (KAFKA-17411).
 
-How many stores are open at once is bounded, by a setting and by the process's limits. Tasks above that are read closed,
-and opened when they are taken. Under exactly-once each database of such a task is inspected, read-only and one at a
-time: ``.checkpoint`` does not tell whether Kafka Streams closed it.
+How many databases are open at once is bounded, by a setting and by the process's limits. Tasks above that are read
+closed, and opened when they are taken. Under exactly-once each database of such a task is inspected, read-only and one
+at a time: ``.checkpoint`` does not tell whether Kafka Streams closed it.
 
 A corrupt task is found here, and not while a rebalance waits. Under exactly-once its rows cannot be trusted, so its
 directory is moved aside and kept for a while; the caller is told whether a snapshot has a copy. At-least-once restores
@@ -45,15 +45,19 @@ FindSnapshot = Callable[[str], str | None]  # Returns the snapshot that has a co
 
 @dataclass(frozen=True)
 class StartupSettings:
-    """How a start treats existing directories."""
+    """How a start treats existing directories.
 
-    # databases open at once before the first assignment; a windowed store has one for each segment. 0: none, so that
-    # every task is read closed.
-    max_open_stores: int = 256
-    keep_corrupt_ms: int = KEPT_MS  # how long a corrupt task directory is kept aside
+    Attributes:
+        max_open_databases: open at once before the first assignment; a windowed store has a database for each segment.
+            0: none, so that every task is read closed.
+        keep_corrupt_ms: how long a corrupt task directory is kept aside.
+    """
+
+    max_open_databases: int = 256
+    keep_corrupt_ms: int = KEPT_MS
 
     def __post_init__(self) -> None:
-        for name in ("max_open_stores", "keep_corrupt_ms"):
+        for name in ("max_open_databases", "keep_corrupt_ms"):
             if getattr(self, name) < 0:
                 raise Invalid(
                     f"{name} is {getattr(self, name)}.",
@@ -173,14 +177,15 @@ class StartupTasks(Generic[OpenedTask]):
             raise failures[0]
 
     def _start_task(self, task: str) -> None:
-        found = read_task_sum(self._directory, task, self._spec)  # first: a standby would repair another's directory
+        # Read before opening: opening a task changes files, and this directory may belong to another application.
+        found = read_task_sum(self._directory, task, self._spec)
         if found.state is TaskDirectoryState.EMPTY:
             return
         self._sums[task] = found
         if found.state is TaskDirectoryState.DAMAGED:
             self._handle_corrupt(task, Corrupted(found.reason, code="task-damaged", action=_RESTORE_IT, task=task))
         elif found.state is TaskDirectoryState.KNOWN:
-            fits = not self._is_full and self._databases + found.databases <= self._settings.max_open_stores
+            fits = not self._is_full and self._databases + found.databases <= self._settings.max_open_databases
             if found.databases and fits:
                 self._open_standby(task, found.databases)
             elif found.databases and self._exactly_once:

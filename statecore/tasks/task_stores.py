@@ -38,6 +38,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import RunFile
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec, is_source, task_of, undecided_note
 from statecore.statedir.database_state import read_database_state
+from statecore.statedir.journal import read_journal
 from statecore.statedir.placement import recover
 from statecore.statedir.quarantine import delete_expired, quarantine_store
 from statecore.statedir.state_directory import StateDirectory, store_directory
@@ -172,7 +173,8 @@ class TaskStores:
             return
         self._directory.check_locked()
         with translated_errors(self.name, "", "could not be opened"):
-            recover(self._directory, self.faults)
+            if read_journal(self._directory.work_path) is not None:  # a service has recovered when it started
+                recover(self._directory, self.faults)
             self._refuse_undeclared()
             self._refuse_older_release()
             self._check_unlogged()

@@ -71,7 +71,7 @@ def corrupt_at_start(world: VersionedApplication, tmp_path: Path) -> set[str]:
     def open_task(task: str) -> Any:
         raise AssertionError(task)
 
-    tasks = StartupTasks(directory, parse_spec(world.spec()), open_task, settings=StartupSettings(max_open_stores=0))
+    tasks = StartupTasks(directory, parse_spec(world.spec()), open_task, settings=StartupSettings(max_open_databases=0))
     with directory.lock():
         tasks.start()
     return set(tasks.corrupt)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from statecore.filesystem import file_sha256
@@ -61,9 +59,9 @@ class UploadedFiles(NamedTuple):
 
 
 def upload_files(
-    repository: ApplicationRepository, files: Files, known: Mapping[str, Extent], progress: Progress, scratch: Path
+    repository: ApplicationRepository, files: Files, known: Mapping[str, Extent], progress: Progress
 ) -> UploadedFiles:
-    """Upload files of stores, except those that are known to be there; touches ``scratch``, so it is not cleaned."""
+    """Upload files of stores, except those that are known to be there."""
     databases = [(of, segment, found) for of, segments in files.items() for segment, found in segments.items()]
     new = {file.sha256: file.bytes for *_, found in databases for file in found if file.sha256 not in known}
     counting = threading.Lock()
@@ -71,7 +69,6 @@ def upload_files(
     def done(count: int) -> None:  # called by several threads
         with counting:
             progress.advance(count)
-            os.utime(scratch)
 
     progress.phase("upload", sum(new.values()), "bytes")
     bases = put_bases(repository, [found for *_, found in databases], known, done)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
 from statecore.errors import Fenced, NotFound, Reason
@@ -31,7 +30,6 @@ class LinkedStores(NamedTuple):
         listed: files of each store, if only a plan was requested; its copies are deleted already.
     """
 
-    scratch: Path
     tasks: Sequence[str]
     copies: Sequence[StoreCopy]
     listed: Files
@@ -74,7 +72,7 @@ def link_stores(job: Job, directory: StateDirectory, kept: ExitStack) -> LinkedS
         job.say(f"note: {note}")
     if not running and not plan_only:
         job.say("All files are linked: the application may be started.")
-    return LinkedStores(where, selection.tasks, copies, listed, notes, running)
+    return LinkedStores(selection.tasks, copies, listed, notes, running)
 
 
 @contextmanager

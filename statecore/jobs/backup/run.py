@@ -86,7 +86,7 @@ class _Backup(Job):
                     )
             with self.phase("upload"):
                 to_put = {of: its for of, its in files.items() if of not in verified.reused}
-                uploaded = upload_files(self.repository, to_put, verified.known, self.progress, linked.scratch)
+                uploaded = upload_files(self.repository, to_put, verified.known, self.progress)
             self.faults.reach("backup.after-files")
             databases = {**verified.reused, **uploaded.databases}
             manifests, whole = task_manifests_of(self.spec, copies, databases, logs), is_whole(self.spec, copies, logs)

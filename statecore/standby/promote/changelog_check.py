@@ -43,7 +43,7 @@ _OFFLINE = "Or use --offline: then it is not checked whether the copy still belo
 
 
 @dataclass(frozen=True)
-class Copy:
+class StandbyCopy:
     """A store of a standby copy, for validation."""
 
     store: StandbyStoreSpec  # the followed store
@@ -75,7 +75,7 @@ class ChangelogCheck:
     ends: Mapping[str, Mapping[TopicPartition, ChangelogEnd]]
 
 
-def check_changelogs(tasks: Mapping[str, tuple[Path, Sequence[Copy]]], ask: Ask) -> ChangelogCheck:
+def check_changelogs(tasks: Mapping[str, tuple[Path, Sequence[StandbyCopy]]], ask: Ask) -> ChangelogCheck:
     """Validate the copies of tasks against their changelogs."""
     logs: dict[str, StandbyLogStates] = {}
     refused: dict[str, StatecoreError] = {}
@@ -143,7 +143,7 @@ def _unknown_topic(end: BaseEnd, now: ChangelogEnd) -> Reason | None:
     )
 
 
-def _error(task: str, copy: Copy, logs: StandbyLogStates, now: ChangelogEnd) -> Invalid | None:
+def _error(task: str, copy: StandbyCopy, logs: StandbyLogStates, now: ChangelogEnd) -> Invalid | None:
     partition = copy.store.changelog
     where = {"task": task, "store": copy.store.name, "topic": partition.topic, "partition": partition.partition}
     if copy.position:
@@ -175,7 +175,7 @@ def _error(task: str, copy: Copy, logs: StandbyLogStates, now: ChangelogEnd) -> 
 
 
 def _ends(
-    tasks: Mapping[str, Sequence[Copy]], logs: Mapping[str, StandbyLogStates], ask: Ask
+    tasks: Mapping[str, Sequence[StandbyCopy]], logs: Mapping[str, StandbyLogStates], ask: Ask
 ) -> dict[str, Mapping[TopicPartition, ChangelogEnd] | StatecoreError]:
     """Read all ends in one request, or task by task, so that only a task whose changelogs have no leader is refused."""
 

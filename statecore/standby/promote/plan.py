@@ -21,7 +21,7 @@ from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.restore.planned_placement import siblings_of
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
-from statecore.standby.promote.changelog_check import Ask, ChangelogCheck, Copy, check_changelogs
+from statecore.standby.promote.changelog_check import Ask, ChangelogCheck, StandbyCopy, check_changelogs
 from statecore.standby.promote.directory_check import refuse_shared
 from statecore.standby.promote.release_check import WrittenBy
 from statecore.standby.promote.report import PromotedTask, Verdict
@@ -100,7 +100,7 @@ class PromotionPlanner:
         self.progress.phase("inspect", len(selected), "tasks")
         tasks: dict[str, PromotedTask] = {}
         stores: dict[str, Sequence[CopiedStore]] = {}
-        copies: dict[str, tuple[Path, list[Copy]]] = {}
+        copies: dict[str, tuple[Path, list[StandbyCopy]]] = {}
         ahead_tasks: dict[str, tuple[list[CopiedStore], Mapping[str, int]]] = {}
         for task in selected:
             live = live_places.get(task, {})
@@ -351,12 +351,12 @@ class PromotionPlanner:
                 problems=problems,
             )
 
-    def _copies(self, task: str, stores: Sequence[CopiedStore]) -> tuple[Path, list[Copy]]:
+    def _copies(self, task: str, stores: Sequence[CopiedStore]) -> tuple[Path, list[StandbyCopy]]:
         """The standby's record of a task's changelogs, and the stores to validate against the brokers."""
         positions = {one.spec.name: one.offset + 1 for one in stores if one.place is not None}
         databases = {one.spec.name: one.place.databases for one in stores if one.place is not None}
         copies = [
-            Copy(one, positions.get(one.name, 0), identities_of(databases.get(one.name, ())))
+            StandbyCopy(one, positions.get(one.name, 0), identities_of(databases.get(one.name, ())))
             for one in standby_stores(self.application, task)
             if one.name in positions or one.kind is StoreKind.GRACE_BUFFER
         ]
@@ -405,7 +405,7 @@ def _beyond(
     return None
 
 
-def _behind(copy: Copy, ends: Mapping[TopicPartition, ChangelogEnd]) -> int:
+def _behind(copy: StandbyCopy, ends: Mapping[TopicPartition, ChangelogEnd]) -> int:
     """Number of offsets after a copy."""
     end = ends[copy.store.changelog]
     return max(end.end - max(copy.position, end.log.log_start), 0)

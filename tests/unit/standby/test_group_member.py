@@ -72,11 +72,11 @@ def test_a_member_that_comes_back_with_nothing_asks_again_also_where_it_was_beli
     group = GroupMember(Cluster("127.0.0.1:1"), settings, ends=lambda: {"0_0": end})
     group._consumer = cast(Any, SimpleNamespace(member_id="m"))
     group._ends, group._sums = {"0_0": end}, {"0_0": held}
-    said = group._round
+    said = group._published_version
     given = MemberAssignment({"0_0": Role.STANDBY}, {"0_0": 0}, process=process)
     group.receive_assignment(2, encode_assignment(given), partitions=False)
     assert (group._next() is not None) is goes_on
-    assert group._round == said + (not goes_on)
+    assert group._published_version == said + (not goes_on)
 
 
 @pytest.mark.parametrize("kept", [b"SCTA\0\1of the release before", KEEP], ids=["another version", "no decision"])
@@ -84,17 +84,17 @@ def test_a_static_member_asks_once_for_another_assignment_where_it_is_handed_non
     """As after a new release was installed at all members: the broker hands each what it had kept for it."""
     group = GroupMember(Cluster("127.0.0.1:1"), GroupSettings("g", ("t",), "spec", instance_id="a"), ends=dict)
     group._consumer = cast(Any, SimpleNamespace(member_id="m"))
-    said = group._round
+    said = group._published_version
     group.receive_assignment(2, kept, partitions=False)
     assert group._next() is None
-    assert group._round == said + 1
+    assert group._published_version == said + 1
     group.receive_assignment(3, kept, partitions=False)
     if kept == KEEP:
         assert group._next() is None
     else:
         with pytest.raises(Invalid, match="version 1 of the group"):
             group._next()
-    assert group._round == said + 1
+    assert group._published_version == said + 1
 
 
 def test_ends_that_cannot_be_read_are_said_once_an_outage(caplog: pytest.LogCaptureFixture) -> None:

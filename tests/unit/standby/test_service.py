@@ -104,7 +104,7 @@ def test_what_one_subtopology_lacks_leaves_its_tasks_out_and_ends_with_its_exit_
     "of_group",
     [
         {"replicas": 2},
-        {"max_open_stores": 7},
+        {"max_open_databases": 7},
         {"session_timeout": 6000},
         {"cleanup_delay": 1},
         {"cleanup_even_best": True, "cleanup_delay": 1},

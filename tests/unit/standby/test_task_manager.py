@@ -550,3 +550,20 @@ def test_the_error_of_a_store_that_a_round_had_no_time_for_stays(world: World) -
     world.round()
     assert world.kept.report()[0].exit_code == 0
     assert [line for line in world.said if "followed again" in line]
+
+
+def test_a_store_that_cannot_be_followed_counts_nothing_while_its_brokers_are_away(world: World) -> None:
+    world.kept.add("0_0")
+    gone = NotFound("The changelog is gone.", code="test-error", action="Act.")
+    world.opened["0_0"].rounds = [RoundResult(failed={"counts": gone})]
+    world.round()
+    assert world.kept.sums() == {"0_0": 0}
+
+    def away(_: Any) -> Any:
+        raise Retryable("No broker answers.", code="test-error", action="Act.")
+
+    world.ends = away
+    world.round()
+    (store,) = world.kept.report()[0].stores
+    assert store.error == str(gone)
+    assert world.kept.sums() == {"0_0": 0}

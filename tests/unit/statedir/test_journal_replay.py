@@ -48,7 +48,7 @@ def test_recovery_does_not_change_a_task_that_the_application_has_used(directory
         with RocksDBStore(directory.store_path(task, "s", KIND), KIND) as store:
             store.commit({changelog(task, "s"): offset})
     report = recover(directory)
-    assert (report.placed, report.put_back, report.skipped) == (("0_0", "0_2"), (), ("0_1",))
+    assert (report.placed, report.put_back, report.left_alone) == (("0_0", "0_2"), (), ("0_1",))
     assert [offset_of(directory, f"0_{n}", "s") for n in range(3)] == [30, 31, 9]
 
 
@@ -58,7 +58,7 @@ def test_recovery_quarantines_the_old_task_if_the_application_created_another(di
     interrupted(directory, "placement.between-renames", make_image(directory, "0_0", "s"))
     assert not directory.task_path("0_0").exists()
     make_live(directory, "0_0", "s", 44)
-    assert recover(directory).skipped == ("0_0",)
+    assert recover(directory).left_alone == ("0_0",)
     assert offset_of(directory, "0_0", "s") == 44
     aside = list((directory.work_path / "set-aside").rglob("CURRENT"))
     assert len(aside) == 1
@@ -99,7 +99,6 @@ def test_recovery_deletes_dead_work_directories_and_keeps_others(directory):
         os.utime(directory.work_path / path, (0, 0))
     assert set(recover(directory).deleted) == {"placement-dead", "journal.json.tmp", "old"}
     assert work_content(directory) == {"plans", "young", "set-aside"}
-    assert recover(directory, keep={"nothing"}).deleted == ("young",)
 
 
 def test_a_journal_of_another_version_is_refused(directory):

@@ -8,10 +8,11 @@ import time
 
 import pytest
 
-from statecore.errors import Corrupted
+from statecore.errors import Corrupted, Retryable
 from statecore.faults import FaultPoints
 from statecore.formats.kinds import StoreKind
 from statecore.statedir.file_trees import file_sizes, fingerprint
+from statecore.statedir.link_scratch import scratch
 from statecore.statedir.placement import apply_placement, plan_placement, recover
 from statecore.statedir.task_copies import replaced_in
 from statecore.stores.rocksdb.store import RocksDBStore
@@ -91,9 +92,26 @@ def test_replaced_tasks_that_cannot_be_deleted_stop_no_job(directory, monkeypatc
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(os, "rmdir", refused)
-    report = recover(directory, keep={"staged"}, clock=lambda: time.time() + 8 * 86_400)
+    report = recover(directory, clock=lambda: time.time() + 8 * 86_400)
     assert report.deleted == ()
     assert len(replaced_in(directory)) == 1
+
+
+def test_links_of_a_running_backup_stay_and_those_that_it_deletes_meanwhile_stop_no_job(directory):
+    with scratch(directory) as links:
+        for path in (*links.iterdir(), links):
+            os.utime(path, (0, 0))
+        assert recover(directory).deleted == ()
+        assert links.is_dir()
+        going = directory.work_path / "snapshot-going"
+        going.mkdir()
+
+        def clock():
+            going.rmdir()
+            return time.time()
+
+        assert recover(directory, clock=clock).deleted == ()
+    assert work_content(directory) == set()
 
 
 def test_placed_files_have_the_modes_and_times_that_kafka_streams_expects(directory):
@@ -198,6 +216,21 @@ def test_a_staged_task_that_changed_is_put_back(directory, swapping):
     images = [make_image(directory, task, "s") for task in ("0_0", "0_1")]
     with raises(Corrupted, "staged-task-changed", tasks=["0_0"]):
         apply_placement(plan_placement(directory, images, guarantee=EOS, replace=True), Damaging())
+    assert (offset_of(directory, "0_0", "s"), offset_of(directory, "0_1", "s")) == (5, 9)
+    assert not (directory.work_path / "journal.json").exists()
+
+
+def test_a_task_that_another_process_changes_is_not_replaced(directory, swapping):
+    make_live(directory, "0_0", "s")
+
+    class Writing(FaultPoints):
+        def reach(self, point):
+            if point == "placement.after-journal":
+                (directory.task_path("0_0") / ".checkpoint").write_text("0\n0\n")
+
+    images = [make_image(directory, task, "s") for task in ("0_0", "0_1")]
+    with raises(Retryable, "task-directory-changed", tasks=["0_0"]):
+        apply_placement(plan_placement(directory, images, guarantee=EOS, replace=True), Writing())
     assert (offset_of(directory, "0_0", "s"), offset_of(directory, "0_1", "s")) == (5, 9)
     assert not (directory.work_path / "journal.json").exists()
 

@@ -69,7 +69,7 @@ def test_any_stores_of_any_tasks_with_a_failure_anywhere(monkeypatch, swapping, 
 
         def place(faults) -> None:
             with directory.lock():
-                recover(directory, faults, keep=())
+                recover(directory, faults)
                 images = [make_image(directory, *key, NEW) for key in sorted(placed)]
                 plan = plan_placement(
                     directory, images, siblings=siblings, guarantee=guarantee, replace=True, request_id="r"

@@ -86,7 +86,7 @@ def test_what_was_replaced_is_kept_for_a_week_if_that_is_asked_for(directory: St
     now = kept.stat().st_mtime
     for days, there in ((6.9, True), (7.1, False)):
         with directory.lock():
-            recover(directory, keep=frozenset(), clock=lambda days=days: now + days * 86_400)
+            recover(directory, clock=lambda days=days: now + days * 86_400)
         assert kept.exists() is there
 
 
@@ -157,7 +157,7 @@ def test_a_change_that_failed_at_any_point_leaves_each_task_old_or_new(
     except FaultInjected:
         assert [is_new(directory, task) for task in TASKS] in ([False] * 3, [True, False, False], [True, True, False])
     with directory.lock():
-        recover(directory, keep=frozenset())
+        recover(directory)
     news = [is_new(directory, task) for task in TASKS]
     assert news in ([False] * 3, [True, True, False])
     replaced = directory.work_path / "replaced"

@@ -197,7 +197,7 @@ def test_a_task_found_corrupt_at_the_open_is_quarantined_and_recreated(world: Wo
 def test_a_task_that_is_found_corrupt_when_it_is_taken_goes_the_same_way(world: World) -> None:
     world.put_task("0_1", 9)
     tasks = StartupTasks(
-        world.directory, spec_of(), opener(world, [], corrupt="0_1"), settings=StartupSettings(max_open_stores=0)
+        world.directory, spec_of(), opener(world, [], corrupt="0_1"), settings=StartupSettings(max_open_databases=0)
     )
     assert set(tasks.start()) == {"0_1"}
     with pytest.raises(Corrupted):
@@ -359,7 +359,7 @@ def test_one_that_cannot_be_closed_does_not_keep_the_others_open(world: World) -
     assert not tasks.open_tasks
 
 
-@pytest.mark.parametrize("setting", ["max_open_stores", "keep_corrupt_ms"])
+@pytest.mark.parametrize("setting", ["max_open_databases", "keep_corrupt_ms"])
 def test_settings_are_no_negative_numbers(setting: str) -> None:
     with pytest.raises(Invalid, match=setting):
         StartupSettings(**{setting: -1})

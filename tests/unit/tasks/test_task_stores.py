@@ -21,6 +21,7 @@ from statecore.spec.model import ApplicationSpec
 from statecore.spec.reader import parse_spec
 from statecore.statedir.database_state import create_database, read_database_state
 from statecore.statedir.file_trees import fingerprint
+from statecore.statedir.journal import SWAPPING, Journal
 from statecore.statedir.quarantine import quarantined
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.work_directory import JOURNAL, STALE
@@ -229,12 +230,16 @@ def test_a_placement_that_was_interrupted_is_settled_before_a_task_is_opened(pat
     world = World(path)
     with world.directory.lock():
         work = world.directory.work_path
-        work.mkdir(exist_ok=True)
-        (work / "placement-dead").mkdir()
+        (work / "placement-dead").mkdir(parents=True)
+        Journal("r", "placement-dead", SWAPPING, ()).write(work)
         stores = world.stores()
         stores.open()
         assert not (work / "placement-dead").exists()
         assert not (work / JOURNAL).exists()
+        (work / "placement-dead").mkdir()
+        stores.close()
+        stores.open()
+        assert (work / "placement-dead").exists(), "only the start of a service sweeps"
         stores.close()
 
 

@@ -14,7 +14,7 @@ from statecore.changelog.soundness import BaseEnd
 from statecore.errors import Invalid, NotFound, Retryable
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.standby.promote.changelog_check import Ask, Copy, check_changelogs
+from statecore.standby.promote.changelog_check import Ask, StandbyCopy, check_changelogs
 from statecore.tasks.changelog_ends import ChangelogEnd
 from statecore.tasks.standby_log_state import StandbyLogStates
 from statecore.tasks.standby_store import StandbyStoreSpec
@@ -63,9 +63,9 @@ def now(
     return lambda stores, epochs: {changelog: told}
 
 
-def why(file: Path, ask: Ask, copy: Copy | None = None) -> str:
+def why(file: Path, ask: Ask, copy: StandbyCopy | None = None) -> str:
     """The code of the reason for which a copy cannot be continued, else of the error; empty where nothing is wrong."""
-    found = check_changelogs({"0_0": (file, [copy or Copy(spec_of(), 10)])}, ask).refused
+    found = check_changelogs({"0_0": (file, [copy or StandbyCopy(spec_of(), 10)])}, ask).refused
     if not found:
         return ""
     error = found["0_0"]
@@ -110,7 +110,7 @@ def test_a_copy_whose_tail_may_lack_deletes_is_not_promoted(tmp_path: Path) -> N
     assert why(old, now(25, policy="delete")) == "deletes-compacted", "it was compacted"
     assert why(known(tmp_path, read_at=NOW - DAY, retention_ms=ENDLESS_MS), now(25, policy="delete")) == ""
     old = known(tmp_path, read_at=NOW - DAY + 4 * MINUTE)
-    error = check_changelogs({"0_0": (old, [Copy(spec_of(), 10)])}, now(25)).refused["0_0"]
+    error = check_changelogs({"0_0": (old, [StandbyCopy(spec_of(), 10)])}, now(25)).refused["0_0"]
     assert "statecore standby --once" in error.action
 
 
@@ -133,7 +133,7 @@ def test_a_copy_of_an_unknown_topic_is_not_continued(tmp_path: Path, policy: str
     if written is not None:
         file.write_bytes(written)
     assert why(file, now(25, policy=policy)) == "topic-id-unknown"
-    error = check_changelogs({"0_0": (file, [Copy(spec_of(), 10)])}, now(25, policy=policy)).refused["0_0"]
+    error = check_changelogs({"0_0": (file, [StandbyCopy(spec_of(), 10)])}, now(25, policy=policy)).refused["0_0"]
     assert (error.context["partition"], error.context["end"], error.context["log_end"]) == (0, 10, 25)
     assert why(file, now(10, policy=policy)) == ""
 
@@ -142,8 +142,8 @@ def test_a_record_that_cannot_be_read_refuses_its_task_alone(tmp_path: Path) -> 
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "logs.json").symlink_to("/proc/self/mem")  # whose first page cannot be read: EIO
     tasks = {
-        "0_0": (known(tmp_path), [Copy(spec_of(), 10)]),
-        "0_1": (tmp_path / "other" / "logs.json", [Copy(spec_of(), 10)]),
+        "0_0": (known(tmp_path), [StandbyCopy(spec_of(), 10)]),
+        "0_1": (tmp_path / "other" / "logs.json", [StandbyCopy(spec_of(), 10)]),
     }
     judged = check_changelogs(tasks, now())
     assert (set(judged.refused), set(judged.ends)) == ({"0_1"}, {"0_0"})
@@ -159,7 +159,7 @@ def test_a_grace_buffer_with_a_tail_is_refused_because_kafka_streams_would_give_
     tmp_path: Path, position: int
 ) -> None:
     file = known(tmp_path, changelog=LATE)
-    copy = Copy(spec_of(LATE, StoreKind.GRACE_BUFFER), position)
+    copy = StandbyCopy(spec_of(LATE, StoreKind.GRACE_BUFFER), position)
     assert why(file, now(11, changelog=LATE), copy) == "grace-buffer-behind"
     assert why(file, now(position, changelog=LATE), copy) == ""
 
@@ -170,7 +170,10 @@ def test_a_task_whose_topic_is_missing_is_refused_and_the_others_are_checked(tmp
             raise NotFound("There is no such topic.", code="test-error", action="Look.")
         return now()(stores, epochs)
 
-    tasks = {"0_0": (known(tmp_path), [Copy(spec_of(), 10)]), "1_0": (tmp_path / "none.json", [Copy(spec_of(LATE), 4)])}
+    tasks = {
+        "0_0": (known(tmp_path), [StandbyCopy(spec_of(), 10)]),
+        "1_0": (tmp_path / "none.json", [StandbyCopy(spec_of(LATE), 4)]),
+    }
     found = check_changelogs(tasks, ask).refused
     assert {task: type(error) for task, error in found.items()} == {"1_0": NotFound}
 
@@ -188,9 +191,12 @@ def test_a_task_whose_partition_has_no_leader_is_refused_and_the_others_are_chec
             raise Retryable("No leader.", code="test-error", action="Start its broker.", topics=[LATE.topic])
         return now()(stores, epochs)
 
-    tasks = {"0_0": (known(tmp_path), [Copy(spec_of(), 10)]), "1_0": (tmp_path / "none.json", [Copy(spec_of(LATE), 4)])}
+    tasks = {
+        "0_0": (known(tmp_path), [StandbyCopy(spec_of(), 10)]),
+        "1_0": (tmp_path / "none.json", [StandbyCopy(spec_of(LATE), 4)]),
+    }
     if one_is_gone:
-        tasks["2_0"] = (tmp_path / "none.json", [Copy(spec_of(gone), 4)])
+        tasks["2_0"] = (tmp_path / "none.json", [StandbyCopy(spec_of(gone), 4)])
     judged = check_changelogs(tasks, ask)
     errors = {task: type(error) for task, error in judged.refused.items()}
     assert errors == {"1_0": Retryable} | ({"2_0": NotFound} if one_is_gone else {})
@@ -202,12 +208,12 @@ def test_brokers_that_do_not_answer_end_the_promotion_and_offline_is_named(tmp_p
         raise Retryable("None answers.", code="broker-unreachable", action="Start one.")
 
     with raises(Retryable, "broker-unreachable") as refused:
-        check_changelogs({"0_0": (known(tmp_path), [Copy(spec_of(), 10)])}, ask)
+        check_changelogs({"0_0": (known(tmp_path), [StandbyCopy(spec_of(), 10)])}, ask)
     assert "--offline" in refused.value.action
 
 
 def test_every_error_of_a_copy_names_its_store(tmp_path: Path) -> None:
-    error = check_changelogs({"0_0": (known(tmp_path), [Copy(spec_of(), 10)])}, now(9)).refused["0_0"]
+    error = check_changelogs({"0_0": (known(tmp_path), [StandbyCopy(spec_of(), 10)])}, now(9)).refused["0_0"]
     assert isinstance(error, Invalid)
     assert error.context == {
         "task": "0_0",
