@@ -91,6 +91,8 @@ arguments.report.write_text(json.dumps({
     "totals": {"records": 500 * len(stores), "rows": 400 * len(stores), "bytes": 9000, "seconds": 1.5},
     "placed": said.get("placed", True), "placement": said.get("placement", "this") if placed_in else "",
     "repository": repository, "published": published,
+    "request_id": request["request_id"], "host": "stub", "user": "airflow", "process": 1, "release": "0",
+    "started": "2026-11-28T00:00:00+00:00", "finished": "2026-11-28T00:00:02+00:00",
 }))
 '''
 

@@ -148,7 +148,7 @@ def test_an_application_that_cannot_be_checked_is_failing_and_keeps_its_reports(
     kept = {file.name for file in (tmp_path / "reports" / "orders").iterdir()}
     for _ in range(3):
         refuses(spark)
-    last, before = last_words("orders")  # the stub's report names no host
+    last, before = last_words("orders")  # the stub's report names another host
     assert before.outcome is Outcome.PUBLISHED
     assert (last.outcome, last.error["what"], last.error["action"]) == (Outcome.FAILED, "It is no spec.", "Look.")
     assert last.attempt.request_id == "a_dag/manual__1/restore/2"
