@@ -77,6 +77,8 @@ class GroupConsumer:
         from kafka import KafkaConsumer
         from kafka.errors import KafkaError
 
+        from statecore.changelog.sockets import DIRECT
+
         self._group, self._settings, self._cluster = group, settings, cluster
         self._was_in = False
         self._user_data_bytes = 0
@@ -86,6 +88,7 @@ class GroupConsumer:
             self._consumer = KafkaConsumer(
                 **{
                     "ssl_password": "",  # without one OpenSSL asks for it on the terminal
+                    "proxy_url": DIRECT,  # closes the socket of a connect that the close of the consumer cancels
                     **known,
                     "bootstrap_servers": [
                         part.strip() for part in cluster.bootstrap_servers.split(",") if part.strip()
