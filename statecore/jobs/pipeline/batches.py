@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
+from statecore.errors import StatecoreError
 from statecore.jobs.engine.protocol import Failure, ResultT, TaskT, Workers
 from statecore.progress import Progress
 
@@ -75,6 +77,7 @@ class Watch:
 
     def _watch(self) -> None:
         while not self._stop.wait(POLL_INTERVAL):
-            done = self._done()
-            self._progress.advance(max(0, done - self.seen))
-            self.seen = max(done, self.seen)
+            with suppress(StatecoreError, OSError):  # otherwise this thread would end, and progress stand still
+                done = self._done()
+                self._progress.advance(max(0, done - self.seen))
+                self.seen = max(done, self.seen)
