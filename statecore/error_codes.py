@@ -516,7 +516,7 @@ REASON_CODES: Mapping[str, str] = {
     "nothing-new": "Nothing was written since the last checkpoint, so none is due.",
     "nothing-there": "The application's directory does not have the task; the standby's copy is used.",
     "offset-unknown": "A global store that is kept has an offset with which Kafka Streams fails at every start.",
-    "offsets-new": "The changelogs grew since the last checkpoint, so one is due.",
+    "offsets-new": "Changelogs end elsewhere than at the last checkpoint, so one is due.",
     "older": "The snapshot is older than those that a head names.",
     "partitions-changed": "A changelog has other partitions than in the last checkpoint, so one is due.",
     "partitions-differ": "The base has offsets of other partitions than the store.",

@@ -78,11 +78,15 @@ class BrokerState:
                     behind[part] = self.ends[part] - end.end
         if not behind:
             return None
+        ahead, lower = sum(max(0, one) for one in behind.values()), sum(max(0, -one) for one in behind.values())
+        what = [f"{ahead:,} new offsets"] if ahead else []
+        what += [f"{lower:,} fewer offsets"] if lower else []
         return Reason(
-            f"{sum(behind.values()):,} new offsets in {len(behind)} partitions",
+            f"{' and '.join(what)} in {len(behind)} partitions",
             "offsets-new",
-            offsets=sum(behind.values()),
+            offsets=ahead,
             partitions=len(behind),
+            **({"fewer_offsets": lower} if lower else {}),
         )
 
     def reason_to_confirm(self, manifest: Manifest, there: Mapping[Key, StoreSnapshot], now_ms: int) -> Reason | None:
