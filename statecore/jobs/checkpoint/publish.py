@@ -99,8 +99,8 @@ def rebased(
 ) -> TaskManifest | None:
     """Rebase a task that another job may have published as well; see :func:`rebase_advance`.
 
-    The differences of a compared store are valid only above the runs that it was compared with. Above other runs the
-    store counts as rebuilt, with all its runs its own.
+    If another job has changed a store since it was compared with its log, its differences no longer fit: all its runs
+    are published.
     """
     there = {store.store: store.identity for store in theirs.stores}
 
