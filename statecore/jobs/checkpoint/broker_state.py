@@ -105,7 +105,7 @@ class BrokerState:
         since = "since an unknown time" if oldest is None else f"confirmed {(now_ms - oldest) / 1000:,.0f} s ago"
         return Reason(
             f"nothing is new, {since}, and deletes are kept for {format_duration(horizon or 0)}",
-            "base-age-unknown" if oldest is None else "base-too-old",
+            "base-age-unknown" if oldest is None else "confirmation-due",
             retention_ms=horizon,
         )
 
