@@ -12,12 +12,11 @@ from statecore.jobs.checkpoint.last_checkpoint import made_since
 from statecore.jobs.in_progress_marker import InProgressMarker
 from statecore.jobs.pipeline.task_manifests import task_manifests
 from statecore.jobs.planning.request_files import PLAN_SUFFIX, request_name
+from statecore.repository.head import Origin
 from statecore.repository.manifest import TaskManifest
 from statecore.repository.publication import Publication, Published
 from statecore.repository.rebase import rebase_advance
 from statecore.spec.writer import spec_hash
-
-ORIGIN = "checkpoint"
 
 
 def publication_of(job: CheckpointJob) -> Publication:
@@ -26,7 +25,7 @@ def publication_of(job: CheckpointJob) -> Publication:
         job.repository,
         job.spec,
         request=request_name(job.request.request_id),
-        origin=ORIGIN,
+        origin=Origin.CHECKPOINT,
         clock=job.context.clock,
         faults=job.faults,
     )
