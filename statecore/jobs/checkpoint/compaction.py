@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from statecore.documents import DocumentType
-from statecore.errors import Reason
+from statecore.errors import Reason, StatecoreError
 from statecore.faults import FaultInjected
 from statecore.jobs.bases.base import DAMAGED, Key
 from statecore.jobs.checkpoint.job import CheckpointJob
@@ -67,8 +68,9 @@ def compact_after(job: CheckpointJob, publication: Publication, published: Itera
                 (f"Runs were not compacted; the next checkpoint tries again: {failure.what} {failure.action}",)
             )
     if report.damaged:
-        # Before they are rebuilt, which may fail.
-        job.home.save(DAMAGED_SUFFIX, _DAMAGED_STORES.encode(DamagedStores(tuple(sorted(report.damaged)))))
+        # Before they are rebuilt, which may fail. They are rebuilt at once even if they cannot be recorded.
+        with suppress(StatecoreError):
+            job.home.save(DAMAGED_SUFFIX, _DAMAGED_STORES.encode(DamagedStores(tuple(sorted(report.damaged)))))
     done = () if report.snapshot is None else (f"{report.runs} runs were compacted: {report.snapshot}.",)
     return CompactedAfter((*report.findings, *done), report.damaged)
 
