@@ -29,11 +29,10 @@ from statecore.changelog.cluster import Cluster
 from statecore.formats.rocksdb_log import read_manifest
 from statecore.jobs.checkpoint.request import CheckpointRequest
 from statecore.jobs.checkpoint.run import run_checkpoint
-from statecore.jobs.compact.run import ORIGIN
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.restore.report import RestoreReport
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.head import SnapshotEntry
+from statecore.repository.head import Origin, SnapshotEntry
 from statecore.repository.manifest import StoredDatabase
 from tests.harness import topics
 from tests.harness.topics import Record
@@ -85,7 +84,7 @@ def steps(
                 got=moved.came,
                 seconds=seconds,
                 changed=sum(store.file_bytes for store in report.stores if store.records),
-                compacted=newest.new_bytes if newest.origin == ORIGIN else None,
+                compacted=newest.new_bytes if newest.origin == Origin.COMPACTION else None,
                 is_idle=report.published is None,
                 is_first_of_hour=report.published is not None and before != hour,
                 runs=max(len(one.runs) for one in _databases(app_repository, newest)),

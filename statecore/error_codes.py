@@ -30,6 +30,7 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "assignment-failed": (Invalid, "The leader of the group could not assign tasks, because of a defect."),
     "aws-connection-invalid": (Invalid, "The Airflow connection of the object store does not give credentials."),
     "background-thread-failed": (Retryable, "A thread that follows global stores ended with an unexpected error."),
+    "backup-refused": (Invalid, "Stores cannot be published; `problems` of the context has the reasons."),
     "base-offsets-mismatch": (Corrupted, "The base of a store has offsets of other partitions than the store."),
     "base-unfit": (Invalid, "No image can be built on this database."),
     "blob-damaged": (Corrupted, "The bytes of a blob differ from their SHA-256."),
@@ -345,7 +346,6 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "snapshot-missing": (Invalid, "The application has snapshots, and none of the id that was given."),
     "snapshot-newer": (Fenced, "The newest snapshot has a greater offset of a store than the state directory."),
     "snapshot-not-found": (NotFound, "The application has no snapshot of that id."),
-    "snapshot-refused": (Invalid, "Stores cannot be published; `problems` of the context has the reasons."),
     "snapshot-spec-mismatch": (Invalid, "The snapshot and the spec differ; `problems` names the stores."),
     "snapshot-task-missing": (Invalid, "The snapshot does not have a task that was asked for."),
     "snapshot-topics-mismatch": (
@@ -468,9 +468,6 @@ REASON_CODES: Mapping[str, str] = {
     "base-age-unknown": "How old the base is, is not known, so deletes may be missing behind its end.",
     "base-damaged": "The base of the store was found damaged; the store is built from its changelog.",
     "base-empty": "The snapshot left the store empty, for Kafka Streams to restore, so it is no base.",
-    "base-too-old": (
-        "The newest snapshot is so old that deletes behind its ends are soon removed, so a checkpoint is due."
-    ),
     "changelog-record-damaged": (
         "The record of the topic that the rows of a standby store are of is damaged; the store is built again."
     ),
@@ -485,6 +482,9 @@ REASON_CODES: Mapping[str, str] = {
     "client-throttled": "The broker delays its answers, because this client has used up a quota.",
     "clocks-disagree": "By the clocks an end was read after a read that followed it, so its age is not known.",
     "cluster-time-unknown": "The brokers did not tell their time, so the age of an offset is not known.",
+    "confirmation-due": (
+        "Nothing is new, and deletes behind the newest snapshot are soon removed, so it has to be confirmed again."
+    ),
     "connection-failed": "The connection to the leader of a partition failed.",
     "copy": "The manifest is a copy of another snapshot's, and is not named in the repaired head.",
     "database-missing": "The application's store has no database.",
@@ -516,7 +516,7 @@ REASON_CODES: Mapping[str, str] = {
     "nothing-new": "Nothing was written since the last checkpoint, so none is due.",
     "nothing-there": "The application's directory does not have the task; the standby's copy is used.",
     "offset-unknown": "A global store that is kept has an offset with which Kafka Streams fails at every start.",
-    "offsets-new": "The changelogs grew since the last checkpoint, so one is due.",
+    "offsets-new": "Changelogs end elsewhere than at the last checkpoint, so one is due.",
     "older": "The snapshot is older than those that a head names.",
     "partitions-changed": "A changelog has other partitions than in the last checkpoint, so one is due.",
     "partitions-differ": "The base has offsets of other partitions than the store.",

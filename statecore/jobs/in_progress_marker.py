@@ -5,8 +5,8 @@ lives. A restore that publishes writes it at once, because it cannot be rebased 
 meanwhile::
 
     apps/<application id>/jobs/checkpoint.in-progress   written FIRST seconds after the start, then every AGAIN seconds;
-                                                        deleted at the end, also by a short job that resumes another's
-                                                        work; a killed job writes it no more
+                                                        a resumed job deletes it even if it ended before writing it; a
+                                                        killed job writes it no more
 
 It is advisory: the schedule leaves an application with a recent marker alone
 (:mod:`statecore.jobs.checkpoint.schedule`), because a second checkpoint would read the same. Its content is constant;

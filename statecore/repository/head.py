@@ -9,11 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 from statecore.documents import Document, DocumentType, encode_json, preserve_unknown
 from statecore.errors import Corrupted, Invalid
 from statecore.repository.manifest import VERSION
+
+
+class Origin(StrEnum):
+    """The jobs of this release that publish snapshots."""
+
+    BACKUP = "backup"
+    CHECKPOINT = "checkpoint"
+    COMPACTION = "compaction"
+    RESTORE = "restore"
 
 
 @dataclass(frozen=True)
@@ -26,7 +36,7 @@ class SnapshotEntry:
     created_at: str  # when it was published (ISO 8601, UTC)
     read_at_ms: int | None  # when the first of its ends was read, in ms since the epoch; None where it is unknown
     request_id: str  # the request, by which a retry recognises what an earlier attempt has published
-    origin: str  # the job that made it, as in its manifest
+    origin: str  # the job that made it, as in its manifest: an Origin, or one of another release
     tasks: int
     file_bytes: int  # bytes of all files that it names
     new_bytes: int  # bytes of those that the snapshot before it does not name

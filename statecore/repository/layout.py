@@ -68,7 +68,7 @@ class Layout:
         return f"{self._root}/jobs/"
 
     def job(self, request: str, what: str) -> str:
-        """A pointer of a job: ``plan``, ``attempt`` or ``report``."""
+        """A pointer of a job: ``plan``, ``attempt``, ``report``, or ``damaged`` of a checkpoint."""
         return f"{self.requests}{request}.{what}"
 
     @property

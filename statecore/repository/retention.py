@@ -14,9 +14,9 @@ from collections.abc import Callable, Hashable, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 
-from statecore.repository.head import SnapshotEntry
+from statecore.repository.head import Origin, SnapshotEntry
 
-ROUTINE = ("checkpoint", "compaction")  # Origins of snapshots that are thinned
+ROUTINE = (Origin.CHECKPOINT, Origin.COMPACTION)  # Origins of snapshots that are thinned
 NEWEST = 12  # How many of the newest are kept
 
 SPANS: tuple[tuple[int, Callable[[datetime], Hashable]], ...] = (

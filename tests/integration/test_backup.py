@@ -125,7 +125,7 @@ def test_what_a_running_application_has_flushed_is_taken_and_another_instance_re
 
 def refused(world: World, url: str) -> list[str]:
     """The codes of all reasons why the directory is refused."""
-    with raises(Invalid, "snapshot-refused") as caught:
+    with raises(Invalid, "backup-refused") as caught:
         snapshot(world, url)
     return [problem["code"] for problem in caught.value.context["problems"]]
 
@@ -181,7 +181,7 @@ def snapshot_of(shop: Shop, **changes: Any) -> BackupReport:
 def test_offsets_of_a_recreated_topic_are_refused(shop: Shop) -> None:
     topics.delete(shop.servers, shop.changelog())
     topics.create(shop.servers, shop.changelog(), shop.partitions)
-    with raises(Invalid, "snapshot-refused") as caught:
+    with raises(Invalid, "backup-refused") as caught:
         snapshot_of(shop)
     assert {(one["code"], one["task"], one["store"]) for one in caught.value.context["problems"]} == {
         ("offset-beyond-log-end", task, "plain") for task in ("0_0", "0_1")

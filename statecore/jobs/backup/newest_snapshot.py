@@ -13,6 +13,7 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.blob_verification import NamedFile, missing_files
 from statecore.repository.manifest import Extent, Manifest, StoredDatabase, StoreSnapshot, TaskManifest, extents_of
 from statecore.repository.snapshot_composition import stores_behind
+from statecore.repository.upload import LocalFile
 
 
 class NewestSnapshot(NamedTuple):
@@ -41,7 +42,7 @@ def read_newest(repository: ApplicationRepository, tasks: Iterable[str]) -> Newe
     return NewestSnapshot(manifest, {task: read.manifest for task, read in parts.items()})
 
 
-def _equivalent_databases(copy: StoreCopy, files: Files, newest: NewestSnapshot) -> tuple[StoredDatabase, ...] | None:
+def equivalent_databases(copy: StoreCopy, files: Files, newest: NewestSnapshot) -> tuple[StoredDatabase, ...] | None:
     """The newest snapshot's databases of a store if they are equivalent to this copy; otherwise ``None``.
 
     Writing to a copy creates files with random names and identities. So if that was necessary, a snapshot with the same
@@ -59,10 +60,17 @@ def _equivalent_databases(copy: StoreCopy, files: Files, newest: NewestSnapshot)
     if stored.keys() != found.keys() or any(database.runs for database in stored.values()):
         return None
     for segment, those in found.items():
-        originals = {file.sha256 for file in those if file.path.name in copy.linked[segment]}
-        if not originals <= {file.sha256 for file in stored[segment].base}:
+        originals = (file for file in those if file.path.name in copy.linked[segment])
+        if not all(has_file(stored[segment], file) for file in originals):
             return None
     return before.databases
+
+
+def has_file(database: StoredDatabase, file: LocalFile) -> bool:
+    """Whether a database has a file; one without a hash, of a plan, is known by name and size: it never changes."""
+    if file.sha256:
+        return any(one.sha256 == file.sha256 for one in database.base)
+    return any((one.name, one.extent.bytes) == (file.path.name, file.bytes) for one in database.base)
 
 
 class VerifiedFiles(NamedTuple):
@@ -87,7 +95,7 @@ def verify_files(
     repository: ApplicationRepository, copies: Sequence[StoreCopy], files: Files, newest: NewestSnapshot
 ) -> VerifiedFiles:
     """Verify in the repository what of the newest snapshot need not be uploaded again."""
-    reused = {copy.key: found for copy in copies if (found := _equivalent_databases(copy, files, newest)) is not None}
+    reused = {copy.key: found for copy in copies if (found := equivalent_databases(copy, files, newest)) is not None}
     at_hand = {file.sha256: file.path for found in files.values() for those in found.values() for file in those}
     known = {digest: extent for digest, extent in extents_of(newest.parts.values()).items() if digest in at_hand}
     reused_blobs = {

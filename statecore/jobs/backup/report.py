@@ -85,9 +85,9 @@ class BackupReport(Attempt):
         return sum(store.new_bytes for store in self.stores)
 
     def to_json(self) -> dict[str, Any]:
-        return SNAPSHOT_REPORT.to_json(self)
+        return BACKUP_REPORT.to_json(self)
 
 
-SNAPSHOT_REPORT = DocumentType(
-    "report of a snapshot", 1, BackupReport, "Read it with the release that wrote it.", is_open=True
+BACKUP_REPORT = DocumentType(
+    "report of a backup", 1, BackupReport, "Read it with the release that wrote it.", is_open=True
 )

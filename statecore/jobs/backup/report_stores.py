@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from statecore.jobs.attempt import utc_now
@@ -11,11 +11,11 @@ from statecore.jobs.backup.changelog_check import Logs
 from statecore.jobs.backup.copies import StoreCopy
 from statecore.jobs.backup.files import Files
 from statecore.jobs.backup.link import LinkedStores
-from statecore.jobs.backup.newest_snapshot import NewestSnapshot
+from statecore.jobs.backup.newest_snapshot import NewestSnapshot, equivalent_databases, has_file
 from statecore.jobs.backup.report import BackupReport, Outcome, StoreBackup
 from statecore.jobs.backup.stores import StoreKey
 from statecore.jobs.job import Job
-from statecore.repository.manifest import StoredDatabase, StoreSnapshot
+from statecore.repository.manifest import StoredDatabase
 from statecore.repository.upload import LocalFile
 
 
@@ -62,39 +62,28 @@ def published_stores(
 
 def planned_stores(copies: Sequence[StoreCopy], logs: Logs, listed: Files, newest: NewestSnapshot) -> list[StoreBackup]:
     hashes = newest.hashes
-    return [_planned(copy, logs, listed[copy.key], newest.store(copy.key), hashes) for copy in copies]
-
-
-def _planned(
-    copy: StoreCopy,
-    logs: Logs,
-    files: Mapping[int | None, Sequence[LocalFile]],
-    before: StoreSnapshot | None,
-    hashes: Collection[str],
-) -> StoreBackup:
-    """A store that would be published; a large data file is known by name and size, because it never changes."""
-    stored = {} if before is None else {database.segment: database for database in before.databases}
-
-    def is_known(segment: int | None, file: LocalFile) -> bool:
-        if file.sha256:
-            return file.sha256 in hashes
-        database = stored.get(segment)
-        alike = [(one.name, one.extent.bytes) for one in database.base] if database else []
-        runs = [one.extent.bytes for one in database.runs] if database else []
-        return (file.path.name, file.bytes) in alike or file.bytes in runs
-
-    known = {(segment, file.path): is_known(segment, file) for segment, its in files.items() for file in its}
-    originals = [
-        (segment, file.path) for segment, its in files.items() for file in its if file.path.name in copy.linked[segment]
+    return [
+        _store_backup(copy, logs, [(file.bytes, is_new) for file, is_new in _listed(copy, listed, newest, hashes)])
+        for copy in copies
     ]
-    is_equivalent = (
-        copy.written and before is not None and before.offsets == copy.offsets and stored.keys() == files.keys()
-    )
-    if is_equivalent and all(known[one] for one in originals):
-        known = dict.fromkeys(known, True)
-    return _store_backup(
-        copy, logs, [(file.bytes, not known[segment, file.path]) for segment, its in files.items() for file in its]
-    )
+
+
+def _listed(
+    copy: StoreCopy, listed: Files, newest: NewestSnapshot, hashes: Collection[str]
+) -> Iterator[tuple[LocalFile, bool]]:
+    """The files of a store that would be published, and whether each is new."""
+    before, is_equivalent = newest.store(copy.key), equivalent_databases(copy, listed, newest) is not None
+    stored = {} if before is None else {database.segment: database for database in before.databases}
+    for segment, files in listed[copy.key].items():
+        for file in files:
+            yield file, not (is_equivalent or _is_known(file, stored.get(segment), hashes))
+
+
+def _is_known(file: LocalFile, stored: StoredDatabase | None, hashes: Collection[str]) -> bool:
+    """Whether the newest snapshot has a file, of which a large one of a plan has no hash."""
+    if file.sha256:
+        return file.sha256 in hashes
+    return stored is not None and (has_file(stored, file) or file.bytes in [run.extent.bytes for run in stored.runs])
 
 
 def _store_backup(copy: StoreCopy, logs: Logs, files: Sequence[tuple[int, bool]]) -> StoreBackup:

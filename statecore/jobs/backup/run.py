@@ -12,7 +12,7 @@ Phases, and why a kill at any point is harmless::
     upload    new files                                    garbage, or what a retry finds
     publish   task manifests, manifest, head               (statecore.repository.publication)
 
-A snapshot has all requested stores: if one cannot be copied, nothing is published, and all reasons are reported at
+A backup has all requested stores: if one cannot be copied, nothing is published, and all reasons are reported at
 once. If nothing has changed since the newest snapshot, no new one is published.
 """
 
@@ -121,4 +121,4 @@ class _Backup(Job):
 
 
 def _activity(state_dir: str) -> str:
-    return f"a snapshot was taken of {state_dir}"
+    return f"{state_dir} was backed up"

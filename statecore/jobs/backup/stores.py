@@ -42,8 +42,8 @@ class Problems:
         listed = found[0] if len(found) == 1 else "".join(f"\n  - {problem}" for problem in found)
         raise Invalid(
             f"Nothing was published: {listed}",
-            code="snapshot-refused",
-            action="A snapshot has all requested stores or none. Solve the listed problems, then run this again.",
+            code="backup-refused",
+            action="A backup has all requested stores or none. Solve the listed problems, then run this again.",
             problems=[problem.to_json() for problem in found],
         )
 
@@ -161,7 +161,7 @@ def _tasks(directory: StateDirectory, request: BackupRequest) -> tuple[str, ...]
     ]
     if not wanted:
         raise NotFound(
-            f"{directory.path} has no task{' of these partitions' if existing else ''} to take a snapshot of.",
+            f"{directory.path} has no task{' of these partitions' if existing else ''} to back up.",
             code="task-not-found",
             action="Use the state.dir of an instance that has run.",
             state_dir=str(directory.state_dir),

@@ -10,6 +10,7 @@ from statecore.jobs.backup.copies import StoreCopy
 from statecore.jobs.backup.stores import StoreKey
 from statecore.jobs.job import Job
 from statecore.jobs.planning.plan import isolation_of
+from statecore.repository.head import Origin
 from statecore.repository.identity import store_identity
 from statecore.repository.manifest import StoredDatabase, StoreSnapshot, TaskManifest
 from statecore.repository.publication import Publication
@@ -24,7 +25,7 @@ def publication_of(job: Job) -> Publication:
         context.repository,
         job.spec,
         request=context.request.request_id,
-        origin="backup",
+        origin=Origin.BACKUP,
         clock=context.clock,
         faults=job.faults,
     )

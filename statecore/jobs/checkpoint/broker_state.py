@@ -78,11 +78,15 @@ class BrokerState:
                     behind[part] = self.ends[part] - end.end
         if not behind:
             return None
+        ahead, lower = sum(max(0, one) for one in behind.values()), sum(max(0, -one) for one in behind.values())
+        what = [f"{ahead:,} new offsets"] if ahead else []
+        what += [f"{lower:,} fewer offsets"] if lower else []
         return Reason(
-            f"{sum(behind.values()):,} new offsets in {len(behind)} partitions",
+            f"{' and '.join(what)} in {len(behind)} partitions",
             "offsets-new",
-            offsets=sum(behind.values()),
+            offsets=ahead,
             partitions=len(behind),
+            **({"fewer_offsets": lower} if lower else {}),
         )
 
     def reason_to_confirm(self, manifest: Manifest, there: Mapping[Key, StoreSnapshot], now_ms: int) -> Reason | None:
@@ -101,7 +105,7 @@ class BrokerState:
         since = "since an unknown time" if oldest is None else f"confirmed {(now_ms - oldest) / 1000:,.0f} s ago"
         return Reason(
             f"nothing is new, {since}, and deletes are kept for {format_duration(horizon or 0)}",
-            "base-age-unknown" if oldest is None else "base-too-old",
+            "base-age-unknown" if oldest is None else "confirmation-due",
             retention_ms=horizon,
         )
 

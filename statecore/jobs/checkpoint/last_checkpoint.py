@@ -9,11 +9,8 @@ from collections.abc import Sequence
 
 from statecore.errors import Reason
 from statecore.jobs.attempt import parsed_time
-from statecore.repository.head import SnapshotEntry
+from statecore.repository.head import Origin, SnapshotEntry
 from statecore.spec.model import DEFAULT_CHECKPOINT_INTERVAL_MS
-
-COMPACTION = "compaction"
-"""Origin of snapshots made by compaction (:mod:`statecore.jobs.compact.run`, which is too costly to import here)."""
 
 NO_SNAPSHOT = "none"
 """Stands for "no snapshot" in place of an id."""
@@ -21,7 +18,7 @@ NO_SNAPSHOT = "none"
 
 def last_made(entries: Sequence[SnapshotEntry]) -> SnapshotEntry | None:
     """The newest snapshot that is no compaction; ``entries`` are newest first."""
-    return next((one for one in entries if one.origin != COMPACTION), None)
+    return next((one for one in entries if one.origin != Origin.COMPACTION), None)
 
 
 def made_since(entries: Sequence[SnapshotEntry], last_snapshot: str | None) -> Reason | None:

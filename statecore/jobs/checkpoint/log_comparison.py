@@ -33,7 +33,7 @@ from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Engine, Workers
 from statecore.jobs.pipeline.read_stage import cluster_settings, read_runs
 from statecore.jobs.pipeline.run_sink import ApplicationAddress, Publisher
-from statecore.jobs.pipeline.staging_place import PassingPlace
+from statecore.jobs.pipeline.staging_place import TemporaryPlace
 from statecore.statedir.state_directory import ensure_free_space
 
 BATCH_BYTES = 1 << 30
@@ -98,7 +98,7 @@ class LogComparison:
         plan = replace(self._planned.frozen.plan, partitions=tuple(log.part for log in batch))
         budget = self._context.request.memory_budget
         with tempfile.TemporaryDirectory(dir=scratch, ignore_cleanup_errors=True) as directory:
-            place = PassingPlace(str(Path(directory, "log")))
+            place = TemporaryPlace(str(Path(directory, "log")))
             try:
                 # The runs of the log are about as large as the base; more is not known before it is read.
                 ensure_free_space(scratch, 2 * sum(log.base_bytes for log in batch))
@@ -119,7 +119,7 @@ class LogComparison:
                 self._progress.advance(1)
             self._progress.done()
 
-    def _compare(self, comparison: StoreComparison, place: PassingPlace, directory: Path, scratch: Path) -> None:
+    def _compare(self, comparison: StoreComparison, place: TemporaryPlace, directory: Path, scratch: Path) -> None:
         """Publish the differences of a store."""
         one = comparison.refused
         output = Path(tempfile.mkdtemp(dir=scratch))

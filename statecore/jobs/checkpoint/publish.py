@@ -12,12 +12,11 @@ from statecore.jobs.checkpoint.last_checkpoint import made_since
 from statecore.jobs.in_progress_marker import InProgressMarker
 from statecore.jobs.pipeline.task_manifests import task_manifests
 from statecore.jobs.planning.request_files import PLAN_SUFFIX, request_name
+from statecore.repository.head import Origin
 from statecore.repository.manifest import TaskManifest
 from statecore.repository.publication import Publication, Published
 from statecore.repository.rebase import rebase_advance
 from statecore.spec.writer import spec_hash
-
-ORIGIN = "checkpoint"
 
 
 def publication_of(job: CheckpointJob) -> Publication:
@@ -26,7 +25,7 @@ def publication_of(job: CheckpointJob) -> Publication:
         job.repository,
         job.spec,
         request=request_name(job.request.request_id),
-        origin=ORIGIN,
+        origin=Origin.CHECKPOINT,
         clock=job.context.clock,
         faults=job.faults,
     )
@@ -99,8 +98,8 @@ def rebased(
 ) -> TaskManifest | None:
     """Rebase a task that another job may have published as well; see :func:`rebase_advance`.
 
-    The differences of a compared store are valid only above the runs that it was compared with. Above other runs the
-    store counts as rebuilt, with all its runs its own.
+    If another job has changed a store since it was compared with its log, its differences no longer fit: all its runs
+    are published.
     """
     there = {store.store: store.identity for store in theirs.stores}
 

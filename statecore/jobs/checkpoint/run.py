@@ -18,10 +18,12 @@ A small tail is read by this process itself, which is faster than starting an en
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from statecore.jobs.checkpoint.compaction import compact_after, rebuilding_job
+from statecore.jobs.bases.base import Key
+from statecore.jobs.checkpoint.compaction import compact_after, damaged_stores, rebuilding_job
 from statecore.jobs.checkpoint.job import CheckpointJob, activity
 from statecore.jobs.checkpoint.planner import plan_checkpoint
 from statecore.jobs.checkpoint.publish import already_made, publication_of, publish_tails
@@ -32,6 +34,7 @@ from statecore.jobs.engine.protocol import Engine
 from statecore.jobs.failures import translated_errors
 from statecore.jobs.in_progress_marker import marked_in_progress
 from statecore.jobs.planning.plan import RestorePlan
+from statecore.jobs.planning.request_files import DAMAGED_SUFFIX
 from statecore.jobs.restore.report import RestoreReport
 from statecore.progress import Progress
 
@@ -63,7 +66,7 @@ def _advance(job: CheckpointJob) -> RestoreReport:
             publication = publication_of(job)
             if (already := already_made(job, publication, marker)) is not None:
                 job.progress.done(already.how)
-                return job.report(None, already.notes, already.published)
+                return _healed(job, job.report(None, already.notes, already.published), damaged_stores(job))
             planned = plan_checkpoint(job, publication)
             if planned.is_resumed:
                 marker.delete_at_end()
@@ -79,10 +82,16 @@ def _advance(job: CheckpointJob) -> RestoreReport:
         if publication.newest is not None and _day(published.created_at) != _day(publication.newest.created_at):
             job.home.sweep()  # once a day, because listing costs as much as writing
         report = job.report(tails, (*tails.notes, *compacted.notes), published)
-        if not compacted.damaged:
-            return report
-        rebuilt = _advance(rebuilding_job(job, compacted.damaged))
-        return replace(rebuilt, notes=(*report.notes, *rebuilt.notes))
+        return _healed(job, report, compacted.damaged)
+
+
+def _healed(job: CheckpointJob, report: RestoreReport, damaged: Collection[Key]) -> RestoreReport:
+    """Rebuild damaged stores by a second checkpoint, if there are any; they stay recorded until it has succeeded."""
+    if not damaged:
+        return report
+    rebuilt = _advance(rebuilding_job(job, damaged))
+    job.home.forget(DAMAGED_SUFFIX)
+    return replace(rebuilt, notes=(*report.notes, *rebuilt.notes))
 
 
 def _day(made: str) -> str:

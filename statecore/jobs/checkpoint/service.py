@@ -1,10 +1,10 @@
 """Checkpoint service: checkpoints one application at its interval, in one process that keeps its connections.
 
-The interval is counted from when the ends of the changelogs were read, so neither a long checkpoint nor a failed one
-delays the next. Transient errors (brokers or store away, a conflicting publication, a full disk) are reported and
-retried under the same request id, so that finished work is reused; other errors end the service, because an operator
-has to act. While another job has set the in-progress marker (:mod:`statecore.jobs.in_progress_marker`) the service
-waits, because the work of one of the two would be lost.
+The interval is counted from the start of an attempt, so a long checkpoint does not delay the next. Transient errors
+(brokers or store away, a conflicting publication, a full disk) are reported and retried under the same request id, so
+that finished work is reused; other errors end the service, because an operator has to act. While the in-progress marker
+(:mod:`statecore.jobs.in_progress_marker`) is recent the service waits, because the work of one of two jobs would be
+lost. The marker may also be that of a killed process, such as this service's last one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ def run_service(
             try:
                 repository = repository or ApplicationRepository.open(request.repository, spec.application_id)
                 if (age_s := marker_age(repository, time.time())) is not None:
-                    say(f"Another job is in progress, marked {age_s:.0f} s ago. The next check is in {_WAIT:.0f} s.")
+                    say(
+                        f"A job is in progress, or was killed: it set its marker {age_s:.0f} s ago. "
+                        f"The next check is in {_WAIT:.0f} s."
+                    )
                     sleep(_WAIT)
                     continue
                 report = run(request, engine, progress, say=say, shared_repository=repository, shared_cluster=cluster)

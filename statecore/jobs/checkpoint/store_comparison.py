@@ -9,7 +9,6 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from statecore.changelog.soundness import start_moved
 from statecore.errors import Corrupted, Reason
 from statecore.formats.segments import first_live_segment
 from statecore.images.model import RunFile, segment_order
@@ -63,7 +62,19 @@ class StoreComparison:
     @property
     def moved_start(self) -> Reason | None:
         """Why the read is not of the whole log: it lost its start meanwhile."""
-        return start_moved(self.base.ends[self.part.topic_partition], [result.statistics for result in self.results])
+        starts = [result.statistics.log_start_moved_to for result in self.results]
+        moved = max((start for start in starts if start is not None), default=None)
+        if moved is None:
+            return None
+        name = self.part.topic_partition
+        return Reason(
+            f"{name} lost its records below {moved} before the whole log had been read: retention or DeleteRecords "
+            "removed them",
+            "records-deleted",
+            topic=name.topic,
+            partition=name.partition,
+            log_start=moved,
+        )
 
     @property
     def _databases(self) -> tuple[StoredDatabase, ...]:

@@ -28,7 +28,7 @@ from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.engine.processes import local_engine
 from statecore.jobs.engine.protocol import Engine, Workers
 from statecore.jobs.pipeline.read_stage import NOTHING_READ, ReadResult, read_changelogs
-from statecore.jobs.pipeline.staging_place import DirectoryPlace, PassingPlace, StagingPlace
+from statecore.jobs.pipeline.staging_place import DirectoryPlace, StagingPlace, TemporaryPlace
 from statecore.repository.publication import Publication
 
 SMALL_TAIL = 2_000_000
@@ -77,7 +77,7 @@ def _place(job: CheckpointJob, workers: Workers, plan_id: str) -> Iterator[Stagi
     with ExitStack() as stack:
         if workers.are_here():
             made = tempfile.TemporaryDirectory(prefix="statecore-checkpoint-", ignore_cleanup_errors=True)
-            yield PassingPlace(stack.enter_context(made))
+            yield TemporaryPlace(stack.enter_context(made))
             return
         yield job.home.place(plan_id)
         job.home.discard(plan_id)

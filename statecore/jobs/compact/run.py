@@ -36,11 +36,9 @@ from statecore.jobs.compact.request import CompactRequest
 from statecore.jobs.context import JobContext
 from statecore.jobs.failures import translated_errors
 from statecore.progress import Progress
+from statecore.repository.head import Origin
 from statecore.repository.publication import Publication
 from statecore.repository.rebase import Compaction
-
-ORIGIN = "compaction"
-"""Origin in the manifests of compactions."""
 
 
 def run_compact(request: CompactRequest, progress: Progress | None = None, **opened: Any) -> CompactionReport:
@@ -65,8 +63,8 @@ def compact(
     publication = Publication(
         repository,
         context.spec,
-        request=f"{ORIGIN}-{uuid.uuid4().hex}",
-        origin=ORIGIN,
+        request=f"{Origin.COMPACTION}-{uuid.uuid4().hex}",
+        origin=Origin.COMPACTION,
         clock=context.clock,
         faults=context.faults,
     )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
+from statecore.errors import StatecoreError
 from statecore.jobs.engine.protocol import Failure, ResultT, TaskT, Workers
 from statecore.progress import Progress
 
 POLL_INTERVAL = 0.5
 
 _BATCHES_EACH = 4
-BATCH_OFFSETS = 200_000
+_BATCH_OFFSETS = 200_000
 """Offsets that make a batch worth the cost of starting it in Spark."""
 
 
@@ -28,10 +30,15 @@ def batched(tasks: Sequence[TaskT], sizes: Sequence[int], parallelism: int) -> l
     for task, size in zip(tasks, sizes, strict=True):
         if not batches or size > room or len(batches[-1]) >= most:
             batches.append([])
-            room = BATCH_OFFSETS
+            room = _BATCH_OFFSETS
         batches[-1].append(task)
         room -= size
     return batches
+
+
+def batched_alone(tasks: Sequence[TaskT], parallelism: int) -> list[list[TaskT]]:
+    """Large tasks: a batch each."""
+    return batched(tasks, [_BATCH_OFFSETS] * len(tasks), parallelism)
 
 
 def run_batches(
@@ -75,6 +82,7 @@ class Watch:
 
     def _watch(self) -> None:
         while not self._stop.wait(POLL_INTERVAL):
-            done = self._done()
-            self._progress.advance(max(0, done - self.seen))
-            self.seen = max(done, self.seen)
+            with suppress(StatecoreError, OSError):  # otherwise this thread would end, and progress stand still
+                done = self._done()
+                self._progress.advance(max(0, done - self.seen))
+                self.seen = max(done, self.seen)

@@ -12,7 +12,7 @@ from statecore.images.read_amplification import SLICE_BYTES
 from statecore.jobs.bases.base import Base, Key
 from statecore.jobs.engine.protocol import Workers
 from statecore.jobs.pipeline import staging
-from statecore.jobs.pipeline.batches import BATCH_OFFSETS, Watch, batched, run_batches
+from statecore.jobs.pipeline.batches import Watch, batched, batched_alone, run_batches
 from statecore.jobs.pipeline.image_tasks import ImageResult, ImageTask, build_stores
 from statecore.jobs.pipeline.merge_tasks import SliceResult, SliceTask, merge_slices, slice_tasks
 from statecore.jobs.pipeline.ranges import RangeResult
@@ -71,8 +71,8 @@ def build_images(
         results = run_batches(workers, batches, build_stores, f"the images of {application_id} were built")
     progress.advance(len(results) - watch.seen)
     progress.done()
-    places = [staging.image_path(directory, result.task, result.store) for result in results]
-    not_shared = [place for place in places if not (place / staging.DATABASE).is_dir()]
+    images = [staging.image_path(directory, result.task, result.store) for result in results]
+    not_shared = [image for image in images if not (image / staging.DATABASE).is_dir()]
     if not_shared:
         raise Invalid(
             f"Executors built {len(not_shared)} images that this host does not see, for example {not_shared[0]}.",
@@ -99,7 +99,7 @@ def _merge(
         runs = [run for run in store.runs if run.segment not in on_base]
         tasks += slice_tasks(place, store.task, store.store, runs, store.results, store.first_segment, slice_bytes)
     tasks.sort(key=lambda task: sum(run.file_bytes for run in task.runs) // task.parts, reverse=True)
-    batches = batched(tasks, [BATCH_OFFSETS] * len(tasks), workers.parallelism())
+    batches = batched_alone(tasks, workers.parallelism())
     results_of = {task.name: (task.task, task.store) for task in tasks}
     merged: dict[tuple[str, str], list[SliceResult]] = defaultdict(list)
     if not tasks:

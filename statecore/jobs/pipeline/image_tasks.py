@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from statecore.documents import DocumentType
 from statecore.errors import Corrupted, Invalid, NotFound
@@ -30,9 +29,6 @@ from statecore.jobs.pipeline.store_to_build import StoreToBuild
 from statecore.jobs.pipeline.task_runner import run_task, run_tasks
 from statecore.objectstore.base import Blobs
 from statecore.stopwatch import Stopwatch
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
@@ -127,7 +123,8 @@ def _build_store(task: ImageTask) -> ImageResult:
             image = _build_into(attempt, task, blobs)
         except Corrupted:
             # A retry must not find the same files again.
-            forget(blobs, task.built)
+            built = task.built  # a directory that is a base stays as it is
+            staging.forget(blobs, built.results, [*(run.sha256 for run in built.runs), *built.base_hashes])
             for of_slice in task.slices:
                 forget_slice(blobs, of_slice)
             raise
@@ -138,16 +135,6 @@ def _build_store(task: ImageTask) -> ImageResult:
             if found is not None:
                 return found
     return result
-
-
-def forget(blobs: Blobs, built: StoreToBuild) -> None:
-    """Delete the blobs that a store is built of, their result first; a directory that is a base stays as it is."""
-    for name in built.results:
-        blobs.delete(name)
-    for run in built.runs:
-        blobs.delete(staging.run_name(run))
-    for sha256 in built.base_hashes:
-        blobs.delete(staging.file_name(sha256))
 
 
 def _build_into(attempt: Path, task: ImageTask, blobs: Blobs) -> Image:

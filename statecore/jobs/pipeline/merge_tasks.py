@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from statecore.documents import DocumentType
-from statecore.errors import Corrupted, Invalid, NotFound, Retryable
+from statecore.errors import Corrupted, NotFound, Retryable
 from statecore.images.model import MergedDatabase, Run, RunFile, SliceContent
 from statecore.images.read_amplification import SLICE_BYTES, slices_of
 from statecore.jobs.engine.protocol import Failure
@@ -129,14 +129,10 @@ def _merge_slice(task: SliceTask) -> SliceResult:
             result = _merge_into(attempt, task, blobs)
         except Corrupted:
             # A retry must not find the same runs again.
-            for name in (*task.made_of, *map(staging.run_name, task.runs)):
-                blobs.delete(name)
+            staging.forget(blobs, task.made_of, [run.sha256 for run in task.runs])
             raise
-        while not blobs.put_if_absent(task.name, SLICE_RESULT.encode(result)):
-            found = _finished_slice(task, blobs)
-            if found is not None:
-                return found
-    return result
+        document = SLICE_RESULT.encode(result)
+        return staging.put_result(blobs, task.name, document, result, lambda: _finished_slice(task, blobs))
 
 
 def _merge_into(attempt: Path, task: SliceTask, blobs: Blobs) -> SliceResult:
@@ -163,12 +159,8 @@ def _merge_into(attempt: Path, task: SliceTask, blobs: Blobs) -> SliceResult:
 
 def _finished_slice(task: SliceTask, blobs: Blobs) -> SliceResult | None:
     """Result of an earlier attempt after hashing every file; an incomplete one is deleted."""
-    try:
-        result = SLICE_RESULT.decode(blobs.get(task.name))
-    except NotFound:
-        return None
-    except Invalid:  # torn, or of another release
-        blobs.delete(task.name)
+    result = staging.load_result(blobs, task.name, SLICE_RESULT)
+    if result is None:
         return None
     if result.runs == tuple(run.sha256 for run in task.runs) and all(
         staging.is_whole(blobs, run) for run in result.made
@@ -201,6 +193,4 @@ def spent_on(slices: Sequence[SliceResult]) -> tuple[float, float]:
 
 def forget_slice(blobs: Blobs, result: SliceResult) -> None:
     """Delete a slice, its result first."""
-    blobs.delete(result.name)
-    for run in result.made:
-        blobs.delete(staging.run_name(run))
+    staging.forget(blobs, [result.name], [run.sha256 for run in result.made])

@@ -104,11 +104,8 @@ class _Batch:
 
     def _put(self, task: RangeTask, result: RangeResult) -> RangeResult:
         """Put the result of a range, or return that of another attempt that was first."""
-        while not self._blobs.put_if_absent(task.name, RANGE_RESULT.encode(result)):
-            found = finished_range(task, self._blobs)
-            if found is not None:
-                return found
-        return result
+        document = RANGE_RESULT.encode(result)
+        return staging.put_result(self._blobs, task.name, document, result, lambda: finished_range(task, self._blobs))
 
 
 def _read_into(

@@ -8,7 +8,6 @@ from typing import Any
 
 from statecore.changelog.model import IsolationLevel, OffsetRange, ReadStatistics
 from statecore.documents import DocumentType
-from statecore.errors import Invalid, NotFound
 from statecore.formats.kinds import StoreKind
 from statecore.images.model import BaseDatabases, Run, Segmentation
 from statecore.jobs.pipeline import staging
@@ -109,12 +108,8 @@ RANGE_RESULT = DocumentType(
 
 def finished_range(task: RangeTask, blobs: Blobs) -> RangeResult | None:
     """Result of an earlier attempt after hashing every run; an incomplete one is deleted."""
-    try:
-        result = RANGE_RESULT.decode(blobs.get(task.name))
-    except NotFound:
-        return None
-    except Invalid:  # torn, or of another release
-        blobs.delete(task.name)
+    result = staging.load_result(blobs, task.name, RANGE_RESULT)
+    if result is None:
         return None
     if result.offset_range == task.offset_range and _is_kept(task, blobs, result) and _is_published(task, result):
         return result
@@ -138,6 +133,4 @@ def _is_published(task: RangeTask, result: RangeResult) -> bool:
 
 def forget_range(blobs: Blobs, result: RangeResult) -> None:
     """Delete the blobs of a range, its result first."""
-    blobs.delete(result.name)
-    for run in result.runs:
-        blobs.delete(staging.run_name(run))
+    staging.forget(blobs, [result.name], [run.sha256 for run in result.runs])

@@ -15,7 +15,7 @@ from statecore.images.model import BaseDatabases
 from statecore.jobs.bases.base import Base, Key
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Workers
-from statecore.jobs.pipeline.batches import BATCH_OFFSETS, Watch, batched, run_batches
+from statecore.jobs.pipeline.batches import Watch, batched, batched_alone, run_batches
 from statecore.jobs.pipeline.range_tasks import read_ranges
 from statecore.jobs.pipeline.ranges import ClusterSettings, RangeResult, RangeTask
 from statecore.jobs.pipeline.run_sink import ApplicationAddress
@@ -139,7 +139,7 @@ def publish_rows(
     if not tasks:
         return {}
     progress.phase("rows", len(tasks), "stores")
-    batches = batched(tasks, [BATCH_OFFSETS] * len(tasks), workers.parallelism())
+    batches = batched_alone(tasks, workers.parallelism())
     results = run_batches(
         workers, batches, publish_versions, f"rows of versioned stores of {plan.application_id} were made"
     )

@@ -1,4 +1,4 @@
-"""Publish finished runs into a repository.
+"""Upload finished runs into a repository; nothing is visible until the driver publishes a snapshot.
 
 A run is put under its hash once, by the task that made it. Small runs of all ranges of a batch share a pack, so the
 results of these ranges, which say where their runs are, are put after the batch::

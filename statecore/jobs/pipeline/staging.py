@@ -30,13 +30,14 @@ import errno
 import shutil
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from statecore.changelog.model import OffsetRange
+from statecore.documents import DocumentType
 from statecore.errors import Corrupted, Invalid, NotFound
 from statecore.filesystem import file_sha256, make_directories, write_durably
 from statecore.images.model import Run, RunFile
@@ -46,6 +47,8 @@ from statecore.repository.download import FILES
 
 if TYPE_CHECKING:
     from statecore.statedir.state_directory import StateDirectory
+
+T = TypeVar("T")
 
 RESULT = "result.json"
 
@@ -93,6 +96,32 @@ def keep(blobs: Blobs, file: RunFile) -> None:
     """Put a run that was just made; an incomplete one is replaced."""
     name = run_name(file)
     while not blobs.put_if_absent(name, file.path) and not is_whole(blobs, file):
+        blobs.delete(name)
+
+
+def load_result(blobs: Blobs, name: str, document: DocumentType[T]) -> T | None:
+    """A result that was put before; a damaged one, or one of another release, is deleted."""
+    try:
+        return document.decode(blobs.get(name))
+    except NotFound:
+        return None
+    except Invalid:
+        blobs.delete(name)
+        return None
+
+
+def put_result(blobs: Blobs, name: str, content: bytes, result: T, finished: Callable[[], T | None]) -> T:
+    """Put a result, or return that of another attempt that was first (``finished`` checks it)."""
+    while not blobs.put_if_absent(name, content):
+        found = finished()
+        if found is not None:
+            return found
+    return result
+
+
+def forget(blobs: Blobs, results: Iterable[str], hashes: Iterable[str]) -> None:
+    """Delete results, then the files that they name: a retry must not find a result without its files."""
+    for name in (*results, *map(file_name, hashes)):
         blobs.delete(name)
 
 

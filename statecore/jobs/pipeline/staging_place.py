@@ -178,7 +178,7 @@ class DirectoryPlace(StagingPlace):
 
 
 @dataclass(frozen=True)
-class PassingPlace(DirectoryPlace):
+class TemporaryPlace(DirectoryPlace):
     """A temporary directory of one job, without retries or images.
 
     So published runs are not kept here, and nothing is synced: for a hundred small store partitions that is most of the
@@ -188,7 +188,7 @@ class PassingPlace(DirectoryPlace):
     keeps_runs: ClassVar[bool] = False
 
     def blobs(self) -> Blobs:
-        return _of_passing_directory(self.directory)
+        return _of_temporary_directory(self.directory)
 
 
 class ReadingProgress:
@@ -235,7 +235,7 @@ def _of_directory(directory: str) -> DirectoryBlobs:
 
 
 @lru_cache(maxsize=4)
-def _of_passing_directory(directory: str) -> DirectoryBlobs:
+def _of_temporary_directory(directory: str) -> DirectoryBlobs:
     return DirectoryBlobs(directory, temporary=True)
 
 

@@ -27,6 +27,9 @@ from statecore.statedir.work_directory import PLANS
 
 PLAN_SUFFIX, ATTEMPT_SUFFIX, REPORT_SUFFIX = ".json", ".attempt", ".report"
 
+DAMAGED_SUFFIX = ".damaged"
+"""Of a checkpoint, in the repository: stores that it found damaged after it had published, until they are rebuilt."""
+
 RUNS = "runs"
 """In a plan's staging directory: ``runs/<task>/<store>/<p>.<start>-<end>.json``."""
 

@@ -16,6 +16,7 @@ from statecore.jobs.restore.planned_restore import PlannedRestore
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.resume import NOT_PUBLISHED, is_published
 from statecore.jobs.restore.sinks import Images, Sink
+from statecore.repository.head import Origin
 from statecore.repository.publication import Publication, Published
 from statecore.spec.writer import spec_hash
 
@@ -50,7 +51,12 @@ class PublishSink(Sink):
         # Includes the request, because another request with the same plan has read the ends at another time.
         name = f"{request_name(self._job.context.request.request_id)}-{plan_id}"
         return Publication(
-            self._repository, self._job.spec, request=name, origin="restore", clock=time.time, faults=self._job.faults
+            self._repository,
+            self._job.spec,
+            request=name,
+            origin=Origin.RESTORE,
+            clock=time.time,
+            faults=self._job.faults,
         )
 
     def deliver(

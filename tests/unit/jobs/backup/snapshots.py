@@ -161,7 +161,7 @@ def set_status(path: Path, status: int | None) -> None:
 def refusal(world: World, **changes: Any) -> list[dict[str, str]]:
     """The problems of a snapshot that is refused, and changes nothing."""
     before = tree(world.path / "0_0")
-    with raises(Invalid, "snapshot-refused") as caught:
+    with raises(Invalid, "backup-refused") as caught:
         world.snapshot(**changes)
     assert world.app_repository.read_head() is None
     assert tree(world.path / "0_0") == before

@@ -59,7 +59,7 @@ def test_an_offset_outside_its_log_is_refused(
     world: World, brokers: ScriptedBrokers, start: int, end: int, code: str
 ) -> None:
     log(brokers, start, end)
-    with raises(Invalid, "snapshot-refused") as caught:
+    with raises(Invalid, "backup-refused") as caught:
         world.snapshot(offline=False)
     (problem,) = caught.value.context["problems"]
     assert (problem["code"], problem["task"], problem["store"]) == (code, "0_0", "counts")
@@ -172,7 +172,7 @@ def test_a_versioned_transactional_store_without_a_tail_is_published(
     if taken:
         assert world.snapshot(offline=False).outcome is Outcome.PUBLISHED
     else:
-        with raises(Invalid, "snapshot-refused") as caught:
+        with raises(Invalid, "backup-refused") as caught:
             world.snapshot(offline=False)
         assert [problem["code"] for problem in caught.value.context["problems"]] == ["versioned-store-ahead"]
         assert world.app_repository.read_head() is None

@@ -90,7 +90,7 @@ def test_a_versioned_store_is_published_and_refused_where_it_was_left_open(tmp_p
     stored = world.stored()["0_0", "counts"]
     assert (stored.kind, stored.stream_time, stored.retention_ms) == (StoreKind.VERSIONED_KEY_VALUE, None, 600_000)
     left_open(world.database())
-    with raises(Invalid, "snapshot-refused") as caught:
+    with raises(Invalid, "backup-refused") as caught:
         world.snapshot()
     assert codes(caught.value.context["problems"]) == [("versioned-store-open", "counts")]
 
@@ -272,7 +272,7 @@ def test_an_unflushed_segment_of_a_transactional_store(tmp_path: Path) -> None:
     stored = world.stored()["0_0", "clicks"]
     assert ([database.segment for database in stored.databases], stored.changelogs[0].offset) == ([0, 1], 9)
     segment_of(world, 0, 30)
-    with raises(Invalid, "snapshot-refused") as caught:
+    with raises(Invalid, "backup-refused") as caught:
         world.snapshot()
     assert codes(caught.value.context["problems"]) == [("segment-not-flushed", "clicks")]
 

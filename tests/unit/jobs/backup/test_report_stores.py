@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from statecore.formats.kinds import StoreKind
+from statecore.jobs.backup import run
+from statecore.jobs.backup.newest_snapshot import NewestSnapshot, read_newest
 from statecore.jobs.backup.report import Outcome
+from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.upload import SMALL
 from tests.unit.jobs.backup.snapshots import ROWS, World, left_open
 
@@ -51,3 +59,25 @@ def test_a_plan_knows_a_store_that_has_to_be_closed_on_the_way(world: World) -> 
     (again,) = world.snapshot(plan_only=True).stores
     assert (again.written, again.new_files, again.new_bytes) == (True, 0, 0)
     assert world.snapshot().outcome is Outcome.UNCHANGED
+
+
+def test_a_plan_of_a_store_that_had_another_kind_has_the_new_files_of_the_backup(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.write(ROWS, 7)
+    left_open(world.database())
+    world.snapshot()
+
+    def redeclared(repository: ApplicationRepository, tasks: Iterable[str]) -> NewestSnapshot:
+        newest = read_newest(repository, tasks)
+        parts = {
+            task: replace(part, stores=tuple(replace(store, kind=StoreKind.WINDOW) for store in part.stores))
+            for task, part in newest.parts.items()
+        }
+        return newest._replace(parts=parts)
+
+    monkeypatch.setattr(run, "read_newest", redeclared)
+    (planned,) = world.snapshot(plan_only=True).stores
+    (taken,) = world.snapshot().stores
+    assert (planned.written, planned.new_files) == (True, taken.new_files)
+    assert planned.new_files > 0

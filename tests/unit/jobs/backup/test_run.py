@@ -17,7 +17,7 @@ import pytest
 from statecore.errors import Fenced, NotFound
 from statecore.faults import BACKUP_POINTS, PUBLISH_POINTS, VARIABLE, FaultInjected, InjectedFault
 from statecore.formats.kinds import StoreKind
-from statecore.jobs.backup.report import SNAPSHOT_REPORT, Outcome
+from statecore.jobs.backup.report import BACKUP_REPORT, Outcome
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.run import run_fetch
 from statecore.statedir.database_state import read_database_state
@@ -72,7 +72,7 @@ def test_a_report_is_a_document(world: World) -> None:
     report = world.snapshot()
     document = json.loads(json.dumps(report.to_json()))
     assert document["outcome"] == "published"
-    assert SNAPSHOT_REPORT.from_json(document) == report
+    assert BACKUP_REPORT.from_json(document) == report
 
 
 def test_a_retry_finds_the_snapshot_of_an_earlier_attempt(world: World) -> None:

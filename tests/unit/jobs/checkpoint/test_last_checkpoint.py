@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from statecore.jobs.checkpoint.last_checkpoint import COMPACTION, NO_SNAPSHOT, made_ms, made_since
-from statecore.jobs.compact import run as fold
+from statecore.jobs.checkpoint.last_checkpoint import NO_SNAPSHOT, made_ms, made_since
 from statecore.repository.head import SnapshotEntry
 
 MINUTE = 60_000
@@ -19,7 +18,6 @@ def entry(
 
 
 def test_a_compaction_is_no_checkpoint() -> None:
-    assert COMPACTION == fold.ORIGIN
     assert made_ms([entry("compaction", NOW), entry(read_at_ms=NOW - MINUTE)]) == NOW - MINUTE
     assert made_ms([entry("compaction")]) is None
     assert made_ms([]) is None

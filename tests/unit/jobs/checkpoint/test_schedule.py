@@ -144,6 +144,12 @@ def test_what_is_new_in_the_changelog_makes_an_application_due(application: AtTh
     assert verdict.last_snapshot == application.entry.snapshot
 
 
+def test_a_changelog_that_ends_lower_is_not_told_as_new_offsets(application: AtTheBrokers) -> None:
+    why = application.look(Brokers(5)).why
+    assert str(why).startswith("5 fewer offsets in 1 partitions")
+    assert (why.code, why.context["offsets"], why.context["fewer_offsets"]) == ("offsets-new", 0, 5)
+
+
 @pytest.mark.parametrize(("retention_ms", "is_due"), [(DAY - 1, True), (DAY, False), (2 * DAY, False)])
 def test_deletes_that_are_kept_for_a_shorter_time_make_an_application_due(
     application: AtTheBrokers, retention_ms: int, is_due: bool

@@ -29,7 +29,7 @@ from statecore.jobs.pipeline import staging
 from statecore.jobs.pipeline.image_tasks import ImageResult, ImageTask, build_stores
 from statecore.jobs.pipeline.range_tasks import read_ranges
 from statecore.jobs.pipeline.ranges import RANGE_RESULT, ClusterSettings, RangeResult, RangeTask
-from statecore.jobs.pipeline.staging_place import DirectoryPlace, PassingPlace, StagingPlace
+from statecore.jobs.pipeline.staging_place import DirectoryPlace, StagingPlace, TemporaryPlace
 from statecore.jobs.pipeline.store_to_build import AppliedRuns, StoreToBuild
 from statecore.objectstore.base import Blobs
 from statecore.objectstore.directory import DirectoryBlobs
@@ -483,7 +483,7 @@ def test_a_small_store_partition_costs_few_forced_writes_and_no_thread(
 def test_a_range_of_a_job_without_retries_forces_its_run_to_the_disk_and_nothing_else(
     task: RangeTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = PassingPlace(str(tmp_path / "passing"))
+    place = TemporaryPlace(str(tmp_path / "passing"))
     (tmp_path / "passing").mkdir()
     place.prepare()
     ranges = several(replace(task, place=place), 5)

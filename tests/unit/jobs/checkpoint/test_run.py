@@ -1,0 +1,75 @@
+"""A checkpoint that found a store damaged after it had published: a retry under its id rebuilds it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from statecore.errors import Retryable
+from statecore.jobs.checkpoint import compaction, run
+from statecore.jobs.checkpoint.job import CheckpointJob
+from statecore.jobs.checkpoint.publish import publication_of
+from statecore.jobs.checkpoint.request import CheckpointRequest
+from statecore.jobs.context import JobContext
+from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.restore.report import RestoreReport
+from statecore.repository.manifest import TaskManifest
+from tests.harness.raising import raises
+from tests.unit.jobs.checkpoint.comparing import PLAIN, World
+
+ENGINE: Any = InProcessEngine()
+
+
+def job_of(world: World, request_id: str) -> CheckpointJob:
+    request = CheckpointRequest(spec_path="-", repository=world.shop.url, request_id=request_id)
+    context = JobContext.open(request, spec=world.shop.declared, shared_repository=world.shop.app_repository)
+    return CheckpointJob(context, ENGINE, 1)
+
+
+def publish(world: World, job: CheckpointJob) -> str:
+    """A snapshot of a request, which has one task less than the newest."""
+    published = publication_of(job).publish([TaskManifest("0_0", (world.stores[PLAIN],))], whole=True)
+    assert published is not None
+    return published.snapshot
+
+
+def retry(world: World) -> RestoreReport:
+    job = job_of(world, "nightly")
+    report = run.run_checkpoint(
+        job.request, ENGINE, spec=world.shop.declared, shared_repository=world.shop.app_repository
+    )
+    assert isinstance(report, RestoreReport)
+    return report
+
+
+def snapshot_of(report: RestoreReport) -> str:
+    assert report.published is not None
+    return report.published.snapshot
+
+
+def test_a_damaged_store_is_rebuilt_by_a_retry_of_the_checkpoint_that_found_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_of(world, "nightly")
+    mine = publish(world, job)
+    found = SimpleNamespace(snapshot=None, findings=("It is damaged.",), damaged=frozenset([PLAIN]))
+    monkeypatch.setattr(compaction, "planned_merges", lambda *_: ["a merge"])
+    monkeypatch.setattr(compaction, "compact", lambda *_, **__: found)
+    assert compaction.compact_after(job, publication_of(job), []).damaged == {PLAIN}
+
+    refused: list[set[Any]] = []
+
+    def away(job: CheckpointJob, *_: Any) -> Any:
+        refused.append({key for key, _ in job.refused})
+        raise Retryable("The brokers are away.", code="test-error", action="Try again.")
+
+    monkeypatch.setattr(run, "plan_checkpoint", away)
+    for _ in range(2):
+        with raises(Retryable, "test-error"):
+            retry(world)
+    assert refused == [{PLAIN}] * 2
+    healed = publish(world, job_of(world, "nightly-healed"))
+    assert snapshot_of(retry(world)) == healed
+    assert snapshot_of(retry(world)) == mine, "nothing is left to be rebuilt"
