@@ -356,8 +356,10 @@ def test_only_the_plan_that_was_approved_is_applied(application: Path) -> None:
     (application / "0_0" / ".checkpoint").write_text("0\n1\napp-table-changelog 0 30\n")
     plan_id = repaired(application, apply=False).plan_id
     (application / "0_0" / ".checkpoint").write_text("0\n1\napp-table-changelog 0 31\n")
-    with raises(Invalid, "plan-changed"):
-        repaired(application, approved=plan_id)
+    for approved in (plan_id, "123"):
+        with raises(Invalid, "plan-changed") as refused:
+            repaired(application, approved=approved)
+        assert f"{approved} was approved: the directory has changed since, or that id" in str(refused.value)
     assert (application / "0_0" / ".checkpoint").exists()
 
 
