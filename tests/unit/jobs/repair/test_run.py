@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import time
 from collections.abc import Mapping
@@ -350,6 +351,21 @@ def test_a_plan_says_what_a_rebuild_is_made_from(application: Path) -> None:
     assert (planned.stores, planned.sources) == (("table",), "the brokers at nowhere:1")
     (planned,) = repaired(application, apply=False, spec_path=str(spec), repository="file:///r").rebuilt
     assert planned.sources.endswith(" in file:///r")
+
+
+def test_the_deleted_only_store_of_a_task_is_rebuilt(application: Path) -> None:
+    shutil.rmtree(application / "0_1" / "rocksdb" / "table")
+    spec = application.parent / "stores.yaml"
+    spec.write_text(
+        "application_id: app\nbootstrap_servers: nowhere:1\nprocessing_guarantee: exactly_once_v2\nsubtopologies:\n"
+        '  "0": {stores: {table: {kind: key-value}}}\n'
+    )
+    for tasks in ((), ("0_1",)):
+        plan = repaired(application, apply=False, spec_path=str(spec), tasks=tasks)
+        assert [(one.stores, one.tasks, one.codes) for one in plan.rebuilt] == [
+            (("table",), ("0_1",), ("store-absent",))
+        ]
+        assert (plan.outcome, plan.exit_code) == (Outcome.PLANNED, 0)
 
 
 def test_only_the_plan_that_was_approved_is_applied(application: Path) -> None:
