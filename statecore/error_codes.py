@@ -269,7 +269,10 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "path-relative": (Invalid, "A path is relative, where only an absolute one is the same on every worker."),
     "permission-denied": (Invalid, "The operating system does not let this user read or write there."),
     "placement-refused": (Invalid, "Stores cannot be placed in the state directory; `problems` has the reasons."),
-    "plan-changed": (Invalid, "The directory has changed since its plan was approved, so its plan is another one now."),
+    "plan-changed": (
+        Invalid,
+        "The approved id is not the plan's: the directory has changed since, or the id is wrong.",
+    ),
     "platform-unsupported": (Invalid, "The operation is not supported on this platform."),
     "position-damaged": (Corrupted, "The position of a store cannot be read."),
     "position-header-invalid": (Corrupted, "A record announces a position in its headers and has none."),

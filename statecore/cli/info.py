@@ -7,9 +7,10 @@ import os
 import shlex
 import socket
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from statecore.cli.output import Output, print_line, print_table
 from statecore.cli.repository_info import look
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from statecore.jobs.history.restored_store import RestoredStore
     from statecore.jobs.history.restores import Restores
     from statecore.jobs.history.unfinished_restores import UnfinishedRestore
+    from statecore.standby.promote.report import PromoteReport
 
 DOCUMENT_VERSION = 1
 """Version of the ``--json`` document."""
@@ -93,7 +95,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             "version": DOCUMENT_VERSION,
             "host": socket.gethostname(),
             "reports": str(index.directory) if seen else None,
-            "applications": [one.to_json() for one in found],
+            "applications": [_document(one) for one in found],
             "repository": None if published is None else published.to_json(),
         }
     )
@@ -102,6 +104,27 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     if not output.json:
         published.show()
     return published.exit_code
+
+
+def _document(one: Restores) -> dict[str, Any]:
+    promotion = _last_promotion(one)
+    return {**one.to_json(), "last_promotion": promotion.to_json() if promotion else None}
+
+
+def _last_promotion(one: Restores) -> PromoteReport | None:
+    """The last promotion of standby tasks into a directory: ``jobs/history`` may not know of them."""
+    from statecore.standby.promote.report import PROMOTE_REPORT, PROMOTE_SUFFIX
+    from statecore.statedir.state_directory import StateDirectory
+    from statecore.statedir.work_directory import PLANS
+
+    if not one.was_read:
+        return None
+    work = StateDirectory(Path(one.instance.state_dir), one.instance.application_id).work_path
+    reports = []
+    for file in (work / PLANS).glob(f"*{PROMOTE_SUFFIX}"):
+        with suppress(OSError, Invalid):  # deleted meanwhile, or of another release
+            reports.append(PROMOTE_REPORT.decode(file.read_bytes()))
+    return max(reports, key=lambda report: report.finished, default=None)
 
 
 def _unreadable(directory: Path, error: OSError) -> StatecoreError:
@@ -194,6 +217,7 @@ def show(found: Iterable[Restores], console: Console | None = None) -> None:
         _show_last(console, one)
         _show_fetches(console, one.fetches)
         _show_changes(console, one.changes)
+        _show_promotion(console, _last_promotion(one))
         for left in one.leftovers:
             print_line(console, f"in .statecore: {left.name}, {left.bytes:,} bytes: {left.meaning}")
         for trouble in one.problems:
@@ -288,10 +312,24 @@ def _show_changes(console: Console, changes: Changes) -> None:
     if (repair := changes.repair) is not None:
         when = f"{_when_of(repair.finished)}, {repair.seconds:,.1f} s{_made_by(repair)}"
         print_line(console, f"last repair {when}", "bold")
-        result = f"{repair.outcome}, tasks repaired: {len(repair.repaired)}, rebuilds: {len(repair.rebuilt)}"
+        steps = [f"{number_of(len(repair.repaired), 'task')} repaired"] if repair.repaired else []
+        steps += [f"{', '.join(one.stores)} rebuilt in {', '.join(one.tasks)}" for one in repair.rebuilt]
+        result = "; ".join(steps) or str(repair.outcome)
         print_line(console, f"{result}; findings left: {len(repair.remaining) or 'none'}", indent=4)
         for kept in (repair.kept, *(one.kept for one in repair.rebuilt)):
             _show_kept(console, kept)
+
+
+def _show_promotion(console: Console, done: PromoteReport | None) -> None:
+    from statecore.standby.promote.report import Verdict
+
+    if done is None:
+        return
+    promoted = sum(one.verdict is Verdict.PROMOTED for one in done.tasks)
+    print_line(console, f"last promotion {_when_of(done.finished)}, {done.seconds:,.1f} s{_made_by(done)}", "bold")
+    tasks = number_of(len(done.tasks), "task")
+    print_line(console, f"from {done.standby_dir}: {promoted} of {tasks} promoted", indent=4)
+    _show_kept(console, done.kept)
 
 
 def _show_kept(console: Console, kept: str) -> None:

@@ -88,7 +88,9 @@ def show(report: RepairReport) -> None:
     result = {
         Outcome.PLANNED: f"plan {report.plan_id}; nothing was changed. Apply it with --apply{approval}",
         Outcome.REPAIRED: f"repaired in {report.seconds:.1f} s{kept}",
-        Outcome.UNCHANGED: "nothing to repair",
+        Outcome.UNCHANGED: "nothing was changed: this repairs none of the findings that are left; see what to do above"
+        if report.remaining
+        else "nothing to repair",
         Outcome.NOT_REPAIRED: "not repaired: there is no repair for the findings that are left; see what to do above",
     }
     print_line(console, result[report.outcome], indent=0)

@@ -16,7 +16,7 @@ from statecore.discover.contradicted_kinds import find_contradictions
 from statecore.doctor.checks.context import CheckContext
 from statecore.doctor.checks.custom import check_custom_store
 from statecore.doctor.checks.damage import check_damage, check_grace_buffer
-from statecore.doctor.checks.declared import check_declarations, check_kind, check_transactional
+from statecore.doctor.checks.declared import check_declarations, check_empty_tasks, check_kind, check_transactional
 from statecore.doctor.checks.families import check_families
 from statecore.doctor.checks.offset_files import check_store_files, check_task_files
 from statecore.doctor.checks.offsets import check_offsets, check_unlogged
@@ -29,7 +29,7 @@ from statecore.doctor.findings import Finding
 from statecore.doctor.inspection import Inspection, StoreView, TaskView, holder_json
 from statecore.doctor.inspection_reader import DirectoryReading, read_inspection
 from statecore.formats.kinds import StoreKind
-from statecore.formats.releases import CURRENT, Release
+from statecore.formats.releases import CURRENT, GLOBAL, Release
 from statecore.formats.task_id import TaskId
 from statecore.progress import Progress
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
@@ -237,10 +237,12 @@ def run_checks(reading: DirectoryReading, context: CheckContext) -> tuple[tuple[
             beyond += check_stray_files(task, stores, context)
     if reading.spec is not None:
         beyond += check_transactional(reading.spec, reading.stores, context)
-    if reading.spec is not None and reading.is_complete:
-        beyond += [
-            one for one in check_declarations(reading.spec, reading.places, context) if not _is_transient(one, reading)
-        ]
+    if reading.spec is not None:
+        empty_tasks = [task for task in reading.tasks if task not in ("", GLOBAL) and not store_counts[task]]
+        declared = check_empty_tasks(reading.spec, empty_tasks)
+        if reading.is_complete:
+            declared += check_declarations(reading.spec, reading.places, empty_tasks, context)
+        beyond += [one for one in declared if not _is_transient(one, reading)]
     beyond += check_interrupted_jobs(reading.journal, reading.job_leftovers)
     without_changelog = check_unlogged(reading.stores, reading.tasks, beyond, context)
     of_unlogged = {(one.task, one.store): one for one in without_changelog}
@@ -255,7 +257,8 @@ def _is_transient(finding: Finding, reading: DirectoryReading) -> bool:
     """Whether a running process creates this directory just now, or deletes it with its task."""
     if finding.code != "store-absent":
         return False
-    return reading.holder is not None or any(one.in_use for one in reading.stores if finding.task in ("", one.task))
+    of_task = [one for one in reading.stores if one.task == finding.task] or reading.stores
+    return reading.holder is not None or any(one.in_use for one in of_task)
 
 
 def _as_list(finding: Finding | None) -> list[Finding]:

@@ -84,8 +84,7 @@ def read_inspection(
     is_locked: bool = False,
 ) -> DirectoryReading:
     every = store_places(directory)
-    emptied = [GLOBAL] if directory.global_path.is_dir() else []  # its files may name missing stores
-    check_names("task", tasks, {*emptied, *(place.task for place in every)}, directory)
+    check_names("task", tasks, {*directory.every_task(), *(place.task for place in every)}, directory)
     check_names("store", stores, {place.store for place in every}, directory)
     places = [place for place in every if (not tasks or place.task in tasks) and (not stores or place.store in stores)]
     holder = None if is_locked else directory.in_use_by()
@@ -127,12 +126,8 @@ def _by_task(places: Sequence[StorePlace], tasks: Sequence[str]) -> dict[str, li
 
 
 def _tasks_without_stores(directory: StateDirectory, tasks: Sequence[str], stores: Sequence[str]) -> Sequence[str]:
-    """Requested tasks that may have offset files even if they have no store."""
-    if stores:
-        return []
-    if not tasks:
-        return directory.every_task()
-    return [GLOBAL] if GLOBAL in tasks and directory.global_path.is_dir() else []
+    """Requested tasks that may have offset files, or miss declared stores, even if they have no store."""
+    return [] if stores else [task for task in directory.every_task() if not tasks or task in tasks]
 
 
 def check_names(what: str, requested: Sequence[str], known: set[str], directory: StateDirectory) -> None:

@@ -18,7 +18,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, PLAIN_PARENT
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
-from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec
+from statecore.spec.model import UNKNOWN_CHANGELOG, ApplicationSpec, default_changelog
 from statecore.statedir.checkpoint_overlay import entries_of, overlaid
 from statecore.statedir.store_places import changelog_at, declared_at
 from statecore.stores.legacy_offsets import read_offsets
@@ -49,6 +49,7 @@ class LoggedStoreOffsets:
         own_offsets: offsets in its databases, if ``.checkpoint`` overrules them; else empty. Kafka Streams uses them if
             the file is deleted.
         own_segments_agree: whether all of its databases have these.
+        changelogs: the names that Kafka Streams gives to the changelogs of all stores, found or declared.
         offsets: changelog partition → offset that Kafka Streams uses: the last applied one, of a global store the next
             one, or -4.
         closed: whether all databases were closed cleanly; ``None`` if none has a status, as in older releases.
@@ -70,6 +71,7 @@ class LoggedStoreOffsets:
     declared: str = ""
     own_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     own_segments_agree: bool = True
+    changelogs: frozenset[str] = frozenset()
 
     @property
     def without_file(self) -> LoggedStoreOffsets | None:
@@ -102,18 +104,25 @@ class LoggedStoreOffsets:
         return sorted(self.offsets)
 
     def is_source(self, topic: str) -> bool:
-        """Whether a topic is an input of the application, and no changelog, which has another name."""
-        return not self.is_global and topic != self.default_changelog
+        """Whether a topic is an input of the application, and no changelog: a copied store has that of the original."""
+        return not self.is_global and topic != self.default_changelog and topic not in self.changelogs
 
 
 def logged_store_offsets(inspection: Inspection, spec: ApplicationSpec | None = None) -> list[LoggedStoreOffsets]:
     """The offsets of all logged stores of an inspected directory."""
     files = {task: _checkpoint(inspection.path / task) for task in sorted({view.task for view in inspection.stores})}
-    return [_store(inspection, view, files[view.task], spec) for view in inspection.stores if view.logged]
+    names = {view.store for view in inspection.stores if view.task != GLOBAL}
+    names |= {store.name for store in (() if spec is None else spec.stores)}
+    changelogs = frozenset(default_changelog(inspection.application_id, name) for name in names)
+    return [_store(inspection, view, files[view.task], spec, changelogs) for view in inspection.stores if view.logged]
 
 
 def _store(
-    inspection: Inspection, view: StoreView, file: Mapping[TopicPartition, int], spec: ApplicationSpec | None
+    inspection: Inspection,
+    view: StoreView,
+    file: Mapping[TopicPartition, int],
+    spec: ApplicationSpec | None,
+    changelogs: frozenset[str],
 ) -> LoggedStoreOffsets:
     application_id, declaration = inspection.application_id, declared_at(spec, view.task, view.store)
     usual = changelog_at(application_id, view.task, view.store, None)
@@ -140,6 +149,7 @@ def _store(
         declared=declared,
         own_offsets=own if overruled else {},
         own_segments_agree=_agree(view, own),
+        changelogs=changelogs,
     )
 
 

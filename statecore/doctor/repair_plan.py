@@ -21,6 +21,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import CHECKPOINT_FILE
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
+from statecore.spec.model import ApplicationSpec
 from statecore.statedir.state_directory import store_directory
 
 
@@ -89,20 +90,27 @@ class RepairPlan:
         return not self.actions and not self.rebuilds
 
 
-def plan_repairs(findings: Iterable[Finding], stores: Sequence[StoreView], *, rebuilds: bool = True) -> RepairPlan:
-    """Plan the repairs for the findings of one application."""
+def plan_repairs(
+    findings: Iterable[Finding],
+    stores: Sequence[StoreView],
+    *,
+    spec: ApplicationSpec | None = None,
+    rebuilds: bool = True,
+) -> RepairPlan:
+    """Plan the repairs for the findings of one application; with a spec only stores that it declares are rebuilt."""
     views = {(view.task, view.store): view for view in stores}
     every = without_older(findings, stores)
     rebuilt = {(one.task, one.store) for one in every if one.repair is Repair.REBUILD and one.store and one.task}
     merging = {view.task for key, view in views.items() if key not in rebuilt and _has_offset_only_in_checkpoint(view)}
-    codes: dict[tuple[str, str], set[str]] = {task_store: set() for task_store in rebuilt}
+    possible = {one for one in rebuilt if rebuilds and (spec is None or is_rebuildable(spec, *one))}
+    codes: dict[tuple[str, str], set[str]] = {task_store: set() for task_store in possible}
     in_copy: dict[tuple[str, str, Repair], list[Finding]] = {}
     left = []
     for one in every:
         if covering := _covering(one, rebuilt, merging):
-            for task_store in covering:
+            for task_store in covering & possible:
                 codes[task_store].add(one.code)
-            if not rebuilds and one.severity is not Severity.NOTE:
+            if covering - possible and one.severity is not Severity.NOTE:
                 left.append(one)
         elif action := _action_for(one, views.get((one.task, one.store)), merging):
             in_copy.setdefault(action, []).append(one)
@@ -111,8 +119,17 @@ def plan_repairs(findings: Iterable[Finding], stores: Sequence[StoreView], *, re
     by_task: dict[str, list[RepairAction]] = {}
     for (task, store, repair), grouped in sorted(in_copy.items(), key=lambda item: _ORDER.index(item[0][2])):
         by_task.setdefault(task, []).append(_repair_action(task, store, repair, grouped, views.get((task, store))))
-    restores = _rebuilds(codes) if rebuilds else ()
-    return RepairPlan({task: tuple(actions) for task, actions in sorted(by_task.items())}, restores, tuple(left))
+    in_order = {task: tuple(actions) for task, actions in sorted(by_task.items())}
+    return RepairPlan(in_order, _rebuilds(codes), tuple(left))
+
+
+def is_rebuildable(spec: ApplicationSpec, task: str, store: str) -> bool:
+    """Whether a restore by this spec can rebuild a store of a task: it would refuse any other one."""
+    return any(
+        one.is_restorable and not one.is_undecided and not one.is_filled_by_processor
+        for one in spec.stores_of(task)
+        if one.name == store
+    )
 
 
 def _covering(finding: Finding, rebuilt: Set[tuple[str, str]], merging: Set[str]) -> Set[tuple[str, str]]:

@@ -166,8 +166,8 @@ class DirectoryChange(Job, ABC, Generic[PlanT, ChangedT, ReportT]):
         """Refuse a plan other than the approved one. Raises ``Invalid``."""
         if self.approved not in ("", plan.plan_id):
             raise Invalid(
-                f"The plan for {self.directory.path} is now {plan.plan_id}, but {self.approved} was approved: the "
-                "directory has changed.",
+                f"The plan for {self.directory.path} is {plan.plan_id}, but {self.approved} was approved: the "
+                "directory has changed since, or that id is not of a plan for it.",
                 code="plan-changed",
                 action="Review the plan again and approve it; nothing was changed.",
                 state_dir=str(self.directory.state_dir),

@@ -6,6 +6,7 @@ The databases are read in :mod:`statecore.discover.kind_detection` and ``inspect
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from statecore.spec.model import (
 )
 from statecore.statedir.state_directory import StateDirectory, application_directory_given, has_tasks
 from statecore.statedir.task_layout import StoreDirectory, directories_in, unreadable
+from statecore.system_errors import RUN_AS_APPLICATION
 
 
 @dataclass(frozen=True)
@@ -66,14 +68,19 @@ def unreadable_directories(state_dir: Path) -> list[Path]:
 
 
 def no_application_error(state_dir: Path) -> StatecoreError:
-    """The error for a ``state.dir`` without any application's directory, or that does not exist."""
+    """The error for a ``state.dir`` without any application's directory that can be read, or that does not exist."""
     if has_tasks(state_dir):
         return application_directory_given(state_dir)
-    what = f"{state_dir} has no directory of an application." if state_dir.exists() else _missing(state_dir)
-    if skipped := ", ".join(path.name for path in unreadable_directories(state_dir)):
-        what += f" This user may not read {skipped}."
+    if skipped := [path.name for path in unreadable_directories(state_dir)]:
+        return Invalid(
+            f"In {state_dir} this user (uid {os.geteuid()}) may not read {', '.join(skipped)}, and there is no "
+            "directory of an application beside it.",
+            code="permission-denied",
+            action=RUN_AS_APPLICATION,
+            state_dir=str(state_dir),
+        )
     return NotFound(
-        what,
+        f"{state_dir} has no directory of an application." if state_dir.exists() else _missing(state_dir),
         code="state-dir-not-found",
         action="Name the application's state.dir: the directory above the one named like the application.",
         state_dir=str(state_dir),

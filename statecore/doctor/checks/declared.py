@@ -9,6 +9,7 @@ from statecore.doctor.checks.custom import has_custom_store
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.inspection import StoreView
+from statecore.formats.task_id import TaskId
 from statecore.spec.model import ApplicationSpec, StoreSpec, task_of, undecided_kinds, undecided_note
 from statecore.statedir.store_places import StorePlace
 from statecore.words import shortened_list
@@ -22,9 +23,27 @@ def check_kind(store: StoreView) -> list[Finding]:
     return [store_finding(store, "kind-mismatch", Severity.LOSS, store.mismatch, repair=Repair.REBUILD, declared=text)]
 
 
-def check_declarations(spec: ApplicationSpec, places: Sequence[StorePlace], context: CheckContext) -> list[Finding]:
-    """Declared stores without a directory, undeclared stores, and tasks of undeclared subtopologies."""
-    return [*_undecided(spec), *_absent(spec, places, context), *_undeclared(spec, places)]
+def check_declarations(
+    spec: ApplicationSpec, places: Sequence[StorePlace], empty_tasks: Sequence[str], context: CheckContext
+) -> list[Finding]:
+    """Declared stores without a directory, undeclared stores, and tasks of undeclared subtopologies.
+
+    Those of tasks without any store are found by :func:`check_empty_tasks`.
+    """
+    return [*_undecided(spec), *_absent(spec, places, empty_tasks, context), *_undeclared(spec, places)]
+
+
+def check_empty_tasks(spec: ApplicationSpec, empty_tasks: Sequence[str]) -> list[Finding]:
+    """Declared stores of tasks whose directory has no store: a restore at the next start, and nothing to delete."""
+    found = []
+    for store in filter(_is_expected, spec.stores):
+        missing = [task for task in empty_tasks if store in spec.stores_of(task)]
+        what = f"{store.name} is declared and has no directory in {shortened_list(missing, 5)}, which "
+        what += "has no store" if len(missing) == 1 else "have no store"
+        found += [
+            Finding("store-absent", what, Severity.WARNING, task, store.name, repair=Repair.REBUILD) for task in missing
+        ]
+    return found
 
 
 def check_transactional(spec: ApplicationSpec, stores: Sequence[StoreView], context: CheckContext) -> list[Finding]:
@@ -47,21 +66,27 @@ def _undecided(spec: ApplicationSpec) -> list[Finding]:
     return [Finding("kind-undecided", text, Severity.NOTE, evidence={"stores": [*undecided_kinds(spec)]})]
 
 
-def _absent(spec: ApplicationSpec, places: Sequence[StorePlace], context: CheckContext) -> list[Finding]:
+def _is_expected(store: StoreSpec) -> bool:
+    """Whether a task has a directory of the store; other ones are in memory, undecided, or created at the start."""
+    return store.is_logged and store.kind.can_be_built
+
+
+def _absent(
+    spec: ApplicationSpec, places: Sequence[StorePlace], empty_tasks: Sequence[str], context: CheckContext
+) -> list[Finding]:
     seen = {(place.task, place.store) for place in places}
     named = {place.store for place in places}
     severity = context.severity_without_offset(Severity.WARNING)
+    emptied = {TaskId.parse(task).subtopology for task in empty_tasks}
     found = []
-    for store in (*spec.stores, *spec.global_stores):
-        if not store.is_logged or not store.kind.can_be_built:
-            continue  # created by Kafka Streams at its start, in memory, or undecided
+    for store in filter(_is_expected, (*spec.stores, *spec.global_stores)):
         tasks = sorted(_tasks_of(store, places))
         missing = [task for task in tasks if (task, store.name) not in seen]
         what = f"{store.name} is declared and has no directory"
         for task in missing:
             text = f"{what} in {shortened_list(missing, 5)}"
             found.append(Finding("store-absent", text, severity, task, store.name, repair=Repair.REBUILD))
-        if not tasks and store.name not in named:
+        if not tasks and store.name not in named and store.subtopology not in emptied:
             what += ", and none of its tasks is here"
             found.append(Finding("store-absent", what, Severity.WARNING, store=store.name))
     return found

@@ -11,7 +11,7 @@ from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.global_store_outcome import NextStart
 from statecore.doctor.repair_actions import why_not_repairable
-from statecore.doctor.repair_plan import Rebuild, RepairPlan, plan_repairs, without_older
+from statecore.doctor.repair_plan import Rebuild, RepairPlan, is_rebuildable, plan_repairs, without_older
 from statecore.errors import Corrupted, Invalid
 from statecore.jobs.context import JobContext
 from statecore.jobs.diagnose.run import brokers_of, diagnosis
@@ -23,6 +23,7 @@ from statecore.statedir.file_trees import fingerprint
 from statecore.statedir.state_directory import StateDirectory
 
 _GIVE_SPEC = "With --spec (statecore discover writes one) this repair rebuilds it."
+_DECLARE_STORE = "This repair rebuilds it if the spec declares its kind and its changelog in this subtopology."
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,8 @@ class RepairPlanner:
         return diagnosis(request, self.directory, declared, brokers, progress, is_locked=request.apply)
 
     def plan_repairs(self, found: Diagnosis) -> RepairPlan:
-        return plan_repairs(found.findings, found.stores, rebuilds=self.context.declared is not None)
+        declared = self.context.declared
+        return plan_repairs(found.findings, found.stores, spec=declared, rebuilds=declared is not None)
 
     def check(self, found: Diagnosis, actions: RepairPlan) -> None:
         """Refuse what must not be done before a plan is shown; a subclass hook."""
@@ -120,11 +122,15 @@ class RepairPlanner:
 
     def reported(self, findings: Sequence[Finding]) -> tuple[Mapping[str, Any], ...]:
         """Remaining findings for the report, each with how to have it repaired."""
-        documents = []
+        declared, documents = self.context.declared, []
         for finding in findings:
             documents.append(document := finding.to_json())
-            if finding.repair is Repair.REBUILD and self.context.declared is None:
+            if finding.repair is not Repair.REBUILD:
+                continue
+            if declared is None:
                 document["remedy"] += f" {_GIVE_SPEC}"
+            elif not is_rebuildable(declared, finding.task, finding.store):
+                document["remedy"] += f" {_DECLARE_STORE}"
         return tuple(documents)
 
     def _planned_rebuilds(self, actions: RepairPlan, found: Diagnosis) -> tuple[RebuiltStores, ...]:

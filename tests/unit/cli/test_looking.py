@@ -301,6 +301,19 @@ def test_an_unreadable_directory_is_skipped_and_reported(words: list[str]) -> No
         assert f"{state_dir / 'lost+found'} is skipped" in done.stderr
 
 
+@pytest.mark.parametrize("words", [["inspect"], ["doctor", "--offline"], ["info"]])
+def test_an_application_that_this_user_may_not_read_is_not_called_missing(words: list[str]) -> None:
+    with another_user("022") as user:
+        state_dir = user.home / "state"
+        (state_dir / "shop" / "0_0").mkdir(parents=True)
+        (state_dir / "shop").chmod(0o700)
+        state_dir.chmod(0o755)
+        command = user.command(sys.executable, "-m", "statecore.cli.main", *words, "--state-dir", str(state_dir))
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=user.environment)
+        assert (done.returncode, code_said(done.stderr)) == (13, "permission-denied"), done.stderr
+        assert "may not read shop" in done.stderr
+
+
 def test_what_the_locale_has_no_character_for_is_printed_with_escapes(tmp_path: Path) -> None:
     (tmp_path / "schlüssel" / "shop" / "0_0").mkdir(parents=True)
     command = [sys.executable, "-m", "statecore.cli.main", "inspect", "--state-dir", str(tmp_path / "schlüssel")]

@@ -58,6 +58,16 @@ def test_a_plan_without_a_spec_promises_no_rebuild(run: Run, tmp_path: Path) -> 
         assert "--spec" in left["remedy"]
 
 
+def test_nothing_to_repair_is_said_only_where_nothing_is_left(run: Run, tmp_path: Path) -> None:
+    words = ("--application-id", "shop", "--processing-guarantee", "exactly_once_v2")
+    store(tmp_path, "0_0", status=0)
+    code, out, _ = run(*words)
+    assert (code, out.splitlines()[-1]) == (0, "nothing to repair")
+    store(tmp_path, "0_1", status=1)
+    code, out, _ = run(*words)
+    assert (code, "nothing to repair" in out, "nothing was changed" in out) == (21, False, True)
+
+
 def test_a_plan_says_which_brokers_a_rebuild_needs(run: Run, spec: str, tmp_path: Path) -> None:
     store(tmp_path, "0_0", status=1)
     code, out, _ = run("--spec", spec, "--offline", "--json")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from statecore.doctor.diagnosis import inspect
 from statecore.doctor.logged_store_offsets import DatabasePath, LoggedStoreOffsets, logged_store_offsets
+from statecore.doctor.topic_findings import source_partitions
 from statecore.formats.checkpoint import encode_checkpoint
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.reader import parse_spec
@@ -47,6 +49,23 @@ def test_of_a_store_its_database_says_what_it_has_not(tmp_path: Path) -> None:
     assert (one.known, one.partitions, one.default_changelog) == ({CHANGELOG: 8}, [CHANGELOG], "app-s-changelog")
     assert one.databases == (DatabasePath(path),)
     assert (one.closed, one.in_use, one.readable, one.is_global) == (True, False, True, False)
+
+
+@pytest.mark.parametrize("spec", [None, SPEC])
+@pytest.mark.parametrize("has_original", [True, False])
+def test_the_changelog_of_a_copied_store_is_no_source(
+    tmp_path: Path, spec: dict[str, object] | None, has_original: bool
+) -> None:
+    original, copy = written(tmp_path, offset=7), tmp_path / "app" / "0_1" / "rocksdb" / "copy"
+    shutil.copytree(original, copy)
+    if not has_original:
+        shutil.rmtree(original)
+    stores = said(tmp_path, spec)
+    one = stores["0_1", "copy"]
+    assert one.known == {CHANGELOG: 8}
+    assert one.is_source("profiles")
+    assert one.is_source(TOPIC) is (spec is None and not has_original)
+    assert source_partitions([*stores.values()], [CHANGELOG]) == ([CHANGELOG] if one.is_source(TOPIC) else [])
 
 
 def test_of_a_global_store_the_offset_is_what_it_has_not(tmp_path: Path) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
+from statecore.doctor.finding_catalog import Repair
 from statecore.spec.reader import read_spec
-from tests.unit.doctor.diagnosing import ERROR, LOSS, NOTE, SPEC, WARNING, codes, diagnose, plain
+from tests.unit.doctor.diagnosing import ERROR, LOSS, NOTE, SPEC, WARNING, codes, diagnose, plain, running
 
 
 def test_the_spec_is_held_against_the_directory(tmp_path):
@@ -65,3 +68,25 @@ def test_an_undecided_kind_is_reported_once_and_never_as_missing(tmp_path):
     note = found["kind-undecided"]
     assert (note.severity, len(note.evidence["stores"])) == (NOTE, 7)
     assert all(said in note.what for said in ("stores.yaml", "7 stores", "m0, m1, m2, m3, m4 and 2 more"))
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+def test_the_deleted_only_store_of_a_task_costs_a_restore(tmp_path, guarantee):
+    plain(tmp_path)
+    for task in ("0_1", "1_0", "2_0"):
+        shutil.rmtree(plain(tmp_path, task=task))  # the task and its rocksdb/ stay
+    (tmp_path / "app" / "3_0").mkdir()
+    spec = read_spec(
+        f"application_id: app\nbootstrap_servers: localhost:1\nprocessing_guarantee: {guarantee}\nsubtopologies:\n"
+        "  0: {stores: {s: {kind: key-value}}}\n"
+        "  1: {stores: {m: {kind: in-memory}, c: {kind: custom}, n: {kind: key-value, changelog: none}}}\n"
+        "  2: {stores: {only: {kind: key-value}}}\n"
+    )
+    expected = {("0_1", "s"), ("2_0", "only")}
+    for how in ({}, {"tasks": ["0_1", "1_0", "2_0", "3_0"]}):
+        found = diagnose(tmp_path, spec=spec, **how).findings
+        assert {(one.task, one.store) for one in found} == expected
+        assert {(one.code, one.severity, one.repair) for one in found} == {("store-absent", WARNING, Repair.REBUILD)}
+    assert diagnose(tmp_path).findings == ()
+    with running(tmp_path):
+        assert diagnose(tmp_path, spec=spec).findings == ()

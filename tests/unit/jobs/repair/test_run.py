@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import time
 from collections.abc import Mapping
@@ -43,9 +44,9 @@ def application(tmp_path: Path) -> Path:
     return path
 
 
-def table(task: Path, partition: int, *, status: int = 0, **families: Any) -> None:
-    said = offsets("app-table-changelog", partition, 9, status)
-    write_database(task / "rocksdb" / "table", {"default": [(b"a", b"1")], "offsets": said, **families})
+def table(task: Path, partition: int, *, name: str = "table", status: int = 0, **families: Any) -> None:
+    said = offsets(f"app-{name}-changelog", partition, 9, status)
+    write_database(task / "rocksdb" / name, {"default": [(b"a", b"1")], "offsets": said, **families})
 
 
 def windows(task: Path, at: Mapping[int, int]) -> None:
@@ -296,6 +297,26 @@ def test_without_a_spec_only_rebuilds_remain_and_the_rest_is_repaired(applicatio
     assert repaired(application).outcome is Outcome.UNCHANGED
 
 
+def test_stores_that_no_restore_would_rebuild_are_listed_and_the_rest_is_repaired(application: Path) -> None:
+    for name in ("gone", "elsewhere", "undecided", "unlogged"):
+        table(application / "0_0", 0, name=name, status=1)
+    table(application / "0_2", 2, status=1)
+    (application / "0_1" / ".checkpoint").write_text("0\n1\napp-table-changelog 1 30\n")
+    spec = application.parent / "stores.yaml"
+    spec.write_text(
+        "application_id: app\nbootstrap_servers: nowhere:1\nprocessing_guarantee: exactly_once_v2\nsubtopologies:\n"
+        '  "0": {stores: {table: {kind: key-value}, undecided: {kind: "?"}, '
+        "unlogged: {kind: key-value, changelog: none}}}\n"
+        '  "1": {stores: {elsewhere: {kind: key-value}}}\n'
+    )
+    plan = repaired(application, apply=False, spec_path=str(spec))
+    assert [(one.stores, one.tasks) for one in plan.rebuilt] == [(("table",), ("0_2",))]
+    assert [(one.task, one.codes) for one in plan.repaired] == [("0_1", ("checkpoint-ahead",))]
+    left = {(one["store"], one["code"]): one["remedy"] for one in plan.remaining}
+    for name in ("gone", "elsewhere", "undecided"):
+        assert "declares its kind" in left[name, "store-not-closed"]
+
+
 def test_what_else_is_found_in_a_store_that_has_to_be_rebuilt_is_left_with_it(application: Path) -> None:
     windows(application / "0_0", {4: 70, 5: 99})
     (application / "0_0" / "clicks" / f"clicks.{4 * HOUR}" / "CURRENT").unlink()
@@ -332,12 +353,29 @@ def test_a_plan_says_what_a_rebuild_is_made_from(application: Path) -> None:
     assert planned.sources.endswith(" in file:///r")
 
 
+def test_the_deleted_only_store_of_a_task_is_rebuilt(application: Path) -> None:
+    shutil.rmtree(application / "0_1" / "rocksdb" / "table")
+    spec = application.parent / "stores.yaml"
+    spec.write_text(
+        "application_id: app\nbootstrap_servers: nowhere:1\nprocessing_guarantee: exactly_once_v2\nsubtopologies:\n"
+        '  "0": {stores: {table: {kind: key-value}}}\n'
+    )
+    for tasks in ((), ("0_1",)):
+        plan = repaired(application, apply=False, spec_path=str(spec), tasks=tasks)
+        assert [(one.stores, one.tasks, one.codes) for one in plan.rebuilt] == [
+            (("table",), ("0_1",), ("store-absent",))
+        ]
+        assert (plan.outcome, plan.exit_code) == (Outcome.PLANNED, 0)
+
+
 def test_only_the_plan_that_was_approved_is_applied(application: Path) -> None:
     (application / "0_0" / ".checkpoint").write_text("0\n1\napp-table-changelog 0 30\n")
     plan_id = repaired(application, apply=False).plan_id
     (application / "0_0" / ".checkpoint").write_text("0\n1\napp-table-changelog 0 31\n")
-    with raises(Invalid, "plan-changed"):
-        repaired(application, approved=plan_id)
+    for approved in (plan_id, "123"):
+        with raises(Invalid, "plan-changed") as refused:
+            repaired(application, approved=approved)
+        assert f"{approved} was approved: the directory has changed since, or that id" in str(refused.value)
     assert (application / "0_0" / ".checkpoint").exists()
 
 
