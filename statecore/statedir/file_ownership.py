@@ -72,7 +72,7 @@ class FileOwnership:
     """Owner, group and modes of all placed files.
 
     Attributes:
-        source: where they come from, for messages.
+        source: where the owner comes from, for messages; the mode may grant less than the mode there.
         by_group: whether the application has access through its group, because this process cannot give files to its
             user.
     """
@@ -152,7 +152,7 @@ def decide_ownership(state_dir: Path, application: Path, owner: str | None, proc
         uid, gid = parse_owner(owner)
         _check_given(owner, uid, gid, process)
         return FileOwnership(uid, gid, mode, "as --owner says")
-    source = f"as {model} has them"
+    source = f"the owner of {model}"
     if process.may_chown or status.st_uid == process.uid:
         gid = status.st_gid if process.may_chown or status.st_gid in process.groups else process.gid
         return FileOwnership(status.st_uid, gid, mode, source)

@@ -121,7 +121,7 @@ def test_a_master_at_which_nothing_listens_is_refused_before_anything_is_made(
     assert "unresponsive" not in done.said  # which Spark says after a minute of trying by itself
     assert "Placed files will belong" in done.said
     # The job made that directory a moment before: it is no model of anything.
-    assert f"as {state_dir / application['application_id']} has them" not in done.said
+    assert f"the owner of {state_dir / application['application_id']}" not in done.said
 
 
 def answering_page(listener: socket.socket) -> None:

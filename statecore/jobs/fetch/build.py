@@ -52,8 +52,7 @@ def _engine(job: FetchJob, plan: FetchPlan) -> Engine:
 
 def _download(job: FetchJob, plan: FetchPlan, at_hand: Mapping[str, Path]) -> DownloadResult:
     with job.phase("download"):
-        total = sum(one.snapshot.file_bytes for one in plan.stores if not one.placed_empty)
-        job.progress.phase("download", total, "bytes")
+        job.progress.phase("download", plan.file_bytes, "bytes")
 
         def advance(amount: int) -> None:
             job.progress.advance(amount)

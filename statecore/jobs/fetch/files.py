@@ -19,7 +19,7 @@ from pathlib import Path
 from statecore.errors import Capacity
 from statecore.filesystem import FileState, file_hashes, file_sha256
 from statecore.formats.rocksdb_log import DATA_SUFFIXES
-from statecore.jobs.fetch.store_to_fetch import StoreToFetch
+from statecore.jobs.fetch.store_to_fetch import StoreToFetch, bytes_of_files, distinct_files
 from statecore.jobs.pipeline import staging
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.download import DownloadResult, RemoteFile, delete_partial, download
@@ -47,13 +47,13 @@ class FetchedFiles:
 
     def missing_bytes(self, stores: Iterable[StoreToFetch], at_hand: Collection[str]) -> int:
         """Bytes to download: files of the stores that are neither downloaded nor among ``at_hand``."""
-        missing = (one for one in _each_once(stores) if not self._has(one))
+        missing = (one for one in distinct_files(stores) if not self._has(one))
         return sum(one.extent.bytes for one in missing if one.sha256 not in at_hand)
 
     def expected_download(self, stores: Sequence[StoreToFetch]) -> DownloadResult:
         """What a download of the stores would give."""
         missing = self.missing_bytes(stores, self.at_hand(stores).keys())
-        return DownloadResult(missing, 0, sum(one.extent.bytes for one in _each_once(stores)) - missing, 0)
+        return DownloadResult(missing, 0, bytes_of_files(stores) - missing, 0)
 
     def _has(self, one: RemoteFile) -> bool:
         try:
@@ -111,13 +111,13 @@ class FetchedFiles:
             with one_at_a_time:
                 advance(amount)
 
-        downloaded = download(repository, _each_once(stores), self.path, local_files=at_hand, advance=report)
+        downloaded = download(repository, distinct_files(stores), self.path, local_files=at_hand, advance=report)
         self.hashed.update(downloaded.hashed)
         return downloaded
 
     def _drop_damaged(self, stores: Iterable[StoreToFetch]) -> None:
         """Verify files that an earlier attempt downloaded, because the disk may have damaged them since."""
-        hashes = sorted({one.sha256 for one in _each_once(stores)})
+        hashes = sorted({one.sha256 for one in distinct_files(stores)})
         paths = [path for sha256 in hashes if (path := self.path / staging.file_name(sha256)).is_file()]
         states = [FileState.of(path) for path in paths]
         for path, state, sha256 in zip(paths, states, file_hashes(paths), strict=True):
@@ -128,7 +128,3 @@ class FetchedFiles:
 
     def drop(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
-
-
-def _each_once(stores: Iterable[StoreToFetch]) -> list[RemoteFile]:
-    return list({one.sha256: one for store in stores for one in store.wanted}.values())

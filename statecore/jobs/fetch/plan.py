@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from statecore.errors import Invalid
 from statecore.jobs.fetch.request import FetchRequest
 from statecore.jobs.fetch.select import FoundSnapshot
-from statecore.jobs.fetch.store_to_fetch import StoreToFetch, stores_to_fetch
+from statecore.jobs.fetch.store_to_fetch import StoreToFetch, bytes_of_files, stores_to_fetch
 from statecore.repository.compatibility import GUARANTEE, Difference, differences
 from statecore.spec.model import ApplicationSpec, retention_of
 from statecore.spec.units import format_duration
@@ -37,7 +37,7 @@ class FetchPlan:
     @property
     def file_bytes(self) -> int:
         """Bytes of the required files; a file shared by two stores counts once."""
-        return sum({one.sha256: one.extent.bytes for store in self.stores for one in store.wanted}.values())
+        return bytes_of_files(self.stores)
 
     def without(self, tasks: Sequence[str]) -> FetchPlan:
         """The plan without tasks that an earlier attempt of the request placed."""

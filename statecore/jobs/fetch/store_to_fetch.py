@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from statecore.filesystem import FileState
@@ -121,3 +121,12 @@ def stores_to_fetch(task_manifests: Collection[TaskManifest], versioned: Version
         for task_manifest in task_manifests
         for store in task_manifest.stores
     ]
+
+
+def distinct_files(stores: Iterable[StoreToFetch]) -> list[RemoteFile]:
+    """The files of the stores; one that several stores share is listed once, as it is downloaded."""
+    return list({one.sha256: one for store in stores for one in store.wanted}.values())
+
+
+def bytes_of_files(stores: Iterable[StoreToFetch]) -> int:
+    return sum(one.extent.bytes for one in distinct_files(stores))

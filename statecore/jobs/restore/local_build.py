@@ -14,7 +14,7 @@ from statecore.jobs.bases.base import Key
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.fetch.files import FetchedFiles
-from statecore.jobs.fetch.store_to_fetch import stores_to_fetch
+from statecore.jobs.fetch.store_to_fetch import bytes_of_files, stores_to_fetch
 from statecore.jobs.fields.catalog import VersionedStart
 from statecore.jobs.pipeline.build_stage import build_images
 from statecore.jobs.pipeline.image_tasks import ImageResult
@@ -35,7 +35,7 @@ def build_locally(
     stores = stores_to_fetch(task_manifests, VersionedStart.LATEST)
     files = FetchedFiles(context.directory)
     files.ensure_free_space(stores)
-    progress.phase("download", sum(store.snapshot.file_bytes for store in stores), "bytes")
+    progress.phase("download", bytes_of_files(stores), "bytes")
     files.download(context.repository, stores, {}, progress.advance)
     progress.done()
     place = DirectoryPlace(str(files.path.absolute()))

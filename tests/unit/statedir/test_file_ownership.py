@@ -45,7 +45,14 @@ def test_owner_and_mode_come_from_application_state_directory_or_parent(tmp_path
     assert decided(state, ROOT) == (4244, 4245, 0o700)
     found = decide_ownership(state, state / "app", None, ROOT)
     assert found.file_mode == 0o600
-    assert str(found) == f"4244:4245 with mode rwx------ (as {state}/app has them)"
+    assert str(found) == f"4244:4245 with mode rwx------ (the owner of {state}/app)"
+
+
+@as_root
+def test_the_model_of_the_owner_is_not_said_to_be_that_of_the_mode(tmp_path):
+    state = made(tmp_path / "state", 4242, 4243, 0o755)
+    found = decide_ownership(state, state / "app", None, ROOT)
+    assert str(found) == f"4242:4243 with mode rwxr-x--- (the owner of {state})"
 
 
 @as_root

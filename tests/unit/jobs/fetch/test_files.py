@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from statecore.errors import Capacity, Invalid
 from statecore.faults import FaultInjected, FaultPoints, InjectedFault
 from statecore.filesystem import file_sha256
 from statecore.jobs.fetch.run import run_fetch
+from statecore.progress import MachineProgress, parse_machine_line
 from tests.harness import mounts
 from tests.harness.filesystems import with_free_room
 from tests.unit.jobs.fetch.fetching import cut, fetch, flipped, refused, request_for, tree
@@ -34,6 +36,18 @@ def test_replacing_moves_no_byte_of_the_files_that_are_there(shop: Shop, state_d
     assert third.at_hand_bytes > 0
     assert third.downloaded_bytes + third.at_hand_bytes == first.downloaded_bytes
     assert rows_in(state_dir) == expected(200)
+
+
+def test_the_progress_ends_at_the_downloaded_bytes_where_stores_share_a_file(tmp_path: Path, state_dir: Path) -> None:
+    shop = Shop(tmp_path / "shop")
+    shop.root.mkdir()
+    shop.publish([200], based=True)  # each database has the same CURRENT
+    shown = io.StringIO()
+    report = run_fetch(request_for(shop, state_dir), MachineProgress(shown))
+    assert report.downloaded_bytes < sum(store.file_bytes for store in report.stores)
+    events = [parse_machine_line(line) for line in shown.getvalue().splitlines()]
+    (last,) = [event for event in events if event and (event["phase"], event["event"]) == ("download", "done")]
+    assert last["count"] == last["total"] == report.downloaded_bytes
 
 
 def test_too_little_space_is_reported_before_the_download(
