@@ -39,8 +39,8 @@ fi
 step "installing Python packages" \
   .venv/bin/uv pip install --quiet --compile-bytecode --python .venv/bin/python -c constraints.txt -e '.[airflow,spark,test]'
 step "fetching Kafka jars (demo and tests only)" .venv/bin/python -m tests.harness.jars >&2
-step "building the S3 server (tests only)" .venv/bin/python -m tests.harness.versitygw ||
-  say "there is no S3 server, so its tests will fail: put Go 1.25 or newer on the PATH, or set GOPROXY, and try again"
+step "building the S3 server (demo and tests only)" .venv/bin/python -m tests.harness.versitygw ||
+  say "there is no S3 server, so the demo and its tests will fail: put Go 1.25 or newer on the PATH, or set GOPROXY, and try again"
 step "compiling kernels" .venv/bin/python -m statecore.spark.warm
 step "preparing a quick start of Spark" .venv/bin/python -m statecore.spark.jvm
 step "preparing a quick start of Kafka (demo and tests only)" .venv/bin/python -m tests.harness.archives

@@ -45,7 +45,7 @@ def test_each_step_is_printed_before_it_runs_with_its_seconds_after(tmp_path: Pa
     steps = {
         "installing Python packages": "uv",
         "fetching Kafka jars (demo and tests only)": "tests.harness.jars",
-        "building the S3 server (tests only)": "tests.harness.versitygw",
+        "building the S3 server (demo and tests only)": "tests.harness.versitygw",
         "compiling kernels": "statecore.spark.warm",
         "preparing a quick start of Spark": "statecore.spark.jvm",
         "preparing a quick start of Kafka (demo and tests only)": "tests.harness.archives",
