@@ -67,6 +67,11 @@ class StoreKind(StrEnum):
             return False
         return self not in CURRENT.kinds or CURRENT.kinds[self].offset_inside
 
+    @property
+    def may_keep_offset_outside(self) -> bool:
+        """Whether Kafka Streams may read the offset from ``.checkpoint_<store>``: certain but for an unknown kind."""
+        return self is StoreKind.UNKNOWN or not self.manages_offsets
+
 
 WINDOWED_KINDS = frozenset(kind for kind in StoreKind if kind.is_segmented) - {StoreKind.GRACE_BUFFER}
 """Kinds whose rows are in time segments that expire."""

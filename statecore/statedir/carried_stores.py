@@ -66,7 +66,7 @@ class CarriedStores:
             return None
         kind = StoreKind.UNKNOWN if sibling is None else sibling.kind
         logged = sibling is None or sibling.logged
-        has_file = logged and states and (kind is StoreKind.UNKNOWN or not kind.manages_offsets)
+        has_file = logged and states and kind.may_keep_offset_outside
         why = why_wiped(
             StoreAtStart(
                 states,

@@ -83,13 +83,12 @@ def has_offset(store: StoreAtStart, release: Release = CURRENT) -> bool:
     if not release.offsets_inside:
         return _has(store, store.task_file)
     inside = store.kind is StoreKind.UNKNOWN or store.kind.manages_offsets
-    outside = store.kind is StoreKind.UNKNOWN or not store.kind.manages_offsets
     migrated = {part for part, offset in store.task_file.items() if offset != OFFSET_UNKNOWN}
     if _has(store, migrated) and (store.databases or not store.segmented or not store.kind.manages_offsets):
         return True
     if inside and any(_has(store, state.offsets) for state in store.databases):
         return True
-    return outside and _has(store, store.own_file)
+    return store.kind.may_keep_offset_outside and _has(store, store.own_file)
 
 
 def _has(store: StoreAtStart, offsets: Collection[TopicPartition]) -> bool:

@@ -72,7 +72,9 @@ def _emptied(task: TaskView, stores: Sequence[StoreView], context: CheckContext)
         others = [one for one in stores if one is not store and context.entries_of(one, task.checkpoint) == entries]
         windows = store.segmented and not _is_buffer(store.store, store.kind)
         why = "has no segment" if store.segmented else "is a directory without a database"
-        yield _MissingStore(store.store, why, own or ({} if others else entries), windows, _reads_own_file(store.kind))
+        yield _MissingStore(
+            store.store, why, own or ({} if others else entries), windows, store.kind.may_keep_offset_outside
+        )
 
 
 def _absent(task: TaskView, stores: Sequence[StoreView], context: CheckContext) -> Iterator[_MissingStore]:
@@ -91,7 +93,7 @@ def _absent(task: TaskView, stores: Sequence[StoreView], context: CheckContext) 
                 if part.topic == topic and partition in (None, part.partition)
             }
             windows = store.kind.is_segmented and not _is_buffer(name, store.kind)
-            yield _MissingStore(name, "has no directory", entries, windows, _reads_own_file(store.kind))
+            yield _MissingStore(name, "has no directory", entries, windows, store.kind.may_keep_offset_outside)
     for name in task.stores if context.spec is None else ():
         if name not in present and _is_buffer(name):  # a custom store may be anywhere
             yield _MissingStore(name, "has no directory", {}, has_windows=False)
@@ -100,10 +102,6 @@ def _absent(task: TaskView, stores: Sequence[StoreView], context: CheckContext) 
 def _declared(task: str, context: CheckContext) -> list[StoreSpec]:
     declared = () if context.spec is None else context.spec.stores_of(task)
     return [store for store in declared if store.is_restorable]  # a custom store may be anywhere
-
-
-def _reads_own_file(kind: StoreKind) -> bool:
-    return kind is StoreKind.UNKNOWN or not kind.manages_offsets
 
 
 def _is_buffer(store: str, kind: StoreKind = StoreKind.UNKNOWN) -> bool:
