@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -44,10 +44,11 @@ def plan_migration(context: JobContext[MigrateRequest], directory: StateDirector
     request, progress = context.request, context.progress
     tasks = _selected_tasks(request, directory)
     progress.phase("inspect", len(tasks), "tasks")
+    stores = {place.store for place in store_places(directory)}
     conversions, fingerprints = [], {}
     for task in tasks:
         before = fingerprint(directory.task_path(task))
-        conversions.append(conversion := _plan_task(context, directory, task))
+        conversions.append(conversion := _plan_task(context, directory, task, stores))
         if not conversion.is_empty:
             fingerprints[task] = before
         progress.advance()
@@ -82,7 +83,9 @@ def _selected_tasks(request: MigrateRequest, directory: StateDirectory) -> list[
     return [task for task in existing if not request.tasks or task in request.tasks]
 
 
-def _plan_task(context: JobContext[MigrateRequest], directory: StateDirectory, task: str) -> TaskConversion:
+def _plan_task(
+    context: JobContext[MigrateRequest], directory: StateDirectory, task: str, stores: Collection[str]
+) -> TaskConversion:
     request, spec = context.request, context.declared
     guarantee = guarantee_of(spec, request.processing_guarantee)
     plan = plan_conversion(
@@ -99,8 +102,7 @@ def _plan_task(context: JobContext[MigrateRequest], directory: StateDirectory, t
     offsets = [*read_offsets(directory.task_path(task) / CHECKPOINT_FILE)]
     for store in plan.stores:
         offsets.extend(store.offsets)
-    names = {place.store for place in store_places(directory)}
-    foreign = foreign_offsets(request.application_id, names, offsets, spec)
+    foreign = foreign_offsets(request.application_id, stores, offsets, spec)
     return TaskConversion(task, plan.seen, plan.release_to, (), refused=foreign) if foreign else plan
 
 
