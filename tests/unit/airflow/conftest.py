@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,10 +15,4 @@ settle()
 @pytest.fixture
 def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubSpark:
     """A local ``spark-submit`` that runs a stub of the jobs."""
-    stub = StubSpark(tmp_path / "spark")
-    # The operator puts the directory of its own Python first on the PATH of a local job.
-    monkeypatch.setattr(sys, "executable", str(stub.python))
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
-    monkeypatch.setenv("STATECORE_REPORTS", str(tmp_path / "reports"))
-    monkeypatch.setenv("STATECORE_SPARK_JOBS", str(stub.jobs))
-    return stub
+    return StubSpark.local(tmp_path, monkeypatch)

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 _SUBMIT = """#!{python}
 import json, os, sys
 with open({calls!r}, "a") as calls:
@@ -120,6 +122,17 @@ class StubSpark:
         self.python = self.bin / "python"
         self.python.write_text(_PYTHON.format(python=sys.executable))
         self.python.chmod(0o755)
+
+    @classmethod
+    def local(cls, directory: Path, monkeypatch: pytest.MonkeyPatch) -> StubSpark:
+        """A stub that the local Spark connection of Airflow submits to, and reports in ``directory``."""
+        stub = cls(directory / "spark")
+        # The operator puts the directory of its own Python first on the PATH of a local job.
+        monkeypatch.setattr(sys, "executable", str(stub.python))
+        monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
+        monkeypatch.setenv("STATECORE_REPORTS", str(directory / "reports"))
+        monkeypatch.setenv("STATECORE_SPARK_JOBS", str(stub.jobs))
+        return stub
 
     def behaves(self, by_application: dict[str, Any]) -> None:
         """What the job does for an application: an error's JSON, ``silent_exit``, ``no_report``, its ``stores``."""

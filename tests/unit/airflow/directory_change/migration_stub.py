@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,8 @@ runpy.run_module("tests.unit.airflow.stub_migrate", run_name="__main__")
 
 def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubSpark:
     """A site on which the stub does the migrations."""
-    made = StubSpark(tmp_path / "spark")
+    made = StubSpark.local(tmp_path, monkeypatch)
     (made.jobs / "migrate_checkpoints.py").write_text(_JOB.format(root=str(ROOT)))
-    monkeypatch.setattr(sys, "executable", str(made.python))
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
-    monkeypatch.setenv("STATECORE_REPORTS", str(tmp_path / "reports"))
-    monkeypatch.setenv("STATECORE_SPARK_JOBS", str(made.jobs))
     return made
 
 
