@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 import urllib.error
@@ -188,8 +189,13 @@ def call(method: str, url: str, body: Any = None, token: str | None = None) -> A
     if token is not None:
         request.add_header("Authorization", f"Bearer {token}")
     data = None if body is None else json.dumps(body).encode()
-    with _OPENER.open(request, data=data, timeout=120) as response:
-        text = response.read()
+    try:
+        with _OPENER.open(request, data=data, timeout=120) as response:
+            text = response.read()
+    except urllib.error.HTTPError as error:
+        with error:  # it holds the connection, for as long as a traceback holds the error
+            text = error.read()
+        raise urllib.error.HTTPError(url, error.code, error.reason, error.headers, io.BytesIO(text)) from None
     return json.loads(text) if text else None
 
 

@@ -70,7 +70,8 @@ def status_of(url: str) -> int:
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=120) as response:
             return int(response.status)
     except urllib.error.HTTPError as error:
-        return error.code
+        with error:
+            return error.code
 
 
 def test_a_run_succeeds_and_shows_progress_stores_and_events(server: AirflowServer) -> None:
