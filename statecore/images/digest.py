@@ -71,11 +71,13 @@ class Digest:
         return f"{int(self._sums[0]):016x}{int(self._sums[1]):016x}"
 
 
-def combined(one: StoreDigest, other: StoreDigest) -> StoreDigest:
-    """Digest of the union of two stores without common keys."""
-    sums = (int(one.digest[at : at + 16], 16) + int(other.digest[at : at + 16], 16) for at in (0, 16))
+def combined(*contents: StoreDigest) -> StoreDigest:
+    """Digest of the union of stores without common keys."""
+    sums = (sum(int(one.digest[at : at + 16], 16) for one in contents) for at in (0, 16))
     return StoreDigest(
-        one.rows + other.rows, one.bytes + other.bytes, "".join(f"{total & _MASK:016x}" for total in sums)
+        sum(one.rows for one in contents),
+        sum(one.bytes for one in contents),
+        "".join(f"{total & _MASK:016x}" for total in sums),
     )
 
 

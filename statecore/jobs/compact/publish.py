@@ -9,8 +9,7 @@ from dataclasses import replace
 from statecore import __version__
 from statecore.errors import StatecoreError
 from statecore.formats.segments import first_live_segment
-from statecore.images.digest import EMPTY, combined
-from statecore.images.model import StoreDigest
+from statecore.images.digest import combined
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.content_digests import save_digest, saved_digests
 from statecore.repository.manifest import StoreSnapshot, TaskManifest
@@ -65,10 +64,8 @@ def _with_digest(store: StoreSnapshot) -> StoreSnapshot:
     if store.content is not None or (store.kind.is_segmented and (of is None or store.stream_time is None)):
         return store
     first = 0 if of is None else first_live_segment(store.stream_time or 0, of.retention_ms, of.interval_ms)
-    content = StoreDigest(0, 0, EMPTY)
     for database in store.databases:
         if database.base or len(database.runs) != 1 or (database.segment is not None and database.segment < first):
             return store
-        run = database.runs[0].run
-        content = combined(content, StoreDigest(run.rows, run.bytes, run.digest))
+    content = combined(*(database.runs[0].run.content for database in store.databases))
     return replace(store, rows=content.rows, bytes=content.bytes, digest=content.digest)

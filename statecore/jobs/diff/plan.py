@@ -15,10 +15,11 @@ from statecore.jobs.context import JobContext
 from statecore.jobs.diff.compare import DiffSide, DiffTask
 from statecore.jobs.diff.reference import Reference
 from statecore.jobs.diff.request import DiffRequest
-from statecore.spec.model import ApplicationSpec, retention_of, segment_interval_of
+from statecore.spec.model import ApplicationSpec
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.stopped_store_offsets import StoppedStoreOffsets, read_stopped_store_offsets
 from statecore.statedir.store_places import StorePlace, changelog_at, declared_at, store_places, suggest_names
+from statecore.tasks.partial_deletion import segmentation_of
 
 _NO_STORE = StoppedStoreOffsets()
 
@@ -115,10 +116,7 @@ class DiffPlanner:
 
     def _segmentation(self, key: Key, spec: ApplicationSpec | None) -> Segmentation | None:
         declared = declared_at(spec, *key)
-        if declared is None or not declared.kind.is_segmented:
-            return None
-        retention, interval = retention_of(declared), segment_interval_of(declared)
-        return None if retention is None or interval is None else Segmentation(retention, interval)
+        return None if declared is None else segmentation_of(declared)
 
 
 def _of_store(places: Mapping[Key, StorePlace], name: str) -> list[StorePlace]:

@@ -146,16 +146,12 @@ def _content(
     kind: StoreKind, databases: Sequence[StoredDatabase], below: StoreSnapshot | None, image: Image | None
 ) -> StoreDigest | None:
     """Digest of a store, if its rows were read, or its databases have no files that could overlap."""
-    from statecore.images.digest import EMPTY, combined  # not needed for planning
+    from statecore.images.digest import combined  # not needed for planning
 
     if image is not None:
         return image.content
     if below is not None and tuple(databases) == below.databases:
         return below.content
-    content = StoreDigest(0, 0, EMPTY)
-    for database in databases:
-        if database.base or (len(database.runs) > 1 and not kind.is_versioned):
-            return None
-        for stored in database.runs:
-            content = combined(content, StoreDigest(stored.run.rows, stored.run.bytes, stored.run.digest))
-    return content
+    if any(one.base or (len(one.runs) > 1 and not kind.is_versioned) for one in databases):
+        return None
+    return combined(*(stored.run.content for one in databases for stored in one.runs))
