@@ -8,7 +8,7 @@ from pathlib import Path
 from statecore.dump.dump import kind_of
 from statecore.errors import Invalid, NotFound
 from statecore.formats.kinds import StoreKind
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.topic_partition import offsets_by_name
 from statecore.images.model import Segmentation
 from statecore.jobs.bases.base import Key
 from statecore.jobs.context import JobContext
@@ -62,7 +62,7 @@ class DiffPlanner:
             keys = [key for key in keys if key in reference.only]
         left_out = dict(reference.left_out)
         keys = [key for key in keys if key not in left_out]
-        self._check_named(keys, left_out)
+        self._checkoffsets_by_name(keys, left_out)
         mine, theirs = self.offsets(here, spec), self.offsets(there, spec)
         kinds: dict[str, StoreKind] = {}
         tasks_made = []
@@ -85,7 +85,7 @@ class DiffPlanner:
             )
         return tasks_made, left_out
 
-    def _check_named(self, keys: list[Key], left_out: Mapping[Key, str]) -> None:
+    def _checkoffsets_by_name(self, keys: list[Key], left_out: Mapping[Key, str]) -> None:
         """Refuse named stores or tasks that neither side has."""
         known = [*keys, *left_out]
         for what, code, names, at in (
@@ -127,11 +127,7 @@ def _side(place: StorePlace | None, found: StoppedStoreOffsets) -> DiffSide:
     return DiffSide(
         "" if place is None else str(place.path.absolute()),
         {segment: str(path.absolute()) for segment, path in found.databases.items()},
-        _named(found.offsets),
-        _named(found.position),
+        offsets_by_name(found.offsets),
+        offsets_by_name(found.position),
         found.file_bytes,
     )
-
-
-def _named(offsets: Mapping[TopicPartition, int]) -> dict[str, int]:
-    return {str(part): offset for part, offset in sorted(offsets.items())}
