@@ -23,7 +23,7 @@ MergedRuns = Mapping[str, Sequence[Compaction]]
 def publish_compaction(
     repository: ApplicationRepository,
     publication: Publication,
-    parts: Mapping[str, TaskManifest],
+    task_manifests: Mapping[str, TaskManifest],
     merged_runs: MergedRuns,
     *,
     carries_digests: bool,
@@ -31,14 +31,14 @@ def publish_compaction(
     """Publish the compacted tasks, and if asked digests of their stores; ``None`` if rebasing leaves nothing."""
 
     def made(_: TaskManifest | None, theirs: TaskManifest) -> TaskManifest | None:
-        part = rebase_compaction(merged_runs[theirs.task], theirs)
-        return part and replace(part, stores=tuple(map(_with_digest, part.stores)))
+        found = rebase_compaction(merged_runs[theirs.task], theirs)
+        return found and replace(found, stores=tuple(map(_with_digest, found.stores)))
 
-    mine = [part for task in merged_runs if (part := made(None, parts[task])) is not None]
+    mine = [one for task in merged_runs if (one := made(None, task_manifests[task])) is not None]
     if not mine:
         return None
     if carries_digests:
-        _carry_over(repository, parts, mine)
+        _carry_over(repository, task_manifests, mine)
     return publication.publish(mine, whole=False, rebase=made, hourly=True)
 
 
@@ -46,12 +46,9 @@ def _carry_over(
     repository: ApplicationRepository, before: Mapping[str, TaskManifest], made: Sequence[TaskManifest]
 ) -> None:
     """Save known digests of stores under their new identities, if possible."""
-    earlier = {(part.task, store.store): store.identity for part in before.values() for store in part.stores}
+    earlier = {(one.task, store.store): store.identity for one in before.values() for store in one.stores}
     new = {
-        earlier[part.task, store.store]: store.identity
-        for part in made
-        for store in part.stores
-        if store.content is None
+        earlier[one.task, store.store]: store.identity for one in made for store in one.stores if store.content is None
     }
     with suppress(StatecoreError):
         for identity, content in saved_digests(repository, sorted(new)).items():
