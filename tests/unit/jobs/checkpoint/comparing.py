@@ -19,9 +19,9 @@ from statecore.images.runs import RunBuilder
 from statecore.images.runs_digest import merged_digest
 from statecore.jobs.bases.base import Base, Refused
 from statecore.jobs.checkpoint.log_comparison import ComparedStores, LogComparison
-from statecore.jobs.checkpoint.missed_deletes import plan_whole_logs
 from statecore.jobs.checkpoint.plan import CheckpointPlan
 from statecore.jobs.checkpoint.request import CheckpointRequest
+from statecore.jobs.checkpoint.whole_logs import plan_whole_logs
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.pipeline import staging
