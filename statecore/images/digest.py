@@ -66,6 +66,11 @@ class Digest:
             key_bytes = int(np.diff(key_offsets)[valid != 0].sum())
         self.bytes += key_bytes + int(value_offsets[-1] - value_offsets[0])
 
+    @property
+    def content(self) -> StoreDigest:
+        """Content of the rows added so far."""
+        return StoreDigest(self.rows, self.bytes, self.hexdigest())
+
     def hexdigest(self) -> str:
         """Digest of the rows added so far, 32 hex digits."""
         return f"{int(self._sums[0]):016x}{int(self._sums[1]):016x}"
@@ -86,7 +91,7 @@ def digest_rows(chunks: Iterable[tuple[list[bytes], list[bytes]]]) -> StoreDiges
     digest = Digest()
     for keys, values in chunks:
         digest.add(*_joined(keys), *_joined(values))
-    return StoreDigest(digest.rows, digest.bytes, digest.hexdigest())
+    return digest.content
 
 
 def _joined(items: list[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
