@@ -148,6 +148,11 @@ class StoreSnapshot:
         return Segmentation.of(self.retention_ms, self.segment_interval_ms)
 
     @property
+    def by_segment(self) -> dict[int | None, StoredDatabase]:
+        """Its databases by segment; ``None`` is that of a store without segments."""
+        return {database.segment: database for database in self.databases}
+
+    @property
     def extents(self) -> Iterator[tuple[str, Extent]]:
         """SHA-256 and extent of every file."""
         for database in self.databases:

@@ -56,7 +56,7 @@ def equivalent_databases(copy: StoreCopy, files: Files, newest: NewestSnapshot) 
         or before.offsets != copy.offsets
     ):
         return None
-    stored = {database.segment: database for database in before.databases}
+    stored = before.by_segment
     if stored.keys() != found.keys() or any(database.runs for database in stored.values()):
         return None
     for segment, those in found.items():

@@ -74,7 +74,7 @@ def _listed(
 ) -> Iterator[tuple[LocalFile, bool]]:
     """The files of a store that would be published, and whether each is new."""
     before, is_equivalent = newest.store(copy.key), equivalent_databases(copy, listed, newest) is not None
-    stored = {} if before is None else {database.segment: database for database in before.databases}
+    stored = {} if before is None else before.by_segment
     for segment, files in listed[copy.key].items():
         for file in files:
             yield file, not (is_equivalent or _is_known(file, stored.get(segment), hashes))

@@ -76,7 +76,7 @@ def _live(
     """The databases that have not expired, each with its runs in the order they are applied."""
     of = part.segmentation if part.kind.is_segmented else None
     first = 0 if of is None else first_live_segment(stream_time, of.retention_ms, of.interval_ms)
-    databases = {one.segment: one for one in (() if below is None else below.databases)}
+    databases = {} if below is None else below.by_segment
     for one in stored:
         there = databases.get(one.run.segment, StoredDatabase(one.run.segment, ()))
         databases[one.run.segment] = replace(there, runs=(*there.runs, one))

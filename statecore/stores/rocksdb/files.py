@@ -66,17 +66,12 @@ def sst_formats(path: Path) -> dict[str, frozenset[int]]:
         file = path / live.name
         try:
             found.setdefault(live.family, set()).add(sst_format_of(file))
-        except ValueError as error:
+        except (ValueError, FileNotFoundError) as error:
+            is_lost = isinstance(error, FileNotFoundError)
             raise Corrupted(
-                f"{file} is not an SST file: {error}.",
-                code="database-damaged",
-                action="Restore this store.",
-                store_path=str(path),
-                file=file.name,
-            ) from error
-        except FileNotFoundError as error:
-            raise Corrupted(
-                f"{path} lacks {live.name}, which its MANIFEST names.",
+                f"{path} lacks {live.name}, which its MANIFEST names."
+                if is_lost
+                else f"{file} is not an SST file: {error}.",
                 code="database-damaged",
                 action="Restore this store.",
                 store_path=str(path),
