@@ -238,17 +238,17 @@ def _no_number(word: str) -> NoReturn:
     raise ValueError(f"{word} is not a number")
 
 
-def _unknown(document: Any, understood: Any, place: str = "") -> str:
+def _unknown(document: Any, understood: Any, path: str = "") -> str:
     """The first field of a document that its value does not have; empty without one."""
     if isinstance(document, dict) and isinstance(understood, dict):
         for name, value in document.items():
-            at = f"{place}.{name}" if place else name
+            at = f"{path}.{name}" if path else name
             if name not in understood:
                 return at
             if found := _unknown(value, understood[name], at):
                 return found
     if isinstance(document, list) and isinstance(understood, list | tuple):
         for number, (value, known) in enumerate(zip(document, understood, strict=False)):
-            if found := _unknown(value, known, f"{place}[{number}]"):
+            if found := _unknown(value, known, f"{path}[{number}]"):
                 return found
     return ""

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
 
 from statecore.errors import Invalid
 
@@ -70,6 +70,14 @@ def validated_path(path: AnyPath) -> Path:
     except OSError as error:
         why, action = f"is relative to a directory that no longer exists ({error.strerror})", "Give an absolute path."
     raise Invalid(f"{path!a} {why}.", code="path-invalid", action=action, path=ascii(path))
+
+
+FileId: TypeAlias = tuple[int, int]
+"""Device and inode of a file: the same for all its names."""
+
+
+def file_id(status: os.stat_result) -> FileId:
+    return status.st_dev, status.st_ino
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,12 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from airflow.listeners import hookimpl
 from airflow.sdk import Asset, AssetAlias
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from airflow.serialization.definitions.assets import SerializedAsset
 
 GROUP = "statecore"
 """The group in which Airflow shows the assets."""
@@ -132,3 +134,24 @@ def _sent(context: Context, alias: AssetAlias, key: str, name: str) -> set[str]:
     since = context["dag_run"].run_after
     events = context["inlet_events"][alias].after(since.isoformat())
     return {event.asset.uri for event in events if (event.extra or {}).get(key) == name}
+
+
+@hookimpl
+def on_asset_changed(asset: SerializedAsset) -> None:
+    """Listener of the plugin: move an asset of statecore to its group; Airflow logs exceptions and continues.
+
+    Airflow 3.3 creates an asset that a task adds to an alias at run time with the group ``asset``, whatever group the
+    task gave (``TaskInstance.register_asset_changes_in_db``). The API server, which creates the asset, calls this after
+    it has written the event.
+    """
+    if asset.group == GROUP or not asset.uri.startswith(SCHEME):
+        return
+    # Imported here, because task processes load listeners too and must not load Airflow's models.
+    from airflow.models.asset import AssetModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import update
+
+    with create_session() as session:
+        session.execute(
+            update(AssetModel).where(AssetModel.name == asset.name, AssetModel.uri == asset.uri).values(group=GROUP)
+        )

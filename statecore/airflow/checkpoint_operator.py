@@ -103,9 +103,9 @@ class StatecoreCheckpointOperator(StatecoreWorkerOperator):
         return {**reports.summary(report), "report": str(report_file), "map_index": context["ti"].map_index}
 
 
-def delete_old_reports(file: Path, prefix: str, kept: int) -> None:
+def delete_old_reports(file: Path, prefix: str, keep: int) -> None:
     """Delete the oldest reports of a Dag; errors of the file system are ignored."""
     with suppress(OSError):
         found = [(one.stat().st_mtime, one) for one in file.parent.glob("*.json") if one.name.startswith(prefix)]
-        for _, one in sorted(found)[: max(len(found) - kept, 0)]:
+        for _, one in sorted(found)[: max(len(found) - keep, 0)]:
             one.unlink(missing_ok=True)

@@ -18,7 +18,7 @@ from typing import Any
 from statecore.airflow.credentials import aws_environment, environment, kafka_environment
 from statecore.airflow.failures import Log, describe
 from statecore.airflow.form import fields_of
-from statecore.airflow.requests import check_names, is_inline, request_of_named, spec_of_named
+from statecore.airflow.requests import check_names, is_inline, no_application_named, request_of_named, spec_of_named
 from statecore.airflow.settings import Settings
 from statecore.airflow.ui import failing_applications
 from statecore.errors import Invalid, Reason, StatecoreError
@@ -80,11 +80,7 @@ def due_requests(params: Mapping[str, Any], log: DecidingLog) -> list[dict[str, 
     check_names(params, CheckpointRequest, NOT_OF_CHECKPOINTS, others=(FORCE,))
     applications = list(_applications(params, settings))
     if not applications:
-        raise Invalid(
-            "No application was named.",
-            code="applications-missing",
-            action="Give the parameter applications at least one spec, or set STATECORE_SPECS for all runs.",
-        )
+        raise no_application_named()
     verdicts = _verdicts(applications, params, settings)
     checked = {one.name for one in applications if verdicts[one.name].error is None}
     entries, recovered = [], set(checked)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from airflow.plugins_manager import AirflowPlugin
 
-from statecore.airflow import asset_group
+from statecore.airflow import assets
 from statecore.airflow.ui import progress_page, store_page
 from statecore.airflow.ui.pages import airflow_path
 
@@ -30,7 +30,7 @@ class StatecorePlugin(AirflowPlugin):
         {"app": store_page.app, "url_prefix": STORES_PREFIX, "name": "State stores"},
         {"app": progress_page.app, "url_prefix": PROGRESS_PREFIX, "name": "Progress"},
     ]
-    listeners: ClassVar[list[Any]] = [asset_group]
+    listeners: ClassVar[list[Any]] = [assets]
     external_views: ClassVar[list[Any]] = [
         {
             "name": "Stores",  # the navigation has room for one word

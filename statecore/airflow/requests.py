@@ -105,13 +105,17 @@ def restore_requests(
     if errors:
         raise errors[0]
     if not entries:
-        raise Invalid(
-            "No application was named.",
-            code="applications-missing",
-            action="Give the parameter applications at least one spec, or set STATECORE_SPECS for all runs.",
-        )
+        raise no_application_named()
     _check_found(stores, entries)
     return entries
+
+
+def no_application_named() -> Invalid:
+    return Invalid(
+        "No application was named.",
+        code="applications-missing",
+        action="Give the parameter applications at least one spec, or set STATECORE_SPECS for all runs.",
+    )
 
 
 def check_names(

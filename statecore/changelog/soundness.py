@@ -172,14 +172,14 @@ def missed_deletes(
         )
     if age + CLOCK_MARGIN_MS < retention_ms:
         return None
-    margin, kept = f"{CLOCK_MARGIN_MS / 60_000:.0f} min", format_duration(retention_ms)
+    margin, retention = f"{CLOCK_MARGIN_MS / 60_000:.0f} min", format_duration(retention_ms)
     what = f"{gone}: the tail had been read {age / 1000:,.0f} s after the base's end"
     values |= {"age_ms": age, "retention_ms": retention_ms}
     now = recorded_retention_ms(topic)
     if retention_ms < now:
         today = "not compacted" if now == ENDLESS_MS else format_duration(now)
         return Reason(
-            f"{what}, and delete.retention.ms ({kept}) was in force then or since, as snapshots recorded it; the "
+            f"{what}, and delete.retention.ms ({retention}) was in force then or since, as snapshots recorded it; the "
             f"topic's current value ({today}) does not restore deletes",
             "retention-was-shorter",
             **values,
@@ -187,14 +187,14 @@ def missed_deletes(
         )
     if retention_ms <= CLOCK_MARGIN_MS:
         return Reason(
-            f"{what}, and no tail is read in time where delete.retention.ms ({kept}) is {margin} or less, because "
+            f"{what}, and no tail is read in time where delete.retention.ms ({retention}) is {margin} or less, because "
             f"clocks may differ by that: set it to more than {margin} and the interval between two checkpoints",
             "retention-too-short",
             **values,
         )
     return Reason(
-        f"{what}, and it must be read within delete.retention.ms ({kept}) less {margin} for clocks that differ: make "
-        "checkpoints more often, or set delete.retention.ms higher",
+        f"{what}, and it must be read within delete.retention.ms ({retention}) less {margin} for clocks that differ: "
+        "make checkpoints more often, or set delete.retention.ms higher",
         "tail-read-too-late",
         **values,
     )

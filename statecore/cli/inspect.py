@@ -1,4 +1,4 @@
-"""``statecore inspect``: the stores of a state directory at a glance.
+"""``statecore inspect``: the stores of a state directory at a glance, or the offset sums of its tasks.
 
 Exit code 0 without damage, 12 (``Corrupted``) for damage that only a restore repairs, 13 or 15 if a database could not
 be inspected; monitoring can use it.
@@ -12,14 +12,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from statecore.cli.output import Output
+from statecore.cli.output import Output, print_line, print_table, result_console
 from statecore.words import number_of, shortened_list
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from statecore.doctor.inspection import DatabaseView, Inspection, StoreView
+    from statecore.doctor.task_lag import OffsetSums
     from statecore.spec.model import ApplicationSpec
+    from statecore.tasks.offset_sums import StoreSum
 
 _MANY_PARTITIONS = 12
 
@@ -96,8 +98,9 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def _run_sums(arguments: argparse.Namespace, names: Sequence[str], spec: ApplicationSpec | None, output: Output) -> int:
-    from statecore.cli.inspect_sums import run_sums
-    from statecore.errors import options_conflict
+    from statecore.doctor.task_lag import inspect_offset_sums
+    from statecore.errors import options_conflict, worst_of
+    from statecore.statedir.store_places import application_directory
 
     given = [name for name in ("store", "segments", "estimate") if getattr(arguments, name)]
     if given:
@@ -106,12 +109,19 @@ def _run_sums(arguments: argparse.Namespace, names: Sequence[str], spec: Applica
             f"Leave out --{given[0]}.",
             ["offset_sums", given[0]],
         )
-    return run_sums(arguments.state_dir, names, spec, arguments.task, output)
+    found = [
+        inspect_offset_sums(application_directory(arguments.state_dir, name), spec, arguments.task) for name in names
+    ]
+    code = worst_of(one.exit_code for one in found)
+    output.document({"applications": [one.to_json() for one in found], "exit_code": code})
+    if not output.json:
+        for one in found:
+            show_sums(one)
+    return code
 
 
 def show(inspection: Inspection, *, segments: bool = False) -> None:
     """Print stores with their tasks, then other files, then problems."""
-    from statecore.cli.output import result_console
     from statecore.formats.releases import GLOBAL
 
     console = result_console()
@@ -283,3 +293,36 @@ def _minute(milliseconds: int) -> str:
         return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%MZ")
     except (OverflowError, ValueError, OSError):
         return f"{milliseconds} ms"
+
+
+def show_sums(sums: OffsetSums) -> None:
+    console = result_console()
+    console.print(f"{sums.directory.application_id} in {sums.directory.path}", style="bold", markup=False)
+    ends = not sums.why_no_ends
+    columns = ("task", "offset sum", *(("end sum", "lag") if ends else ()), "offsets of its stores")
+    rows = [
+        (
+            one.task,
+            f"{one.sum:,}",
+            *((_number(sums.end_sum(one)), _number(sums.lag(one))) if ends else ()),
+            ", ".join(_sum_offset(store, is_followed=sums.is_followed(one, store)) for store in one.stores) or "none",
+        )
+        for one in sums.tasks
+    ]
+    print_table(console, "", columns, rows, left=("task", "offsets of its stores"))
+    for one in sums.tasks:
+        if one.reason:
+            print_line(console, f"{one.task} ({one.state}): {one.reason}")
+    if sums.why_no_ends:
+        print_line(console, f"No end sums: {sums.why_no_ends}", indent=0)
+
+
+def _number(number: int | None) -> str:
+    return "?" if number is None else f"{number:,}"
+
+
+def _sum_offset(one: StoreSum, *, is_followed: bool) -> str:
+    name = one.store or ("?" if one.changelog is None else str(one.changelog))
+    if not is_followed:
+        return f"{name} not followed"
+    return f"{name} {_number(one.offset)}{' (offsets of its databases differ)' if one.databases_differ else ''}"

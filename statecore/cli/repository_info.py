@@ -72,11 +72,11 @@ def look(url: str, wanted: str | None) -> Published:
         repository = open_repository(url)
         if wanted is None:
             views = list_applications(repository)
-            return Published(repository.place.url, views, None, lambda: require_snapshots(repository, views))
+            return Published(repository.object_store.url, views, None, lambda: require_snapshots(repository, views))
         application = ApplicationRepository(repository, wanted)
         view = list_application(application)
     except StatecoreError as error:
         return Published(url, (), error)
     if view.error is not None:
-        return Published(repository.place.url, [view], None)
-    return Published(repository.place.url, [view], None, application.head)
+        return Published(repository.object_store.url, [view], None)
+    return Published(repository.object_store.url, [view], None, application.head)

@@ -154,7 +154,7 @@ def _lost_with_it(seen: TaskInspection, claimed: OffsetEntries) -> str:
 
 def _times_lost(stores: Iterable[StoreInspection]) -> bool:
     every = [store.flushes for store in stores]
-    return any(one.flushed for one in every) and not any(one.kept for one in every)
+    return any(one.flushed for one in every) and not any(one.unmodified for one in every)
 
 
 def _files(late: dict[str, int]) -> str:

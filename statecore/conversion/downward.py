@@ -47,8 +47,7 @@ from statecore.formats.position import Position, copy_position, merge_position, 
 from statecore.formats.releases import CHECKPOINT_FILE, OFFSETS_COLUMN_FAMILY, Release
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.digest import EMPTY, combined
-from statecore.images.model import StoreDigest
+from statecore.images.digest import combined
 
 
 @dataclass(frozen=True)
@@ -333,9 +332,8 @@ def _database(store: StoreInspection, one: DatabaseInspection, options: Conversi
     }
     contents = {family: content for family, content in one.contents.items() if family in newer}
     for move in moves:
-        below = one.contents.get(move.target, _NOTHING)
         if move.target in newer or move.target not in one.nonempty_families:
-            contents[move.target] = combined(move.content, below)
+            contents[move.target] = combined(move.content, one.contents.get(move.target, combined()))
     return DatabaseConversion(
         one.directory,
         frozenset(families),
@@ -350,9 +348,6 @@ def _database(store: StoreInspection, one: DatabaseInspection, options: Conversi
         files={family: frozenset(files) for family, files in one.files.items() if family in families - newer},
         rewritten_bytes=sum(sum(one.files.get(family, {}).values()) for family in {*newer, *(m.source for m in moves)}),
     )
-
-
-_NOTHING = StoreDigest(0, 0, EMPTY)
 
 
 def _steps(

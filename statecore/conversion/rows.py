@@ -123,7 +123,7 @@ def count_converted_rows(
         rows, headers, strange = rows + len(keys), headers + made.headers, strange + made.misfits
         if len(made.keys):
             digest.add(*_parts(made.keys), *_parts(made.values))
-    return RowCounts(rows, headers, strange, StoreDigest(digest.rows, digest.bytes, digest.hexdigest()))
+    return RowCounts(rows, headers, strange, digest.content)
 
 
 def convert_chunks(

@@ -200,13 +200,13 @@ def compare_rows(kind: StoreKind, databases: Sequence[DatabasePath], newest: New
     times = [None] * len(keys) if rows_of.key_time_at is None else rows_of.times(keys).tolist()
     wanted: dict[DatabasePath, list[tuple[LastRecord, bytes]]] = {}
     for one, row_key, at in zip(newest.records, rows_of.row_keys(keys).to_pylist(), times, strict=True):
-        place = _place_of(databases, at)
-        if place is not None:
-            wanted.setdefault(place, []).append((one, row_key))
-    for place, looked in wanted.items():
-        with Database(place.path) as database:
+        found = _database_at(databases, at)
+        if found is not None:
+            wanted.setdefault(found, []).append((one, row_key))
+    for found, looked in wanted.items():
+        with Database(found.path) as database:
             for one, row_key in looked:
-                sure = place.start is None or place.end is not None
+                sure = found.start is None or found.end is not None
                 shown[one.key] = _compare(
                     database, kind, one, row_key, newest.earlier_values.get(one.key, frozenset()), sure
                 )
@@ -215,20 +215,20 @@ def compare_rows(kind: StoreKind, databases: Sequence[DatabasePath], newest: New
 
 def has_rows(kind: StoreKind, databases: Iterable[DatabasePath]) -> bool:
     """Whether a store has any row. Raises as :func:`compare_rows`."""
-    for place in databases:
-        with Database(place.path) as database:
+    for one in databases:
+        with Database(one.path) as database:
             if next(database.rows(kind.data_column_family), None) is not None:
                 return True
     return False
 
 
-def _place_of(databases: Sequence[DatabasePath], at: int | None) -> DatabasePath | None:
+def _database_at(databases: Sequence[DatabasePath], at: int | None) -> DatabasePath | None:
     """The database for rows of a time; ``None`` if there is no such segment, because it may have expired."""
     if at is None:
         return databases[0] if databases else None
-    begun = [place for place in databases if place.start is not None and place.start <= at]
-    place = max(begun, key=lambda one: one.start or 0, default=None)
-    return None if place is None or (place.end is not None and at >= place.end) else place
+    begun = [one for one in databases if one.start is not None and one.start <= at]
+    found = max(begun, key=lambda one: one.start or 0, default=None)
+    return None if found is None or (found.end is not None and at >= found.end) else found
 
 
 def _compare(

@@ -167,13 +167,18 @@ def require(kind: StoreKind, broken: Mask, why: str) -> None:
         raise corrupted(kind, row, why)
 
 
+def first_less(numbers: Numbers, least: int, column: pa.Array) -> int | None:
+    """First row of a column whose number is less than ``least``, or ``None``; nulls are skipped."""
+    less = numbers < least
+    if column.null_count:
+        less &= valid_mask(column)
+    return first_of(less)
+
+
 def require_length(kind: StoreKind, column: pa.Array, least: int, what: str) -> None:
     """Refuse database keys or values (``what``) with fewer than ``least`` bytes; nulls are skipped."""
     lengths = np.diff(binary_parts(column)[0])
-    short = lengths < least
-    if column.null_count:
-        short &= valid_mask(column)
-    row = first_of(short)
+    row = first_less(lengths, least, column)
     if row is not None:
         raise corrupted(kind, row, f"has a {what} of {lengths[row]} bytes; {kind.value} rows have at least {least}")
 

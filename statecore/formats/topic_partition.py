@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -23,6 +24,16 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def offsets_by_name(offsets: Mapping[TopicPartition, int]) -> dict[str, int]:
+    """Offsets by ``<topic>-<partition>``, in order, for a document."""
+    return {str(partition): offset for partition, offset in sorted(offsets.items())}
+
+
+def offsets_in_words(offsets: Mapping[TopicPartition, int]) -> str:
+    """Offsets and their partitions, in order, for a message; empty without any."""
+    return ", ".join(f"offset {offset} of {partition}" for partition, offset in sorted(offsets.items()))
 
 
 def as_topic_partition(given: Any) -> TopicPartition:

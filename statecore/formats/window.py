@@ -28,6 +28,7 @@ import pyarrow as pa
 from statecore.formats.columns import (
     bytes_at,
     cut,
+    first_less,
     first_misfit,
     first_of,
     int32_array,
@@ -38,7 +39,7 @@ from statecore.formats.columns import (
 from statecore.formats.headers import TimestampedHeadersFormat
 from statecore.formats.key_value import TimestampedFormat
 from statecore.formats.kinds import WINDOWED_KINDS, StoreKind
-from statecore.formats.row_format import Misfit, Records, RowFormat, int64_at, int64_values, key_lengths, valid_mask
+from statecore.formats.row_format import Misfit, Records, RowFormat, int64_at, int64_values, key_lengths
 from statecore.formats.rows.keys import FARTHEST_AHEAD_MS as FARTHEST_AHEAD_MS
 from statecore.formats.rows.keys import WINDOW_BYTES as SUFFIX_BYTES
 
@@ -85,17 +86,11 @@ def misfit_of_timed_keys(row_format: RowFormat, records: Records, least: int, wh
     and keys of other kinds, read as windows, have such times; one of them would let all other rows expire.
     """
     keys = records.keys
-    short = key_lengths(keys) < least
-    if keys.null_count:
-        short &= valid_mask(keys)
-    row = first_of(short)
+    row = first_less(key_lengths(keys), least, keys)
     if row is not None:
         return Misfit(row, f"has a key of {len(keys[row].as_buffer())} bytes; {what} keys have at least {least}")
     times = row_format.times(keys)
-    early = times < 0
-    if keys.null_count:
-        early &= valid_mask(keys)
-    row = first_of(early)
+    row = first_less(times, 0, keys)
     if row is not None:
         return Misfit(row, f"has a key with the negative {what} time {times[row]}")
     if row_format.kind not in WINDOWED_KINDS:

@@ -66,16 +66,23 @@ class Digest:
             key_bytes = int(np.diff(key_offsets)[valid != 0].sum())
         self.bytes += key_bytes + int(value_offsets[-1] - value_offsets[0])
 
+    @property
+    def content(self) -> StoreDigest:
+        """Content of the rows added so far."""
+        return StoreDigest(self.rows, self.bytes, self.hexdigest())
+
     def hexdigest(self) -> str:
         """Digest of the rows added so far, 32 hex digits."""
         return f"{int(self._sums[0]):016x}{int(self._sums[1]):016x}"
 
 
-def combined(one: StoreDigest, other: StoreDigest) -> StoreDigest:
-    """Digest of the union of two stores without common keys."""
-    sums = (int(one.digest[at : at + 16], 16) + int(other.digest[at : at + 16], 16) for at in (0, 16))
+def combined(*contents: StoreDigest) -> StoreDigest:
+    """Digest of the union of stores without common keys."""
+    sums = (sum(int(one.digest[at : at + 16], 16) for one in contents) for at in (0, 16))
     return StoreDigest(
-        one.rows + other.rows, one.bytes + other.bytes, "".join(f"{total & _MASK:016x}" for total in sums)
+        sum(one.rows for one in contents),
+        sum(one.bytes for one in contents),
+        "".join(f"{total & _MASK:016x}" for total in sums),
     )
 
 
@@ -84,7 +91,7 @@ def digest_rows(chunks: Iterable[tuple[list[bytes], list[bytes]]]) -> StoreDiges
     digest = Digest()
     for keys, values in chunks:
         digest.add(*_joined(keys), *_joined(values))
-    return StoreDigest(digest.rows, digest.bytes, digest.hexdigest())
+    return digest.content
 
 
 def _joined(items: list[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:

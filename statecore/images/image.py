@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -31,7 +30,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.segments import first_live_segment, segment_name
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.digest import EMPTY, combined
+from statecore.images.digest import combined
 from statecore.images.identity import image_identity
 from statecore.images.linked_bases import CheckedBase, ImageBases, checked_bases, link_base, refuse_advance
 from statecore.images.mapped_runs import damaged
@@ -109,7 +108,7 @@ def build_image(
     ]
     known = [found for found in digests if found is not None]
     if len(known) == len(digests):
-        content = reduce(combined, known, StoreDigest(0, 0, EMPTY))
+        content = combined(*known)
     if kind.is_segmented:
         sync_file(directory.parent)  # the databases are durable, each with its name in the store's directory
     made_of = {key: (None if one.base is None else one.base.identity, one.runs) for key, one in databases.items()}

@@ -24,11 +24,11 @@ from pathlib import Path
 
 from statecore.errors import Corrupted
 from statecore.filesystem import file_sha256
-from statecore.images.digest import EMPTY, combined
+from statecore.images.digest import combined
 from statecore.images.mapped_runs import KeyRange, Table, damaged, index_entry, open_table
 from statecore.images.merge_reader import LIMITS, MergeLimits, MergingRuns, check_entries
 from statecore.images.merge_writer import refuse_records, write_merged
-from statecore.images.model import MergedDatabase, Run, RunFile, SliceContent, StoreDigest
+from statecore.images.model import MergedDatabase, Run, RunFile, SliceContent
 from statecore.images.read_amplification import runs_to_merge
 from statecore.images.runs_digest import digest_remaining
 
@@ -48,8 +48,7 @@ def merge_slice(
     tables = [open_table(run, run.path) for run in runs]
     ranges = key_ranges(runs, tables, parts)
     if part >= len(ranges):
-        nothing = StoreDigest(0, 0, EMPTY)
-        return SliceContent((None,) * len(groups), nothing, (0,) * len(runs)), []
+        return SliceContent((None,) * len(groups), combined(), (0,) * len(runs)), []
     keys, entries = ranges[part], [0] * len(runs)
     made: list[RunFile | None] = []
     for group in groups:
@@ -128,7 +127,5 @@ def join_slices(
                     code="ingest-inconsistent",
                     action="Run the job again, and report this if it happens twice.",
                 )
-    content = StoreDigest(0, 0, EMPTY)
-    for one_slice in slices:
-        content = combined(content, one_slice.content)
+    content = combined(*(one.content for one in slices))
     return MergedDatabase(tuple(_replaced(runs, groups, made)[0]), content)

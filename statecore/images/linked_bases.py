@@ -28,7 +28,7 @@ from statecore.filesystem import link_or_copy
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import STATUS_CLOSED
 from statecore.formats.rocksdb_log import Manifest
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.topic_partition import TopicPartition, offsets_in_words
 from statecore.images.model import segment_order
 from statecore.stores.rocksdb.directory import make_directory
 from statecore.stores.rocksdb.errors import translate
@@ -121,7 +121,7 @@ def _checked(base: ImageBase, kind: StoreKind, offsets: Mapping[TopicPartition, 
     if not stored:
         raise _unfit(path, "has no offset")
     if stored != offsets:
-        raise _unfit(path, f"has {_listed(stored)}, and these runs need {_listed(offsets)}")
+        raise _unfit(path, f"has {offsets_in_words(stored)}, and these runs need {offsets_in_words(offsets)}")
     current, manifest = manifest_of(path)
     files = tuple(path / name for name in manifest.names)
     levels: dict[int, int] = defaultdict(int)
@@ -191,7 +191,3 @@ def _unfit(path: Path, why: str) -> Invalid:
         store_path=str(path),
         reason=why,
     )
-
-
-def _listed(offsets: Mapping[TopicPartition, int]) -> str:
-    return ", ".join(f"offset {offset} of {partition}" for partition, offset in sorted(offsets.items()))

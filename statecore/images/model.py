@@ -20,6 +20,11 @@ class Segmentation:
     retention_ms: int  # retention of rows
     interval_ms: int  # time span of one segment
 
+    @staticmethod
+    def of(retention_ms: int | None, interval_ms: int | None) -> Segmentation | None:
+        """The division; ``None`` where a store's rows are not divided, and have no retention or no interval."""
+        return None if retention_ms is None or interval_ms is None else Segmentation(retention_ms, interval_ms)
+
 
 def segment_order(segment: int | None) -> int:
     """Sort key of a store's databases: by segment; ``None`` (a store without segments) first."""
@@ -103,6 +108,11 @@ class Run:
     row_version: int = ROW_VERSION  # version of those bytes
     topic: str = ""  # the changelog of the offsets; empty likewise
     partition: int = -1  # its partition; -1 likewise
+
+    @property
+    def content(self) -> StoreDigest:
+        """Content of its rows."""
+        return StoreDigest(self.rows, self.bytes, self.digest)
 
     @property
     def origin(self) -> RunOrigin:

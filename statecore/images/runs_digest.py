@@ -14,12 +14,11 @@ from __future__ import annotations
 import statecore.extras.pipeline
 
 from collections.abc import Sequence
-from functools import reduce
 from pathlib import Path
 
 import numpy as np
 
-from statecore.images.digest import EMPTY, combined
+from statecore.images.digest import combined
 from statecore.images.kernels import kernel, merged_kernel
 from statecore.images.mapped_runs import Table, open_table
 from statecore.images.merge_reader import LIMITS, MergeLimits, MergingRuns
@@ -30,7 +29,7 @@ def known_digest(runs: Sequence[Run]) -> StoreDigest | None:
     """Content of a database of exactly these runs, from their descriptions; ``None`` where two runs overlap."""
     if any(len(group) > 1 for group in overlapping(runs)):
         return None
-    return reduce(combined, [StoreDigest(run.rows, run.bytes, run.digest) for run in runs], StoreDigest(0, 0, EMPTY))
+    return combined(*(run.content for run in runs))
 
 
 def merged_digest(runs: Sequence[RunFile], files: Sequence[Path], limits: MergeLimits = LIMITS) -> StoreDigest:
@@ -39,15 +38,14 @@ def merged_digest(runs: Sequence[RunFile], files: Sequence[Path], limits: MergeL
     tables: dict[int, Table] = {}
     for number in (number for group in groups if len(group) > 1 for number in group):
         tables[number] = open_table(runs[number], files[number])
-    found = StoreDigest(0, 0, EMPTY)
+    contents = []
     for group in groups:
-        run = runs[group[0]]
-        of_group = StoreDigest(run.rows, run.bytes, run.digest)
         if len(group) > 1:
             together, opened = [runs[number] for number in group], [tables.pop(number) for number in group]
-            of_group = digest_remaining(MergingRuns(together, opened, limits=limits))
-        found = combined(found, of_group)
-    return found
+            contents.append(digest_remaining(MergingRuns(together, opened, limits=limits)))
+        else:
+            contents.append(runs[group[0]].content)
+    return combined(*contents)
 
 
 def overlapping(runs: Sequence[Run]) -> list[list[int]]:

@@ -17,7 +17,14 @@ from statecore.filesystem import discard_tree, make_directories, write_durably
 from statecore.jobs.context import JobContext
 from statecore.jobs.pipeline.staging import staging_base
 from statecore.jobs.pipeline.staging_place import DirectoryPlace, StagingPlace
-from statecore.jobs.planning.request_files import PLAN_SUFFIX, plan_path, request_name, sweep_plans
+from statecore.jobs.planning.request_files import (
+    FROZEN_PLAN,
+    PLAN_SUFFIX,
+    FrozenPlan,
+    plan_path,
+    request_name,
+    sweep_plans,
+)
 from statecore.repository.application_repository import ApplicationRepository
 
 _TRIES = 20
@@ -45,8 +52,16 @@ class JobHome(ABC):
     def forget(self, suffix: str) -> None:
         """Delete a file of the request, if it exists."""
 
+    def read_plan(self) -> FrozenPlan | None:
+        """The frozen plan of the request, if any. Raises ``Invalid`` if it is damaged or of another release."""
+        content = self.read(PLAN_SUFFIX)
+        return None if content is None else FROZEN_PLAN.decode(content)
+
+    def save_plan(self, plan: FrozenPlan) -> None:
+        self.save(PLAN_SUFFIX, FROZEN_PLAN.encode(plan))
+
     @abstractmethod
-    def place(self, plan_id: str) -> StagingPlace:
+    def staging_place(self, plan_id: str) -> StagingPlace:
         """Staging of a plan's tasks."""
 
     @abstractmethod
@@ -85,7 +100,7 @@ class DirectoryHome(JobHome):
     def forget(self, suffix: str) -> None:
         self._file(suffix).unlink(missing_ok=True)
 
-    def place(self, plan_id: str) -> StagingPlace:
+    def staging_place(self, plan_id: str) -> StagingPlace:
         return DirectoryPlace(str((self.staging / plan_id).absolute()))
 
     def discard(self, plan_id: str) -> None:
@@ -135,7 +150,7 @@ class RepositoryHome(JobHome):
     def forget(self, suffix: str) -> None:
         self._repository.blobs.delete(self._pointer(suffix))
 
-    def place(self, plan_id: str) -> StagingPlace:
+    def staging_place(self, plan_id: str) -> StagingPlace:
         from statecore.jobs.pipeline.repository_place import RepositoryPlace
 
         return RepositoryPlace(self._repository.url, self._repository.application_id, self._staging(plan_id))

@@ -17,7 +17,7 @@ A **record** is a row of ``int64`` words, declared once in the front module as a
 The compiler derives the rest. It gives each kernel an entry point with one parameter, the address of a block of
 ``int64`` with the arguments in the order of the signature, and stores the parameter names with the machine code, so
 that wrong names raise ``TypeError`` as in Python. The modules that the machine code depends on are found by following
-imports (:mod:`statecore.kernels.dependencies`).
+imports (:func:`statecore.kernels.native.dependencies`).
 """
 
 from __future__ import annotations

@@ -17,17 +17,25 @@ import statecore.extras.pipeline
 import ctypes
 import hashlib
 import platform
+import re
 import struct
 import sys
 import threading
 from collections.abc import Callable
-from importlib import metadata
+from importlib import metadata, util
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from statecore.errors import Invalid
 from statecore.kernels.cache import Cache, Table
-from statecore.kernels.dependencies import dependencies, source_file
 
+NEVER_FROZEN = ("statecore.errors", "statecore.extras", "statecore.kernels.library")
+"""Modules that source modules and their callers import, and that never affect the machine code."""
+
+_IMPORT = re.compile(
+    r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)|import[ \t]+([\w.]+))", re.MULTILINE
+)
+_NAME = re.compile(r"(\w+)(?:\s+as\s+\w+)?\s*(?:,|\)|$|#[^\n]*)", re.MULTILINE)
 _COMPILER = "statecore.kernels.compiler"
 _engines: list[object] = []  # machine code lives as long as its engine
 _lock = threading.Lock()
@@ -120,6 +128,42 @@ def _fingerprint(module: str, machine: _Machine) -> str:
         machine.features,
     ]
     return hashlib.sha256("\0".join(about).encode()).hexdigest()[:24]
+
+
+def source_file(module: str) -> Path:
+    """The file of a module, without importing it."""
+    spec = util.find_spec(module)
+    if spec is None or spec.origin is None:
+        raise ImportError(f"kernel module {module} has no source file")
+    return Path(spec.origin)
+
+
+def dependencies(module: str) -> dict[str, Path]:
+    """A module and every module of its package that it imports, directly or indirectly, by name.
+
+    Imports are found in the text, without importing anything. Text that only looks like an import (a line of a
+    docstring) merely adds a dependency.
+    """
+    parts = module.split(".")
+    top = source_file(module).parents[len(parts) - 1]
+    found: dict[str, Path] = {}
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        path = top.joinpath(*name.split(".")).with_suffix(".py")
+        if name in found or name.startswith(NEVER_FROZEN) or not path.is_file():
+            continue
+        found[name] = path
+        waiting += [one for one in _imported(path.read_text()) if one.startswith(f"{parts[0]}.")]
+    return dict(sorted(found.items()))
+
+
+def _imported(text: str) -> list[str]:
+    """Names that a source text may import: modules, and names in modules, which may be modules themselves."""
+    found = []
+    for origin, names, plain in _IMPORT.findall(text):
+        found += [plain] if plain else [origin, *(f"{origin}.{name}" for name in _NAME.findall(names))]
+    return found
 
 
 def _compile(module: str, machine: _Machine) -> tuple[Table, bytes]:

@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from statecore.errors import Invalid
+from statecore.errors import Invalid, NotFound
 from statecore.objectstore.checksum import Checksum
 
 _PART = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._=@+-]{1,249}")
@@ -117,6 +117,17 @@ class Blobs(ABC):
     @abstractmethod
     def local_path(self, name: str) -> Path | None:
         """A local file that is the blob, to be linked or read and never written to; ``None`` if there is none."""
+
+
+def check_content(content: bytes | Path) -> None:
+    """Refuse a file that does not exist. Raises ``NotFound``."""
+    if isinstance(content, Path) and not content.is_file():
+        raise NotFound(
+            f"There is no file {content} to upload.",
+            code="upload-file-missing",
+            action="Create it again, then retry.",
+            path=str(content),
+        )
 
 
 def checked_name(name: str) -> str:

@@ -40,7 +40,7 @@ from statecore.filesystem import (
     sync_file,
     sync_if_readable,
 )
-from statecore.objectstore.base import Blob, Blobs, checked_name, checked_range
+from statecore.objectstore.base import Blob, Blobs, check_content, checked_name, checked_range
 from statecore.objectstore.permissions import permission_error
 from statecore.objectstore.pointers import Pointers, PointerValue
 from statecore.system_errors import Cause, cause_of, system_error
@@ -77,13 +77,7 @@ class DirectoryBlobs(Blobs):
     def put_if_absent(self, name: str, content: bytes | Path) -> bool:
         final = self._root / checked_name(name)
         with self._translated("put", name):
-            if isinstance(content, Path) and not content.is_file():
-                raise NotFound(
-                    f"There is no file {content} to upload.",
-                    code="upload-file-missing",
-                    action="Create it again, then retry.",
-                    path=str(content),
-                )
+            check_content(content)
             for directory in (final.parent, *final.parent.parents):
                 if directory.is_dir():
                     break
@@ -107,13 +101,7 @@ class DirectoryBlobs(Blobs):
         final = self._root / checked_name(name)
         partial = self._root / _PARTIAL / uuid.uuid4().hex
         with self._translated("put", name):
-            if isinstance(content, Path) and not content.is_file():
-                raise NotFound(
-                    f"There is no file {content} to upload.",
-                    code="upload-file-missing",
-                    action="Create it again, then retry.",
-                    path=str(content),
-                )
+            check_content(content)
             make_directories(final.parent)
             make_directories(partial.parent)
             try:

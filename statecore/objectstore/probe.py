@@ -76,9 +76,9 @@ def probe(place: str, blobs: Blobs, pointers: Pointers) -> None:
                 blobs.delete(blob.name)
 
 
-def ensure(kept: bool, place: str, otherwise: str, promise: str) -> None:
-    """Raise unless a guarantee was kept; the error's context names it."""
-    if not kept:
+def ensure(holds: bool, place: str, otherwise: str, promise: str) -> None:
+    """Raise unless a guarantee holds; the error's context names it."""
+    if not holds:
         raise Invalid(
             f"{place} {otherwise}. Concurrent jobs would destroy each other's work there.",
             code="object-store-unsuitable",

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from statecore.errors import NotFound, Retryable
-from statecore.objectstore.base import Blob, Blobs, checked_name, checked_range
+from statecore.objectstore.base import Blob, Blobs, check_content, checked_name, checked_range
 from statecore.objectstore.checksum import Checksum
 from statecore.objectstore.pointers import Pointers, PointerValue
 from statecore.objectstore.s3_errors import CONFLICT, EXISTS, NO_RANGE, not_s3, status_of, was_sent_again
@@ -47,13 +47,7 @@ class S3Blobs(S3Requests, Blobs):
 
     def put_if_absent(self, name: str, content: bytes | Path) -> bool:
         key = self._location.key(checked_name(name))
-        if isinstance(content, Path) and not content.is_file():
-            raise NotFound(
-                f"There is no file {content} to upload.",
-                code="upload-file-missing",
-                action="Create it again, then retry.",
-                path=str(content),
-            )
+        check_content(content)
         size = len(content) if isinstance(content, bytes) else content.stat().st_size
         with self._translated("put", name):
             if size > self._part and self._is_there(key):  # saves the upload
@@ -63,13 +57,7 @@ class S3Blobs(S3Requests, Blobs):
 
     def replace(self, name: str, content: bytes | Path) -> None:
         key = self._location.key(checked_name(name))
-        if isinstance(content, Path) and not content.is_file():
-            raise NotFound(
-                f"There is no file {content} to upload.",
-                code="upload-file-missing",
-                action="Create it again, then retry.",
-                path=str(content),
-            )
+        check_content(content)
         size = len(content) if isinstance(content, bytes) else content.stat().st_size
         token = uuid.uuid4().hex
         with self._translated("put", name):

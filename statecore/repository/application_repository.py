@@ -57,15 +57,15 @@ class ApplicationRepository:
     @property
     def url(self) -> str:
         """The repository's URL, as it can be given again."""
-        return self.repository.place.url
+        return self.repository.object_store.url
 
     @property
     def blobs(self) -> Blobs:
-        return self.repository.place.blobs
+        return self.repository.object_store.blobs
 
     @property
     def pointers(self) -> Pointers:
-        return self.repository.place.pointers
+        return self.repository.object_store.pointers
 
     def read_head(self) -> ReadHead | None:
         """The head; ``None`` where nothing of the application was ever published."""
@@ -250,4 +250,4 @@ class ApplicationRepository:
 
 def applications_in(repository: Repository) -> list[str]:
     """Ids of the applications that a repository has files of, sorted."""
-    return sorted(repository.place.blobs.directories(APPLICATIONS))
+    return sorted(repository.object_store.blobs.directories(APPLICATIONS))

@@ -54,8 +54,8 @@ class DownloadResult:
 
     bytes: int  # bytes downloaded
     files: int  # files downloaded
-    kept_bytes: int  # bytes of files that existed
-    kept: int  # files that existed
+    existing_bytes: int  # bytes of files that existed
+    existing: int  # files that existed
     # size and times of each downloaded file when it was hashed, by hash
     hashed: Mapping[str, FileState | None] = field(default_factory=dict, compare=False)
 
@@ -76,10 +76,10 @@ def download(
         make_directories(directory / _PARTIAL)
     local = local_files or {}
     missing: list[RemoteFile] = []
-    kept = kept_bytes = 0
+    existing = existing_bytes = 0
     for one in {one.sha256: one for one in files}.values():
         if _exists(one, directory, local.get(one.sha256)):
-            kept, kept_bytes = kept + 1, kept_bytes + one.extent.bytes
+            existing, existing_bytes = existing + 1, existing_bytes + one.extent.bytes
             advance(one.extent.bytes)
         else:
             missing.append(one)
@@ -93,7 +93,7 @@ def download(
     finally:
         for each in chain.from_iterable(incoming):
             each.file.discard()
-    return DownloadResult(sum(one.extent.bytes for one in missing), len(missing), kept_bytes, kept, hashed)
+    return DownloadResult(sum(one.extent.bytes for one in missing), len(missing), existing_bytes, existing, hashed)
 
 
 def delete_partial(directory: Path) -> None:

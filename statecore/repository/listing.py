@@ -103,11 +103,11 @@ def require_snapshots(repository: Repository, views: Sequence[ApplicationView]) 
         return
     begun = ", ".join(view.application_id for view in views)
     raise NotFound(
-        f"There is no snapshot in {repository.place.url}. "
+        f"There is no snapshot in {repository.object_store.url}. "
         + (f"Files of {begun} exist, and nothing was published." if begun else "It is empty."),
         code="snapshots-not-found",
         action="Publish one first (statecore restore, statecore checkpoint or statecore backup with --repository).",
-        repository=repository.place.url,
+        repository=repository.object_store.url,
     )
 
 

@@ -145,9 +145,12 @@ class StoreSnapshot:
     @property
     def segmentation(self) -> Segmentation | None:
         """How its rows are segmented by time; ``None`` where they are not."""
-        if self.retention_ms is None or self.segment_interval_ms is None:
-            return None
-        return Segmentation(self.retention_ms, self.segment_interval_ms)
+        return Segmentation.of(self.retention_ms, self.segment_interval_ms)
+
+    @property
+    def by_segment(self) -> dict[int | None, StoredDatabase]:
+        """Its databases by segment; ``None`` is that of a store without segments."""
+        return {database.segment: database for database in self.databases}
 
     @property
     def extents(self) -> Iterator[tuple[str, Extent]]:

@@ -96,7 +96,7 @@ def _tail(mine: StoreSnapshot, base: StoreSnapshot) -> Tail | None:
     ):
         return None
     ends = _ends_of(base)
-    below = {database.segment: database for database in base.databases}
+    below = base.by_segment
     tail: Tail = {}
     for database in mine.databases:
         lower = below.get(database.segment, StoredDatabase(database.segment, ()))
@@ -116,9 +116,7 @@ def _rebased(theirs: StoreSnapshot, mine: StoreSnapshot, base: StoreSnapshot, ta
     """A tail appended to the runs of another store that ends where the base does."""
     if theirs.databases == base.databases:
         return mine
-    known = {database.segment: database for database in base.databases}
-    there = {database.segment: database for database in theirs.databases}
-    made = {database.segment: database for database in mine.databases}
+    known, there, made = base.by_segment, theirs.by_segment, mine.by_segment
     databases = []
     for segment in sorted(there.keys() | made.keys(), key=segment_order):
         if (segment in known and segment not in made) or any(_has_expired(one, segment) for one in (theirs, mine)):
@@ -162,7 +160,7 @@ def _joined(
 
 
 def _compacted(store: StoreSnapshot, compactions: Iterable[Compaction]) -> StoreSnapshot:
-    databases = {database.segment: database for database in store.databases}
+    databases = store.by_segment
     changed = False
     for compaction in compactions:
         database = databases.get(compaction.segment)

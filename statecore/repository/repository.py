@@ -57,7 +57,7 @@ DESCRIPTOR = DocumentType(
 )
 
 
-class Place(NamedTuple):
+class ObjectStore(NamedTuple):
     """A place for blobs and pointers."""
 
     url: str  # the URL, as it can be given again
@@ -67,9 +67,9 @@ class Place(NamedTuple):
 
 
 class Repository(NamedTuple):
-    """An open repository: its place and its descriptor."""
+    """An open repository: its object store and its descriptor."""
 
-    place: Place
+    object_store: ObjectStore
     descriptor: RepositoryDescriptor
 
 
@@ -84,22 +84,22 @@ class CreatedRepository(NamedTuple):
 
 def open_repository(url: str, retries: RetryPolicy = DEFAULT_RETRIES) -> Repository:
     """Open the repository at a URL; ``retries`` bounds how long its server may let this process wait."""
-    return _open(place_of(url, retries))
+    return _open(object_store_of(url, retries))
 
 
-def _open(place: Place) -> Repository:
-    found = _read_descriptor(place)
+def _open(object_store: ObjectStore) -> Repository:
+    found = _read_descriptor(object_store)
     if found is not None:
-        _opened[place.url] = place.blobs
-        return Repository(place, found)
-    one = next(recorded_ids(place.blobs, place.pointers), None)
+        _opened[object_store.url] = object_store.blobs
+        return Repository(object_store, found)
+    one = next(recorded_ids(object_store.blobs, object_store.pointers), None)
     if one is not None:
-        raise _missing(place, f"{one.name} is of the repository {one.repository_id}")
+        raise _missing(object_store, f"{one.name} is of the repository {one.repository_id}")
     raise NotFound(
-        f"There is no repository at {place.url}.",
+        f"There is no repository at {object_store.url}.",
         code="repository-not-found",
-        action=f"Check the URL, or make one there: {_init(place)}",
-        repository=place.url,
+        action=f"Check the URL, or make one there: {_init(object_store)}",
+        repository=object_store.url,
     )
 
 
@@ -113,129 +113,129 @@ _opened: WeakValueDictionary[str, Blobs] = WeakValueDictionary()
 
 def create_repository(url: str) -> CreatedRepository:
     """Make a repository, if there is none; where only its descriptor is missing or damaged, restore that."""
-    return create_repository_in(place_of(url))
+    return create_repository_in(object_store_of(url))
 
 
-def create_repository_in(place: Place) -> CreatedRepository:
-    """Make a repository in a place; see :func:`create_repository`."""
-    found, _ = _usable_descriptor(place)
+def create_repository_in(object_store: ObjectStore) -> CreatedRepository:
+    """Make a repository in an object store; see :func:`create_repository`."""
+    found, _ = _usable_descriptor(object_store)
     if found is None:
-        _recorded_id(place)  # raises where it is ambiguous
-        place.probe()
-        found, damaged = _usable_descriptor(place)  # another process may have made it since
+        _recorded_id(object_store)  # raises where it is ambiguous
+        object_store.probe()
+        found, damaged = _usable_descriptor(object_store)  # another process may have made it since
     if found is not None:
-        return CreatedRepository(Repository(place, found), is_new=False)
-    recorded = _recorded_id(place)  # only after the descriptor was read: see check_descriptor_unchanged
+        return CreatedRepository(Repository(object_store, found), is_new=False)
+    recorded = _recorded_id(object_store)  # only after the descriptor was read: see check_descriptor_unchanged
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     content = DESCRIPTOR.encode(RepositoryDescriptor(recorded or str(uuid.uuid4()), HASH, now, __version__))
     if damaged is None:
-        made = place.blobs.put_if_absent(DESCRIPTOR_NAME, content)
+        made = object_store.blobs.put_if_absent(DESCRIPTOR_NAME, content)
     else:
-        made = place.pointers.swap(DESCRIPTOR_NAME, content, damaged.version) is not None
-    return CreatedRepository(_open(place), is_new=made, is_id_restored=made and bool(recorded))
+        made = object_store.pointers.swap(DESCRIPTOR_NAME, content, damaged.version) is not None
+    return CreatedRepository(_open(object_store), is_new=made, is_id_restored=made and bool(recorded))
 
 
 def check_descriptor_unchanged(repository: Repository) -> None:
-    """Refuse to continue in a place that has become another repository since it was opened.
+    """Refuse to continue in an object store that has become another repository since it was opened.
 
     A publisher calls this once a document that carries the id exists, and before a head names it. A process that makes
     a descriptor first checks that there is none, then reads that id. So one of the two detects the other.
     """
-    place, before = repository.place, repository.descriptor.id
-    found = _read_descriptor(place)
+    object_store, before = repository.object_store, repository.descriptor.id
+    found = _read_descriptor(object_store)
     if found is None:
-        raise _missing(place, f"this job began in the repository {before}")
+        raise _missing(object_store, f"this job began in the repository {before}")
     if found.id != before:
         raise Fenced(
-            f"The place {place.url} was the repository {before} when this job began, and is the repository {found.id} "
-            "now.",
+            f"The place {object_store.url} was the repository {before} when this job began, and is the "
+            f"repository {found.id} now.",
             code="repository-replaced",
             action="Check which process made or copied a repository descriptor there (statecore repo init), and start "
             "a new job (under a new request id).",
-            repository=place.url,
+            repository=object_store.url,
             repository_id=before,
             found_repository_id=found.id,
         )
 
 
-def _recorded_id(place: Place) -> str:
-    """The id that everything in a place without a descriptor carries; empty where nothing does."""
+def _recorded_id(object_store: ObjectStore) -> str:
+    """The id that everything in an object store without a descriptor carries; empty where nothing does."""
     by_id: dict[str, str] = {}
-    for one in recorded_ids(place.blobs, place.pointers):
+    for one in recorded_ids(object_store.blobs, object_store.pointers):
         by_id.setdefault(one.repository_id, one.name)
     if len(by_id) > 1:
         each = ", ".join(f"{name} of {one}" for one, name in sorted(by_id.items()))
         raise Invalid(
-            f"{place.url} has no readable repository descriptor ({DESCRIPTOR_NAME}), and its content is of "
+            f"{object_store.url} has no readable repository descriptor ({DESCRIPTOR_NAME}), and its content is of "
             f"{len(by_id)} repositories: {each}. Which of them it is cannot be told.",
             code="repository-ambiguous",
             action="Move the heads and manifests of the others away, or restore a copy of the descriptor, then run "
-            f"this again: {_init(place)}",
-            repository=place.url,
+            f"this again: {_init(object_store)}",
+            repository=object_store.url,
             repository_ids=sorted(by_id),
         )
     return next(iter(by_id), "")
 
 
-def _init(place: Place) -> str:
-    return shlex.join(["statecore", "repo", "init", "--repository", place.url])
+def _init(object_store: ObjectStore) -> str:
+    return shlex.join(["statecore", "repo", "init", "--repository", object_store.url])
 
 
-def _missing(place: Place, because: str) -> Corrupted:
+def _missing(object_store: ObjectStore, because: str) -> Corrupted:
     return Corrupted(
-        f"The descriptor of the repository at {place.url} ({DESCRIPTOR_NAME}) is missing: {because}.",
+        f"The descriptor of the repository at {object_store.url} ({DESCRIPTOR_NAME}) is missing: {because}.",
         code="repository-descriptor-missing",
-        action=f"Restore it, then run this again: {_init(place)}",
-        repository=place.url,
+        action=f"Restore it, then run this again: {_init(object_store)}",
+        repository=object_store.url,
     )
 
 
-def _read_descriptor(place: Place) -> RepositoryDescriptor | None:
+def _read_descriptor(object_store: ObjectStore) -> RepositoryDescriptor | None:
     try:
-        content = place.blobs.get(DESCRIPTOR_NAME)
+        content = object_store.blobs.get(DESCRIPTOR_NAME)
     except NotFound:
         return None
-    return _decoded(place, content)
+    return _decoded(object_store, content)
 
 
-def _usable_descriptor(place: Place) -> tuple[RepositoryDescriptor | None, PointerValue | None]:
+def _usable_descriptor(object_store: ObjectStore) -> tuple[RepositoryDescriptor | None, PointerValue | None]:
     """The descriptor, or the damaged document in its place; the one document that is both a blob and a pointer."""
-    found = place.pointers.read(DESCRIPTOR_NAME)
+    found = object_store.pointers.read(DESCRIPTOR_NAME)
     if found is None:
         return None, None
     try:
-        return _decoded(place, found.content), None
+        return _decoded(object_store, found.content), None
     except Corrupted:
         return None, found
 
 
-def _decoded(place: Place, content: bytes) -> RepositoryDescriptor:
+def _decoded(object_store: ObjectStore, content: bytes) -> RepositoryDescriptor:
     try:
         found = DESCRIPTOR.decode(content)
     except Invalid as error:
         if DESCRIPTOR.seal_holds(content):  # a version that this release does not know
-            error.context.setdefault("repository", place.url)
+            error.context.setdefault("repository", object_store.url)
             raise
         raise Corrupted(
-            f"The descriptor of the repository at {place.url} ({DESCRIPTOR_NAME}) is damaged: {error.what}",
+            f"The descriptor of the repository at {object_store.url} ({DESCRIPTOR_NAME}) is damaged: {error.what}",
             code="repository-descriptor-damaged",
-            action=f"Rebuild it with the id that heads and manifests carry: {_init(place)}",
-            repository=place.url,
+            action=f"Rebuild it with the id that heads and manifests carry: {_init(object_store)}",
+            repository=object_store.url,
         ) from error
     if found.hash != HASH:
         raise Invalid(
-            f"The repository at {place.url} names blobs by {found.hash}, and this release knows {HASH}.",
+            f"The repository at {object_store.url} names blobs by {found.hash}, and this release knows {HASH}.",
             code="format-unsupported",
             action=DESCRIPTOR.action,
-            repository=place.url,
+            repository=object_store.url,
             expected=HASH,
             found=found.hash,
         )
     return found
 
 
-def place_of(url: str, retries: RetryPolicy = DEFAULT_RETRIES) -> Place:
-    """The place that a URL names; nothing is requested from it yet."""
+def object_store_of(url: str, retries: RetryPolicy = DEFAULT_RETRIES) -> ObjectStore:
+    """The object store that a URL names; nothing is requested from it yet."""
     parts = urlsplit(url)
     if parts.scheme == "s3":
         from statecore.objectstore.s3 import S3Blobs, S3Pointers
@@ -245,7 +245,7 @@ def place_of(url: str, retries: RetryPolicy = DEFAULT_RETRIES) -> Place:
         location = S3Location.of_url(url)
         client = make_client(location, retries.attempts, retries.timeout)
         blobs, pointers = S3Blobs(location, client), S3Pointers(location, client)
-        return Place(location.url, blobs, pointers, lambda: probe_s3(location, client))
+        return ObjectStore(location.url, blobs, pointers, lambda: probe_s3(location, client))
     path = Path(unquote(parts.path))
     if parts.scheme != "file" or parts.netloc or parts.fragment or not path.is_absolute():
         raise Invalid(
@@ -271,7 +271,7 @@ def place_of(url: str, retries: RetryPolicy = DEFAULT_RETRIES) -> Place:
         )
     sharing = Sharing.CLONES_ONLY if parts.query else Sharing.CLONES_OR_LINKS
     given = path.as_uri() + (f"?{_COPY}" if parts.query else "")
-    return Place(given, DirectoryBlobs(path, sharing), DirectoryPointers(path), lambda: _probe_directory(path))
+    return ObjectStore(given, DirectoryBlobs(path, sharing), DirectoryPointers(path), lambda: _probe_directory(path))
 
 
 def _probe_directory(path: Path) -> None:

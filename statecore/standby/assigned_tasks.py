@@ -180,9 +180,9 @@ class AssignedTasks:
         if settings is None or not self._has_assignment or self._clock() < self._next_unowned_check:
             return
         self._next_unowned_check = self._clock() + self._request.probing_interval / 1000
-        force, kept = self._request.cleanup_even_best, self._manager.names
-        others = self._joined.ends.keys() - set(kept)
-        if removable_tasks(self._directory, kept, others, spec=self._spec, settings=settings, force=force):
+        force, assigned = self._request.cleanup_even_best, self._manager.names
+        others = self._joined.ends.keys() - set(assigned)
+        if removable_tasks(self._directory, assigned, others, spec=self._spec, settings=settings, force=force):
             self._joined.probe()
 
     def _clean(self) -> None:

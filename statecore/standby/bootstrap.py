@@ -40,7 +40,7 @@ from statecore.jobs.fetch.run import run_fetch
 from statecore.objectstore.base import DEFAULT_RETRIES, RetryPolicy
 from statecore.progress import NullProgress
 from statecore.repository.application_repository import ApplicationRepository
-from statecore.repository.repository import place_of
+from statecore.repository.repository import object_store_of
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.writer import spec_to_json
 from statecore.statedir.state_directory import StateDirectory
@@ -112,7 +112,7 @@ class Bases:
         open_repository: Callable[[str, str, RetryPolicy], ApplicationRepository] = ApplicationRepository.open,
         fetch: Callable[..., FetchReport] = run_fetch,
     ) -> None:
-        place_of(repository)
+        object_store_of(repository)
         self._open_repository, self._run_fetch = open_repository, fetch
         self._spec, self._patience = spec, patience
         self._directory, self._repository, self._say, self._faults = directory, repository, say, faults
@@ -274,28 +274,28 @@ class Bases:
 
     def _put(self, task: str) -> bool:
         """Move a base to the task's directory; returns whether there was none."""
-        place = self._directory.task_path(task)
+        path = self._directory.task_path(task)
         write_durably(self._work(task) / _LOGS, (self._base(task) / _LOGS).read_bytes())  # before the task is opened
         self._faults.reach("base.before-rename")
-        make_directories(place.parent)
+        make_directories(path.parent)
         try:
-            _make_room(place)
-            self._fetch_directory(task).task_path(task).rename(place)
+            _make_room(path)
+            self._fetch_directory(task).task_path(task).rename(path)
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
             remove_durably(self._work(task) / _LOGS)
             self._say(f"Task {task} got a directory meanwhile, and does not start from a snapshot.")
             return False
-        sync_file(place.parent)
+        sync_file(path.parent)
         self._faults.reach("base.after-rename")
         return True
 
 
-def _make_room(place: Path) -> None:
+def _make_room(path: Path) -> None:
     """Empty a task directory without state (:func:`is_empty_task`), so that a rename may replace it."""
-    if place.is_dir():
-        for one in place.iterdir():
+    if path.is_dir():
+        for one in path.iterdir():
             if one.name.startswith(CHECKPOINT_FILE) or one.name.endswith(".lock"):
                 one.unlink()
 

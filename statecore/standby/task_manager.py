@@ -298,8 +298,8 @@ class TaskManager:
                 self._messages.brokers_answered()
                 yield one, found
 
-    def _ask(self, kept: Sequence[_Entry]) -> dict[TopicPartition, ChangelogEnd]:
-        tasks = [one.task for one in kept if one.task is not None]
+    def _ask(self, entries: Sequence[_Entry]) -> dict[TopicPartition, ChangelogEnd]:
+        tasks = [one.task for one in entries if one.task is not None]
         stores = [store.spec for task in tasks for store in task.stores.stores]
         if not stores:
             return {}

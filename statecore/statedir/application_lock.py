@@ -19,11 +19,12 @@ from types import TracebackType
 from typing import Protocol
 
 from statecore.errors import Fenced
+from statecore.filesystem import FileId, file_id
 from statecore.formats.releases import LOCK_FILE
 from statecore.statedir.file_ownership import FileOwnership
 from statecore.stores.lock_holder import guard, holder_of
 
-_held: set[tuple[int, int]] = set()
+_held: set[FileId] = set()
 _LINGER = 0.2
 """Seconds the lock outlives its file: longer than a competitor needs between opening and locking the file."""
 
@@ -65,13 +66,13 @@ class ApplicationLock:
         # Closing a second descriptor of a locked file would drop the lock, so it must not even be opened.
         with guard():
             with contextlib.suppress(FileNotFoundError):
-                if _identity(self._file.stat()) in _held:
+                if file_id(self._file.stat()) in _held:
                     raise self._fenced("this process")
             self._descriptor = self._open()
-            self._identity = _identity(os.fstat(self._descriptor))
+            self._identity = file_id(os.fstat(self._descriptor))
             try:
                 fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                same = _identity(self._file.stat()) == self._identity
+                same = file_id(self._file.stat()) == self._identity
             except FileNotFoundError:
                 same = False
             except OSError as error:
@@ -113,7 +114,7 @@ class ApplicationLock:
 
     def _is_ours(self) -> bool:
         try:
-            same = not self._released and _identity(self._file.stat()) == self._identity
+            same = not self._released and file_id(self._file.stat()) == self._identity
             if same:
                 fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a no-op while it is ours
         except OSError:
@@ -175,7 +176,3 @@ def remove_empty(directories: Sequence[Path]) -> None:
     for path in reversed(directories):
         with contextlib.suppress(OSError):
             path.rmdir()
-
-
-def _identity(status: os.stat_result) -> tuple[int, int]:
-    return status.st_dev, status.st_ino

@@ -44,12 +44,12 @@ class Flushes:
     Attributes:
         late: files with rows flushed after ``.checkpoint`` was written → their time (ns).
         flushed: number of files with a flush time in the MANIFEST.
-        kept: how many of these still have that time on disk; if none, none can be late.
+        unmodified: how many of these still have that time on disk; if none, none can be late.
     """
 
     late: Mapping[str, int]
     flushed: int = 0
-    kept: int = 0
+    unmodified: int = 0
 
 
 NOTHING_FLUSHED = Flushes({})
@@ -57,7 +57,7 @@ NOTHING_FLUSHED = Flushes({})
 
 def read_flushes(databases: Iterable[Path], root: Path, checkpoint_ns: int) -> Flushes:
     late: dict[str, int] = {}
-    flushed = kept = 0
+    flushed = unmodified = 0
     for database in databases:
         superseded = False  # by a flush that ended before .checkpoint was written
         for number, file in sorted(_files(database).items(), reverse=True):
@@ -71,8 +71,8 @@ def read_flushes(databases: Iterable[Path], root: Path, checkpoint_ns: int) -> F
                 late[str(path.relative_to(root))] = written_ns
             if file.is_flushed and file.flushed_at:
                 flushed += 1
-                kept += -_EARLIER_S <= written_ns // _SECOND - file.flushed_at <= _LATER_S
-    return Flushes(late, flushed, kept)
+                unmodified += -_EARLIER_S <= written_ns // _SECOND - file.flushed_at <= _LATER_S
+    return Flushes(late, flushed, unmodified)
 
 
 def is_late(file: LiveFile, written_ns: int, checkpoint_ns: int) -> bool:

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from statecore.errors import Corrupted
 from statecore.faults import FaultPoints
-from statecore.filesystem import break_hard_link, sync_tree
+from statecore.filesystem import FileId, break_hard_link, file_id, sync_tree
 from statecore.formats.checkpoint import encode_checkpoint, store_checkpoint_file
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import PLAIN_PARENT
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.topic_partition import TopicPartition, offsets_in_words
 from statecore.progress import Progress
 from statecore.statedir.database_state import create_database, read_database_state
 from statecore.statedir.file_ownership import FileOwnership
@@ -193,7 +193,7 @@ def _not_as_placed(
 
 
 def _describe(offsets: Mapping[TopicPartition, int]) -> str:
-    return ", ".join(f"offset {offset} of {partition}" for partition, offset in offsets.items()) or "no offset"
+    return offsets_in_words(offsets) or "no offset"
 
 
 class SharedFiles:
@@ -220,21 +220,17 @@ class SharedFiles:
             if self._ownership.accepts(status):
                 return
             break_hard_link(path)
-            self._names[_file_id(status)] -= 1
+            self._names[file_id(status)] -= 1
         self._ownership.apply(path)
 
     def _is_elsewhere(self, status: os.stat_result) -> bool:
-        return status.st_nlink > self._names[_file_id(status)]
+        return status.st_nlink > self._names[file_id(status)]
 
     @cached_property
-    def _names(self) -> Counter[tuple[int, int]]:
+    def _names(self) -> Counter[FileId]:
         """Number of names each file has in the staging, by device and inode."""
-        found: Counter[tuple[int, int]] = Counter()
+        found: Counter[FileId] = Counter()
         for root in self._staged:
             for directory, _, names in os.walk(root):
-                found.update(_file_id(os.lstat(Path(directory, name))) for name in names)
+                found.update(file_id(os.lstat(Path(directory, name))) for name in names)
         return found
-
-
-def _file_id(status: os.stat_result) -> tuple[int, int]:
-    return status.st_dev, status.st_ino

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from statecore.errors import Invalid, StatecoreError
+from statecore.filesystem import FileId, file_id
 from statecore.stores.rocksdb.fd_paths import Descriptor, numbers
 from statecore.system_errors import RUN_AS_APPLICATION, system_error
 
@@ -27,10 +28,8 @@ FLOCK: Mapping[str, tuple[str, tuple[str, ...]]] = {
 """``struct flock`` of ``fcntl.h`` on 64 bits, by platform (``sys.platform``): its layout, and its fields in order."""
 
 
-_Identity = tuple[int, int]
-
 _guard = threading.RLock()
-_inspected: dict[_Identity, Descriptor] = {}
+_inspected: dict[FileId, Descriptor] = {}
 """Files under inspection, and those whose lock this process was found to hold."""
 _strays: list[Descriptor] = []
 
@@ -88,10 +87,10 @@ def _ask(path: Path) -> Holder | None:
     return holder
 
 
-def _open_registered(path: Path) -> tuple[_Identity, int]:
+def _open_registered(path: Path) -> tuple[FileId, int]:
     """Open a file, or reuse its kept descriptor; registered before it is opened. The guard is held."""
     while True:
-        identity = _identity(path.stat())
+        identity = file_id(path.stat())
         file = _inspected.setdefault(identity, Descriptor())
         try:
             if file.number is None:
@@ -100,13 +99,13 @@ def _open_registered(path: Path) -> tuple[_Identity, int]:
             if file.number is None:
                 _inspected.pop(identity, None)
         assert file.number is not None
-        if _identity(os.fstat(file.number)) == identity:
+        if file_id(os.fstat(file.number)) == identity:
             return identity, file.number
         _strays.append(file)  # replaced between stat and open; this process may hold its lock
         del _inspected[identity]
 
 
-def _is_ours(number: int, identity: _Identity) -> bool:
+def _is_ours(number: int, identity: FileId) -> bool:
     """Whether this process may hold the lock of an open file."""
     try:
         return is_held_by_this_process(number)
@@ -152,17 +151,13 @@ def _conflicting(descriptor: int, command: int) -> int | None:
     return None if answer["type"] == fcntl.F_UNLCK else int(answer["process"])
 
 
-def is_open_in_this_process(identity: _Identity, *, besides: int) -> bool:
+def is_open_in_this_process(identity: FileId, *, besides: int) -> bool:
     """Whether another descriptor of this process than ``besides`` has the file ``identity`` (device, inode) open."""
     for descriptor in numbers():
         with contextlib.suppress(OSError):
-            if descriptor != besides and _identity(os.fstat(descriptor)) == identity:
+            if descriptor != besides and file_id(os.fstat(descriptor)) == identity:
                 return True
     return False
-
-
-def _identity(status: os.stat_result) -> _Identity:
-    return status.st_dev, status.st_ino
 
 
 def _in_child() -> None:

@@ -91,11 +91,6 @@ class StoreSum:
     is_damaged: bool = False  # whether the reason is damage
     is_unknown: bool = False  # whether it has databases without any known offset
 
-    @property
-    def next_offset(self) -> int:
-        """What it adds to the sum: the next offset, 0 where that is unknown."""
-        return 0 if self.offset is None else self.offset + 1
-
 
 @dataclass(frozen=True)
 class TaskSum:

@@ -12,10 +12,7 @@ from statecore.statedir.task_layout import StoreDirectory, rows_without_current,
 
 def segmentation_of(store: StoreSpec) -> Segmentation | None:
     """How the rows of a declared store are segmented; ``None`` where it is one database."""
-    retention, interval = retention_of(store), segment_interval_of(store)
-    if not store.kind.is_segmented or retention is None or interval is None:
-        return None
-    return Segmentation(retention, interval)
+    return Segmentation.of(retention_of(store), segment_interval_of(store)) if store.kind.is_segmented else None
 
 
 def why_partially_deleted(place: StoreDirectory, segmentation: Segmentation | None = None) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 from pathlib import Path
 
 from statecore.filesystem import tree_bytes
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
-from statecore.images.digest import EMPTY, combined, digest_rows
-from statecore.images.model import Image, StoreDigest
+from statecore.images.digest import combined, digest_rows
+from statecore.images.model import Image
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
 
@@ -27,7 +26,7 @@ def verify_image(
             offsets.append({str(changelog): committed[changelog] for changelog in changelogs})
             contents.append(digest_rows(store.scan_lists()))
     assert all(one == offsets[0] for one in offsets)
-    found = reduce(combined, contents, StoreDigest(0, 0, EMPTY))
+    found = combined(*contents)
     return Image(
         identity=identity,
         **found._asdict(),

@@ -41,7 +41,8 @@ def remaining(world: VersionedApplication, sums: dict[str, TaskSum]) -> dict[tup
         for store in one.stores:
             assert store.changelog is not None
             at: TopicPartition = store.changelog
-            found[store.store, at.partition] = ends[at.topic][at.partition] - store.next_offset
+            read = 0 if store.offset is None else store.offset + 1
+            found[store.store, at.partition] = ends[at.topic][at.partition] - read
     return found
 
 

@@ -1,9 +1,10 @@
-"""Migrations: the directory changes of ``migrate_checkpoints``."""
+"""Migrations: the directory changes of ``migrate_checkpoints``, and ``statecore doctor`` as an independent check."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypedDict
 
 from airflow.sdk import Param
 
@@ -12,6 +13,7 @@ from statecore.airflow.directory_change.plans import bounded, cell, named_tasks,
 from statecore.airflow.directory_change.xcom_values import ShortPlan
 from statecore.airflow.form import spark_params
 from statecore.errors import Corrupted, Invalid, StatecoreError
+from statecore.jobs.diagnose.request import DiagnoseRequest
 from statecore.jobs.migrate import summary
 from statecore.jobs.migrate.report import MIGRATE_REPORT, MigrateReport, Outcome
 from statecore.jobs.migrate.request import MigrateRequest
@@ -19,6 +21,9 @@ from statecore.jobs.migrate.summary import CombinedChange
 
 _REASONS = 50
 """Number of reasons in the message of a failed task; the report has all of them."""
+
+_BAD = ("error", "loss")
+_SHOWN = 20
 
 
 class Migration(Change):
@@ -94,3 +99,50 @@ class Migration(Change):
 def reasons(report: MigrateReport) -> list[str]:
     """The reasons why a directory is refused, each with its tasks."""
     return [f"{named_tasks(row)}: {row['what']}" for row in map(row_of, summary.refused(report))]
+
+
+class Found(TypedDict):
+    """The fields of a finding (:mod:`statecore.doctor.findings`) that are used here."""
+
+    code: str
+    severity: str
+    task: str | None
+    store: str | None
+    what: str
+
+
+def doctor_request(migration: Mapping[str, Any]) -> DiagnoseRequest:
+    """The doctor's request for the directory of a migration's request (as JSON), without brokers."""
+    same = ("application_id", "state_dir", "tasks", "spec_path", "processing_guarantee")
+    fields = {name: migration[name] for name in same if name in migration}
+    return DiagnoseRequest.from_json({**fields, "release": migration["to"], "offline": True})
+
+
+def doctor_report_path(migration: Path) -> Path:
+    """Path of the doctor's report for the path of a migration's report."""
+    return migration.with_suffix(".examination.json")
+
+
+def findings_of(report: Mapping[str, Any]) -> list[Found]:
+    """The findings of a doctor's report."""
+    return [finding for one in report["applications"] for finding in one["findings"]]
+
+
+def finding_in_words(finding: Found) -> str:
+    where = " of ".join(name for name in (finding["store"], finding["task"]) if name)
+    return f"{finding['severity']} {finding['code']}{f' ({where})' if where else ''}: {finding['what']}"
+
+
+def check_findings(found: Sequence[Found], left: Collection[str], where: str) -> None:
+    """Refuse findings of severity error or loss, unless in a task that the approved plan left unchanged."""
+    bad = [one for one in found if one["severity"] in _BAD and one["task"] not in left]
+    if bad:
+        lines = "\n".join(f"  {finding_in_words(one)}" for one in bad[:_SHOWN])
+        more = f"\n  and {len(bad) - _SHOWN:,} more" if len(bad) > _SHOWN else ""
+        raise Corrupted(
+            f"{where} was migrated, but statecore doctor has {len(bad)} findings of severity error or loss:\n"
+            f"{lines}{more}",
+            code="migrated-state-unsound",
+            action="See docs/findings for each of them before you start the application.",
+            problems=[{name: one[name] for name in ("code", "what", "task", "store")} for one in bad],
+        )

@@ -22,9 +22,15 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from statecore.airflow import reports
 from statecore.airflow.credentials import environment
-from statecore.airflow.directory_change import doctor_check
 from statecore.airflow.directory_change.change import SPARK, Change, Step
-from statecore.airflow.directory_change.migration import Migration
+from statecore.airflow.directory_change.migration import (
+    Migration,
+    check_findings,
+    doctor_report_path,
+    doctor_request,
+    finding_in_words,
+    findings_of,
+)
 from statecore.airflow.directory_change.plans import table
 from statecore.airflow.directory_change.recovery import Recovery
 from statecore.airflow.directory_change.xcom_values import REFUSED_KEY, NotVerified, StepResult
@@ -160,16 +166,16 @@ class StatecoreDirectoryChangeOperator(StatecoreWorkerOperator):
 
     def _check_with_doctor(self, context: Context, report: MigrateReport, report_file: Path) -> dict[str, int]:
         """Run ``statecore doctor``; returns the number of findings by severity."""
-        doctor_report = doctor_check.report_path(report_file)
+        doctor_report = doctor_report_path(report_file)
         with self._refusing(doctor_report, request_id_of(context)):
             clear_report_path(doctor_report)
-        request = json.dumps(doctor_check.request_for(self.request).to_json())
+        request = json.dumps(doctor_request(self.request).to_json())
         self._run_on_worker(context, "diagnose", ["--request", request], doctor_report, who="statecore doctor")
-        found = doctor_check.findings(reports.read_report(doctor_report))
-        self._log_lines(f"statecore doctor: {len(found)} findings", *map(doctor_check.in_words, found[:_FINDINGS]))
+        found = findings_of(reports.read_report(doctor_report))
+        self._log_lines(f"statecore doctor: {len(found)} findings", *map(finding_in_words, found[:_FINDINGS]))
         left = {task.task for task in report.tasks if task.left}
         try:
-            doctor_check.check(found, left, self._where())
+            check_findings(found, left, self._where())
         except Corrupted as error:
             raise exception_for(error.to_json(), log=self.log) from error
         return dict(Counter(one["severity"] for one in found))

@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     output.progress.phase("probe")
     repository, made, rewritten = create_repository(arguments.repository)
     output.progress.done("" if made else "it exists already")
-    name, descriptor = repository.place.url, repository.descriptor
+    name, descriptor = repository.object_store.url, repository.descriptor
     output.document(
         {
             "version": DOCUMENT_VERSION,

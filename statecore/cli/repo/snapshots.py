@@ -56,7 +56,7 @@ def _applications(repository: Repository, output: Output) -> int:
     from statecore.cli.output import result_console
     from statecore.repository.listing import list_applications, require_snapshots
 
-    url = repository.place.url
+    url = repository.object_store.url
     found = list_applications(repository)
     require_snapshots(repository, found)
     code = exit_code(view.error for view in found if view.error is not None)

@@ -28,9 +28,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from statecore.errors import Corrupted
 from statecore.filesystem import file_sha256, sync_file
 from statecore.images.digest import EMPTY
+from statecore.images.mapped_runs import damaged
 from statecore.images.model import RunFile, RunFormat
 from statecore.system_errors import write_error
 
@@ -104,11 +104,11 @@ def map_records(run: RunFile) -> MappedRecords:
     """Map the file of a run after verifying size and hash."""
     path = run.path
     if not path.is_file():
-        raise _damaged(run, "is missing")
+        raise damaged(run, "is missing")
     if path.stat().st_size != run.file_bytes:
-        raise _damaged(run, f"has {path.stat().st_size} bytes instead of {run.file_bytes}")
+        raise damaged(run, f"has {path.stat().st_size} bytes instead of {run.file_bytes}")
     if file_sha256(path) != run.sha256:
-        raise _damaged(run, "has changed since it was finished (its SHA-256 differs)")
+        raise damaged(run, "has changed since it was finished (its SHA-256 differs)")
     data = np.memmap(path, np.uint8, "r")
     _, keys, records, key_bytes, value_bytes, *_ = data[: 8 * _HEADER_WORDS].view("<i8").tolist()
     at = 8 * _HEADER_WORDS
@@ -130,12 +130,3 @@ def _write(file: Any, digest: Any, part: npt.NDArray[Any]) -> None:
     digest.update(view)
     while len(view):
         view = view[file.write(view[:_WRITE_BYTES]) :]
-
-
-def _damaged(run: RunFile, how: str) -> Corrupted:
-    return Corrupted(
-        f"The run {run.path} {how}.",
-        code="run-damaged",
-        action="Build the run again; if it happens twice, check the disk and memory of this host.",
-        path=str(run.path),
-    )

@@ -37,7 +37,7 @@ from pathlib import Path
 from statecore.errors import Corrupted, Invalid, NotFound, Reason, Retryable, StatecoreError
 from statecore.formats.offsets import OFFSET_UNKNOWN, STATUS_CLOSED
 from statecore.formats.releases import CURRENT, OFFSETS_COLUMN_FAMILY
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.topic_partition import TopicPartition, offsets_in_words
 from statecore.images.model import segment_order
 from statecore.jobs.backup.stores import Refuse, SelectedStore, StoreKey
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, segment_interval_of
@@ -139,7 +139,8 @@ class Copier:
             with _of_source(full[segment]):
                 _write(full[segment].path, store, states[segment][1], offsets)
         if is_open:
-            self.note(f"{store.name} was not closed: it is copied as of its last flush, at {_describe(offsets)}.")
+            at = offsets_in_words(offsets)
+            self.note(f"{store.name} was not closed: it is copied as of its last flush, at {at}.")
         return StoreCopy(
             store,
             {segment: checkpoint.path for segment, checkpoint in full.items()},
@@ -240,7 +241,7 @@ class Copier:
         if store.changelog is None and min(offsets.values()) < 0:
             raise _unfit(
                 "global-offset-unknown",
-                f"it has {_describe(offsets)}, with which Kafka Streams fails at every start",
+                f"it has {offsets_in_words(offsets)}, with which Kafka Streams fails at every start",
                 _RECOVER,
             )
         return offsets
@@ -287,13 +288,13 @@ class Copier:
         if self.exactly_once and not transactional:
             raise _unfit(
                 "segment-offsets-differ",
-                f"its segments disagree: one has {_describe(offsets)}, another {_describe(greatest)}",
+                f"its segments disagree: one has {offsets_in_words(offsets)}, another {offsets_in_words(greatest)}",
                 "Restore it (statecore restore --replace). If the application enables transactional state stores, "
                 "declare transactional_state_stores: true in the spec instead: then all are right.",
             )
         self.note(
-            f"{store.name}: its segments were flushed at different times, up to {_describe(greatest)}; all get the "
-            f"smallest, {_describe(offsets)}, and the application restores the rest."
+            f"{store.name}: its segments were flushed at different times, up to {offsets_in_words(greatest)}; all get "
+            f"the smallest, {offsets_in_words(offsets)}, and the application restores the rest."
         )
 
     def _check_empty(
@@ -308,8 +309,8 @@ class Copier:
             if checkpoint.created_at is None or not flushed or min(flushed) >= checkpoint.created_at:
                 raise _unfit(
                     "segment-not-flushed",
-                    f"nothing of {checkpoint.source} has been flushed to disk, and {_describe(offsets)} may be newer "
-                    "than its rows",
+                    f"nothing of {checkpoint.source} has been flushed to disk, and {offsets_in_words(offsets)} may be "
+                    "newer than its rows",
                     "Close the application, or run this again later." if self.running else _RESTORE,
                 )
 
@@ -362,7 +363,3 @@ def _of_source(checkpoint: DatabaseCheckpoint) -> Iterator[None]:
 
 def _unfit(code: str, why: str, action: str) -> Invalid:
     return Invalid(f"{why}.", code=code, action=action)
-
-
-def _describe(offsets: Mapping[TopicPartition, int]) -> str:
-    return ", ".join(f"offset {offset} of {partition}" for partition, offset in sorted(offsets.items()))

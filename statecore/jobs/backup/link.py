@@ -37,10 +37,10 @@ class LinkedStores(NamedTuple):
     running: bool
 
 
-def link_stores(job: Job, directory: StateDirectory, kept: ExitStack) -> LinkedStores:
-    """Link a consistent state of all stores, then release the lock; ``kept`` deletes the scratch directory."""
+def link_stores(job: Job, directory: StateDirectory, until_done: ExitStack) -> LinkedStores:
+    """Link a consistent state of all stores, then release the lock; ``until_done`` deletes the scratch directory."""
     plan_only, problems = job.context.request.plan_only, Problems()
-    with _locked(job, directory, kept) as running:
+    with _locked(job, directory, until_done) as running:
         job.faults.reach("backup.after-lock")
         selection = select_stores(directory, job.spec, job.context.request, problems.add)
         notes = list(selection.notes)
@@ -48,7 +48,7 @@ def link_stores(job: Job, directory: StateDirectory, kept: ExitStack) -> LinkedS
             for task in selection.tasks:
                 refuse_open_stores(directory.task_path(task))
         problems.check()  # before anything is linked
-        where = kept.enter_context(scratch(directory))
+        where = until_done.enter_context(scratch(directory))
         job.progress.phase("link", len(selection.stores), "stores")
         copier = Copier(where, job.spec, running=running, refuse=problems.add, note=notes.append)
         copies = []
@@ -76,7 +76,7 @@ def link_stores(job: Job, directory: StateDirectory, kept: ExitStack) -> LinkedS
 
 
 @contextmanager
-def _locked(job: Job, directory: StateDirectory, kept: ExitStack) -> Iterator[bool]:
+def _locked(job: Job, directory: StateDirectory, until_done: ExitStack) -> Iterator[bool]:
     """Hold the application's lock, or work beside the application that holds it; yields whether it is running."""
     try:
         lock = directory.lock()
@@ -89,7 +89,7 @@ def _locked(job: Job, directory: StateDirectory, kept: ExitStack) -> Iterator[bo
     with lock:
         yield False
         if job.context.request.plan_only:
-            kept.close()
+            until_done.close()
             lock.withdraw()
 
 

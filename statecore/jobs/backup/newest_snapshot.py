@@ -20,15 +20,15 @@ class NewestSnapshot(NamedTuple):
     """The newest snapshot of the application."""
 
     manifest: Manifest | None
-    parts: Mapping[str, TaskManifest]
+    task_manifests: Mapping[str, TaskManifest]
 
     @property
     def hashes(self) -> Collection[str]:
-        return extents_of(self.parts.values()).keys()
+        return extents_of(self.task_manifests.values()).keys()
 
     def store(self, of: StoreKey) -> StoreSnapshot | None:
-        part = self.parts.get(of[0])
-        return None if part is None else next((store for store in part.stores if store.store == of[1]), None)
+        found = self.task_manifests.get(of[0])
+        return None if found is None else next((store for store in found.stores if store.store == of[1]), None)
 
 
 def read_newest(repository: ApplicationRepository, tasks: Iterable[str]) -> NewestSnapshot:
@@ -38,8 +38,8 @@ def read_newest(repository: ApplicationRepository, tasks: Iterable[str]) -> Newe
         return NewestSnapshot(None, {})
     with repository.read_to_publish():
         manifest, wanted = repository.manifest(entry).value, set(tasks)
-        parts = repository.task_manifests([part for part in manifest.task_manifests if part.task in wanted])
-    return NewestSnapshot(manifest, {task: read.manifest for task, read in parts.items()})
+        read = repository.task_manifests([one for one in manifest.task_manifests if one.task in wanted])
+    return NewestSnapshot(manifest, {task: one.manifest for task, one in read.items()})
 
 
 def equivalent_databases(copy: StoreCopy, files: Files, newest: NewestSnapshot) -> tuple[StoredDatabase, ...] | None:
@@ -56,7 +56,7 @@ def equivalent_databases(copy: StoreCopy, files: Files, newest: NewestSnapshot) 
         or before.offsets != copy.offsets
     ):
         return None
-    stored = {database.segment: database for database in before.databases}
+    stored = before.by_segment
     if stored.keys() != found.keys() or any(database.runs for database in stored.values()):
         return None
     for segment, those in found.items():
@@ -97,7 +97,8 @@ def verify_files(
     """Verify in the repository what of the newest snapshot need not be uploaded again."""
     reused = {copy.key: found for copy in copies if (found := equivalent_databases(copy, files, newest)) is not None}
     at_hand = {file.sha256: file.path for found in files.values() for those in found.values() for file in those}
-    known = {digest: extent for digest, extent in extents_of(newest.parts.values()).items() if digest in at_hand}
+    stored = extents_of(newest.task_manifests.values())
+    known = {digest: extent for digest, extent in stored.items() if digest in at_hand}
     reused_blobs = {
         of: {NamedFile(*one) for database in found for one in database.extents} for of, found in reused.items()
     }
@@ -111,18 +112,18 @@ def verify_files(
     )
 
 
-def refuse_older(parts: Sequence[TaskManifest], newest: NewestSnapshot) -> None:
+def refuse_older(task_manifests: Sequence[TaskManifest], newest: NewestSnapshot) -> None:
     """Refuse to publish less than the newest snapshot has; without the brokers the topics count as the same."""
-    for part in parts:
-        there = newest.parts.get(part.task)
-        for store, end, other in stores_behind(part, there) if there is not None else ():
+    for mine in task_manifests:
+        there = newest.task_manifests.get(mine.task)
+        for store, end, other in stores_behind(mine, there) if there is not None else ():
             raise Fenced(
-                f"Nothing was published: the newest snapshot has store {store.store} of task {part.task} up to "
+                f"Nothing was published: the newest snapshot has store {store.store} of task {mine.task} up to "
                 f"offset {other} of {end.topic_partition}, and this directory up to {end.end}.",
                 code="snapshot-newer",
                 action="Use the directory of the instance that has the task now; or, if the topic was recreated, let "
                 "the brokers confirm that (without --offline).",
-                task=part.task,
+                task=mine.task,
                 store=store.store,
                 partition=str(end.topic_partition),
                 offset=other,
@@ -147,19 +148,19 @@ def _knows_more(store: StoreSnapshot, before: StoreSnapshot) -> bool:
     return named or before.read_at_ms is None or store.read_at_ms - before.read_at_ms > _REFRESH_MS
 
 
-def is_unchanged(parts: Sequence[TaskManifest], newest: NewestSnapshot, *, whole: bool) -> bool:
+def is_unchanged(task_manifests: Sequence[TaskManifest], newest: NewestSnapshot, *, whole: bool) -> bool:
     """Whether the newest snapshot has all of this."""
     if newest.manifest is None or (
-        whole and {part.task for part in newest.manifest.task_manifests} != {part.task for part in parts}
+        whole and {one.task for one in newest.manifest.task_manifests} != {one.task for one in task_manifests}
     ):
         return False
-    for part in parts:
-        there = newest.parts.get(part.task)
-        stores = {store.store: store.identity for store in part.stores}
+    for mine in task_manifests:
+        there = newest.task_manifests.get(mine.task)
+        stores = {store.store: store.identity for store in mine.stores}
         known = {} if there is None else {store.store: store for store in there.stores}
         before = {name: store.identity for name, store in known.items()}
         if not stores.items() <= before.items() or (whole and stores != before):
             return False
-        if any(_knows_more(store, known[store.store]) for store in part.stores):
+        if any(_knows_more(store, known[store.store]) for store in mine.stores):
             return False
     return True

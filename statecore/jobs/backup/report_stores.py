@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
+from statecore.formats.topic_partition import offsets_by_name
 from statecore.jobs.attempt import utc_now
 from statecore.jobs.backup.changelog_check import Logs
 from statecore.jobs.backup.copies import StoreCopy
@@ -73,7 +74,7 @@ def _listed(
 ) -> Iterator[tuple[LocalFile, bool]]:
     """The files of a store that would be published, and whether each is new."""
     before, is_equivalent = newest.store(copy.key), equivalent_databases(copy, listed, newest) is not None
-    stored = {} if before is None else {database.segment: database for database in before.databases}
+    stored = {} if before is None else before.by_segment
     for segment, files in listed[copy.key].items():
         for file in files:
             yield file, not (is_equivalent or _is_known(file, stored.get(segment), hashes))
@@ -93,7 +94,7 @@ def _store_backup(copy: StoreCopy, logs: Logs, files: Sequence[tuple[int, bool]]
         task=copy.selected.task,
         store=copy.selected.spec.name,
         kind=str(copy.selected.spec.kind),
-        offsets={str(partition): offset for partition, offset in sorted(copy.offsets.items())},
+        offsets=offsets_by_name(copy.offsets),
         tail=-1 if logs.read_ms is None else sum(end.log_end - max(end.end, end.log_start) for end in ends),
         databases=len(copy.databases),
         files=len(files),

@@ -12,10 +12,11 @@ from statecore.jobs.fields.catalog import (
     OfApplication,
     Planned,
     repository_url,
+    without_brokers,
 )
 from statecore.jobs.fields.declaration import declare
 from statecore.jobs.fields.tasks import only_tasks
-from statecore.jobs.fields.types import FilePath, Flag
+from statecore.jobs.fields.types import FilePath
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,11 +34,8 @@ class BackupRequest(OfApplication, Planned):
     tasks: tuple[str, ...] = field(default=(), metadata=only_tasks("every task that has a directory"))
     offline: bool = field(
         default=False,
-        metadata=declare(
-            Flag(),
-            title="Do not ask the brokers",
-            help="do not compare the offsets with the topics; a fetch of the snapshot checks that",
-            section=LIMITS,
+        metadata=without_brokers(
+            "do not compare the offsets with the topics; a fetch of the snapshot checks that", section=LIMITS
         ),
     )
     timeout: float = field(default=30.0, metadata=PATIENCE)

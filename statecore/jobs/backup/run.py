@@ -61,9 +61,9 @@ class _Backup(Job):
             return backup_report(self, Outcome.EARLIER, snapshot=earlier.snapshot, identity=earlier.identity)
         if not self.request.plan_only:
             self.repository.check_writable()
-        with ExitStack() as kept:
+        with ExitStack() as until_done:
             with self.phase("link"):
-                linked = link_stores(self, self.directory, kept)
+                linked = link_stores(self, self.directory, until_done)
                 copies = linked.copies
                 self.notes += linked.notes
             self.faults.reach("backup.after-links")

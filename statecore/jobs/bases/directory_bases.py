@@ -14,7 +14,7 @@ from statecore.changelog.soundness import BaseEnd
 from statecore.errors import Capacity, Corrupted, Reason, Retryable, StatecoreError
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.topic_partition import offsets_in_words
 from statecore.images.linked_bases import ImageBase, ImageBases, checked_bases
 from statecore.jobs.bases.base import DIRECTORY, Base, Key, Refused
 from statecore.spec.model import ApplicationSpec, StoreSpec, segment_interval_of
@@ -69,7 +69,7 @@ class DirectoryBases:
         if any(other != offsets for other in segment_offsets.values()):
             raise Corrupted(
                 "its segments have different offsets "
-                f"({', '.join(sorted(map(_offsets_text, segment_offsets.values())))})",
+                f"({', '.join(sorted(offsets_in_words(one) or 'none' for one in segment_offsets.values()))})",
                 code="segment-offsets-differ",
                 action="",
             )
@@ -125,7 +125,3 @@ def _databases(store: StoreSpec, found: StoreDirectory) -> dict[int | None, Path
             )
         databases[segment.start // interval] = segment.path
     return databases
-
-
-def _offsets_text(offsets: Mapping[TopicPartition, int]) -> str:
-    return ", ".join(f"offset {offset} of {part}" for part, offset in sorted(offsets.items())) or "none"

@@ -160,10 +160,10 @@ def horizons_since(newer: Iterable[SnapshotEntry], manifest: Callable[[SnapshotE
     found: dict[str, int] = {}
     for entry in newer:
         try:
-            parts = manifest(entry).task_manifests
+            task_manifests = manifest(entry).task_manifests
         except Corrupted:
             continue
-        for part in parts:
-            if part.delete_retention_ms is not None:
-                found[part.task] = min(part.delete_retention_ms, found.get(part.task, part.delete_retention_ms))
+        for one in task_manifests:
+            if one.delete_retention_ms is not None:
+                found[one.task] = min(one.delete_retention_ms, found.get(one.task, one.delete_retention_ms))
     return found

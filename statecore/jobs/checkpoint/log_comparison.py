@@ -26,9 +26,9 @@ from typing import Any
 from statecore.errors import Capacity, Corrupted, Invalid
 from statecore.jobs.bases.base import Key, Refused
 from statecore.jobs.bases.tail_check import truncations
-from statecore.jobs.checkpoint.missed_deletes import WholeLog, batches, not_comparable, plan_whole_logs
 from statecore.jobs.checkpoint.plan import CheckpointPlan
 from statecore.jobs.checkpoint.store_comparison import ComparedStore, StoreComparison
+from statecore.jobs.checkpoint.whole_logs import WholeLog, batches, not_comparable, plan_whole_logs
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Engine, Workers
 from statecore.jobs.pipeline.read_stage import cluster_settings, read_runs
@@ -73,7 +73,7 @@ class LogComparison:
         self._made = ComparedStores()
 
     def run(self, found: Sequence[Refused]) -> ComparedStores:
-        """Compare stores that ``missed_deletes.divided`` allows; all published runs are durable on return."""
+        """Compare stores that ``whole_logs.split_comparable`` allows; all published runs are durable on return."""
         plan, spec = self._planned.frozen.plan, self._context.spec
         engine = self._engine(sum(part.end - part.log_start for one in found for part in plan.stores[one.key]))
         logs = self._plan_logs(self._context, self._planned, found, engine.expected(spec))

@@ -14,7 +14,7 @@ from statecore.jobs.checkpoint.job import CheckpointJob
 from statecore.jobs.checkpoint.plan import CheckpointPlan, inherited_notes, read_whole, rebuilt_notes
 from statecore.jobs.checkpoint.request import WhenRefused
 from statecore.jobs.planning.planner import plan_restore
-from statecore.jobs.planning.request_files import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
+from statecore.jobs.planning.request_files import FrozenPlan
 from statecore.repository.publication import Publication
 
 
@@ -78,7 +78,7 @@ def _resumed_or_new(cluster: Cluster, job: CheckpointJob, publication: Publicati
         broker_read_at_ms=planned.read_at_ms,
     )
     if planned.plan.offsets and not request.plan_only:
-        job.home.save(PLAN_SUFFIX, FROZEN_PLAN.encode(frozen))
+        job.home.save_plan(frozen)
     notes = (
         *why,
         *planned.notes,
@@ -93,13 +93,12 @@ def _resumed_or_new(cluster: Cluster, job: CheckpointJob, publication: Publicati
 
 def _resumed(cluster: Cluster, job: CheckpointJob, candidates: SnapshotBases) -> CheckpointPlan | str | None:
     """The frozen plan of an earlier attempt of this request; or why it cannot be resumed, if there is one."""
-    content = job.home.read(PLAN_SUFFIX)
-    if content is None:
-        return None
     try:
-        frozen = FROZEN_PLAN.decode(content)
+        frozen = job.home.read_plan()
     except Invalid as error:
         return error.what
+    if frozen is None:
+        return None
     if not covers(frozen, job.spec, job.request):
         return "it covered other stores"
     topics = topics_of(cluster, frozen.plan)

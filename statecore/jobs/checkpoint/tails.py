@@ -1,7 +1,7 @@
 """Tails of a checkpoint: read, small ones in this process and long ones by workers, then validated.
 
 A tail is sound or not (:mod:`statecore.jobs.bases.tail_check`). If not, its store is compared with the whole log if the
-request asks for that and nothing prevents it (:mod:`statecore.jobs.checkpoint.missed_deletes`); else its base is
+request asks for that and nothing prevents it (:mod:`statecore.jobs.checkpoint.whole_logs`); else its base is
 refused. One refused base makes the job plan and read everything again, so nothing is compared while a base is refused::
 
     tails ──▶ all sound ──────────────────────────────▶ appended to their bases
@@ -20,10 +20,10 @@ from statecore.jobs.bases.base import grouped
 from statecore.jobs.bases.tail_check import Unsound
 from statecore.jobs.checkpoint.job import CheckpointJob, Tails
 from statecore.jobs.checkpoint.log_comparison import LogComparison
-from statecore.jobs.checkpoint.missed_deletes import divided
 from statecore.jobs.checkpoint.plan import CheckpointPlan
 from statecore.jobs.checkpoint.planner import plan_checkpoint
 from statecore.jobs.checkpoint.request import WhenRefused
+from statecore.jobs.checkpoint.whole_logs import split_comparable
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.engine.processes import local_engine
 from statecore.jobs.engine.protocol import Engine, Workers
@@ -79,7 +79,7 @@ def _place(job: CheckpointJob, workers: Workers, plan_id: str) -> Iterator[Stagi
             made = tempfile.TemporaryDirectory(prefix="statecore-checkpoint-", ignore_cleanup_errors=True)
             yield TemporaryPlace(stack.enter_context(made))
             return
-        yield job.home.place(plan_id)
+        yield job.home.staging_place(plan_id)
         job.home.discard(plan_id)
         job.home.sweep()
 
@@ -93,7 +93,7 @@ def _validate(job: CheckpointJob, tails: Tails) -> tuple[Tails, Unsound]:
         found = planned.unsound(read.runs, cluster)
     if job.request.when_refused != WhenRefused.RECONCILE:
         return tails, found
-    comparable, refused = divided(planned, found.refused)
+    comparable, refused = split_comparable(planned, found.refused)
     if refused or not comparable:
         return tails, Unsound.of(refused)
 

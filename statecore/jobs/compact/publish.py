@@ -9,8 +9,7 @@ from dataclasses import replace
 from statecore import __version__
 from statecore.errors import StatecoreError
 from statecore.formats.segments import first_live_segment
-from statecore.images.digest import EMPTY, combined
-from statecore.images.model import StoreDigest
+from statecore.images.digest import combined
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.content_digests import save_digest, saved_digests
 from statecore.repository.manifest import StoreSnapshot, TaskManifest
@@ -24,7 +23,7 @@ MergedRuns = Mapping[str, Sequence[Compaction]]
 def publish_compaction(
     repository: ApplicationRepository,
     publication: Publication,
-    parts: Mapping[str, TaskManifest],
+    task_manifests: Mapping[str, TaskManifest],
     merged_runs: MergedRuns,
     *,
     carries_digests: bool,
@@ -32,14 +31,14 @@ def publish_compaction(
     """Publish the compacted tasks, and if asked digests of their stores; ``None`` if rebasing leaves nothing."""
 
     def made(_: TaskManifest | None, theirs: TaskManifest) -> TaskManifest | None:
-        part = rebase_compaction(merged_runs[theirs.task], theirs)
-        return part and replace(part, stores=tuple(map(_with_digest, part.stores)))
+        found = rebase_compaction(merged_runs[theirs.task], theirs)
+        return found and replace(found, stores=tuple(map(_with_digest, found.stores)))
 
-    mine = [part for task in merged_runs if (part := made(None, parts[task])) is not None]
+    mine = [one for task in merged_runs if (one := made(None, task_manifests[task])) is not None]
     if not mine:
         return None
     if carries_digests:
-        _carry_over(repository, parts, mine)
+        _carry_over(repository, task_manifests, mine)
     return publication.publish(mine, whole=False, rebase=made, hourly=True)
 
 
@@ -47,12 +46,9 @@ def _carry_over(
     repository: ApplicationRepository, before: Mapping[str, TaskManifest], made: Sequence[TaskManifest]
 ) -> None:
     """Save known digests of stores under their new identities, if possible."""
-    earlier = {(part.task, store.store): store.identity for part in before.values() for store in part.stores}
+    earlier = {(one.task, store.store): store.identity for one in before.values() for store in one.stores}
     new = {
-        earlier[part.task, store.store]: store.identity
-        for part in made
-        for store in part.stores
-        if store.content is None
+        earlier[one.task, store.store]: store.identity for one in made for store in one.stores if store.content is None
     }
     with suppress(StatecoreError):
         for identity, content in saved_digests(repository, sorted(new)).items():
@@ -65,10 +61,8 @@ def _with_digest(store: StoreSnapshot) -> StoreSnapshot:
     if store.content is not None or (store.kind.is_segmented and (of is None or store.stream_time is None)):
         return store
     first = 0 if of is None else first_live_segment(store.stream_time or 0, of.retention_ms, of.interval_ms)
-    content = StoreDigest(0, 0, EMPTY)
     for database in store.databases:
         if database.base or len(database.runs) != 1 or (database.segment is not None and database.segment < first):
             return store
-        run = database.runs[0].run
-        content = combined(content, StoreDigest(run.rows, run.bytes, run.digest))
+    content = combined(*(database.runs[0].run.content for database in store.databases))
     return replace(store, rows=content.rows, bytes=content.bytes, digest=content.digest)

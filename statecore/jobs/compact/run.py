@@ -69,8 +69,8 @@ def compact(
         faults=context.faults,
     )
     newest = publication.newest or repository.manifest(repository.head().snapshots[0]).value
-    parts = publication.task_manifests()
-    merges = planned_merges(parts.values(), context.spec, settings)
+    task_manifests = publication.task_manifests()
+    merges = planned_merges(task_manifests.values(), context.spec, settings)
     report = CompactionReport(repository.url, repository.application_id, CompactionOutcome.NOT_DUE, newest.snapshot)
     if not merges or plan_only:
         outcome = CompactionOutcome.PLANNED if merges else CompactionOutcome.NOT_DUE
@@ -85,7 +85,7 @@ def compact(
         context.say(finding)
     context.faults.reach("compact.after-files")
     published = publish_compaction(
-        repository, publication, parts, _by_task(merges, merged), carries_digests=carries_digests
+        repository, publication, task_manifests, _by_task(merges, merged), carries_digests=carries_digests
     )
     for warning in () if published is None else published.warnings:
         context.say(warning)

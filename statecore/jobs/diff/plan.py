@@ -8,17 +8,18 @@ from pathlib import Path
 from statecore.dump.dump import kind_of
 from statecore.errors import Invalid, NotFound
 from statecore.formats.kinds import StoreKind
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.topic_partition import offsets_by_name
 from statecore.images.model import Segmentation
 from statecore.jobs.bases.base import Key
 from statecore.jobs.context import JobContext
 from statecore.jobs.diff.compare import DiffSide, DiffTask
 from statecore.jobs.diff.reference import Reference
 from statecore.jobs.diff.request import DiffRequest
-from statecore.spec.model import ApplicationSpec, retention_of, segment_interval_of
+from statecore.spec.model import ApplicationSpec
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.stopped_store_offsets import StoppedStoreOffsets, read_stopped_store_offsets
 from statecore.statedir.store_places import StorePlace, changelog_at, declared_at, store_places, suggest_names
+from statecore.tasks.partial_deletion import segmentation_of
 
 _NO_STORE = StoppedStoreOffsets()
 
@@ -61,7 +62,7 @@ class DiffPlanner:
             keys = [key for key in keys if key in reference.only]
         left_out = dict(reference.left_out)
         keys = [key for key in keys if key not in left_out]
-        self._check_named(keys, left_out)
+        self._checkoffsets_by_name(keys, left_out)
         mine, theirs = self.offsets(here, spec), self.offsets(there, spec)
         kinds: dict[str, StoreKind] = {}
         tasks_made = []
@@ -84,7 +85,7 @@ class DiffPlanner:
             )
         return tasks_made, left_out
 
-    def _check_named(self, keys: list[Key], left_out: Mapping[Key, str]) -> None:
+    def _checkoffsets_by_name(self, keys: list[Key], left_out: Mapping[Key, str]) -> None:
         """Refuse named stores or tasks that neither side has."""
         known = [*keys, *left_out]
         for what, code, names, at in (
@@ -115,10 +116,7 @@ class DiffPlanner:
 
     def _segmentation(self, key: Key, spec: ApplicationSpec | None) -> Segmentation | None:
         declared = declared_at(spec, *key)
-        if declared is None or not declared.kind.is_segmented:
-            return None
-        retention, interval = retention_of(declared), segment_interval_of(declared)
-        return None if retention is None or interval is None else Segmentation(retention, interval)
+        return None if declared is None else segmentation_of(declared)
 
 
 def _of_store(places: Mapping[Key, StorePlace], name: str) -> list[StorePlace]:
@@ -129,11 +127,7 @@ def _side(place: StorePlace | None, found: StoppedStoreOffsets) -> DiffSide:
     return DiffSide(
         "" if place is None else str(place.path.absolute()),
         {segment: str(path.absolute()) for segment, path in found.databases.items()},
-        _named(found.offsets),
-        _named(found.position),
+        offsets_by_name(found.offsets),
+        offsets_by_name(found.position),
         found.file_bytes,
     )
-
-
-def _named(offsets: Mapping[TopicPartition, int]) -> dict[str, int]:
-    return {str(part): offset for part, offset in sorted(offsets.items())}

@@ -9,6 +9,7 @@ from typing import Any
 
 from statecore.errors import Invalid, missing_option, options_conflict
 from statecore.jobs.fields.catalog import (
+    INLINE_SPEC,
     LIMITS,
     REPOSITORY_HELP,
     WHAT,
@@ -22,7 +23,7 @@ from statecore.jobs.fields.catalog import (
 )
 from statecore.jobs.fields.declaration import declare
 from statecore.jobs.fields.tasks import only_tasks
-from statecore.jobs.fields.types import Document, FilePath, Flag, Text, Whole
+from statecore.jobs.fields.types import FilePath, Flag, Text, Whole
 from statecore.repository.layout import NEWEST
 
 AGAINST = "What it is compared with (one of these)"
@@ -62,16 +63,7 @@ class DiffRequest(Budgeted, Reading):
             otherwise="kinds are taken from the directory or the snapshot",
         ),
     )
-    spec: Mapping[str, Any] | None = field(
-        default=None,
-        metadata=declare(
-            Document(),
-            title="Spec",
-            help="the content of stores.yaml, instead of its path",
-            on_command_line=False,
-            in_form=False,
-        ),
-    )
+    spec: Mapping[str, Any] | None = field(default=None, metadata=INLINE_SPEC)
     with_state_dir: str | None = field(
         default=None,
         metadata=declare(

@@ -22,11 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from statecore.doctor.row_reader import Chunk, aligned_by_key
-from statecore.images.digest import EMPTY, combined, digest_rows
-from statecore.images.model import StoreDigest
-
-NO_ROWS = StoreDigest(0, 0, EMPTY)
-"""The digest of no rows."""
+from statecore.images.digest import combined, digest_rows
 
 _SHOWN_BYTES = 32
 
@@ -111,8 +107,7 @@ class RowDiff:
 
     def __init__(self, examples: int, read: Callable[[int], None] = lambda _: None) -> None:
         self.counts = RowCounts()
-        self.content = NO_ROWS
-        self.reference = NO_ROWS
+        self.content = self.reference = combined()
         self.examples: list[Example] = []
         self._max_examples = examples
         self._read = read

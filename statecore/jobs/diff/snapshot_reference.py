@@ -33,7 +33,7 @@ def fetch_reference(context: JobContext[DiffRequest], scratch: StateDirectory, e
         )
     manifest = repository.manifest(entry).value
     spec = context.declared or recorded_spec(manifest)
-    in_snapshot, in_directory = {part.task for part in manifest.task_manifests}, {task for task, _ in existing}
+    in_snapshot, in_directory = {one.task for one in manifest.task_manifests}, {task for task, _ in existing}
     asked = set(request.tasks) or in_directory
     notes = []
     if lacking := sorted(in_snapshot - in_directory - set(request.tasks)):

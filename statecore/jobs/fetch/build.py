@@ -36,7 +36,10 @@ def download_and_build(
             job.say(f"Downloaded again, because it was damaged on this machine: {error.what}")
         again = _download(job, plan, {})
         downloaded = DownloadResult(
-            downloaded.bytes + again.bytes, downloaded.files + again.files, downloaded.kept_bytes, downloaded.kept
+            downloaded.bytes + again.bytes,
+            downloaded.files + again.files,
+            downloaded.existing_bytes,
+            downloaded.existing,
         )
         return downloaded, _build(job, workers, plan, work)
 

@@ -102,7 +102,7 @@ class FetchJob(Job):
             kept=plan.kept,
             passed_over=tuple(self.snapshots.passed_over),
             downloaded_bytes=downloaded.bytes,
-            at_hand_bytes=downloaded.kept_bytes,
+            at_hand_bytes=downloaded.existing_bytes,
             notes=(*self.snapshots.notes(), *plan.notes, *notes),
             seconds=time.monotonic() - self.began,
             phases=dict(self.phases),

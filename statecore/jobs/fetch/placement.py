@@ -8,19 +8,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from statecore.discover.contradicted_kinds import contradiction_error
+from statecore.errors import Invalid
 from statecore.jobs.fetch.job import FetchJob
 from statecore.jobs.fetch.plan import FetchPlan
 from statecore.jobs.fetch.store_to_fetch import StoreToFetch
 from statecore.jobs.pipeline import staging
 from statecore.jobs.restore.planned_placement import siblings_of
+from statecore.spec.model import ApplicationSpec
 from statecore.statedir.placement import PlacementPlan, StoreImage, apply_placement, plan_placement
 from statecore.statedir.placement_plan import unopenable_stores_error
 
 
 def planned_placement(job: FetchJob, plan: FetchPlan, *, resumes: bool) -> PlacementPlan:
     """The placement before its images are built. Raises ``Invalid``: it would be refused."""
-    spec = job.declared or plan.found.spec
-    if refusal := contradiction_error(job.directory, spec, {store.task for store in plan.stores}):
+    if refusal := _contradiction(job, plan):
         raise refusal
     return _placement(job, plan, [_image(store) for store in plan.stores], resumes=resumes)
 
@@ -44,8 +45,7 @@ def _image(store: StoreToFetch, work: Path | None = None) -> StoreImage:
 
 
 def _placement(job: FetchJob, plan: FetchPlan, images: list[StoreImage], *, resumes: bool) -> PlacementPlan:
-    spec = job.declared or plan.found.spec
-    tasks = dict.fromkeys(store.task for store in plan.stores)
+    spec, tasks = _spec(job, plan), dict.fromkeys(store.task for store in plan.stores)
     return plan_placement(
         job.directory,
         images,
@@ -62,10 +62,17 @@ def check_placement(job: FetchJob, plan: FetchPlan) -> tuple[str, ...]:
     holder = job.directory.in_use_by()
     if holder is not None:  # its state after that process ends is unknown
         return (job.directory.use_note(holder),)
-    spec, tasks = job.declared or plan.found.spec, {store.task for store in plan.stores}
-    refusal = contradiction_error(job.directory, spec, tasks) or unopenable_stores_error(
-        job.directory, [_image(store) for store in plan.stores]
-    )
-    if refusal is not None:
+    images = [_image(store) for store in plan.stores]
+    if refusal := _contradiction(job, plan) or unopenable_stores_error(job.directory, images):
         raise refusal
     return ()
+
+
+def _contradiction(job: FetchJob, plan: FetchPlan) -> Invalid | None:
+    """The error for stores on disk of other kinds than those of the plan's tasks are declared."""
+    return contradiction_error(job.directory, _spec(job, plan), {store.task for store in plan.stores})
+
+
+def _spec(job: FetchJob, plan: FetchPlan) -> ApplicationSpec:
+    """The given spec, or else that of the snapshot."""
+    return job.declared or plan.found.spec

@@ -144,8 +144,25 @@ APPROVED = declare(
 )
 """Declaration of ``approved`` for jobs whose plan is reviewed before it is applied."""
 
-APPLY = declare(Flag(), title="Apply", help="do it; without it the plan is shown, and nothing is changed", section=WHAT)
-"""Declaration of ``apply`` for jobs that show a plan first."""
+
+def to_apply(what: str = "do it") -> Mapping[str, Any]:
+    """Declaration of ``apply`` for jobs that show a plan first."""
+    help = f"{what}; without it the plan is shown, and nothing is changed"
+    return declare(Flag(), title="Apply", help=help, section=WHAT)
+
+
+def without_brokers(help: str, *, section: str) -> Mapping[str, Any]:
+    return declare(Flag(), title="Do not ask the brokers", help=help, section=section)
+
+
+INLINE_SPEC = declare(
+    Document(),
+    title="Spec",
+    help="the content of stores.yaml, instead of its path",
+    on_command_line=False,
+    in_form=False,
+)
+"""Declaration of ``spec``."""
 
 
 def named_request(help: str, *, section: str | None = WHAT, in_form: bool = False) -> Mapping[str, Any]:
@@ -267,16 +284,7 @@ class OfSpec(Request):
             in_form=False,  # a form takes several applications at once
         ),
     )
-    spec: Mapping[str, Any] | None = field(
-        default=None,
-        metadata=declare(
-            Document(),
-            title="Spec",
-            help="the content of stores.yaml, in place of its path",
-            on_command_line=False,
-            in_form=False,
-        ),
-    )
+    spec: Mapping[str, Any] | None = field(default=None, metadata=INLINE_SPEC)
 
     def __post_init__(self) -> None:
         if (self.spec_path is None) == (self.spec is None):

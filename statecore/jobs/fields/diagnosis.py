@@ -12,6 +12,7 @@ from statecore.jobs.fields.catalog import (
     only_stores,
     optional_application_id,
     optional_spec,
+    without_brokers,
 )
 from statecore.jobs.fields.declaration import Request, declare
 from statecore.jobs.fields.tasks import only_tasks
@@ -94,10 +95,5 @@ class OfDiagnosis(Request):
     )
     offline: bool = field(
         default=False,
-        metadata=declare(
-            Flag(),
-            title="Do not ask the brokers",
-            help="do not compare offsets with the topics of the brokers",
-            section=BROKERS,
-        ),
+        metadata=without_brokers("do not compare offsets with the topics of the brokers", section=BROKERS),
     )

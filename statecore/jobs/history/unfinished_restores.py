@@ -99,8 +99,8 @@ def unfinished_restores(
         if heard > since or plan.stem == interrupted:
             found.append(_one_unfinished(work, plan, frozen, attempt, journal, holder))
     if journal is not None and journal.request_id not in {one.request_id for one in found}:
-        place = ("place", _swapped(journal), len(journal.tasks), "tasks")
-        found.append(UnfinishedRestore(journal.request_id, "", "", None, *place, holder is not None, ()))
+        progress = ("place", _swapped(journal), len(journal.tasks), "tasks")
+        found.append(UnfinishedRestore(journal.request_id, "", "", None, *progress, holder is not None, ()))
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from statecore.conversion import StoreConversion, TaskConversion, plan_conversion
 from statecore.errors import NotFound, Reason
 from statecore.formats.releases import CHECKPOINT_FILE, RELEASES
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.topic_partition import TopicPartition, offsets_by_name
 from statecore.jobs.context import JobContext
 from statecore.jobs.directory_change import plan_id_of
 from statecore.jobs.migrate.report import MigratedStep, MigratedStore, MigratedTask
@@ -156,11 +156,7 @@ def _migrated_store(store: StoreConversion) -> MigratedStore:
     return MigratedStore(
         store=store.store,
         kind="?" if store.kind is None else str(store.kind),
-        steps=tuple(MigratedStep(step.text, step.rows, _by_name(step.offsets)) for step in store.steps),
-        offsets=_by_name(store.offsets),
+        steps=tuple(MigratedStep(step.text, step.rows, offsets_by_name(step.offsets)) for step in store.steps),
+        offsets=offsets_by_name(store.offsets),
         rewritten_bytes=store.rewritten_bytes,
     )
-
-
-def _by_name(offsets: Mapping[TopicPartition, int]) -> dict[str, int]:
-    return {str(partition): offset for partition, offset in sorted(offsets.items())}

@@ -14,6 +14,7 @@ from statecore.jobs.fields.catalog import (
     TargetRelease,
     named_request,
     optional_spec,
+    to_apply,
 )
 from statecore.jobs.fields.declaration import Request, declare
 from statecore.jobs.fields.tasks import only_tasks
@@ -35,12 +36,7 @@ class MigrateRequest(Request):
             section=WHAT,
         )
     )
-    apply: bool = field(
-        default=False,
-        metadata=declare(
-            Flag(), title="Apply", help="migrate; without it the plan is shown, and nothing is changed", section=WHAT
-        ),
-    )
+    apply: bool = field(default=False, metadata=to_apply("migrate"))
     approved: str = field(default="", metadata=APPROVED)
     tasks: tuple[str, ...] = field(default=(), metadata=only_tasks("every task, and the global stores"))
     spec_path: str | None = field(

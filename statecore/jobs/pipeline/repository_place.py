@@ -16,7 +16,7 @@ from typing import ClassVar
 from statecore.jobs.pipeline.staging_place import StagingPlace
 from statecore.objectstore.base import Blob, Blobs, checked_name
 from statecore.repository.layout import Layout
-from statecore.repository.repository import opened_blobs, place_of
+from statecore.repository.repository import object_store_of, opened_blobs
 
 
 @dataclass(frozen=True)
@@ -104,4 +104,4 @@ def blobs_at(url: str) -> Blobs:
 
 @lru_cache(maxsize=4)
 def _blobs_at(url: str) -> Blobs:
-    return place_of(url).blobs
+    return object_store_of(url).blobs

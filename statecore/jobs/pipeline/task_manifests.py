@@ -76,7 +76,7 @@ def _live(
     """The databases that have not expired, each with its runs in the order they are applied."""
     of = part.segmentation if part.kind.is_segmented else None
     first = 0 if of is None else first_live_segment(stream_time, of.retention_ms, of.interval_ms)
-    databases = {one.segment: one for one in (() if below is None else below.databases)}
+    databases = {} if below is None else below.by_segment
     for one in stored:
         there = databases.get(one.run.segment, StoredDatabase(one.run.segment, ()))
         databases[one.run.segment] = replace(there, runs=(*there.runs, one))
@@ -146,16 +146,12 @@ def _content(
     kind: StoreKind, databases: Sequence[StoredDatabase], below: StoreSnapshot | None, image: Image | None
 ) -> StoreDigest | None:
     """Digest of a store, if its rows were read, or its databases have no files that could overlap."""
-    from statecore.images.digest import EMPTY, combined  # not needed for planning
+    from statecore.images.digest import combined  # not needed for planning
 
     if image is not None:
         return image.content
     if below is not None and tuple(databases) == below.databases:
         return below.content
-    content = StoreDigest(0, 0, EMPTY)
-    for database in databases:
-        if database.base or (len(database.runs) > 1 and not kind.is_versioned):
-            return None
-        for stored in database.runs:
-            content = combined(content, StoreDigest(stored.run.rows, stored.run.bytes, stored.run.digest))
-    return content
+    if any(one.base or (len(one.runs) > 1 and not kind.is_versioned) for one in databases):
+        return None
+    return combined(*(stored.run.content for one in databases for stored in one.runs))

@@ -117,15 +117,15 @@ def format_bytes(count: float) -> str:
 
 def disk_warnings(directory: StateDirectory, staging_dir: str | None, disk: DiskNeed) -> list[str]:
     """Warnings for disks that may have too little room."""
-    places = [directory.path, *_elsewhere(directory, staging_dir)]
-    return [note for place in places if (note := disk.warning(place)) is not None]
+    paths = [directory.path, *_elsewhere(directory, staging_dir)]
+    return [note for path in paths if (note := disk.warning(path)) is not None]
 
 
 def ensured_room(directory: StateDirectory, staging_dir: str | None, disk: DiskNeed) -> list[str]:
     """Refuse a disk that is certainly too small (``Capacity``), and return its warnings."""
     directory.ensure_free_space(disk.least)
-    for place in _elsewhere(directory, staging_dir):
-        ensure_free_space(place, disk.least)
+    for path in _elsewhere(directory, staging_dir):
+        ensure_free_space(path, disk.least)
     return disk_warnings(directory, staging_dir, disk)
 
 

@@ -137,9 +137,7 @@ class PartitionPlan:
     @property
     def segmentation(self) -> Segmentation | None:
         """Retention and interval of the store's segments, if it has any."""
-        if self.retention_ms is None or self.segment_interval_ms is None:
-            return None
-        return Segmentation(self.retention_ms, self.segment_interval_ms)
+        return Segmentation.of(self.retention_ms, self.segment_interval_ms)
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -6,17 +6,18 @@ import uuid
 from dataclasses import dataclass, field
 
 from statecore.jobs.fields.catalog import (
-    APPLY,
     APPROVED,
     OWNER,
     REQUEST_ID,
     STATE_DIR,
     WHAT,
     only_stores,
+    optional_application_id,
     repository_url,
+    to_apply,
 )
 from statecore.jobs.fields.declaration import Request, declare
-from statecore.jobs.fields.types import FilePath, Flag, Text
+from statecore.jobs.fields.types import FilePath, Flag
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,15 +35,12 @@ class RecoverGlobalRequest(Request):
     state_dir: str = field(metadata=STATE_DIR)
     application_id: str | None = field(
         default=None,
-        metadata=declare(
-            Text("ID"),
-            title="Application id",
-            help="Kafka Streams' application.id, to check that the spec is that of this application",
-            otherwise="that of the spec",
+        metadata=optional_application_id(
+            "Kafka Streams' application.id, to check that the spec is that of this application", "that of the spec"
         ),
     )
     stores: tuple[str, ...] = field(default=(), metadata=only_stores("every global store of the spec"))
-    apply: bool = field(default=False, metadata=APPLY)
+    apply: bool = field(default=False, metadata=to_apply())
     approved: str = field(default="", metadata=APPROVED)
     accept_uncompacted: bool = field(
         default=False,

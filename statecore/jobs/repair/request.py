@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass, field
 
 from statecore.errors import Invalid
-from statecore.jobs.fields.catalog import APPLY, APPROVED, OWNER, REQUEST_ID, WHAT, TargetRelease, repository_url
+from statecore.jobs.fields.catalog import APPROVED, OWNER, REQUEST_ID, WHAT, TargetRelease, repository_url, to_apply
 from statecore.jobs.fields.declaration import declare
 from statecore.jobs.fields.diagnosis import OfDiagnosis
 from statecore.jobs.fields.types import Choice, Text
@@ -31,7 +31,7 @@ class RepairRequest(OfDiagnosis):
             Choice(TargetRelease), title="Release", help="always the newest", on_command_line=False, in_form=False
         ),
     )
-    apply: bool = field(default=False, metadata=APPLY)
+    apply: bool = field(default=False, metadata=to_apply())
     approved: str = field(default="", metadata=APPROVED)
     repository: str | None = field(
         default=None,

@@ -84,7 +84,7 @@ class PlaceSink(Sink):
                 images |= build_locally(context, manifests, staging, directories)
             stores = stores_to_build(plan.of(plan.stores.keys() - downloaded), read.runs, planned.bases)
             if stores:
-                place, budget = job.home.place(plan.plan_id), context.request.memory_budget
+                place, budget = job.home.staging_place(plan.plan_id), context.request.memory_budget
                 images |= build_images(workers, context.application_id, stores, place, staging, budget, job.progress)
         return images
 

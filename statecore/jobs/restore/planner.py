@@ -16,7 +16,7 @@ from statecore.jobs.pipeline.read_stage import ReadResult
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.planning.plan_warnings import notes_of
 from statecore.jobs.planning.planner import plan_restore
-from statecore.jobs.planning.request_files import FROZEN_PLAN, PLAN_SUFFIX, FrozenPlan
+from statecore.jobs.planning.request_files import FrozenPlan
 from statecore.jobs.planning.selection import select_stores, unadvanceable_stores
 from statecore.jobs.restore.base_candidates import RestoreCandidates, cost
 from statecore.jobs.restore.planned_restore import PlannedRestore, Until, refusal_to_advance
@@ -94,14 +94,11 @@ class RestorePlanner:
     def resumed(self, cluster: Cluster, home: JobHome) -> PlannedRestore | str | None:
         """The frozen plan of an earlier attempt of this request; or why it must be recreated, if there is one."""
         spec, request, candidates = self._context.spec, self._context.request, self._candidates()
-        content = home.read(PLAN_SUFFIX)
-        if content is None:
-            return None
         try:
-            frozen = FROZEN_PLAN.decode(content)
+            frozen = home.read_plan()
         except Invalid as error:
             return error.what
-        if not covers(frozen, spec, request):
+        if frozen is None or not covers(frozen, spec, request):
             return None
         topics = topics_of(cluster, frozen.plan)
         check_unchanged(frozen.plan, topics)

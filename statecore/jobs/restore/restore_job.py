@@ -13,7 +13,7 @@ from statecore.jobs.in_progress_marker import marked_in_progress
 from statecore.jobs.job import Job
 from statecore.jobs.job_files import RepositoryHome, home_of
 from statecore.jobs.pipeline.read_stage import ReadResult, read_changelogs
-from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX, FROZEN_PLAN, PLAN_SUFFIX
+from statecore.jobs.planning.request_files import ATTEMPT_SUFFIX
 from statecore.jobs.restore.planned_restore import PlannedRestore, Until
 from statecore.jobs.restore.planner import RestorePlanner
 from statecore.jobs.restore.report import RestoreReport
@@ -106,7 +106,7 @@ class RestoreJob(Job):
         with self.context.cluster() as cluster:
             planned = self._checked(self.planner.new(cluster, workers.parallelism, self.home.local_staging))
             self.brokers = cluster.brokers()
-        self.home.save(PLAN_SUFFIX, FROZEN_PLAN.encode(planned.frozen))
+        self.home.save_plan(planned.frozen)
         return replace(planned, notes=(*why, *planned.notes))
 
     def _checked(self, planned: PlannedRestore) -> PlannedRestore:
@@ -125,7 +125,7 @@ class RestoreJob(Job):
         if is_apart:  # runs are in the repository only, else with the images that are built of them
             home = RepositoryHome(self.context.repository, self.request.request_id)
         with self.phase("read"), self.discarding_invalid(plan.plan_id):
-            place, uploads = home.place(plan.plan_id), uploads or is_apart
+            place, uploads = home.staging_place(plan.plan_id), uploads or is_apart
             return read_changelogs(self.context, workers, plan, planned.bases, place, uploads=uploads)
 
     def _build(self, workers: Workers, planned: PlannedRestore, read: ReadResult) -> Images | None:

@@ -11,7 +11,7 @@ from statecore.jobs.bases.base import DIRECTORY
 from statecore.jobs.bases.planned_tails import covers
 from statecore.jobs.job_files import JobHome
 from statecore.jobs.planning.plan import PlanRequest, RestorePlan
-from statecore.jobs.planning.request_files import FROZEN_PLAN, PLAN_SUFFIX, REPORT_SUFFIX, FrozenPlan
+from statecore.jobs.planning.request_files import REPORT_SUFFIX, FrozenPlan
 from statecore.jobs.restore.report import REPORT, RestoreReport
 from statecore.spec.model import ApplicationSpec
 from statecore.statedir.journal import read_record
@@ -23,9 +23,8 @@ NOT_PUBLISHED = "Nothing was published, because others were first"
 
 def frozen_plan(home: JobHome) -> FrozenPlan | None:
     """The readable frozen plan of an earlier attempt of the request, if any."""
-    content = home.read(PLAN_SUFFIX)
     try:
-        return None if content is None else FROZEN_PLAN.decode(content)
+        return home.read_plan()
     except Invalid:
         return None
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
+from statecore.filesystem import file_id
 from statecore.statedir.state_directory import StateDirectory, application_directory_given
 from statecore.statedir.store_places import StorePlace, application_directory, applications
 from statecore.statedir.work_directory import STANDBY
@@ -115,10 +116,9 @@ def refuse_shared(
         for path in paths:
             if (real := path.resolve()).is_relative_to(root):
                 raise _shared(task, f"{path} is {real}", other)
-    seen = {(found.st_dev, found.st_ino): path for path in theirs for found in [path.stat()]}
+    seen = {file_id(path.stat()): path for path in theirs}
     for path in ours:
-        found = path.stat()
-        if same := seen.get((found.st_dev, found.st_ino)):
+        if same := seen.get(file_id(path.stat())):
             raise _shared(task, f"{path} is {same}", live)
 
 

@@ -5,10 +5,20 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
-from statecore.jobs.fields.catalog import OWNER, PATIENCE, STATE_DIR, WHAT, OfSpec, check_state_dir, named_request
+from statecore.jobs.fields.catalog import (
+    OWNER,
+    PATIENCE,
+    STATE_DIR,
+    WHAT,
+    OfSpec,
+    check_state_dir,
+    named_request,
+    to_apply,
+    without_brokers,
+)
 from statecore.jobs.fields.declaration import declare
 from statecore.jobs.fields.tasks import only_tasks
-from statecore.jobs.fields.types import FilePath, Flag
+from statecore.jobs.fields.types import FilePath
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,19 +36,11 @@ class PromoteRequest(OfSpec):
     )
     state_dir: str = field(metadata=STATE_DIR)
     tasks: tuple[str, ...] = field(default=(), metadata=only_tasks("every task of the standby copy", global_too=False))
-    apply: bool = field(
-        default=False,
-        metadata=declare(
-            Flag(), title="Apply", help="promote; without it the plan is shown, and nothing is changed", section=WHAT
-        ),
-    )
+    apply: bool = field(default=False, metadata=to_apply("promote"))
     offline: bool = field(
         default=False,
-        metadata=declare(
-            Flag(),
-            title="Do not ask the brokers",
-            help="do not check with the brokers whether the copy still belongs to the current topics",
-            section=WHAT,
+        metadata=without_brokers(
+            "do not check with the brokers whether the copy still belongs to the current topics", section=WHAT
         ),
     )
     timeout: float = field(default=30.0, metadata=PATIENCE)

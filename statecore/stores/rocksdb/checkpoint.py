@@ -108,7 +108,7 @@ def _attempt(source: Path, target: Path, identity: str | None) -> DatabaseCheckp
             file.unlink()
     _link_all(source, target)
     name = (source / _CURRENT).read_text().strip()
-    logs = {file.name: file.stat().st_size for file in source.glob("*.log") if file.stat().st_size}
+    logs = _logs_with_rows(source)
     content = (source / name).read_bytes()
     _link_all(source, target)
     manifest = parse_manifest(source, content)
@@ -122,13 +122,17 @@ def _attempt(source: Path, target: Path, identity: str | None) -> DatabaseCheckp
         shutil.copyfile(file, target / file.name)
     for log in logs:
         shutil.copyfile(source / log, target / log)
-    if logs:  # rows in the log must not be in an SST file too, nor missing
-        now = {file.name: file.stat().st_size for file in source.glob("*.log") if file.stat().st_size}
-        if now != logs or (source / name).stat().st_size != len(content):
-            raise _Changed
+    # Rows in the log must not be in an SST file too, nor missing.
+    if logs and (_logs_with_rows(source) != logs or (source / name).stat().st_size != len(content)):
+        raise _Changed
     (target / name).write_bytes(content[: manifest.valid_bytes])
     (target / _CURRENT).write_text(f"{name}\n")
     return DatabaseCheckpoint(source, target, manifest, bool(logs), _created_at(source), _flushed_at(target, manifest))
+
+
+def _logs_with_rows(database: Path) -> dict[str, int]:
+    """Sizes of the logs that are not empty."""
+    return {file.name: size for file in database.glob("*.log") if (size := file.stat().st_size)}
 
 
 def _link_all(source: Path, target: Path) -> None:

@@ -25,13 +25,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from statecore.errors import Fenced, StatecoreError
+from statecore.filesystem import FileId, file_id
 from statecore.stores.lock_holder import Holder, guard, is_held_by_this_process, lock_holder
 from statecore.stores.rocksdb.errors import STOP_THE_OTHER, translate
 from statecore.stores.rocksdb.fd_paths import Descriptor
 
 LOCK_FILE = "LOCK"
-
-_Identity = tuple[int, int]
 
 
 class _ClaimState:
@@ -44,7 +43,7 @@ class _ClaimState:
         self.directory = Descriptor()
         self._lock = Descriptor()
         self.following: Path | None = None
-        self.identity: _Identity | None = None
+        self.identity: FileId | None = None
         self.is_released = False
         self.may_be_open = False
 
@@ -81,7 +80,7 @@ class _ClaimState:
         return False
 
 
-_claimed: dict[_Identity, _ClaimState] = {}
+_claimed: dict[FileId, _ClaimState] = {}
 
 
 class Claim:
@@ -103,7 +102,7 @@ class Claim:
                 held.directory.open(directory, os.O_RDONLY | os.O_DIRECTORY)
                 number = held.directory.number
                 assert number is not None
-                held.identity = _identity(os.fstat(number))
+                held.identity = file_id(os.fstat(number))
             except (OSError, RuntimeError) as error:  # RuntimeError: circular links
                 raise translate(path, "Opening", error) from error
             held.follow(number)
@@ -167,7 +166,7 @@ def writer_of(path: Path) -> Holder | None:
     holder = None
     with guard(), suppress(OSError, StatecoreError):  # guarded: no thread here may take the lock meanwhile
         _release_abandoned()
-        claimed = _identity(path.stat()) in _claimed
+        claimed = file_id(path.stat()) in _claimed
         holder = Holder(os.getpid(), "this process") if claimed else lock_holder(path / LOCK_FILE)
     return holder
 
@@ -194,10 +193,6 @@ def _release_abandoned() -> None:
     """Release what garbage-collected claims left; the guard is held."""
     for held in [held for held in _claimed.values() if held.is_abandoned]:
         _release(held)
-
-
-def _identity(status: os.stat_result) -> _Identity:
-    return status.st_dev, status.st_ino
 
 
 os.register_at_fork(after_in_child=_claimed.clear)

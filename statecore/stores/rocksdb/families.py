@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from statecore.errors import Corrupted, Invalid
+from statecore.filesystem import FileId, file_id
 from statecore.formats import offsets as offset_format
 from statecore.formats.kinds import StoreKind
 from statecore.formats.position import decode_position
@@ -81,15 +82,14 @@ def ingest_files(path: Path, where: Path, family: Any, runs: Sequence[Path]) -> 
     return sorted((after[inode] for inode in after.keys() - before.keys()), key=lambda file: int(file.stem))
 
 
-def _inode(file: Path) -> tuple[int, int] | None:
+def _inode(file: Path) -> FileId | None:
     try:
-        status = file.stat()
+        return file_id(file.stat())
     except OSError:  # RocksDB reports it; or it has compacted the file meanwhile
         return None
-    return status.st_dev, status.st_ino
 
 
-def _inodes(path: Path) -> dict[tuple[int, int], Path]:
+def _inodes(path: Path) -> dict[FileId, Path]:
     found = {file: _inode(file) for file in path.glob("*.sst")}
     return {inode: file for file, inode in found.items() if inode is not None}
 

@@ -16,6 +16,8 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
+from statecore.filesystem import file_id
+
 _OF_THIS_PROCESS = "/proc/self/fd"
 
 _OWN_FILES = (_OF_THIS_PROCESS, "/dev/fd")  # Lists the open files of a process: on Linux, and on every Unix
@@ -44,10 +46,9 @@ class Descriptor:
             return None
         path = Path(_OF_THIS_PROCESS, str(self._numbers[0]))
         try:
-            there, here = path.stat(), os.fstat(self._numbers[0])
+            return path if file_id(path.stat()) == file_id(os.fstat(self._numbers[0])) else None
         except OSError:
             return None
-        return path if (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino) else None
 
     def close(self) -> None:
         """Close it; idempotent."""

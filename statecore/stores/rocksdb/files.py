@@ -1,16 +1,36 @@
-"""Files of a closed database by column family, from its MANIFEST and the SST footers, without opening it."""
+"""Files of a closed database by column family, from its MANIFEST and the SST footers, without opening it.
+
+A block-based table ends in a footer whose last eight bytes, the magic number, determine its layout
+(``table/format.h``); numbers are little-endian::
+
+    magic number          where                  format version
+    88e241b785f4cff7      the last 53 bytes      from 1 on; four bytes right before the magic number
+    db4775248b80fb57      the last 48 bytes      0: the footer has no version field
+
+    1 to 5   checksum type 1 | handles of two blocks, varints, zeros up to 40   | version 4 | magic 8
+    from 6   checksum type 1 | 3e007a00, checksum 4, base 4, size 4, zeros to 40 | version 4 | magic 8
+
+RocksDB 7.9.2 (Kafka Streams 3.9) reads format versions up to 5, RocksDB 8.6 and newer up to 6
+(:mod:`statecore.formats.releases`).
+"""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 from pathlib import Path
 
 from statecore.errors import Corrupted, Invalid
 from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.rocksdb_log import BlobFile, FilesElsewhere, LiveFile, Manifest, read_manifest
-from statecore.formats.sst_footer import FOOTER_BYTES, sst_format_version
 from statecore.stores.rocksdb.directory import current_manifest
 from statecore.stores.rocksdb.errors import not_readable_here, translate
+
+FOOTER_BYTES = 53  # Bytes at the end of a file that hold its version
+_MAGIC = 0x88E241B785F4CFF7
+_LEGACY_MAGIC = 0xDB4775248B80FB57
+_LEGACY_BYTES = 48
+_END = struct.Struct("<IQ")
 
 
 def parse_manifest(path: Path, content: bytes) -> Manifest:
@@ -46,17 +66,12 @@ def sst_formats(path: Path) -> dict[str, frozenset[int]]:
         file = path / live.name
         try:
             found.setdefault(live.family, set()).add(sst_format_of(file))
-        except ValueError as error:
+        except (ValueError, FileNotFoundError) as error:
+            is_lost = isinstance(error, FileNotFoundError)
             raise Corrupted(
-                f"{file} is not an SST file: {error}.",
-                code="database-damaged",
-                action="Restore this store.",
-                store_path=str(path),
-                file=file.name,
-            ) from error
-        except FileNotFoundError as error:
-            raise Corrupted(
-                f"{path} lacks {live.name}, which its MANIFEST names.",
+                f"{path} lacks {live.name}, which its MANIFEST names."
+                if is_lost
+                else f"{file} is not an SST file: {error}.",
                 code="database-damaged",
                 action="Restore this store.",
                 store_path=str(path),
@@ -72,6 +87,19 @@ def sst_format_of(file: Path) -> int:
     with file.open("rb") as opened:
         opened.seek(max(file.stat().st_size - FOOTER_BYTES, 0))
         return sst_format_version(opened.read(FOOTER_BYTES))
+
+
+def sst_format_version(end: bytes) -> int:
+    """Format version of an SST file, from its last :data:`FOOTER_BYTES` or more (all of a shorter one)."""
+    if len(end) >= FOOTER_BYTES:
+        version, magic = _END.unpack_from(end, len(end) - _END.size)
+        if magic == _MAGIC:
+            if not version:
+                raise ValueError("its footer has format version 0, which uses another footer")
+            return int(version)
+    if len(end) >= _LEGACY_BYTES and int.from_bytes(end[-8:], "little") == _LEGACY_MAGIC:
+        return 0
+    raise ValueError("it does not end in the footer of a block-based table")
 
 
 def live_files(path: Path) -> dict[str, dict[str, int]]:

@@ -47,9 +47,9 @@ def test_what_takes_long_is_heard_of_until_it_ends(app_repository: ApplicationRe
 
 
 def test_what_is_done_soon_says_nothing_and_does_not_wait_for_that(app_repository: ApplicationRepository) -> None:
-    place = app_repository.repository.place._replace(blobs=cast(Blobs, None))  # whoever uses it fails
+    place = app_repository.repository.object_store._replace(blobs=cast(Blobs, None))  # whoever uses it fails
     with marked_in_progress(
-        ApplicationRepository(app_repository.repository._replace(place=place), app_repository.application_id),
+        ApplicationRepository(app_repository.repository._replace(object_store=place), app_repository.application_id),
         first=threading.TIMEOUT_MAX,
     ):
         pass

@@ -79,7 +79,7 @@ PLAN = "a1"
 def planned(job: Job) -> Blobs:
     """The staging of a plan that was frozen, with something in it."""
     job.save(PLAN_SUFFIX, {"version": 0})
-    blobs = job.home.place(PLAN).blobs()
+    blobs = job.home.staging_place(PLAN).blobs()
     blobs.put_if_absent("runs/one", b"1")
     return blobs
 
@@ -151,7 +151,7 @@ def test_two_requests_of_one_plan_share_no_staging_in_a_repository(tmp_path: Pat
     app_repository = ApplicationRepository(create_repository(tmp_path.as_uri())[0], "app")
     one, other = RepositoryHome(app_repository, "one"), RepositoryHome(app_repository, "other")
     for home in (one, other):
-        home.place(PLAN).blobs().put_if_absent("runs/one", b"1")
+        home.staging_place(PLAN).blobs().put_if_absent("runs/one", b"1")
     one.discard(PLAN)
-    assert not is_staged(one.place(PLAN).blobs())
-    assert is_staged(other.place(PLAN).blobs())
+    assert not is_staged(one.staging_place(PLAN).blobs())
+    assert is_staged(other.staging_place(PLAN).blobs())

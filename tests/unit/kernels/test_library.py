@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from statecore.images.kernels import kernel
-from statecore.kernels.dependencies import NEVER_FROZEN, dependencies
+from statecore.kernels.native import NEVER_FROZEN, dependencies
 from statecore.kernels.records import field_indexes
 from tests.unit.kernels.libraries import DOORS, LIBRARIES, PACKAGE
 
@@ -78,7 +78,7 @@ def test_what_compiling_imports_is_what_the_machine_code_depends_on(library) -> 
     code = f"import sys, {library.source}; print(*(name for name in sys.modules if name.startswith('statecore.')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     packages = {name for name in done.stdout.split() if (PACKAGE.parent / name.replace(".", "/")).is_dir()}
-    behind_the_library = {"statecore.kernels.native", "statecore.kernels.cache", "statecore.kernels.dependencies"}
+    behind_the_library = {"statecore.kernels.native", "statecore.kernels.cache"}
     imported = {name for name in set(done.stdout.split()) - packages if not name.startswith(NEVER_FROZEN)}
     assert imported - behind_the_library == set(dependencies(library.source))
 

@@ -19,7 +19,7 @@ from tests.harness.raising import raises
 _COMMAND = """
 import json, sys
 from statecore.errors import Invalid
-from statecore.repository.repository import create_repository, open_repository, place_of
+from statecore.repository.repository import create_repository, open_repository, object_store_of
 try:
     {what}
 except Invalid as error:
@@ -49,7 +49,7 @@ def of_root(user: AnotherUser) -> Path:
 def test_missing_write_permission_names_user_path_and_owner(what: str) -> None:
     with another_user("022") as user:
         root = of_root(user)
-        told = said(user, root.as_uri(), f"open_repository(sys.argv[1]).place.{what}")
+        told = said(user, root.as_uri(), f"open_repository(sys.argv[1]).object_store.{what}")
     error = json.loads(told)
     assert error["code"] == "permission-denied"
     seen = {name: error["context"][name] for name in ("path", "owner", "mode")}
@@ -79,7 +79,8 @@ def test_a_repository_below_an_unlistable_directory_works() -> None:
         root.mkdir(parents=True)
         os.chown(root, user.uid, user.uid)
         root.parent.chmod(0o711)
-        told = said(user, root.as_uri(), f"create_repository(sys.argv[1]); place = place_of(sys.argv[1]); {what}")
+        made = "create_repository(sys.argv[1]); place = object_store_of(sys.argv[1])"
+        told = said(user, root.as_uri(), f"{made}; {what}")
     assert told == "True b'2'\n"
 
 
@@ -88,7 +89,7 @@ def test_a_repository_on_a_disk_that_is_mounted_read_only_is_read_and_not_writte
         url = (disk.path / "repository").as_uri()
         create_repository(url)
         disk.remount("ro")
-        place = open_repository(url).place
+        place = open_repository(url).object_store
         with raises(Invalid, "read-only-file-system") as caught:
             place.blobs.put_if_absent("apps/a", b"1")
         assert "Remount it writable" in caught.value.action

@@ -31,7 +31,14 @@ from statecore.repository.manifest import (
     extents_of,
 )
 from statecore.repository.publication import Publication, Published
-from statecore.repository.repository import DESCRIPTOR, DESCRIPTOR_NAME, HASH, Place, Repository, RepositoryDescriptor
+from statecore.repository.repository import (
+    DESCRIPTOR,
+    DESCRIPTOR_NAME,
+    HASH,
+    ObjectStore,
+    Repository,
+    RepositoryDescriptor,
+)
 from statecore.repository.upload import LocalFile, put_files
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 from tests.harness.simulated_store import Network, SimulatedBlobs, Storage
@@ -55,7 +62,7 @@ def spec(*stores: str, kind: StoreKind = KIND, application_id: str = APPLICATION
 def repository(blobs: Blobs, pointers: Pointers, *, identifier: str = "r1") -> Repository:
     """A repository that was opened."""
     mark = RepositoryDescriptor(identifier, HASH, "2026-11-23T00:00:00Z", "tests")
-    return Repository(Place("memory:///", blobs, pointers, lambda: None), mark)
+    return Repository(ObjectStore("memory:///", blobs, pointers, lambda: None), mark)
 
 
 def file_of(directory: Path, content: bytes) -> LocalFile:

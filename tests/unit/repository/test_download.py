@@ -363,8 +363,8 @@ def test_a_download_after_a_kill_resumes_from_complete_data(tmp_path: Path, die_
     kept = there(directory)
     wanted = wanted_of(app_repository)
     done = download(app_repository, wanted, directory)
-    assert (done.kept, done.files) == (len(kept), len(wanted) - len(kept))
-    assert done.kept_bytes + done.bytes == 14 * 12_000
+    assert (done.existing, done.files) == (len(kept), len(wanted) - len(kept))
+    assert done.existing_bytes + done.bytes == 14 * 12_000
     assert len(there(directory)) == 14
     if die_after == 120:
         assert kept, "there was something to go on with"
@@ -412,7 +412,7 @@ def goes_on_until_it_is_whole(seed: int, directory: Path, local: list[LocalFile]
             assert len(there(directory)) >= kept, f"seed {seed}"
             kept = len(there(directory))
         else:
-            assert done.kept >= kept, f"seed {seed}"
+            assert done.existing >= kept, f"seed {seed}"
             break
     else:
         raise AssertionError(f"seed {seed}: it does not come to an end")

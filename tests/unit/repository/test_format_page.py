@@ -157,11 +157,11 @@ def test_publishing_takes_as_many_requests_as_the_page_says(tmp_path: Path) -> N
     assert said
     begin, writes, usual, first = map(int, said.groups())
     publishing = Publishing((tmp_path / "repository").as_uri(), tmp_path)
-    place, log = publishing.app_repository.repository.place, list[str]()
+    place, log = publishing.app_repository.repository.object_store, list[str]()
     counted: Any = place._replace(blobs=_Counted(place.blobs, log), pointers=_Counted(place.pointers, log))
     app_repository = publishing.app_repository
     publishing.app_repository = ApplicationRepository(
-        app_repository.repository._replace(place=counted), app_repository.application_id
+        app_repository.repository._replace(object_store=counted), app_repository.application_id
     )
     for end, expected in ((10, first), (20, usual), (30, usual)):
         log.clear()

@@ -398,9 +398,9 @@ def test_a_listing_that_fails_stops_it(lost: Lost) -> None:
     lost.publish(10, 20)
     lost.head_file.unlink()
     repository = lost.app_repository.repository
-    place = repository.place._replace(blobs=_Failing(lost.root))
+    place = repository.object_store._replace(blobs=_Failing(lost.root))
     with pytest.raises(Retryable, match="broke off"):
-        plan_repair(ApplicationRepository(repository._replace(place=place), lost.app_repository.application_id))
+        plan_repair(ApplicationRepository(repository._replace(object_store=place), lost.app_repository.application_id))
     assert not lost.head_file.exists()
 
 

@@ -25,9 +25,9 @@ from statecore.repository.repository import (
     CreatedRepository,
     create_repository,
     create_repository_in,
+    object_store_of,
     open_repository,
     opened_blobs,
-    place_of,
     recorded_ids,
 )
 from tests.harness.filesystems import without_clones
@@ -45,7 +45,7 @@ def test_a_repository_is_made_once_and_opened_by_everybody(tmp_path: Path) -> No
     assert (now, later) == (True, False)
     assert again.descriptor == made.descriptor == open_repository(url(tmp_path / "r")).descriptor
     assert made.descriptor.hash == "sha256"
-    assert made.place.url == f"file://{tmp_path}/r"
+    assert made.object_store.url == f"file://{tmp_path}/r"
     assert sorted(one.name for one in (tmp_path / "r").iterdir()) == [DESCRIPTOR_NAME, "~partial"], (
         "nothing of the probe"
     )
@@ -57,10 +57,10 @@ def test_an_open_repository_is_found_by_its_url(tmp_path: Path) -> None:
     given = url(tmp_path / "r")
     assert opened_blobs(given) is None
     made = create_repository(given).repository
-    assert opened_blobs(made.place.url) is made.place.blobs
+    assert opened_blobs(made.object_store.url) is made.object_store.blobs
     again = open_repository(f"{given}?copy=1")
-    assert opened_blobs(again.place.url) is again.place.blobs
-    assert opened_blobs(given) is made.place.blobs, "to put files there is another thing"
+    assert opened_blobs(again.object_store.url) is again.object_store.blobs
+    assert opened_blobs(given) is made.object_store.blobs, "to put files there is another thing"
     del made
     gc.collect()
     assert opened_blobs(given) is None
@@ -108,7 +108,7 @@ def test_every_flipped_bit_of_a_descriptor_is_damage_and_no_other_repository(tmp
 
 def made_while(path: Path, then: Callable[[], object]) -> CreatedRepository:
     """A repository that is made while something else happens, as the place is put to the test."""
-    place = place_of(url(path))
+    place = object_store_of(url(path))
 
     def probed() -> None:
         place.probe()
@@ -136,7 +136,7 @@ def test_a_damaged_descriptor_is_replaced_by_one_reader(tmp_path: Path) -> None:
             faster.append(create_repository(url(tmp_path)))
             return super().swap(name, content, expected)
 
-    slower = create_repository_in(place_of(url(tmp_path))._replace(pointers=Overtaken(tmp_path)))
+    slower = create_repository_in(object_store_of(url(tmp_path))._replace(pointers=Overtaken(tmp_path)))
     assert (faster[0].is_new, slower.is_new) == (True, False)
     assert slower.repository.descriptor == faster[0].repository.descriptor == open_repository(url(tmp_path)).descriptor
 
@@ -175,7 +175,7 @@ def test_a_truncated_descriptor_is_no_empty_repository(tmp_path: Path) -> None:
 )
 def test_what_names_no_place_is_refused(named: str) -> None:
     with raises(Invalid, "repository-url-invalid", url=named) as caught:
-        place_of(named)
+        object_store_of(named)
     assert "file:///path" in caught.value.action
 
 
@@ -192,23 +192,23 @@ def test_files_on_the_same_disk_are_linked_unless_copies_are_asked_for(
     tmp_path: Path, query: str, same: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_clones(monkeypatch)
-    place = create_repository(url(tmp_path / "r") + query)[0].place
+    place = create_repository(url(tmp_path / "r") + query)[0].object_store
     assert place.url == url(tmp_path / "r") + query
     (tmp_path / "file").write_bytes(b"bytes")
-    place_of(place.url).blobs.put_if_absent("file", tmp_path / "file")
+    object_store_of(place.url).blobs.put_if_absent("file", tmp_path / "file")
     assert (tmp_path / "r" / "file").samefile(tmp_path / "file") is same
 
 
 @pytest.mark.parametrize("query", ["copy", "copy=yes", "x=1", "copy=1&x=1"])
 def test_what_is_no_setting_of_a_directory_is_refused(tmp_path: Path, query: str) -> None:
     with raises(Invalid, "repository-url-invalid", settings=[query]) as caught:
-        place_of(f"{url(tmp_path)}?{query}")
+        object_store_of(f"{url(tmp_path)}?{query}")
     assert "copy=1" in caught.value.action
 
 
 def test_a_location_in_s3_is_printed_with_its_access_options() -> None:
     given = "s3://bucket/p?endpoint=http://127.0.0.1:1&region=r&encryption=AES256"
-    assert place_of(given).url == given
+    assert object_store_of(given).url == given
 
 
 @pytest.mark.parametrize("path", ["/", __file__])
@@ -290,7 +290,7 @@ def test_manifests_alone_carry_the_id_and_damaged_ones_carry_none(orders: Publis
     assert len(manifests) == 3
     for manifest in manifests[1:]:
         flip(manifest, 60)
-    place = orders.app_repository.repository.place
+    place = orders.app_repository.repository.object_store
     assert [one.repository_id for one in recorded_ids(place.blobs, place.pointers)] == [before]
     assert create_repository(root.as_uri()).repository.descriptor.id == before
 

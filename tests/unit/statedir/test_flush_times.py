@@ -75,7 +75,7 @@ def look(path: Path, earlier_s: int = 0) -> tuple[list[str], bool]:
     """The late files, and whether times are kept."""
     written_ns = (path / ".checkpoint").stat().st_mtime_ns - earlier_s * SECOND
     found = read_flushes([current.parent for current in path.glob("**/CURRENT")], path, written_ns)
-    return sorted(found.late), found.kept == found.flushed > 0
+    return sorted(found.late), found.unmodified == found.flushed > 0
 
 
 def test_what_was_flushed_before_a_file_that_is_not_late_is_not_either(tmp_path: Path) -> None:

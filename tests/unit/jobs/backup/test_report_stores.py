@@ -70,11 +70,11 @@ def test_a_plan_of_a_store_that_had_another_kind_has_the_new_files_of_the_backup
 
     def redeclared(repository: ApplicationRepository, tasks: Iterable[str]) -> NewestSnapshot:
         newest = read_newest(repository, tasks)
-        parts = {
-            task: replace(part, stores=tuple(replace(store, kind=StoreKind.WINDOW) for store in part.stores))
-            for task, part in newest.parts.items()
+        found = {
+            task: replace(one, stores=tuple(replace(store, kind=StoreKind.WINDOW) for store in one.stores))
+            for task, one in newest.task_manifests.items()
         }
-        return newest._replace(parts=parts)
+        return newest._replace(task_manifests=found)
 
     monkeypatch.setattr(run, "read_newest", redeclared)
     (planned,) = world.snapshot(plan_only=True).stores

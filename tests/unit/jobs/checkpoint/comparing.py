@@ -13,15 +13,15 @@ from statecore.changelog.model import OffsetRange, ReadStatistics, TopicDescript
 from statecore.changelog.record_density import PartitionShape
 from statecore.changelog.size_estimate import SizeEstimate
 from statecore.errors import Capacity
-from statecore.images.digest import EMPTY, combined
-from statecore.images.model import BaseDatabases, RunFile, StoreDigest
+from statecore.images.digest import combined
+from statecore.images.model import BaseDatabases, RunFile
 from statecore.images.runs import RunBuilder
 from statecore.images.runs_digest import merged_digest
 from statecore.jobs.bases.base import Base, Refused
 from statecore.jobs.checkpoint.log_comparison import ComparedStores, LogComparison
-from statecore.jobs.checkpoint.missed_deletes import plan_whole_logs
 from statecore.jobs.checkpoint.plan import CheckpointPlan
 from statecore.jobs.checkpoint.request import CheckpointRequest
+from statecore.jobs.checkpoint.whole_logs import plan_whole_logs
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.pipeline import staging
@@ -176,10 +176,8 @@ class World:
             [RemoteFile(one.run.sha256, one.extent, "") for of in store.databases for one in of.runs],
             files,
         )
-        found = StoreDigest(0, 0, EMPTY)
-        for of in store.databases:
-            runs = [RunFile.of(one.run, files / FILES / one.run.sha256) for one in of.runs]
-            found = combined(found, merged_digest(runs, [run.path for run in runs]))
+        databases = [[RunFile.of(one.run, files / FILES / one.run.sha256) for one in of.runs] for of in store.databases]
+        found = combined(*(merged_digest(runs, [run.path for run in runs]) for runs in databases))
         return found.rows, found.digest
 
     def expected(self, key: tuple[str, str]) -> tuple[int, str]:

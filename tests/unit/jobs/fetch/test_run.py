@@ -115,8 +115,10 @@ def test_read_permission_suffices_for_a_fetch(tmp_path: Path, state_dir: Path) -
     shop.publish([200])
 
     found = shop.app_repository.repository
-    place = found.place._replace(blobs=ReadOnly(shop.root / "repository"))
-    assert fetch(shop, state_dir, app_repository=ApplicationRepository(found._replace(place=place), "orders")).placed
+    place = found.object_store._replace(blobs=ReadOnly(shop.root / "repository"))
+    assert fetch(
+        shop, state_dir, app_repository=ApplicationRepository(found._replace(object_store=place), "orders")
+    ).placed
     assert rows_in(state_dir) == expected(200)
 
 

@@ -22,7 +22,7 @@ from statecore.repository.head import HEAD, ReadHead, SnapshotEntry, encoded_hea
 from statecore.repository.head_repair import apply_repair, plan_repair
 from statecore.repository.manifest import Extent, Manifest, TaskManifest, TaskManifestReference
 from statecore.repository.publication import Publication
-from statecore.repository.repository import DESCRIPTOR_NAME, create_repository, place_of
+from statecore.repository.repository import DESCRIPTOR_NAME, create_repository, object_store_of
 from tests.harness import s3_server
 from tests.harness.raising import raises
 from tests.harness.tiers import one_of
@@ -192,7 +192,7 @@ def stored(own_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[st
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.SECRET)
     with s3_server.serving() as server:
         url = server.bucket("states").url
-        place, root = place_of(url), own_shop.root / "repository"
+        place, root = object_store_of(url), own_shop.root / "repository"
         for file in sorted(path for path in root.rglob("*") if path.is_file()):
             if not (name := str(file.relative_to(root))).startswith("~"):
                 assert place.blobs.put_if_absent(name, file)

@@ -11,7 +11,7 @@ from statecore.images.model import RunFile, RunFormat
 from statecore.jobs.pipeline.run_sink import ApplicationAddress, Publisher
 from statecore.repository.layout import Layout
 from statecore.repository.manifest import Extent
-from statecore.repository.repository import place_of
+from statecore.repository.repository import object_store_of
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_small_runs_of_several_ranges_share_a_pack_that_is_put_at_the_end(
     assert not told
     publisher.flush()
     assert not publisher.waits
-    blobs = place_of(address.url).blobs
+    blobs = object_store_of(address.url).blobs
     (pack,) = blobs.list()
     assert pack.name.startswith(Layout("orders").pack(""))
     for name, files in ranges.items():
@@ -61,7 +61,7 @@ def test_a_range_with_small_and_large_runs_is_published_when_all_are_uploaded(
 ) -> None:
     publisher, told = Publisher(address, small=3), list[Extent]()
     publisher.publish([run(tmp_path / "large", b"12345"), run(tmp_path / "small", b"1")], told.extend)
-    assert len(list(place_of(address.url).blobs.list())) == 1
+    assert len(list(object_store_of(address.url).blobs.list())) == 1
     assert not told
     publisher.flush()
     assert [extent.bytes for extent in told] == [5, 1]
@@ -84,7 +84,7 @@ def test_missing_and_changed_runs_are_noticed(address: ApplicationAddress, tmp_p
     assert address.holds([])
     assert address.holds([(one.sha256, extent)])
     assert not address.holds([(one.sha256, Extent(extent.blob, extent.start, extent.bytes + 1))])
-    blob = place_of(address.url).blobs.local_path(extent.blob)
+    blob = object_store_of(address.url).blobs.local_path(extent.blob)
     assert blob is not None
     blob.unlink()
     assert not address.holds([(one.sha256, extent)])

@@ -1,4 +1,4 @@
-"""Decide which stores are compared with their whole changelogs, because their tails may lack deletes; plan the reads.
+"""Whole changelogs of stores whose tails may lack deletes: which stores are compared with them, and their reads.
 
 If compaction may have removed deletes from a tail, the whole log still shows them: a key that it does not have was
 deleted, provided that nothing but compaction removes its records. A store for which that is not sure is rebuilt.
@@ -22,8 +22,8 @@ from statecore.jobs.context import JobContext
 from statecore.jobs.planning.plan import PartitionPlan
 
 
-def divided(planned: CheckpointPlan, found: Iterable[Refused]) -> tuple[list[Refused], list[Refused]]:
-    """Divide refused bases into those that can be compared with the whole log, and the others, with the reason."""
+def split_comparable(planned: CheckpointPlan, found: Iterable[Refused]) -> tuple[list[Refused], list[Refused]]:
+    """Split refused bases into those that can be compared with the whole log, and the others, with the reason."""
     comparable, refused = [], []
     for one in found:
         parts, base = planned.frozen.plan.stores[one.key], planned.bases[one.key]
@@ -84,7 +84,7 @@ def plan_whole_logs(
     *,
     estimate: Callable[..., SizeEstimate] = estimate_sizes,
 ) -> list[WholeLog]:
-    """The whole logs of stores that :func:`divided` allows to compare."""
+    """The whole logs of stores that :func:`split_comparable` allows to compare."""
     budget = context.request.memory_budget
     parts = [planned.frozen.plan.stores[one.key][0] for one in found]
     spans = [OffsetRange(part.topic, part.partition, part.log_start, part.end) for part in parts]
