@@ -29,8 +29,11 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
     from statecore.jobs.fetch.run import run_fetch
 
-    if request.replace and not request.plan_only:  # otherwise the same command resumes without a request id
-        output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
+    if not request.plan_only:
+        if request.replace:
+            output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
+        else:
+            output.when_stopped = "The same command resumes it; finished downloads are reused."
     report = output.run(run_fetch, request, application_id=request.application_id)
     output.result(report, show)
     return 0

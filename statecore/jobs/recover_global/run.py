@@ -64,7 +64,7 @@ class _Recovery(DirectoryRepair):
         self._recovery = request
 
     def command(self) -> tuple[str, ...]:
-        return "recover-global", *self._recovery.to_words(without=("approved", "request_id"))
+        return "recover-global", *self._recovery.to_words(without=("approved", "request_id")), *self.engine.options
 
     def report(self, plan: PlannedRepair, changed: Any) -> RepairReport:
         """See :class:`DirectoryRepair`; with errors that have no repair the outcome is never "unchanged"."""

@@ -65,6 +65,30 @@ def test_not_found_and_unreachable_have_their_own_exit_codes(
 
 
 @pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "Interrupted. The same command resumes it; finished downloads are reused."),
+        (["--replace", "--request-id", "one"], "Interrupted. Resume it with the same command and --request-id one;"),
+        (["--plan"], "Interrupted.\n"),
+    ],
+)
+def test_an_interrupted_fetch_says_how_to_resume_it(
+    shop: Shop,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    said: str,
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("statecore.jobs.fetch.run.run_fetch", interrupted)
+    assert fetch(shop, tmp_path, *words) == 130
+    assert f"statecore: {said}" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("words", "code"),
     [
         (["--instance", "3/3"], "instance-invalid"),
