@@ -38,6 +38,7 @@ def test_the_page_runs_its_own_script_and_asks_this_airflow_alone() -> None:
     assert f'<script nonce="{nonce}">' in text
     assert "connect-src 'self'" in policy
     assert "<b>" not in text
+    assert "<h1>Statecore progress</h1>" in text
 
 
 def test_the_page_lists_the_tasks_of_all_operators() -> None:
