@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output, print_table, result_console
@@ -35,11 +35,12 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         else:
             output.when_stopped = "The same command resumes it; finished downloads are reused."
     report = output.run(run_fetch, request, application_id=request.application_id)
-    output.result(report, show)
+    output.result(report, lambda found: show(found, output.printed))
     return 0
 
 
-def show(report: FetchReport) -> None:
+def show(report: FetchReport, printed: Collection[str] = ()) -> None:
+    """Print the stores as a table, then the result; ``printed`` are notes that were printed before."""
     from statecore.jobs.attempt import age, parsed_time
     from statecore.progress import seconds_in_words
 
@@ -61,7 +62,7 @@ def show(report: FetchReport) -> None:
     when = parsed_time(report.read_at or report.created_at)
     label = "of" if report.read_at else "published"
     print(f"snapshot {report.snapshot}, {label} {age(when) if when is not None else report.created_at}")
-    kept = f"; not changed: {', '.join(report.kept)}" if report.kept else ""
+    kept = f"; kept: {', '.join(report.kept)}" if report.kept else ""
     tasks = number_of(len({store.task for store in report.stores}), "task")
     stores = number_of(len(report.stores), "store")
     if report.plan_only:
@@ -74,7 +75,8 @@ def show(report: FetchReport) -> None:
     else:
         print(f"nothing to fetch{kept}")
     for note in report.notes:
-        print(f"note: {note}")
+        if note not in printed:
+            print(f"note: {note}")
 
 
 def _known(count: int | None, left: bool) -> str:

@@ -288,7 +288,7 @@ def _show_fetches(console: Console, fetches: Fetches) -> None:
     print_line(console, f"last fetch {_when_of(last.finished)}, {last.seconds:,.1f} s{_made_by(last)}", "bold")
     print_line(console, f"snapshot {last.snapshot} in {last.repository}", indent=4)
     tasks = sorted({store.task for store in last.stores})
-    kept = f"; not changed: {', '.join(last.kept)}" if last.kept else ""
+    kept = f"; kept: {', '.join(last.kept)}" if last.kept else ""
     print_line(
         console,
         f"{number_of(len(last.stores), 'store')} of {', '.join(tasks)}, {last.downloaded_bytes:,} bytes downloaded, "

@@ -29,12 +29,15 @@ def fetch(shop: Shop, state_dir: Path, *more: str, application: str = "orders") 
     return main(["fetch", *where, *more])
 
 
-def test_tasks_that_are_placed_already_are_named(shop: Shop, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_tasks_that_are_placed_already_are_named_once(
+    shop: Shop, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert fetch(shop, tmp_path, "--task", "0_1", "--task", "global") == 0
     assert "0_0" not in capfd.readouterr().out
     for placed in ("0_1, global", "0_0, 0_1, global"):
         assert fetch(shop, tmp_path) == 0
-        assert placed in capfd.readouterr().out
+        out, err = capfd.readouterr()
+        assert (out.count(placed), err.count(placed), err.count("--replace"), out.count("--replace")) == (1, 0, 1, 0)
 
 
 def test_programs_get_one_document_with_a_version(
