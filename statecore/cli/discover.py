@@ -51,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     brokers.add_argument(
         "--kafka",
         action="append",
+        type=_pair,
         default=[],
         metavar="NAME=VALUE",
         help="a client setting by kafka-python's name, such as security_protocol=SSL; secrets as '${NAME}'; repeat the "
@@ -67,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     stores.add_argument(
         "--kind",
         action="append",
+        type=_pair,
         default=[],
         metavar="STORE=KIND",
         help="the kind of a store; repeat the option for each. On a terminal there is a prompt for it",
@@ -74,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     stores.add_argument(
         "--changelog",
         action="append",
+        type=_pair,
         default=[],
         metavar="STORE=TOPIC",
         help="the topic from which a store is restored, or none if it is not logged; repeat the option for each",
@@ -129,14 +132,14 @@ def _discover(arguments: argparse.Namespace, topology: str | None, output: Outpu
     config = load_java_configuration(arguments.config) if arguments.config else JavaConfiguration("--config")
     servers = _given(arguments.bootstrap_servers, config.bootstrap_servers, "--bootstrap-servers", arguments.config)
     application_id = _given(arguments.application_id, config.application_id, "--application-id", arguments.config)
-    given_settings = {**config.client, **_pairs("--kafka", arguments.kafka)}
+    given_settings = {**config.client, **dict(arguments.kafka)}
     settings, declared = client_settings(
         given_settings, {**os.environ, **config.secrets}, source="--config and --kafka"
     )
     given = arguments.processing_guarantee
     answers = Answers(
-        {store: parse_kind(kind) for store, kind in _pairs("--kind", arguments.kind).items()},
-        _pairs("--changelog", arguments.changelog),
+        {store: parse_kind(kind) for store, kind in arguments.kind},
+        dict(arguments.changelog),
     )
     on_terminal = not output.json and sys.stdin.isatty() and sys.stderr.isatty()
     with Cluster(servers, settings, timeout=arguments.timeout) as cluster:
@@ -229,16 +232,8 @@ def _check_output(path: Path | None, *, force: bool) -> None:
         )
 
 
-def _pairs(option: str, words: list[str]) -> dict[str, str]:
-    pairs = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise Invalid(
-                f"{option} {word} has no value.",
-                code="option-invalid",
-                action=f"Write {option} NAME=VALUE.",
-                option=option.removeprefix("--"),
-            )
-        pairs[name] = value
-    return pairs
+def _pair(word: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"{word!r} is not of the form NAME=VALUE")
+    return name, value

@@ -164,7 +164,7 @@ def test_a_repair_is_of_the_application_of_the_spec_and_for_no_other_release(run
     assert (code, out.startswith("shop in ")) == (0, True)
     code, out, _ = run("--json", command="repair")
     error = json.loads(out)
-    assert (code, error["code"], error["context"]) == (13, "option-missing", {"option": "application_id"})
+    assert (code, error["code"], error["context"]) == (2, "option-missing", {"option": "application_id"})
     with pytest.raises(SystemExit, match="2"):
         run("--application-id", "shop", "--to", "4.2", command="repair")
 

@@ -92,18 +92,18 @@ def test_an_interrupted_fetch_says_how_to_resume_it(
 
 
 @pytest.mark.parametrize(
-    ("words", "code"),
+    ("words", "exit_code", "code"),
     [
-        (["--instance", "3/3"], "instance-invalid"),
-        (["--task", "0_0", "--instance", "0/1"], "options-conflict"),
-        (["--task", "x"], "task-invalid"),
-        (["--processes", "0"], "processes-invalid"),
+        (["--instance", "3/3"], 13, "instance-invalid"),
+        (["--task", "0_0", "--instance", "0/1"], 2, "options-conflict"),
+        (["--task", "x"], 13, "task-invalid"),
+        (["--processes", "0"], 13, "processes-invalid"),
     ],
 )
 def test_what_makes_no_sense_is_refused(
-    shop: Shop, tmp_path: Path, capfd: pytest.CaptureFixture[str], words: list[str], code: str
+    shop: Shop, tmp_path: Path, capfd: pytest.CaptureFixture[str], words: list[str], exit_code: int, code: str
 ) -> None:
-    assert fetch(shop, tmp_path, *words) == 13
+    assert fetch(shop, tmp_path, *words) == exit_code
     assert code_said(capfd.readouterr().err) == code
     assert not (tmp_path / "orders").exists()
 

@@ -109,7 +109,7 @@ def test_json_lines_are_every_row(run):
 
 def test_parquet_goes_to_a_file_only(run, tmp_path):
     code, out, err = dump(run, "--format", "parquet")
-    assert (code, out) == (13, "")
+    assert (code, out) == (2, "")
     assert code_said(err) == "option-missing"
     file = tmp_path / "orders.parquet"
     code, out, err = dump(run, "--format", "parquet", "--output", str(file), "--value", "string")
@@ -146,7 +146,7 @@ def test_the_spec_names_application_and_kind(run, tmp_path):
     spec.write_text(spec.read_text().replace("key-value", "timestamped-key-value"))
     assert run("dump", "--store", "orders", "--spec", str(spec))[0] == 0
     code, _, err = run("dump", "--store", "orders")
-    assert (code, code_said(err)) == (13, "option-missing")
+    assert (code, code_said(err)) == (2, "option-missing")
 
 
 def test_a_reader_that_has_gone_ends_a_dump_quietly(state_dir):
