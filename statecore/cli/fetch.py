@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.fetch.request import FetchRequest
-from statecore.words import number_of
+from statecore.words import known_number, number_of, offset_list
 
 if TYPE_CHECKING:
     from statecore.jobs.fetch.report import FetchReport
@@ -48,10 +48,10 @@ def show(report: FetchReport, printed: Collection[str] = ()) -> None:
         (
             store.task,
             store.store,
-            _known(store.rows, store.restored_by_kafka_streams),
-            _known(store.bytes, store.restored_by_kafka_streams),
+            "" if store.restored_by_kafka_streams else known_number(store.rows),
+            "" if store.restored_by_kafka_streams else known_number(store.bytes),
             f"{store.file_bytes:,}",
-            _RESTORED_BY_STREAMS if store.restored_by_kafka_streams else _offsets(store.offsets.values()),
+            _RESTORED_BY_STREAMS if store.restored_by_kafka_streams else offset_list(store.offsets.values()),
         )
         for store in report.stores
     ]
@@ -77,12 +77,3 @@ def show(report: FetchReport, printed: Collection[str] = ()) -> None:
     for note in report.notes:
         if note not in printed:
             print(f"note: {note}")
-
-
-def _known(count: int | None, left: bool) -> str:
-    return "" if left else "unknown" if count is None else f"{count:,}"
-
-
-def _offsets(offsets: Iterable[int]) -> str:
-    words = ["unknown" if offset < 0 else str(offset) for offset in offsets]
-    return ", ".join(words[:4]) + (", ..." if len(words) > 4 else "")

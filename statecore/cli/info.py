@@ -394,7 +394,7 @@ def _show_unfinished(console: Console, one: Restores, unfinished: UnfinishedRest
 
 def _offsets(one: RestoredStore) -> str:
     low, high = min(one.offsets, default=-1), max(one.offsets, default=-1)
-    known = [] if low < 0 else [f"{low:,}" if low == high else f"{low:,} to {high:,}"]
+    known = [] if low < 0 else [str(low) if low == high else f"{low} to {high}"]
     return ", ".join([*known, *([f"{one.unknown} unknown"] if one.unknown else [])])
 
 

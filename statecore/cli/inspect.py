@@ -180,7 +180,7 @@ def _about(stores: Sequence[StoreView]) -> list[str]:
 def _row(store: StoreView, inspection: Inspection) -> tuple[str, ...]:
     running = inspection.holder is not None or store.holder is not None
     offsets = list(store.offsets.values())
-    offset = f"{offsets[0]:,}" if len(offsets) == 1 else f"{len(offsets)} partitions" if offsets else "none"
+    offset = str(offsets[0]) if len(offsets) == 1 else f"{len(offsets)} partitions" if offsets else "none"
     if any(one.broken for one in store.databases):
         offset = "broken" if not offsets else offset
     no_status = "transactional" if store.transactional else "-"
@@ -207,7 +207,7 @@ def _segment(database: DatabaseView, estimated: bool) -> str:
 
 def _offsets(store: StoreView) -> str:
     every = sorted(store.offsets.items())
-    shown = ", ".join(f"{partition.partition} = {offset:,}" for partition, offset in every[:_MANY_PARTITIONS])
+    shown = ", ".join(f"{partition.partition} = {offset}" for partition, offset in every[:_MANY_PARTITIONS])
     more = len(every) - _MANY_PARTITIONS
     return shown + (f", and {more} more partitions (--json shows all)" if more > 0 else "")
 

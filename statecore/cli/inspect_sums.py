@@ -64,4 +64,5 @@ def _offset(one: StoreSum, *, is_followed: bool) -> str:
     name = one.store or ("?" if one.changelog is None else str(one.changelog))
     if not is_followed:
         return f"{name} not followed"
-    return f"{name} {_number(one.offset)}{' (offsets of its databases differ)' if one.databases_differ else ''}"
+    offset = "?" if one.offset is None else one.offset
+    return f"{name} {offset}{' (offsets of its databases differ)' if one.databases_differ else ''}"
