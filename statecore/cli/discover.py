@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from statecore.discover.discover import Discovery
 
 
+DOCUMENT_VERSION = 1
+"""Version of the ``--json`` document."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, metavar="FILE", help="output file (default: stdout)")
     parser.add_argument("--force", action="store_true", help="overwrite the output file")
@@ -111,6 +115,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         output.say(f"{name}: {remark}")
     output.document(
         {
+            "version": DOCUMENT_VERSION,
             "spec": spec_to_mapping(spec),
             "notes": {"general": notes.general, "beside": notes.by_name},
             "open": [one.to_json() for one in notes.open],

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from statecore.doctor.diagnosis import Diagnosis
     from statecore.doctor.findings import Finding
 
+DOCUMENT_VERSION = 1
+"""Version of the ``--json`` document."""
+
 _MANY_SENTENCES = 4
 _STYLES = {"loss": "bold red", "error": "red", "warning": "yellow", "note": "dim"}
 _PAGES = "docs/findings"
@@ -43,7 +46,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     found = run_diagnose(request, output.progress)
     if request.application_id is None and request.spec_path is None:
         output.say_skipped(Path(request.state_dir))
-    output.document(found.to_json())
+    output.document({"version": DOCUMENT_VERSION, **found.to_json()})
     if not output.json:
         for one in found.applications:
             show(one)

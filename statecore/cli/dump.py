@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from statecore.dump.dump import Dump
 
+DOCUMENT_VERSION = 1
+"""Version of the ``--json`` document."""
+
 _TABLE_ROWS = 50
 _COUNTING_SECONDS = 2.0
 _SHOWN_CHARACTERS = 400
@@ -74,12 +77,20 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     if arguments.output is not None:
         rows = _write(arguments, dump, about)
         output.say(f"{arguments.output}: {rows:,} rows of {dump.store} ({dump.kind})")
-        output.document({**about, "rows": rows, "output": str(arguments.output), "format": arguments.format})
+        output.document(
+            {
+                "version": DOCUMENT_VERSION,
+                **about,
+                "rows": rows,
+                "output": str(arguments.output),
+                "format": arguments.format,
+            }
+        )
         return 0
     if output.json:
         limit = _TABLE_ROWS if arguments.limit is None else arguments.limit
         taken = list(limited(dump.batches(), limit + 1))
-        output.document({**about, **_document(dump, taken, limit)})
+        output.document({"version": DOCUMENT_VERSION, **about, **_document(dump, taken, limit)})
     elif arguments.format == "jsonl":
         from statecore.dump.output import write_json_lines
 

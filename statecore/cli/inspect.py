@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from statecore.doctor.inspection import DatabaseView, Inspection, StoreView
     from statecore.spec.model import ApplicationSpec
 
+DOCUMENT_VERSION = 1
+"""Version of the ``--json`` document."""
+
 _MANY_PARTITIONS = 12
 
 
@@ -88,7 +91,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         for name in names
     ]
     code = worst_of(one.exit_code for one in found)
-    output.document({"applications": [one.to_json() for one in found], "exit_code": code})
+    output.document({"version": DOCUMENT_VERSION, "applications": [one.to_json() for one in found], "exit_code": code})
     if not output.json:
         for one in found:
             show(one, segments=arguments.segments)

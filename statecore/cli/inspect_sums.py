@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from statecore.tasks.offset_sums import StoreSum
 
 
+DOCUMENT_VERSION = 1
+"""Version of the ``--json`` document."""
+
+
 def run_sums(
     state_dir: Path, names: Sequence[str], spec: ApplicationSpec | None, tasks: Sequence[str], output: Output
 ) -> int:
@@ -25,7 +29,7 @@ def run_sums(
 
     found = [inspect_offset_sums(application_directory(state_dir, name), spec, tasks) for name in names]
     code = worst_of(one.exit_code for one in found)
-    output.document({"applications": [one.to_json() for one in found], "exit_code": code})
+    output.document({"version": DOCUMENT_VERSION, "applications": [one.to_json() for one in found], "exit_code": code})
     if not output.json:
         for one in found:
             show_sums(one)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from statecore.jobs.fields.catalog import (
+    PATIENCE,
     STATE_DIR,
     WHAT,
     TargetRelease,
@@ -101,3 +102,4 @@ class OfDiagnosis(Request):
             section=BROKERS,
         ),
     )
+    timeout: float = field(default=30.0, metadata=PATIENCE)

@@ -9,6 +9,7 @@ from statecore.jobs.fields.catalog import (
     APPLY,
     APPROVED,
     OWNER,
+    PATIENCE,
     REQUEST_ID,
     STATE_DIR,
     WHAT,
@@ -63,4 +64,5 @@ class RecoverGlobalRequest(Request):
         ),
     )
     owner: str | None = field(default=None, metadata=OWNER)
+    timeout: float = field(default=30.0, metadata=PATIENCE)
     request_id: str = field(default_factory=lambda: uuid.uuid4().hex, metadata=REQUEST_ID)

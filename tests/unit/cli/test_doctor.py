@@ -86,6 +86,7 @@ def test_the_exit_code_is_by_the_worst_of_all_applications(run, tmp_path):
     write_database(tmp_path / "other/0_0/rocksdb/s", {"default": [], "offsets": offsets("t", 0, 1)})
     code, out, _ = run("--json", "--processing-guarantee", "exactly_once_v2")
     document = json.loads(out)
+    assert document["version"] == 1
     assert code == document["exit_code"] == 21
     assert [one["exit_code"] for one in document["applications"]] == [0, 21]
     (finding,) = document["applications"][1]["findings"]

@@ -127,6 +127,7 @@ def test_parquet_goes_to_a_file_only(run, tmp_path):
 def test_a_document_holds_rows_or_says_where_they_are(run, tmp_path):
     code, out, _ = dump(run, "--json", "--limit", "2", "--key", "string")
     document = json.loads(out)
+    assert document["version"] == 1
     assert code == 0
     assert (document["kind"], document["more"], len(document["rows"])) == ("timestamped-key-value", True, 2)
     assert document["rows"][1]["key"] == "k0001"
@@ -225,6 +226,7 @@ def test_damage_has_an_exit_code_that_monitoring_can_go_by(run, state_dir):
     assert out.rstrip().endswith("2 problems, 1 of them damage")
     code, out, _ = run("inspect", "--json")
     document = json.loads(out)
+    assert document["version"] == 1
     (application,) = document["applications"]
     assert (code, document["exit_code"], application["exit_code"]) == (12, 12, 12)
     assert [store["task"] for store in application["stores"] if store["damage"]] == ["0_1"]
