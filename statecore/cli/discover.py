@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output
+from statecore.cli.request_options import path_of
 from statecore.errors import Invalid, NotFound, StatecoreError, missing_option
 from statecore.system_errors import system_error
 from statecore.words import number_of
@@ -24,12 +25,12 @@ DOCUMENT_VERSION = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--output", type=Path, metavar="FILE", help="output file (default: stdout)")
+    parser.add_argument("--output", type=path_of, metavar="FILE", help="output file (default: stdout)")
     parser.add_argument("--force", action="store_true", help="overwrite the output file")
     application = parser.add_argument_group("application")
     application.add_argument(
         "--config",
-        type=Path,
+        type=path_of,
         metavar="FILE",
         help="the application's .properties file: cluster, application id, processing guarantee, client settings",
     )
@@ -38,12 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     application.add_argument(
         "--topology",
-        type=Path,
+        type=path_of,
         metavar="FILE",
         help="the output of Topology.describe() (default: the topology of the streams group on the brokers)",
     )
     application.add_argument(
-        "--state-dir", type=Path, metavar="DIR", help="the application's state.dir, to detect kinds and tasks"
+        "--state-dir", type=path_of, metavar="DIR", help="the application's state.dir, to detect kinds and tasks"
     )
     application.add_argument(
         "--processing-guarantee",
@@ -130,10 +131,12 @@ def _discover(arguments: argparse.Namespace, topology: str | None, output: Outpu
     from statecore.cli.prompts import ask_on
     from statecore.discover.answers import Answers, parse_kind
     from statecore.discover.discover import discover
+    from statecore.jobs.fields.catalog import check_patience
     from statecore.spec.client_settings import client_settings
     from statecore.spec.java_properties import JavaConfiguration, load_java_configuration
     from statecore.spec.model import ProcessingGuarantee
 
+    check_patience("timeout", arguments.timeout)
     config = load_java_configuration(arguments.config) if arguments.config else JavaConfiguration("--config")
     servers = _given(arguments.bootstrap_servers, config.bootstrap_servers, "--bootstrap-servers", arguments.config)
     application_id = _given(arguments.application_id, config.application_id, "--application-id", arguments.config)

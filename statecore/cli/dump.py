@@ -7,10 +7,10 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from statecore.cli.output import Output
+from statecore.cli.request_options import path_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,12 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from statecore.formats.kinds import StoreKind
 
     kinds = [kind.value for kind in StoreKind if kind.can_be_built]
-    parser.add_argument("--state-dir", required=True, type=Path, metavar="DIR", help="the application's state.dir")
+    parser.add_argument("--state-dir", required=True, type=path_of, metavar="DIR", help="the application's state.dir")
     parser.add_argument(
         "--application-id", metavar="ID", help="Kafka Streams' application.id (default: that of the spec)"
     )
     parser.add_argument(
-        "--spec", type=Path, metavar="FILE", help="the application's stores.yaml, with the store's kind"
+        "--spec", type=path_of, metavar="FILE", help="the application's stores.yaml, with the store's kind"
     )
     what = parser.add_argument_group("what to print")
     what.add_argument("--store", required=True, metavar="NAME", help="the store")
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="table",
         help="table for people, JSON lines or Parquet for programs (default: table)",
     )
-    how.add_argument("--output", type=Path, metavar="FILE", help="output file (default: stdout)")
+    how.add_argument("--output", type=path_of, metavar="FILE", help="output file (default: stdout)")
     how.add_argument("--force", action="store_true", help="overwrite the output file")
 
 

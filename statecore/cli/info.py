@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from statecore.cli.output import Output, print_line, print_table
 from statecore.cli.repository_info import look
+from statecore.cli.request_options import path_of
 from statecore.errors import Invalid, NotFound, StatecoreError, kind_and_code, missing_option
 from statecore.system_errors import system_error
 from statecore.words import number_of
@@ -38,14 +39,14 @@ DOCUMENT_VERSION = 1
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state-dir",
-        type=Path,
+        type=path_of,
         metavar="DIR",
         help="the applications' state.dir (default: STATECORE_STATE_DIR, else every one in the reports)",
     )
     parser.add_argument("--application-id", metavar="ID", help="only this application (default: all)")
     parser.add_argument(
         "--reports",
-        type=Path,
+        type=path_of,
         metavar="DIR",
         help="directory of Airflow's reports (default: STATECORE_REPORTS, or $AIRFLOW_HOME/statecore/reports)",
     )

@@ -9,10 +9,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output
+from statecore.cli.request_options import path_of
 from statecore.words import number_of, shortened_list
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _MANY_PARTITIONS = 12
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--state-dir", required=True, type=Path, metavar="DIR", help="the application's state.dir")
+    parser.add_argument("--state-dir", required=True, type=path_of, metavar="DIR", help="the application's state.dir")
     parser.add_argument("--application-id", metavar="ID", help="only this application (default: all)")
     parser.add_argument(
         "--task",
@@ -45,7 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only these stores; repeat the option for each (default: every store)",
     )
     parser.add_argument(
-        "--spec", type=Path, metavar="FILE", help="the application's stores.yaml, which the directory is compared with"
+        "--spec",
+        type=path_of,
+        metavar="FILE",
+        help="the application's stores.yaml, which the directory is compared with",
     )
     parser.add_argument("--segments", action="store_true", help="show every segment")
     parser.add_argument(
