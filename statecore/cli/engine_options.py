@@ -29,7 +29,8 @@ def add_engine_options(parser: argparse.ArgumentParser, default: str = "spark", 
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a Spark property, such as spark.executor.memory=2g; repeatable, overrides the spec's spark section",
+        help="a Spark property, such as spark.executor.memory=2g, which overrides the spec's spark section; repeat the "
+        "option for each",
     )
     parser.set_defaults(default_engine=default)
 
