@@ -17,7 +17,7 @@ and `STATECORE_REPOSITORY`; without it there is no schedule. If no application i
 run succeeds.
 
 Short tails are read by a process on the worker; long tails, and changelogs that have to be read from the start, by
-Spark. Both publish the same. The tab *Progress* of the run shows the progress of every checkpoint.
+Spark. Both publish the same. The tab *Statecore progress* of the run shows the progress of every checkpoint.
 
 **An application that cannot be checked** (its spec cannot be read, or its brokers do not answer) gets a task that fails
 at once with the reason, at every tick until the cause is removed; until then the page *State stores* shows it as

@@ -11,7 +11,7 @@ application opens them with nothing left to restore.
 | `read_specs` | reads and checks the specs; one request for each application |
 | `restore` | one Spark job for each application; logs and returns its report, sends the events of its stores' assets |
 
-The tab *Progress* of the run shows the progress of every job, the tab *Storage* of a task that of its own.
+The tab *Statecore progress* of the run shows the progress of every job, the tab *Storage* of a task that of its own.
 
 **A retry and a cleared task resume the plan of the first try** (the same offsets, the same digest); a new run makes a
 new plan. Asset events are sent with the success of the task that did the work, once for each placement: clearing failed

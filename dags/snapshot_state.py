@@ -11,7 +11,7 @@ Any instance can start from a snapshot.
 | `read_specs` | reads and checks the specs; one request for each application |
 | `publish` | one Spark job for each application; logs and returns its report, sends the asset event |
 
-The tab *Progress* of the run shows the progress of every job, the tab *Storage* of a task that of its own.
+The tab *Statecore progress* of the run shows the progress of every job, the tab *Storage* of a task that of its own.
 
 **A retry and a cleared task resume the plan of the first try** (the same offsets): a snapshot that a try has published
 is not published again, and each snapshot has one asset event. A new run reads up to the current ends of the changelogs

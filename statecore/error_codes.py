@@ -249,7 +249,6 @@ ERROR_CODES: Mapping[str, tuple[type[StatecoreError], str]] = {
     "offsets-unavailable": (Retryable, "The leaders did not tell the offsets of their partitions in time."),
     "older-row-format": (Invalid, "The database still has rows of an older format."),
     "older-rows-unsupported": (Invalid, "There are rows in an older column family that cannot be read here."),
-    "option-invalid": (Invalid, "The value of an option does not have the form that is expected."),
     "option-missing": (Invalid, "An option that is needed was not given."),
     "options-conflict": (Invalid, "Options were given that exclude each other."),
     "other-task-failed": (Retryable, "A task of the job stopped because another one has failed."),

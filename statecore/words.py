@@ -1,8 +1,11 @@
-"""Counts and lists in messages."""
+"""Counts, offsets and lists in messages.
+
+A count has separators of thousands; an offset has none, because one searches for it in other output.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 def shortened_list(names: Sequence[str], most: int = 12) -> str:
@@ -14,3 +17,14 @@ def shortened_list(names: Sequence[str], most: int = 12) -> str:
 def number_of(count: int, name: str) -> str:
     """``1 task``, ``3 tasks``."""
     return f"{count:,} {name}{'' if count == 1 else 's'}"
+
+
+def known_number(count: int | None) -> str:
+    """``1,234``, or ``unknown``."""
+    return "unknown" if count is None else f"{count:,}"
+
+
+def offset_list(offsets: Iterable[int], most: int = 4) -> str:
+    """``1234, unknown, ...``: an offset below 0 is unknown."""
+    words = ["unknown" if offset < 0 else str(offset) for offset in offsets]
+    return ", ".join(words[:most]) + (", ..." if len(words) > most else "")

@@ -1,4 +1,4 @@
-"""The Airflow plugin: the pages *State stores* (under *Stores* in the navigation) and *Progress* (a tab of every run).
+"""The Airflow plugin: pages *State stores* (*Stores* in the navigation) and *Statecore progress* (a tab of every run).
 
 ``plugins/statecore_plugin.py`` makes Airflow find it.
 """
@@ -23,12 +23,12 @@ def page_address(prefix: str) -> str:
 
 
 class StatecorePlugin(AirflowPlugin):
-    """Adds the pages *State stores* and *Progress*, and the listener that sets the group of the assets."""
+    """Adds the pages *State stores* and *Statecore progress*, and the listener that sets the group of the assets."""
 
     name = "statecore"
     fastapi_apps: ClassVar[list[Any]] = [
         {"app": store_page.app, "url_prefix": STORES_PREFIX, "name": "State stores"},
-        {"app": progress_page.app, "url_prefix": PROGRESS_PREFIX, "name": "Progress"},
+        {"app": progress_page.app, "url_prefix": PROGRESS_PREFIX, "name": progress_page.TITLE},
     ]
     listeners: ClassVar[list[Any]] = [assets]
     external_views: ClassVar[list[Any]] = [
@@ -40,16 +40,16 @@ class StatecorePlugin(AirflowPlugin):
             "nav_top_level": True,
         },
         {
-            "name": "Progress",
+            "name": progress_page.TITLE,
             "href": page_address(PROGRESS_PREFIX) + "?dag_id={DAG_ID}&run_id={RUN_ID}",
             "destination": "dag_run",
             "url_route": "statecore-progress",
         },
         {
-            "name": "Restores running",
+            "name": progress_page.TITLE,
             "href": page_address(PROGRESS_PREFIX),
             "destination": "nav",
             "category": "browse",
-            "url_route": "restores-running",
+            "url_route": "statecore-progress-running",
         },
     ]

@@ -178,7 +178,13 @@ def table(part: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+_IDENTIFIERS = ("partition", "committed_offset", "start", "end")
+
+
 def _shown(field: str, value: Any) -> Any:
+    """The value as a cell; identifiers as text, because a cell gives a number separators."""
+    if field in _IDENTIFIERS and value is not None:
+        return str(value)
     return "not counted" if (field, value) in (("rows", -1), ("digest", "")) else value
 
 
@@ -241,7 +247,7 @@ def plan_table(plan: Mapping[str, Any]) -> str:
     """The bounded plan as a table for the task's log."""
     headings = ("task", "store", "kind", "changelog", "partition", "from", "to", "tail left", "ranges")
     fields = (*_PLAN_FIELDS, "tail_left", "ranges")
-    lines = columns(headings, [[part[name] for name in fields] for part in plan["partitions"]])
+    lines = columns(headings, [[_shown(name, part[name]) for name in fields] for part in plan["partitions"]])
     if plan["partitions_left_out"]:
         lines.append(f"and {plan['partitions_left_out']:,} more partitions")
     totals = plan["totals"]

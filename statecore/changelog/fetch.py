@@ -134,7 +134,7 @@ class PartitionFetcher:
         if self._fetch_bytes >= _LARGEST_FETCH:
             raise Corrupted(
                 f"Topic {self._tp.topic}, partition {self._tp.partition}: the record batch at offset {offset} does not "
-                f"end within {self._fetch_bytes} bytes.",
+                f"end within {self._fetch_bytes:,} bytes.",
                 code="record-batch-corrupted",
                 action="Check the broker's disk; move leadership to another replica, then run this again.",
                 topic=self._tp.topic,

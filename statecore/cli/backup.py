@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.backup.request import BackupRequest
+from statecore.words import offset_list
 
 if TYPE_CHECKING:
     from statecore.jobs.backup.report import BackupReport
@@ -39,13 +40,15 @@ def show(report: BackupReport) -> None:
     if report.stores:
         rows = []
         for store in report.stores:
-            offset = ", ".join("unknown" if offset < 0 else str(offset) for offset in store.offsets.values())
+            offset = "restored by Kafka Streams"
+            if not store.restored_by_kafka_streams:
+                offset = offset_list(store.offsets.values())
             counts = (store.databases, store.files, store.bytes, store.new_files, store.new_bytes)
             rows.append(
                 (
                     *(store.task, store.store, store.kind),
                     *(f"{count:,}" for count in counts),
-                    "restored by Kafka Streams" if store.restored_by_kafka_streams else offset,
+                    offset,
                     "" if store.tail < 0 else f"{store.tail:,}",
                 )
             )

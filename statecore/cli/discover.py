@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output
+from statecore.cli.request_options import path_of
 from statecore.errors import Invalid, NotFound, StatecoreError, missing_option
 from statecore.system_errors import system_error
 from statecore.words import number_of
@@ -19,13 +20,17 @@ if TYPE_CHECKING:
     from statecore.discover.discover import Discovery
 
 
+DOCUMENT_VERSION = 1
+"""Version of the ``--json`` document."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--output", type=Path, metavar="FILE", help="output file (default: stdout)")
+    parser.add_argument("--output", type=path_of, metavar="FILE", help="output file (default: stdout)")
     parser.add_argument("--force", action="store_true", help="overwrite the output file")
     application = parser.add_argument_group("application")
     application.add_argument(
         "--config",
-        type=Path,
+        type=path_of,
         metavar="FILE",
         help="the application's .properties file: cluster, application id, processing guarantee, client settings",
     )
@@ -34,12 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     application.add_argument(
         "--topology",
-        type=Path,
+        type=path_of,
         metavar="FILE",
         help="the output of Topology.describe() (default: the topology of the streams group on the brokers)",
     )
     application.add_argument(
-        "--state-dir", type=Path, metavar="DIR", help="the application's state.dir, to detect kinds and tasks"
+        "--state-dir", type=path_of, metavar="DIR", help="the application's state.dir, to detect kinds and tasks"
     )
     application.add_argument(
         "--processing-guarantee",
@@ -51,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     brokers.add_argument(
         "--kafka",
         action="append",
+        type=_pair,
         default=[],
         metavar="NAME=VALUE",
         help="a client setting by kafka-python's name, such as security_protocol=SSL; secrets as '${NAME}'; repeat the "
@@ -67,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     stores.add_argument(
         "--kind",
         action="append",
+        type=_pair,
         default=[],
         metavar="STORE=KIND",
         help="the kind of a store; repeat the option for each. On a terminal there is a prompt for it",
@@ -74,6 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     stores.add_argument(
         "--changelog",
         action="append",
+        type=_pair,
         default=[],
         metavar="STORE=TOPIC",
         help="the topic from which a store is restored, or none if it is not logged; repeat the option for each",
@@ -108,6 +116,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         output.say(f"{name}: {remark}")
     output.document(
         {
+            "version": DOCUMENT_VERSION,
             "spec": spec_to_mapping(spec),
             "notes": {"general": notes.general, "beside": notes.by_name},
             "open": [one.to_json() for one in notes.open],
@@ -122,21 +131,23 @@ def _discover(arguments: argparse.Namespace, topology: str | None, output: Outpu
     from statecore.cli.prompts import ask_on
     from statecore.discover.answers import Answers, parse_kind
     from statecore.discover.discover import discover
+    from statecore.jobs.fields.catalog import check_patience
     from statecore.spec.client_settings import client_settings
     from statecore.spec.java_properties import JavaConfiguration, load_java_configuration
     from statecore.spec.model import ProcessingGuarantee
 
+    check_patience("timeout", arguments.timeout)
     config = load_java_configuration(arguments.config) if arguments.config else JavaConfiguration("--config")
     servers = _given(arguments.bootstrap_servers, config.bootstrap_servers, "--bootstrap-servers", arguments.config)
     application_id = _given(arguments.application_id, config.application_id, "--application-id", arguments.config)
-    given_settings = {**config.client, **_pairs("--kafka", arguments.kafka)}
+    given_settings = {**config.client, **dict(arguments.kafka)}
     settings, declared = client_settings(
         given_settings, {**os.environ, **config.secrets}, source="--config and --kafka"
     )
     given = arguments.processing_guarantee
     answers = Answers(
-        {store: parse_kind(kind) for store, kind in _pairs("--kind", arguments.kind).items()},
-        _pairs("--changelog", arguments.changelog),
+        {store: parse_kind(kind) for store, kind in arguments.kind},
+        dict(arguments.changelog),
     )
     on_terminal = not output.json and sys.stdin.isatty() and sys.stderr.isatty()
     with Cluster(servers, settings, timeout=arguments.timeout) as cluster:
@@ -229,16 +240,8 @@ def _check_output(path: Path | None, *, force: bool) -> None:
         )
 
 
-def _pairs(option: str, words: list[str]) -> dict[str, str]:
-    pairs = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise Invalid(
-                f"{option} {word} has no value.",
-                code="option-invalid",
-                action=f"Write {option} NAME=VALUE.",
-                option=option.removeprefix("--"),
-            )
-        pairs[name] = value
-    return pairs
+def _pair(word: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"{word!r} is not of the form NAME=VALUE")
+    return name, value

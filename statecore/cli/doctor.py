@@ -7,6 +7,7 @@ brokers could not be asked. ``statecore repair`` repairs findings.
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,10 +18,11 @@ from statecore.jobs.diagnose.request import DiagnoseRequest
 from statecore.words import number_of, shortened_list
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from statecore.doctor.diagnosis import Diagnosis
     from statecore.doctor.findings import Finding
+
+DOCUMENT_VERSION = 1
+"""Version of the ``--json`` document."""
 
 _MANY_SENTENCES = 4
 _STYLES = {"loss": "bold red", "error": "red", "warning": "yellow", "note": "dim"}
@@ -43,20 +45,20 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     found = run_diagnose(request, output.progress)
     if request.application_id is None and request.spec_path is None:
         output.say_skipped(Path(request.state_dir))
-    output.document(found.to_json())
+    output.document({"version": DOCUMENT_VERSION, **found.to_json()})
     if not output.json:
         for one in found.applications:
-            show(one)
+            show(one, request)
     return found.exit_code
 
 
-def show(diagnosis: Diagnosis, console: Console | None = None) -> None:
+def show(diagnosis: Diagnosis, request: DiagnoseRequest) -> None:
     """Print the findings, the most severe first: one paragraph for each code, whatever the number of its tasks."""
     from rich.text import Text
 
     from statecore.cli.output import result_console
 
-    console = console or result_console()
+    console = result_console()
     console.print(f"{diagnosis.application_id} in {diagnosis.path}", style="bold", markup=False)
     print_line(console, _about(diagnosis), indent=0)
     groups: dict[tuple[str, str], list[Finding]] = {}
@@ -80,7 +82,7 @@ def show(diagnosis: Diagnosis, console: Console | None = None) -> None:
     print_line(console, _counts(diagnosis), indent=0)
     if diagnosis.holder is not None:
         print_line(console, _NOT_CHECKED.format(release=diagnosis.release), indent=0)
-    if how := _how_to_repair(diagnosis):
+    if how := _how_to_repair(diagnosis, request):
         print_line(console, how, indent=0)
 
 
@@ -92,17 +94,21 @@ def _about(diagnosis: Diagnosis) -> str:
     return f"{use}; {guarantee}; to be opened by Kafka Streams {diagnosis.release}"
 
 
-def _how_to_repair(diagnosis: Diagnosis) -> str:
+def _how_to_repair(diagnosis: Diagnosis, request: DiagnoseRequest) -> str:
     """The command that plans repairs of the findings; empty if there is nothing to repair."""
     from statecore.doctor.repair_plan import plan_repairs
     from statecore.formats.releases import CURRENT
 
     if diagnosis.release != CURRENT.name or plan_repairs(diagnosis.findings, diagnosis.stores).is_empty:
         return ""
-    spec = "" if diagnosis.coverage.declared else " and --spec, without which no store can be rebuilt"
-    when = " Close the application first." if diagnosis.holder is not None else ""
-    command = f"statecore repair --application-id {diagnosis.application_id}"
-    return f"{command}, with the same other arguments{spec}, shows a repair plan and changes nothing.{when}"
+    words = ["statecore", "repair", "--application-id", diagnosis.application_id]
+    words += request.to_words(without=("application_id", "release"))
+    when = "Close the application, then show" if diagnosis.holder is not None else "Show"
+    why = ""
+    if not diagnosis.coverage.declared:
+        words += ["--spec", "STORES.YAML"]
+        why = " (no store can be rebuilt without a spec)"
+    return f"{when} the plan of a repair{why}: {shlex.join(words)}"
 
 
 def _sentences(found: Sequence[Finding]) -> list[str]:

@@ -7,16 +7,19 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from statecore.cli.output import Output
+from statecore.cli.request_options import path_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Console
 
     from statecore.dump.dump import Dump
+
+DOCUMENT_VERSION = 1
+"""Version of the ``--json`` document."""
 
 _TABLE_ROWS = 50
 _COUNTING_SECONDS = 2.0
@@ -29,12 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from statecore.formats.kinds import StoreKind
 
     kinds = [kind.value for kind in StoreKind if kind.can_be_built]
-    parser.add_argument("--state-dir", required=True, type=Path, metavar="DIR", help="the application's state.dir")
+    parser.add_argument("--state-dir", required=True, type=path_of, metavar="DIR", help="the application's state.dir")
     parser.add_argument(
         "--application-id", metavar="ID", help="Kafka Streams' application.id (default: that of the spec)"
     )
     parser.add_argument(
-        "--spec", type=Path, metavar="FILE", help="the application's stores.yaml, with the store's kind"
+        "--spec", type=path_of, metavar="FILE", help="the application's stores.yaml, with the store's kind"
     )
     what = parser.add_argument_group("what to print")
     what.add_argument("--store", required=True, metavar="NAME", help="the store")
@@ -60,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="table",
         help="table for people, JSON lines or Parquet for programs (default: table)",
     )
-    how.add_argument("--output", type=Path, metavar="FILE", help="output file (default: stdout)")
+    how.add_argument("--output", type=path_of, metavar="FILE", help="output file (default: stdout)")
     how.add_argument("--force", action="store_true", help="overwrite the output file")
 
 
@@ -74,12 +77,20 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     if arguments.output is not None:
         rows = _write(arguments, dump, about)
         output.say(f"{arguments.output}: {rows:,} rows of {dump.store} ({dump.kind})")
-        output.document({**about, "rows": rows, "output": str(arguments.output), "format": arguments.format})
+        output.document(
+            {
+                "version": DOCUMENT_VERSION,
+                **about,
+                "rows": rows,
+                "output": str(arguments.output),
+                "format": arguments.format,
+            }
+        )
         return 0
     if output.json:
         limit = _TABLE_ROWS if arguments.limit is None else arguments.limit
         taken = list(limited(dump.batches(), limit + 1))
-        output.document({**about, **_document(dump, taken, limit)})
+        output.document({"version": DOCUMENT_VERSION, **about, **_document(dump, taken, limit)})
     elif arguments.format == "jsonl":
         from statecore.dump.output import write_json_lines
 

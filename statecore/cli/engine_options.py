@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import re
 from typing import TYPE_CHECKING
 
 from statecore.errors import options_conflict
 from statecore.extras import require
+from statecore.jobs.fields.types import Whole
 from statecore.spec.spark_settings import parse_properties
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ def add_engine_options(parser: argparse.ArgumentParser, default: str = "spark", 
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a Spark property, such as spark.executor.memory=2g; repeatable, overrides the spec's spark section",
+        help="a Spark property, such as spark.executor.memory=2g, which overrides the spec's spark section; repeat the "
+        "option for each",
     )
     parser.set_defaults(default_engine=default)
 
@@ -62,6 +63,7 @@ def engine_of(arguments: argparse.Namespace) -> Engine:
 
 
 def _processes(text: str) -> int:
-    if not re.fullmatch(r"[1-9][0-9]{0,3}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes from 1 to 9999")
-    return int(text)
+    try:
+        return Whole(words="a number of processes", digits=4).from_word(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.fetch.request import FetchRequest
-from statecore.words import number_of
+from statecore.words import known_number, number_of, offset_list
 
 if TYPE_CHECKING:
     from statecore.jobs.fetch.report import FetchReport
@@ -29,14 +29,18 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
     from statecore.jobs.fetch.run import run_fetch
 
-    if request.replace and not request.plan_only:  # otherwise the same command resumes without a request id
-        output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
+    if not request.plan_only:
+        if request.replace:
+            output.set_request_id(request.request_id, is_retry=arguments.request_id is not None)
+        else:
+            output.when_stopped = "The same command resumes it; finished downloads are reused."
     report = output.run(run_fetch, request, application_id=request.application_id)
-    output.result(report, show)
+    output.result(report, lambda found: show(found, output.printed))
     return 0
 
 
-def show(report: FetchReport) -> None:
+def show(report: FetchReport, printed: Collection[str] = ()) -> None:
+    """Print the stores as a table, then the result; ``printed`` are notes that were printed before."""
     from statecore.jobs.attempt import age, parsed_time
     from statecore.progress import seconds_in_words
 
@@ -44,10 +48,10 @@ def show(report: FetchReport) -> None:
         (
             store.task,
             store.store,
-            _known(store.rows, store.restored_by_kafka_streams),
-            _known(store.bytes, store.restored_by_kafka_streams),
+            "" if store.restored_by_kafka_streams else known_number(store.rows),
+            "" if store.restored_by_kafka_streams else known_number(store.bytes),
             f"{store.file_bytes:,}",
-            _RESTORED_BY_STREAMS if store.restored_by_kafka_streams else _offsets(store.offsets.values()),
+            _RESTORED_BY_STREAMS if store.restored_by_kafka_streams else offset_list(store.offsets.values()),
         )
         for store in report.stores
     ]
@@ -58,7 +62,7 @@ def show(report: FetchReport) -> None:
     when = parsed_time(report.read_at or report.created_at)
     label = "of" if report.read_at else "published"
     print(f"snapshot {report.snapshot}, {label} {age(when) if when is not None else report.created_at}")
-    kept = f"; not changed: {', '.join(report.kept)}" if report.kept else ""
+    kept = f"; kept: {', '.join(report.kept)}" if report.kept else ""
     tasks = number_of(len({store.task for store in report.stores}), "task")
     stores = number_of(len(report.stores), "store")
     if report.plan_only:
@@ -71,13 +75,5 @@ def show(report: FetchReport) -> None:
     else:
         print(f"nothing to fetch{kept}")
     for note in report.notes:
-        print(f"note: {note}")
-
-
-def _known(count: int | None, left: bool) -> str:
-    return "" if left else "unknown" if count is None else f"{count:,}"
-
-
-def _offsets(offsets: Iterable[int]) -> str:
-    words = ["unknown" if offset < 0 else str(offset) for offset in offsets]
-    return ", ".join(words[:4]) + (", ..." if len(words) > 4 else "")
+        if note not in printed:
+            print(f"note: {note}")

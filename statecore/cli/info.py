@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from statecore.cli.output import Output, print_line, print_table
 from statecore.cli.repository_info import look
+from statecore.cli.request_options import path_of
 from statecore.errors import Invalid, NotFound, StatecoreError, kind_and_code, missing_option
 from statecore.system_errors import system_error
 from statecore.words import number_of
@@ -38,14 +39,14 @@ DOCUMENT_VERSION = 1
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state-dir",
-        type=Path,
+        type=path_of,
         metavar="DIR",
         help="the applications' state.dir (default: STATECORE_STATE_DIR, else every one in the reports)",
     )
     parser.add_argument("--application-id", metavar="ID", help="only this application (default: all)")
     parser.add_argument(
         "--reports",
-        type=Path,
+        type=path_of,
         metavar="DIR",
         help="directory of Airflow's reports (default: STATECORE_REPORTS, or $AIRFLOW_HOME/statecore/reports)",
     )
@@ -288,7 +289,7 @@ def _show_fetches(console: Console, fetches: Fetches) -> None:
     print_line(console, f"last fetch {_when_of(last.finished)}, {last.seconds:,.1f} s{_made_by(last)}", "bold")
     print_line(console, f"snapshot {last.snapshot} in {last.repository}", indent=4)
     tasks = sorted({store.task for store in last.stores})
-    kept = f"; not changed: {', '.join(last.kept)}" if last.kept else ""
+    kept = f"; kept: {', '.join(last.kept)}" if last.kept else ""
     print_line(
         console,
         f"{number_of(len(last.stores), 'store')} of {', '.join(tasks)}, {last.downloaded_bytes:,} bytes downloaded, "
@@ -394,7 +395,7 @@ def _show_unfinished(console: Console, one: Restores, unfinished: UnfinishedRest
 
 def _offsets(one: RestoredStore) -> str:
     low, high = min(one.offsets, default=-1), max(one.offsets, default=-1)
-    known = [] if low < 0 else [f"{low:,}" if low == high else f"{low:,} to {high:,}"]
+    known = [] if low < 0 else [str(low) if low == high else f"{low} to {high}"]
     return ", ".join([*known, *([f"{one.unknown} unknown"] if one.unknown else [])])
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statecore.cli.output import Output, print_line, print_table, result_console
+from statecore.cli.request_options import path_of
 from statecore.words import number_of, shortened_list
 
 if TYPE_CHECKING:
@@ -23,11 +23,14 @@ if TYPE_CHECKING:
     from statecore.spec.model import ApplicationSpec
     from statecore.tasks.offset_sums import StoreSum
 
+DOCUMENT_VERSION = 1
+"""Version of the ``--json`` document."""
+
 _MANY_PARTITIONS = 12
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--state-dir", required=True, type=Path, metavar="DIR", help="the application's state.dir")
+    parser.add_argument("--state-dir", required=True, type=path_of, metavar="DIR", help="the application's state.dir")
     parser.add_argument("--application-id", metavar="ID", help="only this application (default: all)")
     parser.add_argument(
         "--task",
@@ -44,7 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only these stores; repeat the option for each (default: every store)",
     )
     parser.add_argument(
-        "--spec", type=Path, metavar="FILE", help="the application's stores.yaml, which the directory is compared with"
+        "--spec",
+        type=path_of,
+        metavar="FILE",
+        help="the application's stores.yaml, which the directory is compared with",
     )
     parser.add_argument("--segments", action="store_true", help="show every segment")
     parser.add_argument(
@@ -90,7 +96,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         for name in names
     ]
     code = worst_of(one.exit_code for one in found)
-    output.document({"applications": [one.to_json() for one in found], "exit_code": code})
+    output.document({"version": DOCUMENT_VERSION, "applications": [one.to_json() for one in found], "exit_code": code})
     if not output.json:
         for one in found:
             show(one, segments=arguments.segments)
@@ -113,7 +119,7 @@ def _run_sums(arguments: argparse.Namespace, names: Sequence[str], spec: Applica
         inspect_offset_sums(application_directory(arguments.state_dir, name), spec, arguments.task) for name in names
     ]
     code = worst_of(one.exit_code for one in found)
-    output.document({"applications": [one.to_json() for one in found], "exit_code": code})
+    output.document({"version": DOCUMENT_VERSION, "applications": [one.to_json() for one in found], "exit_code": code})
     if not output.json:
         for one in found:
             show_sums(one)
@@ -190,7 +196,7 @@ def _about(stores: Sequence[StoreView]) -> list[str]:
 def _row(store: StoreView, inspection: Inspection) -> tuple[str, ...]:
     running = inspection.holder is not None or store.holder is not None
     offsets = list(store.offsets.values())
-    offset = f"{offsets[0]:,}" if len(offsets) == 1 else f"{len(offsets)} partitions" if offsets else "none"
+    offset = str(offsets[0]) if len(offsets) == 1 else f"{len(offsets)} partitions" if offsets else "none"
     if any(one.broken for one in store.databases):
         offset = "broken" if not offsets else offset
     no_status = "transactional" if store.transactional else "-"
@@ -217,7 +223,7 @@ def _segment(database: DatabaseView, estimated: bool) -> str:
 
 def _offsets(store: StoreView) -> str:
     every = sorted(store.offsets.items())
-    shown = ", ".join(f"{partition.partition} = {offset:,}" for partition, offset in every[:_MANY_PARTITIONS])
+    shown = ", ".join(f"{partition.partition} = {offset}" for partition, offset in every[:_MANY_PARTITIONS])
     more = len(every) - _MANY_PARTITIONS
     return shown + (f", and {more} more partitions (--json shows all)" if more > 0 else "")
 
@@ -325,4 +331,5 @@ def _sum_offset(one: StoreSum, *, is_followed: bool) -> str:
     name = one.store or ("?" if one.changelog is None else str(one.changelog))
     if not is_followed:
         return f"{name} not followed"
-    return f"{name} {_number(one.offset)}{' (offsets of its databases differ)' if one.databases_differ else ''}"
+    offset = "?" if one.offset is None else one.offset
+    return f"{name} {offset}{' (offsets of its databases differ)' if one.databases_differ else ''}"

@@ -110,6 +110,10 @@ another, 12 corrupted, 13 invalid request, 14 not found, 15 not enough room,
 """
 
 
+WRONG_COMMAND_LINE = ("option-missing", "options-conflict")
+"""Codes of errors that are of the command line alone, as argparse's are: the exit code is 2, not that of the kind."""
+
+
 class Command(Protocol):
     """The interface of a command's module."""
 
@@ -181,11 +185,13 @@ def _refused(output: Output, error: StatecoreError) -> int:
     resume_hint = output.how_to_resume() if can_resume else ""
     text = "\n".join(filter(None, [error.what.rstrip("\n"), error.action, resume_hint]))
     document = error.to_json()
+    if error.code in WRONG_COMMAND_LINE:
+        document |= {"error": "Misused", "exit_code": 2}
     if resume_hint:
         document["request_id"] = output.request_id
     code = f"[{error.code}] " if error.code else ""
     output.error(document, f"{error.context.get('trace', '')}{code}{text}")
-    return error.exit_code
+    return int(document["exit_code"])
 
 
 def _stopped(output: Output, signals: Sequence[int]) -> int:

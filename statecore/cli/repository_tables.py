@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from statecore.cli.output import print_line
 from statecore.errors import worst_of
-from statecore.words import number_of
+from statecore.words import known_number, number_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -132,7 +132,7 @@ def show_snapshots(found: Sequence[VerifiedSnapshot], console: Console, *, held:
             str(one.entry.tasks),
             f"{one.entry.file_bytes:,}",
             f"{one.entry.new_bytes:,}",
-            *((_bytes(one.held_bytes),) if held else ()),
+            *((known_number(one.held_bytes),) if held else ()),
             one.entry.request_id,
         )
         for one in found
@@ -162,7 +162,7 @@ def show_snapshot(view: SnapshotView, console: Console, held: VerifiedSnapshot |
         f"{number_of(entry.tasks, 'task')}, {entry.file_bytes:,} bytes of files, {entry.new_bytes:,} of them new",
     )
     if held is not None:
-        print_line(console, f"held by no newer snapshot: {_bytes(held.held_bytes)} bytes")
+        print_line(console, f"held by no newer snapshot: {known_number(held.held_bytes)} bytes")
     print_line(console, f"identity {entry.identity}")
     if entry.pinned:
         print_line(console, _pin(entry))
@@ -190,7 +190,7 @@ def _row(task: TaskView, store: StoreSnapshot, view: SnapshotView) -> tuple[str,
     content = view.contents.get(store.identity)
     ends = [end.log_end for end in store.changelogs if end.log_end >= 0]
     many = len(store.changelogs) != 1
-    offset = f"{len(store.changelogs)} partitions" if many else f"{store.changelogs[0].offset:,}"
+    offset = f"{len(store.changelogs)} partitions" if many else str(store.changelogs[0].offset)
     if store.restored_by_kafka_streams:
         offset = "none: to be restored"
     return (
@@ -201,8 +201,8 @@ def _row(task: TaskView, store: StoreSnapshot, view: SnapshotView) -> tuple[str,
         str(sum(len(database.runs) for database in store.databases)),
         str(sum(len(database.base) for database in store.databases)),
         offset,
-        UNKNOWN if len(ends) < len(store.changelogs) else "" if many else f"{ends[0]:,}",
-        UNKNOWN if content is None else f"{content.rows:,}",
+        UNKNOWN if len(ends) < len(store.changelogs) else "" if many else str(ends[0]),
+        known_number(None if content is None else content.rows),
         f"{store.file_bytes:,}",
     )
 
@@ -224,10 +224,6 @@ def data_age(read_at_ms: int | None) -> str:
 
 def _moment(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-
-
-def _bytes(count: int | None) -> str:
-    return UNKNOWN if count is None else f"{count:,}"
 
 
 def _pin(entry: SnapshotEntry) -> str:

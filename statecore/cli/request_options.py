@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 from statecore.jobs.fields.catalog import LIMITS
@@ -39,6 +40,13 @@ def request_of(request: type[RequestT], arguments: argparse.Namespace) -> Reques
             if value is not None
         }
     )
+
+
+def path_of(word: str) -> Path:
+    """An argument that is a path, absolute; an empty one, as from an unset variable, is not the working directory."""
+    if not word:
+        raise argparse.ArgumentTypeError(f"{word!r} is not a path")
+    return Path(word).absolute()
 
 
 def _fields(request: type[Request]) -> Iterator[DeclaredField]:

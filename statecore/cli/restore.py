@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from statecore.cli.engine_options import add_engine_options, engine_of
@@ -11,7 +11,7 @@ from statecore.cli.output import Output, print_table, result_console
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.jobs.fields.catalog import Planned
 from statecore.jobs.restore.request import RestoreRequest
-from statecore.words import number_of
+from statecore.words import number_of, offset_list
 
 if TYPE_CHECKING:
     from statecore.jobs.planning.plan import RestorePlan
@@ -78,7 +78,7 @@ def show_report(report: RestoreReport) -> None:
             f"{store.bytes:,}" if store.bytes >= 0 else "",
             _RESTORED_BY_STREAMS
             if store.restored_by_kafka_streams
-            else _offset(store.offsets.values() if store.partition < 0 else [store.committed_offset]),
+            else offset_list(store.offsets.values() if store.partition < 0 else [store.committed_offset]),
             f"{store.tail_left:,}" if store.tail_left else "",
             f"{store.seconds:.1f}",
             store.digest[:12],
@@ -125,7 +125,7 @@ def show_plan(plan: RestorePlan) -> None:
             f"{partition.topic}-{partition.partition}",
             str(partition.start),
             str(partition.end),
-            _RESTORED_BY_STREAMS if partition.restored_by_kafka_streams else _offset([partition.committed_offset]),
+            _RESTORED_BY_STREAMS if partition.restored_by_kafka_streams else offset_list([partition.committed_offset]),
             f"{partition.tail_left:,}" if partition.tail_left else "",
             str(len(partition.ranges)),
             partition.base,
@@ -148,12 +148,6 @@ def show_plan(plan: RestorePlan) -> None:
     print(
         f"{number_of(len(plan.partitions), 'store partition')}, at most {plan.offsets:,} records; nothing was changed"
     )
-
-
-def _offset(offsets: Iterable[int]) -> str:
-    """The committed offset of a store; for a global store the next offset of each partition."""
-    words = ["unknown" if offset < 0 else str(offset) for offset in offsets]
-    return ", ".join(words[:4]) + (", ..." if len(words) > 4 else "")
 
 
 def _table(

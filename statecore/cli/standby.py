@@ -131,7 +131,7 @@ def show(report: StandbyReport) -> None:
     rows = [
         (
             *(task.task, task.role, store.store),
-            f"{store.offset:,}",
+            str(store.offset),
             "?" if store.lag is None else f"{store.lag:,}",
             f"{store.records:,}",
             f"{store.rebuilt}",

@@ -56,7 +56,7 @@ def assign_entries(seen: TaskInspection) -> OffsetEntries:
 
 
 def offsets_text(offsets: Offsets) -> str:
-    return ", ".join(f"{partition} at {offset:,}" for partition, offset in sorted(offsets.items()))
+    return ", ".join(f"{partition} at {offset}" for partition, offset in sorted(offsets.items()))
 
 
 def restored_from_start(offsets: Offsets) -> list[str]:

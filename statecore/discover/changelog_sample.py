@@ -54,7 +54,7 @@ class Sample(NamedTuple):
     @property
     def evidence(self) -> Evidence:
         """The sample as evidence for the kind."""
-        return Evidence(self.kinds, f"{self.records} of its changelog's records")
+        return Evidence(self.kinds, f"{self.records:,} of its changelog's records")
 
 
 def sample_changelog(cluster: Cluster, topic: TopicDescription, reader: ChangelogReader | None = None) -> Sample:

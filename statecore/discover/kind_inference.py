@@ -84,7 +84,7 @@ def decide_kind(
         if sampled.suppressed:
             notes.add(draft.name, "in memory, because its changelog's records are those of suppress")
             return Decision(store)
-        seen.append(f"{sampled.records} of its records")
+        seen.append(f"{sampled.records:,} of its records")
         evidence += [sampled.evidence] if sampled.records and sampled.kinds else []
         concluded = conclude([*evidence, *by_topic], by_dsl=by_dsl)
     if answered_kind is not None:

@@ -89,11 +89,12 @@ class Brokers:
         spec: ApplicationSpec | None,
         guarantee: ProcessingGuarantee | None = None,
         *,
+        timeout: float = 30.0,
         patient: bool = False,
         progress: Progress | None = None,
     ) -> None:
         self._servers, self._spec, self._guarantee, self._patient = bootstrap_servers, spec, guarantee, patient
-        self._progress = progress or NullProgress()
+        self._timeout, self._progress = timeout, progress or NullProgress()
         self.failed: StatecoreError | None = None
 
     def __call__(self, inspection: Inspection) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
@@ -101,7 +102,14 @@ class Brokers:
         kafka = {} if self._spec is None else self._spec.kafka
         self._progress.phase(f"ask the brokers at {self._servers}")
         try:
-            inspected = inspect_topics(inspection, self._servers, kafka, spec=self._spec, guarantee=self._guarantee)
+            inspected = inspect_topics(
+                inspection,
+                self._servers,
+                kafka,
+                spec=self._spec,
+                guarantee=self._guarantee,
+                timeout=self._timeout,
+            )
             self._progress.done()
             return inspected
         except StatecoreError as error:

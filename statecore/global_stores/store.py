@@ -173,7 +173,7 @@ class GlobalStore:
         has_old = "Try again later, or ask for the former rows (stale=True)."
         raise Retryable(
             f"The global store {self.table.name} is being restored from topic {self.table.topic} "
-            f"({self.lag} offsets are left).",
+            f"({self.lag:,} offsets are left).",
             code="store-restoring",
             action="Try again later; there are no older rows of it." if held is None else has_old,
             store=self.table.name,

@@ -276,7 +276,7 @@ def _check_present(run: RunFile) -> None:
         raise damaged(run, "is missing")
     size = path.stat().st_size
     if size != run.file_bytes:
-        raise damaged(run, f"has {size} bytes instead of {run.file_bytes}")
+        raise damaged(run, f"has {size:,} bytes instead of {run.file_bytes:,}")
 
 
 def _check_ingested(runs: Sequence[RunFile], files: Sequence[Path]) -> None:

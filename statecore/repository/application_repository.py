@@ -112,8 +112,8 @@ class ApplicationRepository:
             "Its head is missing although there is a manifest. Rebuild it; without --apply the command only shows the "
             f"plan: {self.repair_command} --apply"
             if is_unnamed
-            else "Check the application id and the repository, or publish a snapshot first (statecore restore or "
-            "statecore backup with --repository)."
+            else "Check the application id and the repository, or publish a snapshot first (statecore restore, "
+            "statecore checkpoint or statecore backup with --repository)."
         )
         return NotFound(
             f"There is no snapshot of {self.application_id} in {self.url}.{others}",

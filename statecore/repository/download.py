@@ -209,7 +209,7 @@ def _fetch_piece(
 
 def _damaged(app_repository: ApplicationRepository, one: RemoteFile) -> Corrupted:
     return Corrupted(
-        f"{one.what} is damaged: the SHA-256 of the {one.extent.bytes} bytes from {one.extent.start} of "
+        f"{one.what} is damaged: the SHA-256 of the {one.extent.bytes:,} bytes from {one.extent.start} of "
         f"{one.extent.blob} in {app_repository.url} differs from that recorded.",
         code="blob-damaged",
         action=app_repository.fallback_advice,

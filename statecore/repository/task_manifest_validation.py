@@ -142,7 +142,7 @@ def _of_run(stored: StoredRun, database: StoredDatabase, store: StoreSnapshot) -
     if run.format is not RunFormat.SST:
         yield f"has {run.format}, and no rows"
     if run.file_bytes != stored.extent.bytes:
-        yield f"has {run.file_bytes} bytes, and its extent {stored.extent.bytes}"
+        yield f"has {run.file_bytes:,} bytes, and its extent {stored.extent.bytes:,}"
     if not 0 <= run.start <= run.end:
         yield f"begins at {run.start} and ends at {run.end}"
 

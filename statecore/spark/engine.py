@@ -33,6 +33,12 @@ class SparkEngine:
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        """See :class:`statecore.jobs.engine.protocol.Engine`; without properties, which may be secret."""
+        master = () if self.master is None else ("--master", self.master)
+        return ("--engine", "spark", *master)
+
     def expected(self, spec: ApplicationSpec) -> int:
         """See :class:`statecore.jobs.engine.protocol.Engine`; only known for a local master."""
         return spec.spark.local_cores(self.master, self.conf)

@@ -79,8 +79,9 @@ def no_application_error(state_dir: Path) -> StatecoreError:
             action=RUN_AS_APPLICATION,
             state_dir=str(state_dir),
         )
+    what = "has no directory of an application" if state_dir.is_dir() else "is not a directory"
     return NotFound(
-        f"{state_dir} has no directory of an application." if state_dir.exists() else _missing(state_dir),
+        f"{state_dir} {what}." if state_dir.exists() else _missing(state_dir),
         code="state-dir-not-found",
         action="Name the application's state.dir: the directory above the one named like the application.",
         state_dir=str(state_dir),

@@ -54,7 +54,7 @@ class MemorySettings:
     def __post_init__(self) -> None:
         if not 0 < self.write_buffer_bytes <= self.total_bytes:
             raise Invalid(
-                f"Write buffers of {self.write_buffer_bytes} bytes do not fit into {self.total_bytes} bytes.",
+                f"Write buffers of {self.write_buffer_bytes:,} bytes do not fit into {self.total_bytes:,} bytes.",
                 code="setting-invalid",
                 action="Give a positive number of bytes, and a total that is at least as large.",
                 setting="write_buffer_bytes",

@@ -297,6 +297,8 @@ def test_a_damaged_base_is_found_and_its_store_rebuilt(shop: Compacted) -> None:
 class Apart:
     """An engine whose workers share nothing with this machine but the repository, as far as a job knows."""
 
+    options = ()
+
     def expected(self, spec: ApplicationSpec) -> int:
         return 2
 

@@ -143,8 +143,9 @@ def outcomes(
 ) -> list[DirectoryOutcome]:
     return [
         {
-            "name": entry["title"],
+            "application_id": entry["application_id"],
             "state_dir": entry["request"]["state_dir"],
+            "host": entry["host"],
             "outcome": _outcome(plan, result, checked, answer, done) if plan is not None else _not_planned(why),
         }
         for (entry, plan), result, checked, why in zip(plans, applied, verified, refused, strict=True)
@@ -176,16 +177,20 @@ def _outcome(
     return done if checked.get("looked", True) else f"{done}; not verified, because the application is running again"
 
 
+def _place(one: DirectoryOutcome) -> str:
+    return f"{one['state_dir']} on {one['host']}" if one["host"] else one["state_dir"]
+
+
 def conclude(found: Sequence[DirectoryOutcome], log: Any) -> None:
     """Log the outcome of each directory, and fail if one was neither changed as planned nor rejected."""
     for line in columns(
         ("application", "state directory", "outcome"),
-        [(one["name"], one["state_dir"], one["outcome"]) for one in found],
+        [(one["application_id"], _place(one), one["outcome"]) for one in found],
     ):
         log.info("%s", line)
     wrong = [one for one in found if one["outcome"].startswith(_FAILED) or one["outcome"].endswith(_DAMAGED)]
     if wrong:
-        lines = "\n".join(f"  {one['name']} in {one['state_dir']}: {one['outcome']}" for one in wrong[:_NAMED])
+        lines = "\n".join(f"  {one['application_id']} in {_place(one)}: {one['outcome']}" for one in wrong[:_NAMED])
         more = f"\n  and {len(wrong) - _NAMED:,} more" if len(wrong) > _NAMED else ""
         raise JobRefused(
             f"{len(wrong)} of {len(found)} directories failed:\n{lines}{more}\nWhat to do: see the logs of their "

@@ -149,10 +149,11 @@ class Answer(TypedDict):
 
 
 class DirectoryOutcome(TypedDict):
-    """The outcome of one state directory."""
+    """The outcome of one state directory; without a ``host`` that of any worker."""
 
-    name: str
+    application_id: str
     state_dir: str
+    host: str | None
     outcome: str
 
 

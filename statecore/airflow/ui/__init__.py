@@ -1,1 +1,1 @@
-"""Pages of the Airflow UI: *State stores* and *Progress*."""
+"""Pages of the Airflow UI: *State stores* and *Statecore progress*."""

@@ -113,7 +113,7 @@ def _finding(
 ) -> Finding:
     of_task = file == CHECKPOINT_FILE
     restored = of_task and one.has_windows and context.release.offsets_inside
-    text = ", ".join(f"{offset:,} of {partition}" for partition, offset in entries.items())
+    text = ", ".join(f"{offset} of {partition}" for partition, offset in entries.items())
     what = f"the store {one.store} in {task.task} {one.why}, and {task.task}/{file} says {text}: " + (
         f"Kafka Streams {LAST_WITHOUT_OFFSETS} and older trust the file and answer without its rows; "
         f"{context.release.name} restores it from the start"

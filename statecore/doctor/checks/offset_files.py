@@ -139,10 +139,10 @@ def _conflicting_offsets(
             continue
         ahead = in_store is None or in_file > in_store
         is_own_left = name == CHECKPOINT_FILE and (store.kind.manages_offsets or partition in store.outside)
-        its = "none, and no row" if in_store is None else f"{in_store:,}"
+        its = "none, and no row" if in_store is None else str(in_store)
         what = (
             f"{task.task}/{name} overrules the offsets in that directory's stores at the next start: it says "
-            f"{in_file:,} of {partition}, and the store {store.store} {its}: "
+            f"{in_file} of {partition}, and the store {store.store} {its}: "
             + (
                 "the records between them are never restored"
                 if ahead

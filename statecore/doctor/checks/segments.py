@@ -61,7 +61,7 @@ def _disagreeing(store: StoreView, context: CheckContext) -> list[Finding]:
                 lacking.append(one.name)
         if len(at) < 2 and not (at and lacking):
             continue
-        text = ", ".join(f"{offset:,} in {_names(names)}" for offset, names in sorted(at.items()))
+        text = ", ".join(f"{offset} in {_names(names)}" for offset, names in sorted(at.items()))
         text += f", none in {_names(lacking)}" if lacking else ""
         open_ = any(one.status not in (None, STATUS_CLOSED) for one in store.databases)
         severity = context.severity(Severity.LOSS, Severity.ERROR if open_ else Severity.LOSS)

@@ -57,7 +57,7 @@ def check_unsupported_store(store: StoreView) -> list[Finding]:
         f"has no RocksDB database, but {number_of(len(store.foreign), 'file')}: {shortened_list([*store.foreign], 5)}"
     )
     if store.outside:
-        text = ", ".join(f"{offset:,} of {partition}" for partition, offset in sorted(store.outside.items()))
+        text = ", ".join(f"{offset} of {partition}" for partition, offset in sorted(store.outside.items()))
         what += f"; {store_checkpoint_file(store.store)} says {text}"
     return [store_finding(store, "store-unread", Severity.NOTE, what, files=[*store.foreign])]
 

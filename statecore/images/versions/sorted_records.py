@@ -106,7 +106,7 @@ def map_records(run: RunFile) -> MappedRecords:
     if not path.is_file():
         raise damaged(run, "is missing")
     if path.stat().st_size != run.file_bytes:
-        raise damaged(run, f"has {path.stat().st_size} bytes instead of {run.file_bytes}")
+        raise damaged(run, f"has {path.stat().st_size:,} bytes instead of {run.file_bytes:,}")
     if file_sha256(path) != run.sha256:
         raise damaged(run, "has changed since it was finished (its SHA-256 differs)")
     data = np.memmap(path, np.uint8, "r")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass, field
 
 from statecore.jobs.fields.catalog import (
@@ -11,6 +12,8 @@ from statecore.jobs.fields.catalog import (
     WHERE,
     OfApplication,
     Planned,
+    named_request,
+    only_plan,
     repository_url,
     without_brokers,
 )
@@ -32,6 +35,11 @@ class BackupRequest(OfApplication, Planned):
     )
     repository: str = field(metadata=repository_url(REPOSITORY_HELP, section=WHERE))
     tasks: tuple[str, ...] = field(default=(), metadata=only_tasks("every task that has a directory"))
+    plan_only: bool = field(default=False, metadata=only_plan("show what would be published; nothing is changed"))
+    request_id: str = field(
+        default_factory=lambda: uuid.uuid4().hex,
+        metadata=named_request("name of this request; a retry under it finds what was published", section=None),
+    )
     offline: bool = field(
         default=False,
         metadata=without_brokers(

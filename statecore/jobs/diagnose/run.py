@@ -69,7 +69,9 @@ def brokers_of(
         return None
     from statecore.doctor.topic_inspection import Brokers
 
-    return Brokers(servers, spec, request.processing_guarantee, patient=patient, progress=progress)
+    return Brokers(
+        servers, spec, request.processing_guarantee, timeout=request.timeout, patient=patient, progress=progress
+    )
 
 
 def diagnosis(

@@ -23,6 +23,8 @@ class InProcessEngine:
 
     preloaded: tuple[str, ...] = ()
 
+    options = ()
+
     def expected(self, spec: ApplicationSpec) -> int:  # noqa: ARG002
         return 1
 

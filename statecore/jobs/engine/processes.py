@@ -61,6 +61,11 @@ class ProcessEngine:
                 action="Give at least 1, or leave the number out.",
             )
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        number = () if self.processes is None else ("--processes", str(self.processes))
+        return ("--engine", "processes", *number)
+
     def expected(self, spec: ApplicationSpec) -> int:  # noqa: ARG002
         return self.processes or usable_cores()
 

@@ -139,6 +139,10 @@ class Workers(Protocol):
 class Engine(Protocol):
     """Starts the workers of jobs."""
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Options of a command that choose this engine, for a command to be pasted; empty if there are none."""
+
     def expected(self, spec: ApplicationSpec) -> int:
         """Batches that workers for this application will run at once, as far as known before they start; else 1."""
 
@@ -156,6 +160,8 @@ class Started:
 
     workers: Workers
 
+    options = ()
+
     def expected(self, spec: ApplicationSpec) -> int:  # noqa: ARG002
         return self.workers.parallelism()
 
@@ -168,6 +174,8 @@ class PlanOnlyEngine:
     """An engine that refuses to start; the plan is made for the Spark master that will run the job."""
 
     master: str | None = None
+
+    options = ()
 
     def expected(self, spec: ApplicationSpec) -> int:
         return spec.spark.local_cores(self.master, {})

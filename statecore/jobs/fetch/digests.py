@@ -40,8 +40,8 @@ class FetchedContents:
         if store.placed_empty or known is None or built is None or known == built:
             return
         raise Corrupted(
-            f"Store {store.snapshot.store!r} of task {store.task} has {built.rows} rows with digest {built.digest}; "
-            f"the snapshot records {known.rows} with {known.digest}.",
+            f"Store {store.snapshot.store!r} of task {store.task} has {built.rows:,} rows with digest {built.digest}; "
+            f"the snapshot records {known.rows:,} with {known.digest}.",
             code="content-digest-mismatch",
             action=f"{self._repository.fallback_advice} Report this.",
             task=store.task,

@@ -61,9 +61,7 @@ def plan_fetch(
     _refuse_redeclared(found, rest, declared, newest)
     notes = []
     if kept:
-        notes.append(
-            f"The directory already has {', '.join(sorted(kept))}, which is kept; use --replace to replace it."
-        )
+        notes.append("Tasks that the directory already has are kept; use --replace to replace them.")
     notes += [
         f"The kept task {store.task} lacks the store {store.snapshot.store}; Kafka Streams restores it."
         for store in stores

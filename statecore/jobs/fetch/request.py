@@ -11,6 +11,7 @@ from statecore.jobs.fields.catalog import (
     DEFAULT_MEMORY_BUDGET,
     LIMITS,
     OWNER,
+    PATIENCE,
     REPOSITORY_HELP,
     STATE_DIR,
     WHAT,
@@ -144,6 +145,7 @@ class FetchRequest(Request):
             check=_check_processes,
         ),
     )
+    timeout: float = field(default=30.0, metadata=PATIENCE)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -306,7 +306,7 @@ class InStateDirectory(Request):
             FilePath(where="on the machine where the Spark driver runs"),
             title="State directory",
             help="the application's state.dir",
-            otherwise="none: nothing is placed",
+            otherwise="nothing is placed",
         ),
     )
 

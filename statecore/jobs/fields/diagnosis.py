@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from statecore.jobs.fields.catalog import (
+    PATIENCE,
     STATE_DIR,
     WHAT,
     TargetRelease,
@@ -97,3 +98,4 @@ class OfDiagnosis(Request):
         default=False,
         metadata=without_brokers("do not compare offsets with the topics of the brokers", section=BROKERS),
     )
+    timeout: float = field(default=30.0, metadata=PATIENCE)

@@ -86,7 +86,7 @@ class _Migration(DirectoryChange[MigrationPlan, _Converted, MigrateReport]):
         self.request, self.engine, self.approved = context.request, engine, context.request.approved
 
     def command(self) -> tuple[str, ...]:
-        return "migrate", *self.request.to_words(without=("approved", "request_id"))
+        return "migrate", *self.request.to_words(without=("approved", "request_id")), *self.engine.options
 
     def inspect(self) -> MigrationPlan:
         return plan_migration(self.context, self.directory)

@@ -21,7 +21,7 @@ from statecore.spec.model import StoreSpec
 
 ACCEPT = "--accept-uncompacted"
 _ABSENT = "It does not exist: the start reads its whole topic."
-_SAME_FIELDS = ("spec_path", "state_dir", "stores", "apply", "approved", "repository", "owner", "request_id")
+_SAME_FIELDS = ("spec_path", "state_dir", "stores", "apply", "approved", "repository", "owner", "timeout", "request_id")
 
 
 class GlobalStorePlanner(RepairPlanner):
@@ -112,7 +112,7 @@ class GlobalStorePlanner(RepairPlanner):
         from statecore.changelog.cleanup_policy import check_compacted
         from statecore.changelog.cluster import Cluster
 
-        with Cluster(self._spec.bootstrap_servers, self._spec.kafka) as cluster:
+        with Cluster(self._spec.bootstrap_servers, self._spec.kafka, timeout=self.request.timeout) as cluster:
             topics = cluster.describe_topics({one.changelog for one in stores})
         for one in stores:
             accept = self._accept_uncompacted

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from statecore.jobs.fields.catalog import (
     APPROVED,
     OWNER,
+    PATIENCE,
     REQUEST_ID,
     STATE_DIR,
     WHAT,
@@ -61,4 +62,5 @@ class RecoverGlobalRequest(Request):
         ),
     )
     owner: str | None = field(default=None, metadata=OWNER)
+    timeout: float = field(default=30.0, metadata=PATIENCE)
     request_id: str = field(default_factory=lambda: uuid.uuid4().hex, metadata=REQUEST_ID)

@@ -45,8 +45,9 @@ def _selected_stores(spec: ApplicationSpec, request: RecoverGlobalRequest) -> tu
     unknown = [name for name in request.stores if name not in declared]
     if unknown or not declared:
         what = f"no global store {', '.join(unknown)}" if unknown else "no global store"
+        others = f"; it declares {', '.join(declared)}" if declared else ""
         raise NotFound(
-            f"{spec.source} declares {what} for {spec.application_id}; it declares {', '.join(declared) or 'none'}.",
+            f"{spec.source} declares {what} for {spec.application_id}{others}.",
             code="store-not-declared",
             action="Name global stores of the spec, or add the missing ones to it below global_stores.",
             stores=unknown,
@@ -64,7 +65,7 @@ class _Recovery(DirectoryRepair):
         self._recovery = request
 
     def command(self) -> tuple[str, ...]:
-        return "recover-global", *self._recovery.to_words(without=("approved", "request_id"))
+        return "recover-global", *self._recovery.to_words(without=("approved", "request_id")), *self.engine.options
 
     def report(self, plan: PlannedRepair, changed: Any) -> RepairReport:
         """See :class:`DirectoryRepair`; with errors that have no repair the outcome is never "unchanged"."""

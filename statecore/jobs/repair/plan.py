@@ -138,7 +138,7 @@ class RepairPlanner:
         declared = self.context.declared
         logs: Mapping[Rebuild, tuple[str, ...]] = {}
         if declared is not None and not self.request.offline:
-            logs = logs_of(declared, actions.rebuilds)
+            logs = logs_of(declared, actions.rebuilds, self.request.timeout)
         return tuple(
             RebuiltStores(
                 one.stores,

@@ -27,14 +27,14 @@ _EMPTY, _MISSING = "which has no record", "which does not exist"
 _OF_ANOTHER_LOG = frozenset({"offset-past-end", "partition-unknown", "topic-recreated"})
 
 
-def logs_of(spec: ApplicationSpec, rebuilds: Sequence[Rebuild]) -> Mapping[Rebuild, tuple[str, ...]]:
+def logs_of(spec: ApplicationSpec, rebuilds: Sequence[Rebuild], timeout: float) -> Mapping[Rebuild, tuple[str, ...]]:
     """Descriptions of the logs of each rebuild; they change only if a topic is recreated or emptied."""
     if not rebuilds:
         return {}
     from statecore.changelog.cluster import Cluster
 
     topics = {one: _topics(spec, one) for one in rebuilds}
-    with Cluster(spec.bootstrap_servers, spec.kafka) as cluster:
+    with Cluster(spec.bootstrap_servers, spec.kafka, timeout=timeout) as cluster:
         existing = {topic for of in topics.values() for topic in of} & set(cluster.list_topics())
         described = cluster.describe_topics(existing)
         partitions = {
@@ -94,6 +94,7 @@ def rebuild(job: Job, engine: Engine, directory: StateDirectory, one: Rebuild, p
         start_from=NOTHING if repair.repository is None else CHEAPEST,
         request_id=f"{repair.request_id}-{_name_of(one)}",
         owner=repair.owner,
+        timeout=repair.timeout,
     )
     report = run_restore(
         request, engine, job.progress, faults=job.faults, say=job.say, keeps=True, shared_directory=directory

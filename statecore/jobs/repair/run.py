@@ -69,10 +69,7 @@ class DirectoryRepair(DirectoryChange[PlannedRepair, _Repaired, RepairReport]):
         self._resumed: Mapping[str, Any] | None = None
 
     def command(self) -> tuple[str, ...]:
-        """See :class:`DirectoryChange`; the greatest age has its own option name."""
-        age = self.request.cleanup_max_age_ms
-        options = self.request.to_words(without=("approved", "request_id", "cleanup_max_age_ms"))
-        return "repair", *options, *(() if age is None else ("--cleanup-max-age", f"{age}ms"))
+        return "repair", *self.request.to_words(without=("approved", "request_id")), *self.engine.options
 
     def refuse_in_use(self) -> None:
         refuse_in_use(self.directory, "statecore doctor can diagnose it while it runs.")

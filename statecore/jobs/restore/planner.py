@@ -24,10 +24,10 @@ from statecore.jobs.restore.request import CHEAPEST, HERE, RestoreRequest
 
 
 class RestorePlanner:
-    """Makes the plans of a restore; no base that was refused is tried again."""
+    """Makes the plans of a restore, and the command that resumes each; no base that was refused is tried again."""
 
-    def __init__(self, context: JobContext[RestoreRequest], until: Until | None) -> None:
-        self._context, self._until = context, until
+    def __init__(self, context: JobContext[RestoreRequest], options: tuple[str, ...], until: Until | None) -> None:
+        self._context, self._options, self._until = context, options, until
         self._refused: dict[tuple[Key, str], Reason] = {}
 
     def new(self, cluster: Cluster, parallelism: Callable[[], int], staging: str = "") -> PlannedRestore:
@@ -66,7 +66,7 @@ class RestorePlanner:
             refused=refused,
             is_partial=is_partial,
             excluded_stores=tuple(sorted(left_out)),
-            command=_words(request),
+            command=(*_words(request), *self._options),
             broker_read_at_ms=planned.read_at_ms,
         )
         notes = (

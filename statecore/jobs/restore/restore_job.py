@@ -26,20 +26,21 @@ from statecore.jobs.restore.sinks import Images, Sink, are_apart
 class RestoreJob(Job):
     """One attempt of a restore, with the sinks of its stores."""
 
-    def __init__(self, context: JobContext[RestoreRequest], until: Until | None) -> None:
+    def __init__(self, context: JobContext[RestoreRequest], engine: Engine, until: Until | None) -> None:
         request = context.request
         super().__init__(
             context, home_of(context), f"stores were restored in {context.state_dir or request.repository}"
         )
         self.request = request
-        self.planner = RestorePlanner(context, until)
+        self.engine = engine
+        self.planner = RestorePlanner(context, engine.options, until)
         self.sinks: list[Sink] = []
 
-    def run(self, engine: Engine) -> RestoreReport:
+    def run(self) -> RestoreReport:
         """Restore, while the in-progress marker makes scheduled checkpoints wait: it cannot be rebased on theirs."""
         context = self.context
         marked = marked_in_progress(context.repository, at_once=True) if context.has_repository else nullcontext()
-        with engine.start("restore", self.spec) as workers, self.attempted(), marked:
+        with self.engine.start("restore", self.spec) as workers, self.attempted(), marked:
             return self._earlier() or self._run(workers)
 
     def _earlier(self) -> RestoreReport | None:

@@ -54,14 +54,14 @@ def restored(
     context: JobContext[RestoreRequest], engine: Engine, until: Until | None = None, *, keeps: bool = False
 ) -> RestoreReport | RestorePlan:
     if context.request.plan_only:
-        return _planned(_job(context, until, keeps=keeps), engine)
+        return _planned(_job(context, engine, until, keeps=keeps))
     with context.locked("restore.after-lock") if context.state_dir else nullcontext():
-        return _job(context, until, keeps=keeps).run(engine)
+        return _job(context, engine, until, keeps=keeps).run()
 
 
-def _job(context: JobContext[RestoreRequest], until: Until | None, *, keeps: bool) -> RestoreJob:
+def _job(context: JobContext[RestoreRequest], engine: Engine, until: Until | None, *, keeps: bool) -> RestoreJob:
     """The restore, with a sink for each place that its stores go to."""
-    job = RestoreJob(context, until)
+    job = RestoreJob(context, engine, until)
     if context.has_repository:
         job.sinks.append(PublishSink(job, is_only=not context.state_dir))
     if context.state_dir:
@@ -69,12 +69,12 @@ def _job(context: JobContext[RestoreRequest], until: Until | None, *, keeps: boo
     return job
 
 
-def _planned(job: RestoreJob, engine: Engine) -> NotedPlan:
+def _planned(job: RestoreJob) -> NotedPlan:
     """Plan only, and show what a run would be refused with."""
     context, notes = job.context, []
     context.progress.phase("plan")
     with context.cluster() as cluster:
-        planned = job.planner.new(cluster, lambda: engine.expected(context.spec))
+        planned = job.planner.new(cluster, lambda: job.engine.expected(context.spec))
     context.progress.done()
     for found in (planned.notes, *(sink.preview(planned) for sink in job.sinks)):
         for note in found:

@@ -204,6 +204,7 @@ def test_airflow_finds_the_plugin_and_mounts_its_page(tmp_path: Path) -> None:
     assert prefixes == ["/state-stores", "/statecore-progress"]
     (plugin,) = [one for one in plugins if one["name"] == "statecore"]
     assert plugin["external_views"][0]["href"] == "/behind/a/proxy/state-stores/"
+    assert [view["name"] for view in plugin["external_views"]] == ["Stores", "Statecore progress", "Statecore progress"]
     tab = next(view for view in plugin["external_views"] if view["destination"] == "dag_run")
     assert tab["href"] == "/behind/a/proxy/statecore-progress/?dag_id={DAG_ID}&run_id={RUN_ID}"
 

@@ -73,7 +73,7 @@ def test_no_time_between_two_checkpoints_is_a_wrong_command_line(
 def test_options_that_contradict_each_other_are_refused(
     spec: Path, capfd: pytest.CaptureFixture[str], words: list[str], expected: tuple[str, dict[str, Any]]
 ) -> None:
-    assert run("checkpoint", "--spec", spec, "--repository", "file:///r", *words, "--json") == 13
+    assert run("checkpoint", "--spec", spec, "--repository", "file:///r", *words, "--json") == 2
     error = json.loads(capfd.readouterr().out)
     assert (error["code"], error["context"]) == expected
 

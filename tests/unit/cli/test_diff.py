@@ -58,7 +58,7 @@ def test_what_cannot_be_compared_is_an_error_of_its_kind(
     assert main([*words, "--json"]) == 14
     error = json.loads(capfd.readouterr().out)
     assert (error["error"], error["code"]) == ("NotFound", "state-dir-not-found")
-    assert main([*words, "--with-changelog"]) == 13
+    assert main([*words, "--with-changelog"]) == 2
 
 
 def test_where_nothing_could_be_compared_nothing_is_called_equal(

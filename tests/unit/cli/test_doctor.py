@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 
 import pytest
 from kafka.protocol.metadata import MetadataRequest
@@ -63,8 +64,9 @@ def test_one_finding_in_many_tasks_is_one_paragraph_and_the_worst_comes_first(ru
     assert "docs/findings/store-not-closed.md" in out
     *_, counts, repair = out.splitlines()
     assert counts.endswith("1 loss, 3 warnings")
-    assert repair.startswith("statecore repair --")
-    assert "--spec" in repair
+    words = ("statecore", "repair", "--application-id", "shop", "--state-dir", str(tmp_path))
+    said = shlex.join([*words, "--processing-guarantee", "at_least_once", "--spec", "STORES.YAML"])
+    assert repair == f"Show the plan of a repair (no store can be rebuilt without a spec): {said}"
 
 
 def test_many_findings_are_limited_and_lines_fit(run, tmp_path):
@@ -86,6 +88,7 @@ def test_the_exit_code_is_by_the_worst_of_all_applications(run, tmp_path):
     write_database(tmp_path / "other/0_0/rocksdb/s", {"default": [], "offsets": offsets("t", 0, 1)})
     code, out, _ = run("--json", "--processing-guarantee", "exactly_once_v2")
     document = json.loads(out)
+    assert document["version"] == 1
     assert code == document["exit_code"] == 21
     assert [one["exit_code"] for one in document["applications"]] == [0, 21]
     (finding,) = document["applications"][1]["findings"]
@@ -164,7 +167,7 @@ def test_a_repair_is_of_the_application_of_the_spec_and_for_no_other_release(run
     assert (code, out.startswith("shop in ")) == (0, True)
     code, out, _ = run("--json", command="repair")
     error = json.loads(out)
-    assert (code, error["code"], error["context"]) == (13, "option-missing", {"option": "application_id"})
+    assert (code, error["code"], error["context"]) == (2, "option-missing", {"option": "application_id"})
     with pytest.raises(SystemExit, match="2"):
         run("--application-id", "shop", "--to", "4.2", command="repair")
 
@@ -193,14 +196,13 @@ def test_a_repair_is_spoken_of_where_there_is_one_and_of_a_running_application_w
         "subtopologies: {0: {stores: {orders: {kind: timestamped-key-value}}}}\n"
     )
     *_, last = run("--spec", str(spec), "--offline", width=300)[1].splitlines()
-    assert last.startswith("statecore repair --")
-    assert "--spec" not in last
+    assert last.startswith("Show the plan of a repair: statecore repair --")
+    assert last.endswith(f"--spec {spec} --offline")
     assert "statecore repair" not in run("--to", "4.2")[1]  # a repair is for the newest release
     write_database(tmp_path / "shop/0_0/rocksdb/more", {"default": [], "of-another-tool": []})
     with StateDirectory(tmp_path, "shop").lock():
         *_, running = run("--spec", str(spec), "--offline", width=300)[1].splitlines()
-    assert running.startswith(last)
-    assert running != last
+    assert running == last.replace("Show", "Close the application, then show", 1)
 
 
 @pytest.mark.parametrize("release", ["4.3", "4.2"])

@@ -29,12 +29,15 @@ def fetch(shop: Shop, state_dir: Path, *more: str, application: str = "orders") 
     return main(["fetch", *where, *more])
 
 
-def test_tasks_that_are_placed_already_are_named(shop: Shop, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_tasks_that_are_placed_already_are_named_once(
+    shop: Shop, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert fetch(shop, tmp_path, "--task", "0_1", "--task", "global") == 0
     assert "0_0" not in capfd.readouterr().out
     for placed in ("0_1, global", "0_0, 0_1, global"):
         assert fetch(shop, tmp_path) == 0
-        assert placed in capfd.readouterr().out
+        out, err = capfd.readouterr()
+        assert (out.count(placed), err.count(placed), err.count("--replace"), out.count("--replace")) == (1, 0, 1, 0)
 
 
 def test_programs_get_one_document_with_a_version(
@@ -65,18 +68,42 @@ def test_not_found_and_unreachable_have_their_own_exit_codes(
 
 
 @pytest.mark.parametrize(
-    ("words", "code"),
+    ("words", "said"),
     [
-        (["--instance", "3/3"], "instance-invalid"),
-        (["--task", "0_0", "--instance", "0/1"], "options-conflict"),
-        (["--task", "x"], "task-invalid"),
-        (["--processes", "0"], "processes-invalid"),
+        ([], "Interrupted. The same command resumes it; finished downloads are reused."),
+        (["--replace", "--request-id", "one"], "Interrupted. Resume it with the same command and --request-id one;"),
+        (["--plan"], "Interrupted.\n"),
+    ],
+)
+def test_an_interrupted_fetch_says_how_to_resume_it(
+    shop: Shop,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    said: str,
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("statecore.jobs.fetch.run.run_fetch", interrupted)
+    assert fetch(shop, tmp_path, *words) == 130
+    assert f"statecore: {said}" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "exit_code", "code"),
+    [
+        (["--instance", "3/3"], 13, "instance-invalid"),
+        (["--task", "0_0", "--instance", "0/1"], 2, "options-conflict"),
+        (["--task", "x"], 13, "task-invalid"),
+        (["--processes", "0"], 13, "processes-invalid"),
     ],
 )
 def test_what_makes_no_sense_is_refused(
-    shop: Shop, tmp_path: Path, capfd: pytest.CaptureFixture[str], words: list[str], code: str
+    shop: Shop, tmp_path: Path, capfd: pytest.CaptureFixture[str], words: list[str], exit_code: int, code: str
 ) -> None:
-    assert fetch(shop, tmp_path, *words) == 13
+    assert fetch(shop, tmp_path, *words) == exit_code
     assert code_said(capfd.readouterr().err) == code
     assert not (tmp_path / "orders").exists()
 

@@ -172,7 +172,7 @@ def test_a_document_has_a_version_and_every_application(run: Run, orders: Direct
 def test_without_a_state_directory_it_says_what_the_reports_say(run: Run, orders: Directory, tmp_path: Path) -> None:
     reports = tmp_path / "reports"
     code, _, err = run()
-    assert (code, code_said(err)) == (13, "option-missing")
+    assert (code, code_said(err)) == (2, "option-missing")
     reports.mkdir()
     code, _, err = run()
     assert (code, code_said(err)) == (14, "reports-not-found")

@@ -29,7 +29,7 @@ def look(world: World, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple
     def looked(*more: str) -> tuple[int, dict[str, Any]]:
         code = main(["inspect", "--state-dir", str(world.directory.state_dir), "--offset-sums", "--json", *more])
         document = json.loads(capfd.readouterr().out)
-        assert document["exit_code"] == code
+        assert (document["version"], document["exit_code"]) == (1, code)
         return code, document
 
     return looked

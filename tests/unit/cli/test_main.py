@@ -16,7 +16,7 @@ import pytest
 
 from statecore.cli import main as cli
 from statecore.cli import restore
-from statecore.errors import KINDS, Capacity, Corrupted, Invalid, NotFound, Retryable
+from statecore.errors import KINDS, Capacity, Corrupted, Invalid, NotFound, Retryable, missing_option
 from statecore.jobs.restore.report import RestoreReport, StoreReport
 from statecore.repository.publication import Published
 from tests.harness.raising import code_said
@@ -157,6 +157,24 @@ def test_each_kind_of_error_has_its_exit_code_and_document(monkeypatch, capfd, k
     assert json.loads(out) == error.to_json()
     assert code_said(err) == "it-happened"
     assert (error.what in err, error.action in err) == (True, True)
+
+
+def test_a_missing_option_is_a_wrong_command_line_whoever_finds_it(monkeypatch, capfd):
+    error = missing_option("No spec was given.", "Give --spec.", "spec")
+    code, out, err = run_here(monkeypatch, capfd, raising(error), as_json=True)
+    document = json.loads(out)
+    assert (code, document["error"], document["code"]) == (2, "Misused", "option-missing")
+    assert document["exit_code"] == 2
+    assert code_said(err) == "option-missing"
+
+
+def test_a_number_that_makes_no_sense_is_refused_alike_by_every_command(tmp_path):
+    spec = tmp_path / "stores.yaml"
+    spec.write_text(SPEC)
+    process = run(
+        "restore", "--spec", str(spec), "--state-dir", str(tmp_path), "--engine", "processes", "--processes", "0"
+    )
+    assert (process.returncode, code_said(process.stderr)) == (13, "processes-invalid")
 
 
 @pytest.mark.parametrize(

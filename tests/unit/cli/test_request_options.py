@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from statecore.cli.main import main
 from statecore.cli.request_options import add_request_options, request_of
 from statecore.errors import Invalid
 from statecore.jobs.fields.catalog import VersionedStart
 from statecore.jobs.fields.declaration import Request, declared_fields
 from statecore.jobs.restore.request import RestoreRequest
+from tests.harness.raising import code_said
 from tests.unit.jobs.requests_with_more import Depth, RequestWithOneMore, VerifyRequest
 
 SAID = ["--spec", "/stores.yaml", "--state-dir", "/s"]
@@ -108,3 +110,27 @@ def test_invalid_option_values_are_refused(
 def test_what_makes_no_sense_is_refused_with_what_to_do() -> None:
     with pytest.raises(Invalid, match="too small"):
         read(RestoreRequest, "--memory-budget", "1k")
+
+
+@pytest.mark.parametrize("command", ["inspect", "info", "dump --application-id a --store s", "discover"])
+def test_an_empty_path_is_not_the_working_directory(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([*command.split(), "--state-dir", ""])
+    assert "argument --state-dir: '' is not a path" in capsys.readouterr().err
+
+
+def test_a_relative_path_is_named_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    for name, said in (("absent", f"There is no directory {tmp_path}/absent."), ("file", f"{tmp_path}/file is not a")):
+        assert main(["inspect", "--state-dir", name]) == 14
+        assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan"])
+def test_discover_waits_no_senseless_time(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["discover", "--bootstrap-servers", "localhost:1", "--application-id", "a", "--timeout", seconds]
+    assert main(words) == 13
+    assert code_said(capsys.readouterr().err) == "duration-invalid"

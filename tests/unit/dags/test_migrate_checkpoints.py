@@ -79,7 +79,10 @@ def test_a_run_does_every_directory_and_names_it_in_the_grid(spark: StubSpark) -
     assert str(run.state) == "success"
     for task in ("plan", "migrate.apply", "migrate.verify"):
         assert set(values(run, task)) == {"orders", "billing"}
-    assert [(one["name"], one["outcome"]) for one in outcome(run)] == [("orders", "migrated"), ("billing", "migrated")]
+    assert [(one["application_id"], one["outcome"]) for one in outcome(run)] == [
+        ("orders", "migrated"),
+        ("billing", "migrated"),
+    ]
     applied = [call["request"] for call in asked(spark) if call["request"].get("apply")]
     assert {(one["application_id"], one["approved"]) for one in applied} == {
         ("orders", "plan-1"),

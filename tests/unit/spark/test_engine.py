@@ -38,3 +38,14 @@ def test_a_plan_is_split_for_the_threads_of_a_local_master(
 def test_a_plan_is_split_for_the_number_of_processes(spec: ApplicationSpec) -> None:
     assert ProcessEngine(7).expected(spec) == 7
     assert ProcessEngine().expected(spec) >= 1
+
+
+@pytest.mark.parametrize(
+    ("engine", "options"),
+    [
+        (SparkEngine(), []),
+        (SparkEngine("spark://a:7077", {"spark.authenticate.secret": "x"}), ["--master", "spark://a:7077"]),
+    ],
+)
+def test_options_of_a_command_choose_the_engine_and_tell_no_secret(engine: SparkEngine, options: list[str]) -> None:
+    assert engine.options == ("--engine", "spark", *options)

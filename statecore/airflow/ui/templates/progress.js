@@ -6,6 +6,7 @@ const query = new URLSearchParams(location.search);
 const run = query.get("run_id"), dag = query.get("dag_id");
 const message = document.getElementById("status"), body = document.querySelector("tbody");
 const ended = new Map();  // progress of tasks that have ended, which does not change any more
+const names = new Map();  // of mapped tasks, while they were running
 let ahead = 0;  // the server's clock minus ours, in ms
 
 async function get(path) {
@@ -72,12 +73,25 @@ function cell(row, text, className = "") {
   return added;
 }
 
+function nameOf(task) {
+  if (task.map_index < 0) return task.rendered_map_index || task.task_id;
+  const key = [task.dag_id, task.dag_run_id, task.task_id, task.map_index].join("\n");
+  // Until a try runs, and while a retry waits, Airflow has the index only.
+  if (task.rendered_map_index && task.rendered_map_index !== String(task.map_index)) names.set(key, task.rendered_map_index);
+  return names.get(key) || `${task.task_id} [${task.map_index}]`;
+}
+
+function stateOf(task) {
+  if (task.state === "up_for_retry") return `try ${task.try_number} failed, the next one waits`;
+  const again = task.try_number > 1 ? `, try ${task.try_number}` : "";
+  return `${(task.state || "waiting").replaceAll("_", " ")}${again}`;
+}
+
 function show(task, progress) {
   const row = body.insertRow();
-  const name = task.rendered_map_index || (task.map_index < 0 ? task.task_id : String(task.map_index));
+  const name = nameOf(task);
   cell(row, run ? name : `${name} (${task.dag_id})`);
-  const again = task.try_number > 1 ? `, try ${task.try_number}` : "";
-  cell(row, `${task.state || "waiting"}${again}`, `state ${task.state}`);
+  cell(row, stateOf(task), `state ${task.state}`);
   const open = progress && task.state === "running";
   cell(row, progress ? progress.phase : "");
   const done = cell(row, "");

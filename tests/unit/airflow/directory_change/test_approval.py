@@ -168,19 +168,27 @@ def test_the_outcome_of_a_directory_is_that_of_its_tasks() -> None:
     assert became(plan(0), {"outcome": "migrated"}, {"looked": False}).startswith("migrated; not verified")
 
 
+def test_an_application_with_a_longer_title_in_the_grid_is_named_by_its_id() -> None:
+    entry: Entry = {**DIRECTORIES[0], "title": "orders in /srv/orders on a", "host": "a"}
+    (found,) = outcomes([(entry, plan(0))], None, [None], [None], [None], "migrated")
+    with pytest.raises(JobRefused, match=r"\n  orders in /srv/orders on a: not migrated\n"):
+        conclude([found], logging.getLogger("test"))
+
+
 def test_the_verification_names_what_differs_from_the_plan(caplog: pytest.LogCaptureFixture) -> None:
     log = logging.getLogger("test")
     found: list[DirectoryOutcome] = [
-        {"name": f"app-{n}", "state_dir": "/srv", "outcome": word}
+        {"application_id": f"app-{n}", "state_dir": "/srv", "host": None, "outcome": word}
         for n, word in enumerate(("migrated", "rejected", "nothing to do"))
     ]
     with caplog.at_level(logging.INFO):
         conclude(found, log)
     assert "app-1        /srv             rejected" in caplog.text
-    with pytest.raises(JobRefused, match=r"\n  x in /srv: not planned\n"):
-        conclude([*found, {"name": "x", "state_dir": "/srv", "outcome": "not planned"}], log)
+    with pytest.raises(JobRefused, match=r"\n  x in /srv on a: not planned\n"):
+        conclude([*found, {"application_id": "x", "state_dir": "/srv", "host": "a", "outcome": "not planned"}], log)
     many: list[DirectoryOutcome] = [
-        {"name": f"app-{n}", "state_dir": "/srv", "outcome": "not migrated"} for n in range(approval._NAMED + 5)
+        {"application_id": f"app-{n}", "state_dir": "/srv", "host": None, "outcome": "not migrated"}
+        for n in range(approval._NAMED + 5)
     ]
     with pytest.raises(JobRefused, match="and 5 more"):
         conclude(many, log)

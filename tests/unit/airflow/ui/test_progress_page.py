@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
+from typing import Any
+
 import pytest
 
 from tests.unit.airflow.home import migrate
@@ -38,6 +43,7 @@ def test_the_page_runs_its_own_script_and_asks_this_airflow_alone() -> None:
     assert f'<script nonce="{nonce}">' in text
     assert "connect-src 'self'" in policy
     assert "<b>" not in text
+    assert "<h1>Statecore progress</h1>" in text
 
 
 def test_the_page_lists_the_tasks_of_all_operators() -> None:
@@ -48,3 +54,25 @@ def test_the_page_lists_the_tasks_of_all_operators() -> None:
     _, text, _ = get("/", "viewer")
     for operator in (StatecoreSparkOperator, StatecoreCheckpointOperator, StatecoreDirectoryChangeOperator):
         assert f'"{operator.__name__}"' in text
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="runs the page's script")
+def test_a_waiting_retry_has_its_name_and_says_that_the_try_failed() -> None:
+    _, text, _ = get("/", "viewer")
+    functions = text[text.index("function nameOf") : text.index("function show")]
+    tried: dict[str, Any] = {"dag_id": "d", "dag_run_id": "r", "task_id": "restore", "map_index": 3, "try_number": 1}
+    tasks = [
+        {**tried, "rendered_map_index": "3", "state": None, "try_number": 0},
+        {**tried, "rendered_map_index": "orders", "state": "running"},
+        {**tried, "rendered_map_index": "3", "state": "up_for_retry"},
+        {**tried, "rendered_map_index": "orders", "state": "running", "try_number": 2},
+    ]
+    script = f"const names = new Map(); {functions}; const tasks = {json.dumps(tasks)};"
+    script += "console.log(JSON.stringify(tasks.map((task) => [nameOf(task), stateOf(task)])))"
+    done = subprocess.run(["node", "-e", script], capture_output=True, check=True, timeout=60)
+    assert json.loads(done.stdout) == [
+        ["restore [3]", "waiting"],
+        ["orders", "running"],
+        ["orders", "try 1 failed, the next one waits"],
+        ["orders", "running, try 2"],
+    ]

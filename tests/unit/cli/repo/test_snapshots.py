@@ -192,7 +192,7 @@ def test_a_pin_on_what_is_not_there_is_refused_and_a_question_that_is_none_says_
     code, _, err = run("repo", "pin", "20010101T000000Z-00000000", *of)
     assert (code, code_said(err), ", ".join(repository.snapshots[::-1]) in err) == (14, "snapshot-not-found", True)
     code, error = document(run, "repo", "snapshots", *of[:2], "--held")
-    assert (code, error["code"], error["context"]) == (13, "option-missing", {"option": "application_id"})
+    assert (code, error["code"], error["context"]) == (2, "option-missing", {"option": "application_id"})
     assert not any(entry.pinned for entry in repository.orders.app_repository.head().snapshots)
 
 

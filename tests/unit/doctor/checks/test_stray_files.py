@@ -28,7 +28,7 @@ def test_a_directory_of_another_engine_is_reported_and_not_changed(tmp_path, nam
     assert worse(seen) == set()
     (one,) = [one for one in seen.findings if one.store == "index"]
     assert (one.code, one.repair, one.evidence["files"]) == ("store-unread", None, ["segments_1"])
-    assert f".checkpoint_index says 1,234 of {name}-index-changelog-0" in one.what
+    assert f".checkpoint_index says 1234 of {name}-index-changelog-0" in one.what
     assert plan_repairs(seen.findings, seen.stores).is_empty
 
 

@@ -257,7 +257,7 @@ def test_a_run_that_is_not_what_it_was_is_refused(tmp_path: Path) -> None:
     stream_time, (run,) = sorted_runs(tmp_path / "runs", walk(100, 5))
     path, whole = Path(run.path), Path(run.path).read_bytes()
     for damaged, why in (
-        (whole[:-1], f"has {len(whole) - 1} bytes instead of {len(whole)}"),
+        (whole[:-1], f"has {len(whole) - 1:,} bytes instead of {len(whole):,}"),
         (whole[:300] + bytes([whole[300] ^ 1]) + whole[301:], "SHA-256 differs"),
     ):
         path.write_bytes(damaged)

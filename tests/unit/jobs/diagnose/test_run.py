@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -54,8 +55,8 @@ def test_brokers_that_do_not_answer_hide_nothing_and_are_no_good_news(
     state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = inspect_topics.__kwdefaults__ or {}
-    monkeypatch.setattr(inspect_topics, "__kwdefaults__", {**usual, "timeout": 1.0})
-    fields = {"bootstrap_servers": "127.0.0.1:1", "processing_guarantee": "exactly_once_v2"}
+    monkeypatch.setattr(inspect_topics, "__kwdefaults__", {**usual, "timeout": math.inf})  # the request's counts
+    fields = {"bootstrap_servers": "127.0.0.1:1", "processing_guarantee": "exactly_once_v2", "timeout": 1.0}
     well = run_diagnose(request(state_dir, application_id="billing", **fields))
     assert isinstance(well.unasked, Retryable)
     assert well.exit_code == Retryable.exit_code
@@ -72,10 +73,10 @@ def test_what_is_missing_is_reported(state_dir: Path) -> None:
 
 
 def test_a_repair_is_asked_for_as_an_examination_is_and_for_the_newest_release_alone() -> None:
-    said = {"state_dir": "/s", "application_id": "shop", "tasks": ["0_1"], "bootstrap_servers": "k:9", "scan": True}
+    said = {"state_dir": "/s", "application_id": "shop", "tasks": ["0_1"], "bootstrap_servers": "k:9", "timeout": 5.0}
     repair = RepairRequest.from_json({**said, "apply": True, "approved": "p"})
     assert {name: repair.to_json()[name] for name in said} == said
-    words = "--state-dir /s --application-id shop --task 0_1 --scan --bootstrap-servers k:9"
+    words = "--state-dir /s --application-id shop --task 0_1 --bootstrap-servers k:9 --timeout 5"
     assert " ".join(DiagnoseRequest.from_json(said).to_words()) == words
     with raises(Invalid, "field-missing", fields=["application_id"]):
         RepairRequest.from_json({"state_dir": "/s"})

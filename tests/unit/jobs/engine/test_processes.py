@@ -33,6 +33,11 @@ def test_every_batch_is_answered(shared: ProcessWorkers) -> None:
     assert sorted(shared.run(work.double, batches, "a test ran")) == [2 * number for number in range(200)]
 
 
+@pytest.mark.parametrize(("engine", "options"), [(ProcessEngine(), []), (ProcessEngine(3), ["--processes", "3"])])
+def test_options_of_a_command_choose_the_engine(engine: ProcessEngine, options: list[str]) -> None:
+    assert engine.options == ("--engine", "processes", *options)
+
+
 def test_no_batch_no_answer(shared: ProcessWorkers) -> None:
     assert shared.run(work.double, [], "a test ran") == []
 

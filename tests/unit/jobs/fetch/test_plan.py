@@ -31,7 +31,7 @@ def test_an_existing_task_is_kept_unchanged_and_reported(shop: Shop, state_dir: 
     report = fetch(shop, state_dir, said.append)
     assert tree(state_dir / "orders" / "0_0") == before
     assert report.kept == ("0_0",)
-    assert any("already has 0_0" in line for line in said)
+    assert any("--replace" in line for line in said)
     assert rows_in(state_dir) == expected(300)
     before = tree(state_dir / "orders" / "0_1")
     again = fetch(shop, state_dir, said.append)

@@ -15,7 +15,7 @@ import pytest
 from statecore.cli.main import main
 from statecore.errors import StatecoreError
 from statecore.faults import NO_FAULTS, FaultInjected, FaultPoints, InjectedFault
-from statecore.jobs.engine.in_process import InProcessEngine
+from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.fetch.report import FETCH_SUFFIX
 from statecore.jobs.fetch.run import run_fetch
 from statecore.jobs.fields.catalog import TargetRelease
@@ -142,7 +142,7 @@ def repaired(application: Path, faults: FaultPoints = NO_FAULTS) -> None:
     request = RepairRequest(
         application_id=application.name, state_dir=str(application.parent), apply=True, cleanup_max_age_ms=86_400_000
     )
-    run_repair(request, InProcessEngine(), faults=faults)
+    run_repair(request, ProcessEngine(1), faults=faults)
 
 
 @pytest.mark.parametrize("point", ["placement.after-swap", "repair.after-repair"])
@@ -159,7 +159,8 @@ def test_a_repair_that_is_killed_is_gone_on_with_by_the_command_that_info_says(
     assert "unfinished repair since " in said
     words = shlex.split(line_after(said, "resume it with: statecore "))
     assert words[0] == "repair"
-    assert words[-2:] == ["--cleanup-max-age", "86400000ms"]
+    assert words[words.index("--cleanup-max-age") + 1] == "24h"
+    assert words[-4:] == ["--engine", "processes", "--processes", "1"]
     assert "--apply" in words
     assert main(words) in (0, 20)
     assert known(application).changes.unfinished == ()

@@ -215,6 +215,8 @@ def test_a_directory_in_use_is_left_alone(state_dir: StateDir) -> None:
 class Elsewhere:
     """An engine of another machine, whose workers answer what they are asked with an error, or with where they run."""
 
+    options = ()
+
     def __init__(self, error: Invalid | None = None) -> None:
         self.error = error
         self.asked: list[Question] = []

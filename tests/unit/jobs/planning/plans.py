@@ -32,6 +32,9 @@ class FakeCluster:
     def log_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogOffsets]:
         return dict.fromkeys(partitions, self.seen)
 
+    def epoch_ends(self, _: Any) -> dict[Any, Any]:
+        return {}
+
     def time_ms(self) -> int:
         return 7_000
 
