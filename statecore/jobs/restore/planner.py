@@ -118,6 +118,10 @@ class RestorePlanner:
             is_resumed=True,
         )
 
+    def check_topics(self, cluster: Cluster, frozen: FrozenPlan) -> None:
+        """Refuse a frozen plan whose changelogs were recreated or deleted. Raises ``Invalid`` or ``NotFound``."""
+        check_unchanged(frozen.plan, topics_of(cluster, frozen.plan))
+
     def _candidates(self) -> RestoreCandidates:
         context = self._context
         return RestoreCandidates(
