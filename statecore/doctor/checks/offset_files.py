@@ -36,7 +36,7 @@ def check_store_files(store: StoreView, task: TaskView) -> list[Finding]:
                 file=store_checkpoint_file(store.store),
             )
         )
-    elif file is not None and not store.kind.manages_offsets and not store.in_use:
+    elif file is not None and store.logged and not store.kind.manages_offsets and not store.in_use:
         overruled = {part for part, offset in task.checkpoint.offsets.items() if offset != OFFSET_UNKNOWN}
         counted = {part: offset for part, offset in file.offsets.items() if part not in overruled}
         found += _conflicting_offsets(store, counted, task, store_checkpoint_file(store.store))
@@ -80,7 +80,7 @@ def check_task_files(task: TaskView, stores: Sequence[StoreView], context: Check
     reported |= {entry for one in missing for entry in one.evidence["entries"]}
     found += [*missing, *_unowned(task, stores, context, reported)]
     for store in stores:
-        if store.keeps_offsets_inside:
+        if store.logged and store.keeps_offsets_inside:
             found += _conflicting_offsets(store, context.entries_of(store, file), task, CHECKPOINT_FILE)
     return [*found, *_rows_after_checkpoint(task, stores, context)]
 
