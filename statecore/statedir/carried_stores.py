@@ -61,11 +61,11 @@ class CarriedStores:
         sibling = self.declared.get(store.store)
         if sibling is not None and not _is_directory_of(sibling, store):
             return None
-        states = self._states(store)
+        logged = sibling is None or sibling.logged
+        states = self._states(store, logged=logged)
         if states is None:
             return None
         kind = StoreKind.UNKNOWN if sibling is None else sibling.kind
-        logged = sibling is None or sibling.logged
         has_file = logged and states and kind.may_keep_offset_outside
         why = why_wiped(
             StoreAtStart(
@@ -116,15 +116,18 @@ class CarriedStores:
                 store=store.store,
             )
 
-    def _states(self, store: StoreDirectory) -> list[DatabaseState] | None:
+    def _states(self, store: StoreDirectory, *, logged: bool = True) -> list[DatabaseState] | None:
         """The state of every database, or ``None`` if one of them cannot be opened."""
         found = read_store(store, manifests=True)
         if found.damage is None:
             return [database.state for database in found.databases]
         what = found.damage.what
+        advice = found.damage.action
+        if not logged:
+            advice = f"It has no changelog: put a copy of {store.path} back, or move that directory away."
         self.refuse(
             found.damage.code,
-            f"keeps the store {store.store}, but {what[:1].lower()}{what[1:]} {found.damage.action}",
+            f"keeps the store {store.store}, but {what[:1].lower()}{what[1:]} {advice}",
             store=store.store,
         )
         return None

@@ -127,6 +127,13 @@ class CheckContext:
         return bool(migrated(self.entries_of(store, file)))
 
 
+_UNLOGGED_REMEDY = (
+    "A store without a changelog cannot be rebuilt: put a copy of its directory back, or move it away, and Kafka "
+    "Streams creates an empty one."
+)
+_SPEC_MAY_BE_WRONG = frozenset({"kind-mismatch", "segment-missing"})
+
+
 def store_finding(
     store: StoreView,
     code: str,
@@ -141,9 +148,11 @@ def store_finding(
     """A finding about a store; the store is the subject of its sentence."""
     if partition is None and len(store.offsets) == 1:
         partition = next(iter(store.offsets))
+    remedy = ""
     if repair is Repair.REBUILD and not store.logged:
         repair = None  # nothing to rebuild it from
-    return Finding(code, what, severity, store.task, store.store, segment, partition, evidence, repair)
+        remedy = "" if code in _SPEC_MAY_BE_WRONG else _UNLOGGED_REMEDY
+    return Finding(code, what, severity, store.task, store.store, segment, partition, evidence, repair, remedy)
 
 
 def foreign_offsets(store: StoreView, offsets_of: Sequence[TopicPartition], context: CheckContext) -> Finding:
