@@ -28,7 +28,7 @@ from statecore.statedir.exactly_once_wipe import StoreAtStart, why_wiped
 from statecore.statedir.placement_stores import SiblingStore
 from statecore.statedir.state_directory import store_directory
 from statecore.statedir.store_on_disk import read_store
-from statecore.statedir.task_layout import StoreDirectory
+from statecore.statedir.task_layout import StoreDirectory, rows_without_current
 from statecore.stores.legacy_offsets import read_offsets
 
 _ADVICE = "restore this store too, or let the application itself recover the task"
@@ -84,6 +84,13 @@ class CarriedStores:
             self._refuse_open(store, states, logged=logged)
         elif why.code == "offset-missing":
             self._refuse_without_offset(store, states, inside=kind.manages_offsets)
+        elif lost := next(iter(rows_without_current(store)), None):
+            self.refuse(
+                "store-incomplete",
+                f"keeps the store {store.store}, of which {lost.name} has data files and no CURRENT: under exactly-once"
+                f" Kafka Streams would create an empty database there, and wipe the task; {_ADVICE}",
+                store=store.store,
+            )
         elif sibling is not None and kind.is_segmented and sibling.changelog is not None:
             return sibling
         else:
