@@ -72,7 +72,8 @@ def show(diagnosis: Diagnosis, request: DiagnoseRequest) -> None:
         for line in _sentences(found):
             print_line(console, line, indent=2)
         print_line(console, f"It means: {kind.means}", indent=2)
-        print_line(console, f"Do: {kind.remedy}", indent=2)
+        for remedy in dict.fromkeys(one.remedy for one in found):
+            print_line(console, f"Do: {remedy}", indent=2)
         print_line(console, f"More: {_PAGES}/{code}.md", style="dim", indent=2)
     if diagnosis.undecided:
         console.print("\nnot checked with the brokers", style="bold", markup=False)

@@ -362,8 +362,8 @@ def _kinds() -> tuple[FindingKind, ...]:
             "a store that has no changelog",
             "Kafka Streams needs no offset of it and restores nothing into it: its rows have no other copy. Under "
             "exactly-once they are lost if the next start deletes their task.",
-            "Keep copies of the directory (statecore backup); before a start that would delete the task, copy the "
-            "store first.",
+            "Keep copies of its directory, which statecore backup leaves out; before a start that would delete the "
+            "task, copy the store first.",
         ),
         FindingKind(
             "store-unread",

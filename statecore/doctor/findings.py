@@ -24,6 +24,7 @@ class Finding:
         partition: the changelog partition, if it is about one.
         evidence: the facts of the sentence for machines: offsets, names, sizes.
         repair: ``None`` if a person has to act.
+        own_remedy: what to do, where it is not what its kind says.
     """
 
     code: str
@@ -35,6 +36,11 @@ class Finding:
     partition: TopicPartition | None = None
     evidence: Mapping[str, Any] = field(default_factory=dict)
     repair: Repair | None = None
+    own_remedy: str = ""
+
+    @property
+    def remedy(self) -> str:
+        return self.own_remedy or self.kind.remedy
 
     @property
     def kind(self) -> FindingKind:
@@ -50,7 +56,7 @@ class Finding:
             "partition": None if self.partition is None else str(self.partition),
             "what": self.what,
             "means": self.kind.means,
-            "remedy": self.kind.remedy,
+            "remedy": self.remedy,
             "repair": None if self.repair is None else self.repair.value,
             "evidence": dict(self.evidence),
         }

@@ -104,8 +104,13 @@ class LoggedStoreOffsets:
         return sorted(self.offsets)
 
     def is_source(self, topic: str) -> bool:
-        """Whether a topic is an input of the application, and no changelog: a copied store has that of the original."""
-        return not self.is_global and topic != self.default_changelog and topic not in self.changelogs
+        """Whether a topic is an input of the application: as declared, else one that is no store's changelog by name.
+
+        A copied store has an offset of the original's changelog.
+        """
+        if self.is_global or topic == self.default_changelog:
+            return False
+        return topic == self.declared or topic not in self.changelogs
 
 
 def logged_store_offsets(inspection: Inspection, spec: ApplicationSpec | None = None) -> list[LoggedStoreOffsets]:

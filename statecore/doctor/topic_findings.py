@@ -164,7 +164,7 @@ def _of_partition(
             _REBUILT if store.is_global or guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2 else None,
             **facts,
         )
-    elif partition in answers.committed:
+    elif partition in answers.committed and store.is_source(partition.topic):  # asked for another store, too
         yield from _ahead(store, partition, answers.committed[partition], facts)
 
 

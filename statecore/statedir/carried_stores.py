@@ -28,7 +28,7 @@ from statecore.statedir.exactly_once_wipe import StoreAtStart, why_wiped
 from statecore.statedir.placement_stores import SiblingStore
 from statecore.statedir.state_directory import store_directory
 from statecore.statedir.store_on_disk import read_store
-from statecore.statedir.task_layout import StoreDirectory
+from statecore.statedir.task_layout import StoreDirectory, rows_without_current
 from statecore.stores.legacy_offsets import read_offsets
 
 _ADVICE = "restore this store too, or let the application itself recover the task"
@@ -61,11 +61,11 @@ class CarriedStores:
         sibling = self.declared.get(store.store)
         if sibling is not None and not _is_directory_of(sibling, store):
             return None
-        states = self._states(store)
+        logged = sibling is None or sibling.logged
+        states = self._states(store, logged=logged)
         if states is None:
             return None
         kind = StoreKind.UNKNOWN if sibling is None else sibling.kind
-        logged = sibling is None or sibling.logged
         has_file = logged and states and kind.may_keep_offset_outside
         why = why_wiped(
             StoreAtStart(
@@ -84,6 +84,13 @@ class CarriedStores:
             self._refuse_open(store, states, logged=logged)
         elif why.code == "offset-missing":
             self._refuse_without_offset(store, states, inside=kind.manages_offsets)
+        elif lost := next(iter(rows_without_current(store)), None):
+            self.refuse(
+                "store-incomplete",
+                f"keeps the store {store.store}, of which {lost.name} has data files and no CURRENT: under exactly-once"
+                f" Kafka Streams would create an empty database there, and wipe the task; {_ADVICE}",
+                store=store.store,
+            )
         elif sibling is not None and kind.is_segmented and sibling.changelog is not None:
             return sibling
         else:
@@ -116,15 +123,18 @@ class CarriedStores:
                 store=store.store,
             )
 
-    def _states(self, store: StoreDirectory) -> list[DatabaseState] | None:
+    def _states(self, store: StoreDirectory, *, logged: bool = True) -> list[DatabaseState] | None:
         """The state of every database, or ``None`` if one of them cannot be opened."""
         found = read_store(store, manifests=True)
         if found.damage is None:
             return [database.state for database in found.databases]
         what = found.damage.what
+        advice = found.damage.action
+        if not logged:
+            advice = f"It has no changelog: put a copy of {store.path} back, or move that directory away."
         self.refuse(
             found.damage.code,
-            f"keeps the store {store.store}, but {what[:1].lower()}{what[1:]} {found.damage.action}",
+            f"keeps the store {store.store}, but {what[:1].lower()}{what[1:]} {advice}",
             store=store.store,
         )
         return None

@@ -24,6 +24,11 @@ def entries_of(
     }
 
 
+def migrated(file: Offsets) -> dict[TopicPartition, int]:
+    """The entries that a start of 4.3 or later takes over into stores, before it deletes the file."""
+    return {entry: offset for entry, offset in file.items() if offset != OFFSET_UNKNOWN}
+
+
 def overlaid(own: Offsets, entries: Offsets) -> dict[TopicPartition, int]:
     """The offsets of a store after a start has applied its entries; -4 counts only without an own offset."""
     counted = {entry: offset for entry, offset in entries.items() if offset != OFFSET_UNKNOWN or entry not in own}

@@ -35,9 +35,9 @@ from dataclasses import dataclass, field
 
 from statecore.errors import Reason
 from statecore.formats.kinds import StoreKind
-from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CURRENT, Release
 from statecore.formats.topic_partition import TopicPartition
+from statecore.statedir.checkpoint_overlay import migrated
 from statecore.statedir.database_state import DatabaseState
 
 NO_DATABASE = Reason("has no database", "database-missing")
@@ -83,8 +83,9 @@ def has_offset(store: StoreAtStart, release: Release = CURRENT) -> bool:
     if not release.offsets_inside:
         return _has(store, store.task_file)
     inside = store.kind is StoreKind.UNKNOWN or store.kind.manages_offsets
-    migrated = {part for part, offset in store.task_file.items() if offset != OFFSET_UNKNOWN}
-    if _has(store, migrated) and (store.databases or not store.segmented or not store.kind.manages_offsets):
+    if _has(store, migrated(store.task_file)) and (
+        store.databases or not store.segmented or not store.kind.manages_offsets
+    ):
         return True
     if inside and any(_has(store, state.offsets) for state in store.databases):
         return True

@@ -15,8 +15,9 @@ declared, missing             left to the application             created with o
 declared, no segment yet      carried over                        one segment created with offset -4
 not logged                    carried over; left to the           the same; refused when open
                               application
-``.checkpoint``               dropped if it has no entry of       the same
-                              carried stores, else refused
+``.checkpoint``               dropped if it has no offset of      the same
+                              carried stores (-4 is none), else
+                              refused
 ``.checkpoint_<store>``,      carried over with their store;      the same
 ``<store>.position``          rewritten for a restored grace
                               buffer
@@ -52,6 +53,7 @@ from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL, PLAIN_PARENT
 from statecore.spec.model import ProcessingGuarantee
 from statecore.statedir.carried_stores import CarriedStores
+from statecore.statedir.checkpoint_overlay import migrated
 from statecore.statedir.custom_stores import CustomStore, CustomStores, restored_by_kafka_streams
 from statecore.statedir.file_ownership import unwritable
 from statecore.statedir.journal import PlacedStore, read_record
@@ -376,7 +378,7 @@ class _TaskPlanner:
                 path=str(file),
             )
             return
-        other = sorted({partition.topic for partition in named} - ours)
+        other = sorted({partition.topic for partition in migrated(named)} - ours)
         if other:
             self._refuse(
                 "checkpoint-of-other-stores",

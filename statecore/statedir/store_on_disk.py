@@ -163,6 +163,6 @@ def _lost_end(path: Path, why: str) -> Corrupted:
     return Corrupted(
         f"The database at {path} has lost the end of its MANIFEST: {why}.",
         code="database-damaged",
-        action="Rebuild the store from its changelog.",
+        action="Rebuild the store from its changelog; without one, put a copy of its directory back.",
         store_path=str(path),
     )

@@ -20,7 +20,7 @@ from statecore.formats.topic_partition import TopicPartition, offsets_in_words
 from statecore.progress import Progress
 from statecore.statedir.database_state import create_database, read_database_state
 from statecore.statedir.file_ownership import FileOwnership
-from statecore.statedir.file_trees import file_sizes, fingerprint, inode, link_tree, move
+from statecore.statedir.file_trees import file_sizes, fingerprint, inode, link_tree, move, remove_tree
 from statecore.statedir.journal import JournalTask, PlacedStore, identity_of
 from statecore.statedir.placement_plan import TaskPlan
 from statecore.statedir.placement_stores import SiblingStore
@@ -80,7 +80,9 @@ class TaskAssembly:
             if sibling.changelog is None:
                 raise ValueError(f"{sibling.store} in {task.task} has no changelog to restore it from")
             offsets = {sibling.changelog: OFFSET_UNKNOWN}
-            create_database(_first_segment(where, sibling), sibling.kind, offsets)
+            database = _first_segment(where, sibling)
+            remove_tree(database)  # a carried segment without rows, half deleted: else the placement is refused
+            create_database(database, sibling.kind, offsets)
             stores += self._databases(sibling, target, where, offsets)
         for custom in task.custom:
             if custom.offsets is not None:

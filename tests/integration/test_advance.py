@@ -33,7 +33,7 @@ from statecore.statedir.state_directory import StateDirectory
 from tests.harness import topics
 from tests.harness.broker import Broker
 from tests.harness.raising import raises
-from tests.harness.shop import PLAIN, Shop
+from tests.harness.shop import AT_LEAST_ONCE, EXACTLY_ONCE, PLAIN, Shop
 from tests.harness.streams import StreamsJvm
 from tests.harness.tables import World
 from tests.harness.tiers import one_of
@@ -136,6 +136,32 @@ def test_stores_that_cannot_be_advanced_are_named_and_nothing_is_changed(broker:
         advance(shop, state_dir)
     assert [(one["task"], one["store"]) for one in caught.value.context["problems"]] == [("0_0", "plain")]
     assert content(shop, state_dir) == before
+
+
+@pytest.mark.parametrize("guarantee", one_of([EXACTLY_ONCE, AT_LEAST_ONCE]))
+def test_a_store_that_a_task_at_its_end_lacks_is_noted_and_the_task_is_not_left_to_be_wiped(
+    broker: Broker, tmp_path: Path, guarantee: str
+) -> None:
+    shop = Shop(
+        broker.bootstrap_servers,
+        tmp_path,
+        stores={"plain": PLAIN, "other": PLAIN},
+        partitions=1,
+        has_global=False,
+        guarantee=guarantee,
+    )
+    state_dir = tmp_path / "state"
+    shop.write(200)
+    restore(shop, state_dir)
+    task = state_dir / shop.application_id / "0_0"
+    before = content(shop, state_dir)
+    shutil.rmtree(task / "rocksdb" / "other")
+    report = advance(shop, state_dir)
+    assert any("other in 0_0" in note for note in report.notes)
+    after = content(shop, state_dir)
+    assert after["0_0", "plain"] == before["0_0", "plain"]
+    created = {("0_0", "other"): 0} if guarantee == EXACTLY_ONCE else {}
+    assert {key: rows for key, (rows, _) in after.items() if key[1] == "other"} == created
 
 
 def test_a_store_whose_changelog_was_empty_is_made_of_what_came_since(broker: Broker, tmp_path: Path) -> None:

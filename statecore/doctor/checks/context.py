@@ -9,12 +9,11 @@ from typing import Any
 from statecore.doctor.finding_catalog import Repair, Severity
 from statecore.doctor.findings import Finding
 from statecore.doctor.inspection import StoreView, TaskView
-from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CURRENT, GLOBAL, Release
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
-from statecore.statedir.checkpoint_overlay import entries_of
+from statecore.statedir.checkpoint_overlay import entries_of, migrated
 from statecore.statedir.exactly_once_wipe import StoreAtStart, has_offset, why_wiped
 from statecore.statedir.known_files import OffsetFileContent
 from statecore.statedir.store_places import changelog_at, changelog_owner
@@ -125,7 +124,14 @@ class CheckContext:
 
     def adopts_checkpoint_offset(self, store: StoreView, file: OffsetFileContent) -> bool:
         """Whether 4.3 or later reads the offset of a store without one from the task's ``.checkpoint``."""
-        return any(offset != OFFSET_UNKNOWN for offset in self.entries_of(store, file).values())
+        return bool(migrated(self.entries_of(store, file)))
+
+
+_UNLOGGED_REMEDY = (
+    "A store without a changelog cannot be rebuilt: put a copy of its directory back, or move it away, and Kafka "
+    "Streams creates an empty one."
+)
+_SPEC_MAY_BE_WRONG = frozenset({"kind-mismatch", "segment-missing"})
 
 
 def store_finding(
@@ -142,9 +148,11 @@ def store_finding(
     """A finding about a store; the store is the subject of its sentence."""
     if partition is None and len(store.offsets) == 1:
         partition = next(iter(store.offsets))
+    remedy = ""
     if repair is Repair.REBUILD and not store.logged:
         repair = None  # nothing to rebuild it from
-    return Finding(code, what, severity, store.task, store.store, segment, partition, evidence, repair)
+        remedy = "" if code in _SPEC_MAY_BE_WRONG else _UNLOGGED_REMEDY
+    return Finding(code, what, severity, store.task, store.store, segment, partition, evidence, repair, remedy)
 
 
 def foreign_offsets(store: StoreView, offsets_of: Sequence[TopicPartition], context: CheckContext) -> Finding:

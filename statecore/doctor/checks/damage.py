@@ -58,7 +58,8 @@ def _unnamed(store: StoreView, database: DatabaseView, task: TaskView, context: 
         return _manifest(store, database, Severity.LOSS, what)
     what += (
         "; RocksDB deletes them when it opens the database. A kill in a flush or a compaction leaves such files, and "
-        "so does a MANIFEST that lost its end: compare the store with its changelog before the application starts"
+        f"so does a MANIFEST that lost its end: compare the store with {_reference(store)} before the application "
+        "starts"
     )
     return _manifest(store, database, Severity.WARNING, what)
 
@@ -80,13 +81,17 @@ def _manifest(store: StoreView, database: DatabaseView, severity: Severity, what
 def _lost_files(store: StoreView, database: DatabaseView) -> Finding:
     what = (
         f"has {number_of(len(database.lost), 'SST file')} in {database.name}/{LOST_DIRECTORY} "
-        f"({_some(database.lost)}) that its MANIFEST did not name: compare its rows with its changelog, restore it if "
-        "some are missing, then delete them"
+        f"({_some(database.lost)}) that its MANIFEST did not name: compare its rows with {_reference(store)}, restore "
+        "it if some are missing, then delete them"
     )
     segment = database.name if store.segmented else ""
     return store_finding(
         store, "files-set-aside", Severity.WARNING, what, repair=Repair.REBUILD, segment=segment, files=[*database.lost]
     )
+
+
+def _reference(store: StoreView) -> str:
+    return "its changelog" if store.logged else "a copy of it"
 
 
 def _some(names: tuple[str, ...], most: int = 5) -> str:

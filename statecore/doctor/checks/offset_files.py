@@ -14,6 +14,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CHECKPOINT_FILE, GLOBAL
 from statecore.formats.task_id import TaskId
 from statecore.formats.topic_partition import TopicPartition
+from statecore.statedir.checkpoint_overlay import migrated
 from statecore.statedir.flush_times import format_time
 from statecore.statedir.store_places import changelog_owner
 from statecore.words import shortened_list
@@ -36,8 +37,8 @@ def check_store_files(store: StoreView, task: TaskView) -> list[Finding]:
                 file=store_checkpoint_file(store.store),
             )
         )
-    elif file is not None and not store.kind.manages_offsets and not store.in_use:
-        overruled = {part for part, offset in task.checkpoint.offsets.items() if offset != OFFSET_UNKNOWN}
+    elif file is not None and store.logged and not store.kind.manages_offsets and not store.in_use:
+        overruled = migrated(task.checkpoint.offsets)
         counted = {part: offset for part, offset in file.offsets.items() if part not in overruled}
         found += _conflicting_offsets(store, counted, task, store_checkpoint_file(store.store))
     if store.store in task.positions and store.keeps_offsets_inside:
@@ -80,7 +81,7 @@ def check_task_files(task: TaskView, stores: Sequence[StoreView], context: Check
     reported |= {entry for one in missing for entry in one.evidence["entries"]}
     found += [*missing, *_unowned(task, stores, context, reported)]
     for store in stores:
-        if store.keeps_offsets_inside:
+        if store.logged and store.keeps_offsets_inside:
             found += _conflicting_offsets(store, context.entries_of(store, file), task, CHECKPOINT_FILE)
     return [*found, *_rows_after_checkpoint(task, stores, context)]
 

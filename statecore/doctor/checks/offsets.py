@@ -98,7 +98,7 @@ def _segments(store: StoreView, strange: list[TopicPartition]) -> list[Finding]:
 
 
 def _unknown(store: StoreView, context: CheckContext) -> list[Finding]:
-    if OFFSET_UNKNOWN not in store.offsets.values():
+    if not store.logged or OFFSET_UNKNOWN not in store.offsets.values():
         return []
     at = [partition for partition, offset in store.offsets.items() if offset == OFFSET_UNKNOWN]
     if store.task == GLOBAL:

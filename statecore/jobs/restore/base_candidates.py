@@ -15,10 +15,11 @@ directory is only replaced by one that is based on it, unless ``replace`` was re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from statecore.changelog.model import LogOffsets
 from statecore.errors import Reason, missing_option
+from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import DIRECTORY, Base, Key, Refused
 from statecore.jobs.bases.directory_bases import DirectoryBases
@@ -28,8 +29,9 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.layout import NEWEST
 from statecore.repository.listing import entry_of
 from statecore.repository.manifest import TaskManifest
-from statecore.spec.model import ApplicationSpec
+from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 from statecore.statedir.state_directory import StateDirectory
+from statecore.words import shortened_list
 
 RECORD_BYTES = 200
 """About how many bytes are downloaded and hashed in the time that reading one record into a run takes."""
@@ -95,6 +97,25 @@ class RestoreCandidates:
     def has_store(self, key: Key) -> bool:
         """Whether the state directory has a store that may be a base."""
         return self._here is not None and self._here.has(key)
+
+    def needs_placement(self, task: str) -> bool:
+        """Whether a task lacks a store without which an exactly-once start wipes it: a placement creates that."""
+        if self.spec.processing_guarantee is not ProcessingGuarantee.EXACTLY_ONCE_V2 or task == GLOBAL:
+            return False
+        expected = [store for store in self.spec.stores_of(task) if store.is_logged and store.kind.can_be_built]
+        return not all(self.has_store((task, store.name)) for store in expected)
+
+    def notes_of_missing(self, keys: Sequence[Key]) -> list[str]:
+        """Operator notes: declared stores that tasks of the directory lack, of which an advance builds none."""
+        if self.directory is None:
+            return []
+        named = [f"{store} in {task}" for task, store in sorted(keys) if self.directory.task_path(task).is_dir()]
+        if not named:
+            return []
+        return [
+            f"Declared stores are missing, and an advance builds none: {shortened_list(named)}. Kafka Streams restores "
+            "them from the start of their changelogs; statecore restore builds them."
+        ]
 
 
 def cost(base: Base | None, logs: Mapping[TopicPartition, LogOffsets]) -> float:

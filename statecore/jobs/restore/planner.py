@@ -37,10 +37,17 @@ class RestorePlanner:
         asked = select_stores(spec, request.stores, request.partitions)
         stays = unadvanceable_stores(asked, request.stores) if request.start_from == HERE else ()
 
+        missing: list[Key] = []
+
         def only(key: Key) -> bool:
             if until is not None and key not in until.keys:
                 return False
-            return request.start_from != HERE or (key[1] not in stays and candidates.has_store(key))
+            if request.start_from != HERE:
+                return True
+            if not candidates.has_store(key):
+                missing.append(key)
+                return False
+            return key[1] not in stays
 
         planned = plan_restore(
             cluster,
@@ -53,7 +60,7 @@ class RestorePlanner:
             ends={} if until is None else until.ends,
         )
         bases, refused, costlier = planned.chosen
-        plan, kept = _without_finished_tasks(planned.plan)
+        plan, kept = _without_finished_tasks(planned.plan, candidates.needs_placement)
         is_partial = request.start_from == HERE or plan != planned.plan
         left_out = {store.name for store in asked} - {part.store for part in plan.partitions} if is_partial else set()
         frozen = FrozenPlan(
@@ -73,6 +80,7 @@ class RestorePlanner:
             *planned.notes,
             *_base_notes(plan, request),
             *_versioned_notes(stays),
+            *candidates.notes_of_missing(missing),
             *kept,
             *grouped((*refused, *costlier)),
         )
@@ -115,6 +123,10 @@ class RestorePlanner:
             is_resumed=True,
         )
 
+    def check_topics(self, cluster: Cluster, frozen: FrozenPlan) -> None:
+        """Refuse a frozen plan whose changelogs were recreated or deleted. Raises ``Invalid`` or ``NotFound``."""
+        check_unchanged(frozen.plan, topics_of(cluster, frozen.plan))
+
     def _candidates(self) -> RestoreCandidates:
         context = self._context
         return RestoreCandidates(
@@ -147,12 +159,13 @@ class RestorePlanner:
         return bool(bases)
 
 
-def _without_finished_tasks(plan: RestorePlan) -> tuple[RestorePlan, list[str]]:
-    """The plan without the tasks that are already at the end of their changelogs."""
+def _without_finished_tasks(plan: RestorePlan, needs_placement: Callable[[str], bool]) -> tuple[RestorePlan, list[str]]:
+    """The plan without the tasks that are already at the end of their changelogs, and lack nothing."""
     done = {
         task
         for task in plan.tasks
         if all(part.base == DIRECTORY and part.start == part.end for part in plan.partitions if part.task == task)
+        and not needs_placement(task)
     }
     if not done:
         return plan, []

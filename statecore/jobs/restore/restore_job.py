@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from statecore.errors import Corrupted
+from statecore.errors import Corrupted, Retryable
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.protocol import Engine, Workers
 from statecore.jobs.in_progress_marker import marked_in_progress
@@ -44,7 +44,11 @@ class RestoreJob(Job):
             return self._earlier() or self._run(workers)
 
     def _earlier(self) -> RestoreReport | None:
-        """Report of an earlier attempt of this request, if everything it delivered is still there."""
+        """Report of an earlier attempt of this request, if everything it delivered is still there.
+
+        Raises:
+            Invalid, NotFound: a changelog was recreated or deleted since.
+        """
         frozen = answered_plan(self.home, self.spec, self.request)
         if frozen is None:
             return None
@@ -53,6 +57,8 @@ class RestoreJob(Job):
         for sink in self.sinks:
             report = None if report is None else sink.earlier(report, frozen)
         if report is not None:
+            with suppress(Retryable), self.context.cluster() as cluster:  # without an answer they count as unchanged
+                self.planner.check_topics(cluster, frozen)
             self.home.discard(frozen.plan.plan_id)  # staged by the killed attempt
             self.progress.done(self.sinks[-1].already_done)
         return report

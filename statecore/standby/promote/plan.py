@@ -309,11 +309,14 @@ class PromotionPlanner:
             if name in taken:
                 continue
             place = places.get(name)
-            if place is None or place.segmented is not store.kind.is_segmented or _has_no_segment(place):
+            if place is None or place.segmented is not store.kind.is_segmented:
                 missing.append(name)
                 continue
             changelog = TaskId.parse(task).partition_of(store.changelog)
             why = damage(place, store)
+            if why is None and _has_no_segment(place):
+                missing.append(name)
+                continue
             if why is None and self.exactly_once:
                 why = why_wiped_there(place, store.kind, changelog)
             if why is not None:

@@ -68,6 +68,17 @@ def test_the_changelog_of_a_copied_store_is_no_source(
     assert source_partitions([*stores.values()], [CHANGELOG]) == ([CHANGELOG] if one.is_source(TOPIC) else [])
 
 
+def test_a_declared_source_topic_is_one_though_it_is_the_changelog_of_another_store(tmp_path: Path) -> None:
+    """A table may be read from a changelog of the application itself."""
+    written(tmp_path, offset=7)
+    write_database(tmp_path / "app/0_1/rocksdb/view", {"default": [(b"k", b"v")], "offsets": offsets(TOPIC, 1, 7)})
+    stores = {"s": {"kind": "key-value"}, "view": {"kind": "key-value", "changelog": TOPIC}}
+    for declared, is_source in (({"s": stores["s"]}, False), (stores, True)):
+        found = said(tmp_path, {**SPEC, "subtopologies": {"0": {"stores": declared}}})
+        assert found["0_1", "view"].is_source(TOPIC) is is_source
+        assert not found["0_1", "s"].is_source(TOPIC)
+
+
 def test_of_a_global_store_the_offset_is_what_it_has_not(tmp_path: Path) -> None:
     written(tmp_path, "global", "g", offset=7)
     one = said(tmp_path)["global", "g"]

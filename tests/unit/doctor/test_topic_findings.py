@@ -67,6 +67,13 @@ def test_the_offset_of_a_store_is_the_last_one_applied(offset: int, code: str | 
     assert codes == ([code] if code else [])
 
 
+def test_a_store_is_not_ahead_of_those_who_read_its_changelog() -> None:
+    view = store(declared=CHANGELOG.topic, store="view", default_changelog="app-view-changelog")
+    answers = replace(told(), committed={CHANGELOG: 5})
+    findings = findings_of_offsets([store(), view], answers)
+    assert [(one.code, one.store) for one in findings] == [("source-ahead", "view")]
+
+
 @pytest.mark.parametrize(
     ("offset", "code"), [(4, "offset-before-start"), (5, None), (10, None), (11, "offset-past-end")]
 )

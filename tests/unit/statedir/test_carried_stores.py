@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from statecore.formats.kinds import StoreKind
 from statecore.statedir.carried_stores import CarriedStores
+from statecore.statedir.placement_stores import SiblingStore
 from statecore.statedir.task_layout import stores_in
 from tests.golden.directories import unpacked
 from tests.harness.damage import EXACTLY_ONCE, STAMPED
@@ -26,3 +28,17 @@ def test_a_store_whose_manifest_lost_its_end_is_not_carried_over(tmp_path: Path)
     assert check() == []
     cut_manifest(database_of(application, STAMPED), between=True)
     assert check() == [("database-damaged", STAMPED)]
+
+
+def test_a_damaged_store_without_a_changelog_is_not_to_be_restored_from_one(tmp_path: Path) -> None:
+    application = unpacked(EXACTLY_ONCE, tmp_path)
+    cut_manifest(database_of(application, STAMPED), between=True)
+    for logged in (True, False):
+        told: list[str] = []
+
+        def refuse(_: str, what: str, *, store: str, told: list[str] = told) -> None:
+            told += [what] * (store == STAMPED)
+
+        declared = {STAMPED: SiblingStore(TASK, STAMPED, StoreKind.UNKNOWN, None, logged=logged)}
+        CarriedStores(TASK, declared, True, refuse).check(stores_in(application / TASK))
+        assert ["Rebuild the store" in what for what in told] == [logged]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
-from statecore.statedir.checkpoint_overlay import entries_of, overlaid
+from statecore.statedir.checkpoint_overlay import entries_of, migrated, overlaid
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 FILE = {A0: 3, A1: 4, B0: 5}
@@ -25,3 +25,7 @@ def test_an_entry_wins_unless_it_is_unknown_and_the_store_has_an_offset() -> Non
         A1: 9,
         B0: OFFSET_UNKNOWN,
     }
+
+
+def test_a_start_takes_over_all_entries_but_unknown_ones() -> None:
+    assert migrated({A0: 3, A1: OFFSET_UNKNOWN, B0: 0}) == {A0: 3, B0: 0}

@@ -56,6 +56,22 @@ def checkpoint(topic: str, offset: int) -> str:
 # Segmented stores
 
 
+@pytest.mark.parametrize("start", [0, 60_000])
+def test_a_kept_store_whose_only_segment_lost_its_current_is_refused_under_exactly_once(directory, start):
+    make_segments(directory.task_path("0_0") / "w", changelog("0_0", "w"), 5, (start,))
+    (directory.task_path("0_0") / "w" / f"w.{start}" / "CURRENT").unlink()
+    windows = sibling("0_0", "w", WINDOW)
+    found = refusal(directory, make_image(directory, "0_0", "s"), siblings=[windows])
+    assert found == [("0_0", "store-incomplete", "w")]
+    place(directory, make_image(directory, "0_0", "s"), siblings=[windows], guarantee=ALOS)
+
+
+def test_a_kept_store_whose_only_segment_is_an_empty_directory_gets_a_segment(directory):
+    (directory.task_path("0_0") / "w" / "w.0").mkdir(parents=True)
+    place(directory, make_image(directory, "0_0", "s"), siblings=[sibling("0_0", "w", WINDOW)])
+    assert content(directory)["w/w.0"] == {changelog("0_0", "w"): OFFSET_UNKNOWN}
+
+
 def test_a_segmented_store_is_placed_whole_and_no_old_segment_stays(directory):
     task = directory.task_path("0_0")
     make_segments(task / "w", changelog("0_0", "w"), 5, (0, 60_000))

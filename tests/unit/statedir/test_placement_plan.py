@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from statecore.formats.kinds import StoreKind
+from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.statedir.file_trees import file_sizes, fingerprint
 from statecore.statedir.placement import apply_placement, plan_placement
 from statecore.statedir.placement_plan import existing_stores_error, refusals
@@ -150,6 +151,17 @@ def test_a_kept_store_that_cannot_be_opened_is_refused_under_exactly_once(direct
     path = make_live(directory, "0_0", "k")
     next(path.glob("MANIFEST-*")).write_bytes(b"\0" * 100)
     assert refusal(directory, make_image(directory, "0_0", "s")) == [("0_0", "database-damaged", "k")]
+
+
+@pytest.mark.parametrize("guarantee", [ALOS, EOS])
+def test_a_checkpoint_file_in_which_the_offset_of_a_carried_store_is_unknown_is_dropped(directory, guarantee):
+    """A start takes no -4 out of it, and finds the offset in the store, which may be -4, too."""
+    make_database(directory.store_path("0_0", "k", KIND), changelog("0_0", "k"), OFFSET_UNKNOWN)
+    file = directory.task_path("0_0") / ".checkpoint"
+    file.write_text("0\n2\napp-s-changelog 0 3000\napp-k-changelog 0 -4\n")
+    place(directory, make_image(directory, "0_0", "s"), guarantee=guarantee)
+    assert not file.exists()
+    assert offset_of(directory, "0_0", "k") == OFFSET_UNKNOWN
 
 
 @pytest.mark.parametrize("guarantee", [ALOS, EOS])

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import os
 import shutil
+from copy import deepcopy
+from functools import partial
 
 import pytest
 
+from statecore.doctor.diagnosis import diagnose_directory
+from statecore.doctor.finding_catalog import Repair
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import RELEASES
 from statecore.formats.rocksdb_log import read_manifest
 from statecore.formats.topic_partition import TopicPartition
+from statecore.spec.reader import parse_spec
+from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import KEEP_FILES
+from tests.golden.directories import golden_directories, unpacked
 from tests.golden.directories import names as golden_names
-from tests.golden.directories import unpacked
-from tests.harness.damaging import PLAIN, cut_manifest, tables_of
+from tests.harness.damage import EXACTLY_ONCE, STAMPED
+from tests.harness.damaging import PLAIN, TASK, cut_manifest, database_of, set_status, tables_of
 from tests.harness.directory import read_database
 from tests.harness.fleet import NEWEST as NEWEST_RELEASE
 from tests.harness.tiers import one_of
-from tests.unit.doctor.diagnosing import ALOS, LOSS, NOTE, WARNING, codes, diagnose, flip, largest_sst, plain
+from tests.unit.doctor.diagnosing import ALOS, ERROR, LOSS, NOTE, WARNING, codes, diagnose, flip, largest_sst, plain
 from tests.unit.doctor.golden import examined, worse
 
 OLDER = [name for release in ("3.9", "4.2") for name in golden_names(moment="clean", release=release)]
@@ -48,6 +55,27 @@ def test_an_older_database_with_an_extra_file_is_not_reported_sound(tmp_path):
     (what,) = [one.what for one in seen.findings if one.code == "manifest-truncated"]
     assert "000099.sst" in what
     assert "rightly" not in what
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [partial(cut_manifest, between=True), lambda path: tables_of(path)[0].unlink(), lambda path: set_status(path, 1)],
+)
+def test_a_store_without_a_changelog_is_not_to_be_rebuilt(tmp_path, damage):
+    application = unpacked(EXACTLY_ONCE, tmp_path)
+    damage(database_of(application, STAMPED))
+    declared = deepcopy(golden_directories()[EXACTLY_ONCE].spec)
+    for changelog, remedies in ((None, True), ("none", False)):
+        for subtopology in declared["subtopologies"].values():
+            if changelog and STAMPED in subtopology["stores"]:
+                subtopology["stores"][STAMPED]["changelog"] = changelog
+        directory = StateDirectory(application.parent, application.name)
+        found = diagnose_directory(directory, spec=parse_spec(declared), tasks=[TASK], stores=[STAMPED]).findings
+        told = [one for one in found if one.severity in (LOSS, ERROR) and one.code != "store-unlogged"]
+        assert told
+        assert [one.remedy.startswith("Rebuild the store") for one in told] == [remedies] * len(told)
+        assert [one.repair is Repair.REBUILD for one in told] == [remedies] * len(told)
+        assert [one.to_json()["remedy"] for one in told] == [one.remedy for one in told]
 
 
 def test_a_block_that_is_corrupt_is_found_by_a_scan(tmp_path):

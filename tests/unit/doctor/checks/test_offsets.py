@@ -21,7 +21,20 @@ from tests.harness.damage import WINDOWS
 from tests.harness.damaging import segments_of
 from tests.harness.fleet import NEWEST as NEWEST_RELEASE
 from tests.harness.tiers import one_of
-from tests.unit.doctor.diagnosing import ALOS, EOS, ERROR, LOSS, NOTE, SPEC, WARNING, codes, declares, diagnose, plain
+from tests.unit.doctor.diagnosing import (
+    ALOS,
+    EOS,
+    ERROR,
+    LOSS,
+    NOTE,
+    SPEC,
+    WARNING,
+    checkpoint,
+    codes,
+    declares,
+    diagnose,
+    plain,
+)
 from tests.unit.doctor.golden import examined, worse
 from tests.unit.doctor.stored import offsets, write_database
 
@@ -117,6 +130,25 @@ def test_a_store_that_is_nowhere_else_is_lost_with_its_task(tmp_path):
     plain(tmp_path, status=1)
     assert codes(tmp_path, guarantee=EOS) == {"store-not-closed": ERROR, "store-unlogged": LOSS}
     assert codes(tmp_path, guarantee=ALOS) == {"store-not-closed": WARNING, "store-unlogged": NOTE}
+
+
+@pytest.mark.parametrize("guarantee", [ALOS, EOS])
+@pytest.mark.parametrize("in_file", [-4, 9])
+@pytest.mark.parametrize("inside", [-4, 7])
+@pytest.mark.parametrize(("kind", "prefix"), [("key-value", b""), ("versioned-key-value", b"\xff" * 8)])
+def test_an_offset_that_a_store_has_from_before_it_was_unlogged_is_no_finding(
+    tmp_path, guarantee, in_file, inside, kind, prefix
+):
+    write_database(
+        tmp_path / "app/0_0/rocksdb/s",
+        {
+            "default": [(prefix + b"key", (1_700_000_000_000).to_bytes(8) + b"value")],
+            "offsets": offsets("app-s-changelog", 0, inside, 0),
+        },
+    )
+    checkpoint(tmp_path, ("app-s-changelog", 0, in_file))
+    stores = f"s: {{kind: {kind}, changelog: none}}"
+    assert codes(tmp_path, spec=read_spec(SPEC.format(guarantee=guarantee, stores=stores))) == {"store-unlogged": NOTE}
 
 
 def test_a_store_of_which_the_checkpoint_names_the_source_topic_is_not_called_unlogged(tmp_path):

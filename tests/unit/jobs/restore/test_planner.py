@@ -1,20 +1,73 @@
-"""The plan of a restore, with the command that resumes it."""
+"""Plans of a restore: from the stores of a state directory, and the command that resumes one."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from statecore.changelog.cluster import Cluster
+from statecore.changelog.model import LogOffsets
+from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.context import JobContext
 from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.engine.protocol import Engine
+from statecore.jobs.restore.planned_restore import PlannedRestore
 from statecore.jobs.restore.planner import RestorePlanner
 from statecore.jobs.restore.request import RestoreRequest
 from statecore.spec.writer import spec_to_mapping
-from tests.unit.jobs.planning.plans import FakeCluster, spec
+from statecore.statedir.state_directory import StateDirectory
+from tests.unit.jobs.planning.plans import FakeCluster, request, spec
+from tests.unit.statedir.support import make_live
+
+GUARANTEES = ["at_least_once", "exactly_once_v2"]
+
+
+class EndedCluster(FakeCluster):
+    """One whose logs end at offset 6, and which knows no leader epochs."""
+
+    def __init__(self) -> None:
+        super().__init__(seen=LogOffsets(0, 6, 6))
+
+    def epoch_ends(self, wanted: dict[TopicPartition, int]) -> dict[TopicPartition, None]:
+        return dict.fromkeys(wanted)
+
+
+def planned(state_dir: Path, guarantee: str, **fields: Any) -> PlannedRestore:
+    """An advance of the stores ``a`` and ``b`` of an application."""
+    declared = spec(guarantee, a={"kind": "key-value"}, b={"kind": "key-value"})
+    asked = request(state_dir=str(state_dir), start_from="directory", **fields)
+    planner = RestorePlanner(JobContext.open(asked, spec=declared), (), None)
+    cluster: Any = EndedCluster()
+    return planner.new(cluster, lambda: 1)
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_task_at_the_end_of_its_changelogs_is_not_planned(tmp_path: Path, guarantee: str) -> None:
+    for store in "ab":
+        make_live(StateDirectory(tmp_path, "app"), "0_0", store)
+    found = planned(tmp_path, guarantee)
+    assert found.plan.tasks == set()
+    assert not any("missing" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_store_that_such_a_task_lacks_is_noted_and_created_where_the_task_would_be_wiped_without_it(
+    tmp_path: Path, guarantee: str
+) -> None:
+    make_live(StateDirectory(tmp_path, "app"), "0_0", "a")
+    found = planned(tmp_path, guarantee)
+    assert found.plan.tasks == (set() if guarantee == "at_least_once" else {"0_0"})
+    (note,) = (note for note in found.notes if "missing" in note)
+    assert "b in 0_0." in note
+
+
+def test_a_store_that_was_not_asked_for_is_created_too_where_the_task_would_be_wiped_without_it(tmp_path: Path) -> None:
+    make_live(StateDirectory(tmp_path, "app"), "0_0", "a")
+    found = planned(tmp_path, "exactly_once_v2", stores=("a",))
+    assert found.plan.stores.keys() == {("0_0", "a")}
 
 
 @pytest.mark.parametrize(
@@ -22,9 +75,9 @@ from tests.unit.jobs.planning.plans import FakeCluster, spec
     [(InProcessEngine(), ()), (ProcessEngine(3), ("--engine", "processes", "--processes", "3"))],
 )
 def test_a_frozen_plan_has_the_command_that_resumes_it_on_its_engine(
-    engine: Engine, options: tuple[str, ...], tmp_path: Any
+    engine: Engine, options: tuple[str, ...], tmp_path: Path
 ) -> None:
-    request = RestoreRequest(spec=spec_to_mapping(spec()), state_dir=str(tmp_path), request_id="one", replace=True)
-    planner = RestorePlanner(JobContext.open(request), engine.options, None)
+    asked = RestoreRequest(spec=spec_to_mapping(spec()), state_dir=str(tmp_path), request_id="one", replace=True)
+    planner = RestorePlanner(JobContext.open(asked), engine.options, None)
     planned = planner.new(cast(Cluster, FakeCluster()), lambda: 1)
     assert planned.frozen.command == ("restore", "--replace", *options)

@@ -48,6 +48,19 @@ def test_a_killed_store_is_replaced_only_if_the_application_would_wipe_it(tmp_pa
     assert world.row("totals") == ("warm at 9" if wiped else "live at 11")
 
 
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+def test_a_store_that_the_copy_lacks_and_that_lost_its_current_is_created_empty(tmp_path: Path, guarantee: str) -> None:
+    world = World(tmp_path, guarantee)
+    world.store(world.warm, "totals", 9)
+    world.store(world.live, "totals", 5)
+    (world.store(world.live, "late", 5) / "CURRENT").unlink()
+    report = world.promote()
+    assert verdicts(report) == {"0_0": Verdict.PROMOTED}
+    assert (world.row("totals"), world.row("late")) == ("warm at 9", "")
+    assert any("late" in note and "created empty" in note for note in report.tasks[0].notes)
+    assert list(world.live.work_path.glob("replaced/*/0_0/late/late.0/*.sst"))
+
+
 def test_a_copy_contradicted_by_its_changelog_is_refused_and_the_others_are_promoted(world: World) -> None:
     for task in ("0_0", "0_1"):
         world.store(world.live, "totals", 5, task=task)

@@ -1,0 +1,98 @@
+"""A restore that is repeated under its request id after it has succeeded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from statecore.changelog.model import TopicDescription
+from statecore.documents import encode_json
+from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
+from statecore.formats.kinds import StoreKind
+from statecore.jobs.context import JobContext
+from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
+from statecore.jobs.planning.request_files import FROZEN_PLAN, PLAN_SUFFIX, REPORT_SUFFIX, FrozenPlan
+from statecore.jobs.restore.report import RestoreReport
+from statecore.jobs.restore.request import RestoreRequest
+from statecore.jobs.restore.restore_job import RestoreJob
+from statecore.spec.model import ProcessingGuarantee
+from tests.harness.raising import raises
+
+TOPIC = "app-counts-changelog"
+SPEC = {
+    "application_id": "app",
+    "bootstrap_servers": "127.0.0.1:1",
+    "processing_guarantee": "at_least_once",
+    "subtopologies": {"0": {"stores": {"counts": {"kind": "key-value"}}}},
+}
+PLAN = RestorePlan(
+    "app",
+    ProcessingGuarantee.AT_LEAST_ONCE,
+    (PartitionPlan("counts", StoreKind.KEY_VALUE, "0_0", TOPIC, "1" * 32, 0, 0, 20, 20, ((0, 20),)),),
+)
+
+
+class Brokers:
+    """Brokers that know one topic, or do not answer."""
+
+    def __init__(self, answer: str | StatecoreError) -> None:
+        self.answer = answer
+
+    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        if isinstance(self.answer, StatecoreError):
+            raise self.answer
+        return {name: TopicDescription(name, self.answer, 1, {}) for name in names}
+
+
+class Engine:
+    """An engine that has nothing to do."""
+
+    @contextmanager
+    def start(self, *_: object) -> Iterator[None]:
+        yield
+
+
+class Delivered:
+    """A sink that finds everything in place."""
+
+    already_done = "already in place"
+
+    def earlier(self, report: RestoreReport, _: FrozenPlan) -> RestoreReport:
+        return report
+
+
+def repeated(state_dir: Path, answer: str | StatecoreError) -> RestoreReport:
+    """The report of a restore whose earlier attempt has succeeded."""
+    request = RestoreRequest(spec=SPEC, state_dir=str(state_dir), request_id="r")
+    brokers: Any = Brokers(answer)
+    job = RestoreJob(JobContext.open(request, shared_cluster=brokers), (), None)
+    sink: Any = Delivered()
+    job.sinks.append(sink)
+    report = RestoreReport("app", PLAN.plan_id, "at_least_once", str(state_dir), 1.0, {}, ()).finish()
+    job.home.save(PLAN_SUFFIX, FROZEN_PLAN.encode(FrozenPlan(PLAN, (), 0.0, "r")))
+    job.home.save(REPORT_SUFFIX, encode_json(report.to_json()))
+    engine: Any = Engine()
+    return job.run(engine)
+
+
+def test_it_answers_with_the_report_while_the_changelogs_are_the_same(tmp_path: Path) -> None:
+    assert repeated(tmp_path, "1" * 32).plan_id == PLAN.plan_id
+
+
+def test_it_answers_with_the_report_if_no_broker_answers(tmp_path: Path) -> None:
+    away = Retryable("No broker answered.", code="test-error", action="Wait.")
+    assert repeated(tmp_path, away).plan_id == PLAN.plan_id
+
+
+def test_a_changelog_that_was_recreated_since_refuses_it(tmp_path: Path) -> None:
+    with raises(Invalid, "topic-recreated", topics=[TOPIC]):
+        repeated(tmp_path, "2" * 32)
+
+
+def test_a_changelog_that_was_deleted_since_refuses_it(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        repeated(tmp_path, NotFound("It does not exist.", code="topic-not-found", action="Check."))
