@@ -51,6 +51,8 @@ class Brokers:
 class Engine:
     """An engine that has nothing to do."""
 
+    options = ()
+
     @contextmanager
     def start(self, *_: object) -> Iterator[None]:
         yield
@@ -69,14 +71,14 @@ def repeated(state_dir: Path, answer: str | StatecoreError) -> RestoreReport:
     """The report of a restore whose earlier attempt has succeeded."""
     request = RestoreRequest(spec=SPEC, state_dir=str(state_dir), request_id="r")
     brokers: Any = Brokers(answer)
-    job = RestoreJob(JobContext.open(request, shared_cluster=brokers), (), None)
+    engine: Any = Engine()
+    job = RestoreJob(JobContext.open(request, shared_cluster=brokers), engine, None)
     sink: Any = Delivered()
     job.sinks.append(sink)
     report = RestoreReport("app", PLAN.plan_id, "at_least_once", str(state_dir), 1.0, {}, ()).finish()
     job.home.save(PLAN_SUFFIX, FROZEN_PLAN.encode(FrozenPlan(PLAN, (), 0.0, "r")))
     job.home.save(REPORT_SUFFIX, encode_json(report.to_json()))
-    engine: Any = Engine()
-    return job.run(engine)
+    return job.run()
 
 
 def test_it_answers_with_the_report_while_the_changelogs_are_the_same(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from statecore.errors import Corrupted, Fenced, Invalid, NotFound
 from statecore.stores.rocksdb import directory_lock as rocksdb_ownership
 from statecore.stores.rocksdb.options import data_options
 from statecore.stores.rocksdb.store import RocksDBStore
+from tests.harness.open_files import open_files
 from tests.harness.raising import raises
 from tests.unit.stores.rocksdb.test_store import CHANGELOG, PLAIN, ROWS, TIMESTAMPED, fresh
 from tests.unit.stores.test_bad_input import contents
@@ -158,12 +159,12 @@ def test_an_opening_that_failed_holds_nothing(tmp_path: Path, why: str) -> None:
     if why == "unclean":
         with RocksDBStore(path, PLAIN) as store:
             store._rows_ahead = True
-    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    held = open_files(path)
     for _ in range(3):
         with pytest.raises(Invalid if why == "kind" else Corrupted):
             RocksDBStore(path, TIMESTAMPED if why == "kind" else PLAIN, exactly_once=True).open()
     assert not rocksdb_ownership._claimed
-    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+    assert open_files(path) == held
 
 
 def test_a_directory_that_takes_the_place_of_a_deleted_one_is_another(tmp_path: Path) -> None:
