@@ -90,6 +90,15 @@ def test_what_a_small_budget_does_not_hold_becomes_one_run_all_the_same_or_many_
     assert len(build(tmp_path / "many", KINDS[0], records, 100, 1, overflow=Overflow.CUT).finish()) == 50
 
 
+@pytest.mark.parametrize("overflow", Overflow)
+def test_records_without_a_key_are_counted_before_the_runs_are_finished(tmp_path: Path, overflow: Overflow) -> None:
+    records: list[Record] = [(None if number % 10 == 9 else b"%d" % number, b"x" * 50) for number in range(1000)]
+    builder = build(tmp_path / "runs", KINDS[0], records, 100, 1, overflow=overflow)
+    assert builder.statistics.null_keys == 100
+    builder.finish()
+    assert builder.statistics.null_keys == 100
+
+
 def test_writing_a_run_from_disk_reports_progress_and_can_be_cancelled(tmp_path: Path) -> None:
     records: list[Record] = [(b"key-%06d" % number, b"x" * 50) for number in range(20_000)]
     shares: list[float] = []

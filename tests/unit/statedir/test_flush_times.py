@@ -92,6 +92,7 @@ def test_what_was_flushed_before_a_file_that_is_not_late_is_not_either(tmp_path:
     for number, age in ((first, 0), (second, 3600)):
         os.utime(path / f"{number:06d}.sst", (began - age, began - age))
     assert not read_flushes([path], tmp_path, (began - 1800) * SECOND).late
+    assert not read_flushes([path], tmp_path, (began - 3600) * SECOND).late  # at the very time of the flush
     os.utime(path / f"{second:06d}.sst", (began, began))
     assert len(read_flushes([path], tmp_path, (began - 1800) * SECOND).late) == 2
 

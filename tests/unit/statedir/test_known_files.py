@@ -1,0 +1,39 @@
+"""Which files of a database's directory RocksDB or this library wrote."""
+
+from pathlib import Path
+
+import pytest
+
+from statecore.formats.kinds import StoreKind
+from statecore.statedir.known_files import foreign_files, is_database_file
+from statecore.stores.rocksdb.directory import CONFIG_FILE
+from statecore.stores.rocksdb.manifest_guard import LOST_DIRECTORY, RECORD_FILE
+from statecore.stores.rocksdb.store import RocksDBStore
+
+
+def test_a_database_has_no_foreign_files_but_what_was_added(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    with RocksDBStore(path, StoreKind.KEY_VALUE, create=True) as store:
+        store.put(b"a", b"1")
+        store.commit({})
+    before = set(foreign_files(path))
+    assert before <= {CONFIG_FILE}
+    (path / "000001.sst.bak").touch()
+    (path / "notes").touch()
+    assert set(foreign_files(path)) - before == {"000001.sst.bak", "notes"}
+
+
+@pytest.mark.parametrize(
+    "name", ["CURRENT", "LOG.old.17", "MANIFEST-000005", "000012.sst", RECORD_FILE, LOST_DIRECTORY]
+)
+def test_names_of_rocksdb_and_of_this_library_are_known(name: str) -> None:
+    assert is_database_file(name)
+
+
+@pytest.mark.parametrize("name", ["CURRENT.bak", "xCURRENT", "MANIFEST", "12.txt", ".checkpoint"])
+def test_other_names_are_not(name: str) -> None:
+    assert not is_database_file(name)
+
+
+def test_a_missing_directory_has_no_files(tmp_path: Path) -> None:
+    assert foreign_files(tmp_path / "none") == ()
