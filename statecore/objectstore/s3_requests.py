@@ -92,10 +92,10 @@ class S3Requests:
 
         try:
             yield
-        except (BotoCoreError, ClientError) as error:
+        except (BotoCoreError, ClientError, RecursionError) as error:
+            if _is_endless(error):
+                raise not_s3(self._location, doing, name, "it redirects without end", self._made) from error
             raise s3_error(self._location, doing, name, error, self._made) from error
-        except RecursionError as error:  # botocore follows redirects between buckets
-            raise not_s3(self._location, doing, name, "it redirects without end", self._made) from error
         except OSError as error:  # from the uploaded file
             raise system_error(
                 error,
@@ -103,3 +103,13 @@ class S3Requests:
                 action="Check that its file can be read.",
                 blob=name,
             ) from error
+
+
+def _is_endless(error: BaseException) -> bool:
+    """Whether botocore followed redirects between buckets without end; it wraps what it meets while it sends."""
+    while not isinstance(error, RecursionError):
+        before = error.__cause__ or error.__context__
+        if before is None:
+            return False
+        error = before
+    return True
