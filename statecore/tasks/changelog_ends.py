@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.delete_retention import recorded_retention_ms
 from statecore.changelog.groups import committed_offsets
-from statecore.changelog.model import IsolationLevel, LogOffsets, TopicDescription
+from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.changelog.soundness import BaseEnd
 from statecore.formats.topic_partition import TopicPartition
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
+from statecore.spec.model import ApplicationSpec
 from statecore.tasks.standby_store import StandbyStoreSpec
 
 
@@ -77,12 +77,6 @@ class LocalAges:
         self._observed.clear()
 
 
-def isolation_of(spec: ApplicationSpec) -> IsolationLevel:
-    """The isolation level by which changelogs of an application are read."""
-    exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
-    return IsolationLevel.READ_COMMITTED if exactly_once else IsolationLevel.READ_UNCOMMITTED
-
-
 def changelog_ends(
     cluster: Cluster,
     spec: ApplicationSpec,
@@ -107,14 +101,14 @@ def changelog_ends(
     topics = cluster.describe_topics(sorted({changelog.topic for changelog in changelogs}))
     wanted = {at: epoch for at, epoch in (epochs or {}).items() if at in changelogs and epoch >= 0}
     epoch_ends = cluster.epoch_ends(wanted) if wanted else {}
-    consumed = committed_offsets(cluster, spec.application_id, {store.changelog for store in stores if store.is_source})
+    committed = committed_offsets(
+        cluster, spec.application_id, {store.changelog for store in stores if store.is_source}
+    )
     logs = cluster.log_offsets(changelogs)
-    committed = isolation_of(spec) is IsolationLevel.READ_COMMITTED
+    isolation = spec.processing_guarantee.isolation
     found: dict[TopicPartition, ChangelogEnd] = {}
     for changelog, log in logs.items():
-        end = log.last_stable if committed else log.log_end
-        if changelog in consumed:
-            end = min(end, consumed[changelog] or 0)
+        followed = log.consumed(committed[changelog]) if changelog in committed else log
         topic, epoch_end = topics[changelog.topic], epoch_ends.get(changelog)
-        found[changelog] = ChangelogEnd(end, log, topic, epoch_end, asked_at_ms, here_ms)
+        found[changelog] = ChangelogEnd(followed.end(isolation), log, topic, epoch_end, asked_at_ms, here_ms)
     return found

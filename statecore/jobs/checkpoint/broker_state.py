@@ -14,7 +14,7 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import Key
 from statecore.jobs.checkpoint.changed_tasks import is_aged, oldest_read_at
 from statecore.jobs.fields.catalog import VersionedStart
-from statecore.jobs.planning.plan import consumed, end_of, is_restored_by_kafka_streams
+from statecore.jobs.planning.plan import is_restored_by_kafka_streams
 from statecore.jobs.planning.selection import check_partitions, select_stores
 from statecore.repository.compatibility import differences
 from statecore.repository.manifest import Manifest, StoreSnapshot
@@ -147,6 +147,7 @@ def _ends(
     sources = {part for store, partitions in stores if is_source(spec, store) for part in partitions} & read
     logs = cluster.log_offsets(read)
     committed = committed_offsets(cluster, spec.application_id, sources)
-    log_ends = {part: end_of(log, spec.processing_guarantee) for part, log in logs.items()}
-    seen = logs | {part: consumed(logs[part], committed[part]) for part in sources}
-    return {part: end_of(log, spec.processing_guarantee) for part, log in seen.items()}, log_ends
+    isolation = spec.processing_guarantee.isolation
+    log_ends = {part: log.end(isolation) for part, log in logs.items()}
+    seen = logs | {part: logs[part].consumed(committed[part]) for part in sources}
+    return {part: log.end(isolation) for part, log in seen.items()}, log_ends

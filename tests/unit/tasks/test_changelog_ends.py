@@ -41,7 +41,7 @@ class Brokers(GroupCoordinator):
 
 
 @pytest.mark.parametrize(("guarantee", "end"), [(EOS, 80), (ALOS, 90)])
-@pytest.mark.parametrize(("consumed", "most"), [(None, 0), (33, 33), (1_000, 1_000)])
+@pytest.mark.parametrize(("consumed", "most"), [(None, 0), (4, 0), (5, 5), (33, 33), (1_000, 1_000)])
 def test_a_log_is_followed_to_what_is_stable_and_a_source_topic_to_what_was_consumed(
     guarantee: ProcessingGuarantee, end: int, consumed: int | None, most: int
 ) -> None:
