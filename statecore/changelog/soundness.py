@@ -44,7 +44,7 @@ from statecore.changelog.delete_retention import (
 )
 from statecore.changelog.model import LogOffsets, ReadStatistics, TopicDescription
 from statecore.errors import Reason
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.topic_partition import TopicPartition, is_same_topic
 from statecore.spec.units import format_duration
 
 NO_TIME = "the cluster does not report its time (KRaft does, from Kafka 3.3 on, to users with Describe on the cluster)"
@@ -68,8 +68,7 @@ class BaseEnd:
 def refusal(end: BaseEnd, topic: TopicDescription, log: LogOffsets, epoch_end: int | None) -> Reason | None:
     """Why no tail can be appended to a base now, or ``None``; called before the tail is read."""
     name = str(end.topic_partition)
-    known = [topic_id for topic_id in (end.topic_id, topic.topic_id) if topic_id.strip("0")]
-    if len(set(known)) > 1:
+    if not is_same_topic(end.topic_id, topic.topic_id):
         return Reason(
             f"{name} was deleted and created again: its topic's id was {end.topic_id} and is {topic.topic_id} now",
             "topic-recreated",

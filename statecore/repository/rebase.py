@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from statecore.errors import Fenced
 from statecore.formats.segments import first_live_segment
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.topic_partition import TopicPartition, is_same_topic
 from statecore.images.model import Run, segment_order
 from statecore.repository.identity import store_identity
 from statecore.repository.manifest import StoredDatabase, StoredRun, StoreSnapshot, TaskManifest
@@ -215,8 +215,7 @@ def _are_of_the_same_topics(one: StoreSnapshot, other: StoreSnapshot) -> bool:
     """Whether two stores are of the same partitions; a topic whose id is unknown is taken for the same."""
     ids = {end.topic_partition: end.topic_id for end in other.changelogs}
     return ids.keys() == {end.topic_partition for end in one.changelogs} and all(
-        "" in (end.topic_id, ids[end.topic_partition]) or end.topic_id == ids[end.topic_partition]
-        for end in one.changelogs
+        is_same_topic(end.topic_id, ids[end.topic_partition]) for end in one.changelogs
     )
 
 

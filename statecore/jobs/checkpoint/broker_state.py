@@ -10,7 +10,7 @@ from statecore.changelog.delete_retention import ENDLESS_MS, min_current_retenti
 from statecore.changelog.groups import committed_offsets
 from statecore.changelog.model import TopicDescription
 from statecore.errors import Reason
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.topic_partition import TopicPartition, is_same_topic
 from statecore.jobs.bases.base import Key
 from statecore.jobs.checkpoint.changed_tasks import is_aged, oldest_read_at
 from statecore.jobs.fields.catalog import VersionedStart
@@ -71,8 +71,7 @@ class BrokerState:
                     topic=declared.changelog,
                 )
             for part, end in known.items():
-                now = self.topics[part.topic].topic_id
-                if end.topic_id.strip("0") and now.strip("0") and end.topic_id != now:
+                if not is_same_topic(end.topic_id, self.topics[part.topic].topic_id):
                     return Reason(f"{part.topic} was recreated", "topic-recreated", topic=part.topic)
                 if self.ends[part] != end.end and not _is_inherited(store, inherited_since_ms):
                     behind[part] = self.ends[part] - end.end

@@ -121,6 +121,7 @@ def test_a_recreated_topic_is_another() -> None:
     refused("topic-recreated", FakeCluster(topic_id="f" * 32), store())
     (doubt,) = check(FakeCluster(topic_id="f" * 32), store(topic_id=""))
     assert doubt.code == "topic-id-unknown"
+    assert check(FakeCluster(topic_id="0" * 32), store()) == []  # brokers that are too old to have ids
 
 
 def test_a_log_that_begins_after_the_store_ends_leaves_a_gap() -> None:
