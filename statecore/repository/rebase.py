@@ -27,7 +27,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from statecore.errors import Fenced
-from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition, is_same_topic
 from statecore.images.model import Run, segment_order
 from statecore.repository.identity import store_identity
@@ -139,12 +138,13 @@ def _rebased(theirs: StoreSnapshot, mine: StoreSnapshot, base: StoreSnapshot, ta
 
 def _has_expired(store: StoreSnapshot, segment: int | None) -> bool:
     """Whether a segment has expired by a store's stream time."""
-    if segment is None or store.retention_ms is None or not store.segment_interval_ms:
+    of = store.segmentation
+    if segment is None or of is None:
         return False
     seen = store.stream_time
     if seen is None:  # at least the time of the newest segment
-        seen = max((database.segment or 0 for database in store.databases), default=0) * store.segment_interval_ms
-    return segment < first_live_segment(seen, store.retention_ms, store.segment_interval_ms)
+        seen = max((database.segment or 0 for database in store.databases), default=0) * of.interval_ms
+    return segment < of.first_live(seen)
 
 
 def _joined(
