@@ -29,6 +29,7 @@ from statecore.formats.registry import row_format
 from statecore.formats.topic_partition import TopicPartition, is_same_topic
 from statecore.images.runs import RunBuilder
 from statecore.isolation import IsolationLevel
+from statecore.statedir.work_directory import STANDBY_LOGS
 from statecore.tasks.changelog_ends import ChangelogEnd, LocalAges, uptime_ms
 from statecore.tasks.checkpoint_policy import CheckpointPolicy, CheckpointSettings
 from statecore.tasks.standby_log_state import StandbyLogStates
@@ -124,7 +125,7 @@ class StandbyTask:
         self._isolation = isolation
         self._settings = settings
         self._policy = CheckpointPolicy(checkpoints or CheckpointSettings())
-        self._logs = StandbyLogStates(stores.work_path / "logs.json")
+        self._logs = StandbyLogStates(stores.work_path / STANDBY_LOGS)
         self._ends: dict[TopicPartition, int] = {}
         self._latest_ends: dict[TopicPartition, ChangelogEnd] = {}
         self._local_ages = LocalAges()

@@ -32,7 +32,7 @@ from statecore.statedir.placement import SiblingStore, StoreImage
 from statecore.statedir.placement_plan import placement_notes, refusals
 from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.store_places import StorePlace, store_places
-from statecore.statedir.work_directory import STANDBY
+from statecore.statedir.work_directory import STANDBY, STANDBY_LOGS
 from statecore.stores.rocksdb.directory import identities_of
 from statecore.tasks.task_stores import standby_stores
 
@@ -363,7 +363,7 @@ class PromotionPlanner:
             for one in standby_stores(self.application, task)
             if one.name in positions or one.kind is StoreKind.GRACE_BUFFER
         ]
-        return self.standby.work_path / STANDBY / task / "logs.json", copies
+        return self.standby.work_path / STANDBY / task / STANDBY_LOGS, copies
 
 
 def _has_no_segment(place: StorePlace) -> bool:
