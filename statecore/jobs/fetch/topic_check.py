@@ -25,7 +25,7 @@ from typing import NamedTuple
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.delete_retention import CLOCK_MARGIN_MS, ENDLESS_MS, recorded_retention_ms
 from statecore.changelog.model import LogOffsets, TopicDescription
-from statecore.changelog.soundness import NO_TIME, refusal
+from statecore.changelog.soundness import age_of, refusal
 from statecore.errors import Invalid, NotFound, Reason
 from statecore.formats.topic_partition import TopicPartition, is_same_topic
 from statecore.jobs.bases.base import base_end
@@ -171,22 +171,13 @@ def _compare_ages(
                 **values,
             )
         )
-    if read_at_ms is None:
-        return _Verdict(
-            doubt=Reason(
-                f"{grown}, and the age of the store is unknown; if it is older "
-                f"than {retention:.0f} s (delete.retention.ms), it may keep keys that were deleted since",
-                "base-age-unknown",
-                **values,
-                retention_ms=horizon,
-            )
-        )
-    if now_ms is None:
-        return _Verdict(
-            doubt=Reason(f"{grown}, and the store's age is unknown: {NO_TIME}", "cluster-time-unknown", **values)
-        )
+    gone = f"{grown}, and deletes may have been compacted away after {retention:.0f} s (delete.retention.ms)"
+    age = age_of(read_at_ms, horizon, now_ms, gone, **values, retention_ms=horizon)
+    if isinstance(age, Reason):
+        is_far = abs(age.context.get("age_ms", 0)) > horizon
+        return _Verdict(wrong=age) if is_far else _Verdict(doubt=age)
+    age_ms = abs(age)  # a clock that was ahead makes the age unknown as well
     source = "delete.retention.ms, as snapshots recorded it" if horizon < topic_retention_ms else "delete.retention.ms"
-    age_ms = abs(now_ms - read_at_ms)  # a clock that was ahead makes the age unknown as well
     if age_ms > horizon:
         return _Verdict(
             Reason(

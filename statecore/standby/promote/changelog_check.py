@@ -22,7 +22,7 @@ from statecore.changelog.delete_retention import (
     min_recorded_retention_ms,
     recorded_retention_ms,
 )
-from statecore.changelog.soundness import NO_TIME, BaseEnd, refusal
+from statecore.changelog.soundness import BaseEnd, age_of, refusal
 from statecore.errors import Invalid, Reason, Retryable, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
@@ -105,19 +105,10 @@ def too_old(end: BaseEnd, now: ChangelogEnd) -> Reason | None:
         return None
     name = str(end.topic_partition)
     behind = f"{name} has records after offset {end.end}, and compaction may have removed deletes from there"
-    if end.read_at_ms is None:
-        return Reason(f"{behind}: when the copy was at the end is unknown", "base-age-unknown")
-    if retention_ms is None:
-        return Reason(f"{behind}: how long deletes were retained at that time is unknown", "retention-unknown")
-    if now.read_at_ms is None:
-        return Reason(f"{behind}: {NO_TIME}", "cluster-time-unknown")
-    age = now.read_at_ms - end.read_at_ms
-    if age < -CLOCK_MARGIN_MS:
-        return Reason(
-            f"{behind}: the copy was followed {-age / 1000:,.0f} s in the future, so a clock is wrong",
-            "clocks-disagree",
-            age_ms=age,
-        )
+    age = age_of(end.read_at_ms, retention_ms, now.read_at_ms, behind)
+    if isinstance(age, Reason):
+        return age
+    assert retention_ms is not None
     if age + CLOCK_MARGIN_MS < retention_ms:
         return None
     return Reason(
