@@ -28,7 +28,6 @@ from statecore.statedir.state_directory import StateDirectory
 from statecore.stores.legacy_offsets import write_offsets
 from statecore.stores.rocksdb.store import RocksDBStore
 from statecore.stores.settings import Durability, StoreSettings
-from statecore.tasks.changelog_ends import isolation_of
 from statecore.tasks.offset_sums import read_offset_sums
 from statecore.tasks.standby_task import StandbyTask
 from statecore.tasks.startup_tasks import StartupSettings, StartupTasks
@@ -90,7 +89,7 @@ def measure(state_dir: Path, bound: int) -> dict[str, float]:
     cluster = Cluster(spec().bootstrap_servers)
 
     def open_task(name: str) -> StandbyTask:
-        task = StandbyTask(TaskStores(spec(), directory, name), cluster, isolation_of(spec()))
+        task = StandbyTask(TaskStores(spec(), directory, name), cluster, spec().processing_guarantee.isolation)
         task.open()
         return task
 

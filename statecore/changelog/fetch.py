@@ -14,7 +14,7 @@ from typing import NoReturn
 from statecore.changelog.cluster import Cluster, Leader
 from statecore.changelog.wire import Fetched, Wire, WireError
 from statecore.errors import Corrupted, Invalid, NotFound, Reason, Retryable
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.topic_partition import TopicPartition, is_same_topic
 
 OFFSET_OUT_OF_RANGE = 1
 
@@ -68,7 +68,7 @@ class PartitionFetcher:
         self._fetch_bytes = fetch_bytes
         self._max_wait = max_wait
         self._stall_timeout = stall_timeout
-        self._topic_id = uuid.UUID(topic_id) if topic_id else None
+        self._topic_id = uuid.UUID(topic_id).hex if topic_id else ""
         self._leader: Leader | None = None
         self._stale = False
         self._wire: Wire | None = None
@@ -177,20 +177,19 @@ class PartitionFetcher:
         return self._wire
 
     def _check_identity(self, leader: Leader) -> None:
-        if not leader.topic_id.int:
-            return
-        if self._topic_id is not None and self._topic_id != leader.topic_id:
+        found = leader.topic_id.hex
+        if not is_same_topic(self._topic_id, found):
             raise Invalid(
-                f"Topic {self._tp.topic} was deleted and created again: its id is {leader.topic_id.hex}, not "
-                f"{self._topic_id.hex}.",
+                f"Topic {self._tp.topic} was deleted and created again: its id is {found}, not {self._topic_id}.",
                 code="topic-recreated",
                 action="Plan again; offsets and images of the old topic are invalid for the new one.",
                 topic=self._tp.topic,
                 partition=self._tp.partition,
-                expected=self._topic_id.hex,
-                found=leader.topic_id.hex,
+                expected=self._topic_id,
+                found=found,
             )
-        self._topic_id = leader.topic_id
+        if leader.topic_id.int:
+            self._topic_id = found
 
     def _send(self, wire: Wire, offset: int) -> None:
         assert self._leader is not None

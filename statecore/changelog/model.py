@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from statecore.formats.topic_partition import TopicPartition
@@ -47,6 +47,24 @@ class LogOffsets:
     # epoch of the leader that reported the ends, so that no record before them has a later one; the lower one where two
     # leaders answered; -1 where the broker is too old to report it
     leader_epoch: int = -1
+
+    def end(self, isolation: IsolationLevel) -> int:
+        """Offset a read stops before: the last stable offset under read_committed, else the log end offset."""
+        return self.last_stable if isolation is IsolationLevel.READ_COMMITTED else self.log_end
+
+    def until(self, end: int | None) -> LogOffsets:
+        """Limited to an end offset, if one is given and the log goes on."""
+        if end is None:
+            return self
+        return replace(self, last_stable=min(self.last_stable, end), log_end=min(self.log_end, end))
+
+    def consumed(self, committed: int | None) -> LogOffsets:
+        """A source topic up to the committed offset; records beyond are input still to be processed.
+
+        If all consumed records are gone, the end is 0: an offset before the log start makes Kafka Streams treat the
+        store as corrupted.
+        """
+        return self.until(committed if committed is not None and committed >= self.log_start else 0)
 
 
 @dataclass(frozen=True)

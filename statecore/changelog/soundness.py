@@ -44,7 +44,7 @@ from statecore.changelog.delete_retention import (
 )
 from statecore.changelog.model import LogOffsets, ReadStatistics, TopicDescription
 from statecore.errors import Reason
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.topic_partition import TopicPartition, is_same_topic
 from statecore.spec.units import format_duration
 
 NO_TIME = "the cluster does not report its time (KRaft does, from Kafka 3.3 on, to users with Describe on the cluster)"
@@ -68,8 +68,7 @@ class BaseEnd:
 def refusal(end: BaseEnd, topic: TopicDescription, log: LogOffsets, epoch_end: int | None) -> Reason | None:
     """Why no tail can be appended to a base now, or ``None``; called before the tail is read."""
     name = str(end.topic_partition)
-    known = [topic_id for topic_id in (end.topic_id, topic.topic_id) if topic_id.strip("0")]
-    if len(set(known)) > 1:
+    if not is_same_topic(end.topic_id, topic.topic_id):
         return Reason(
             f"{name} was deleted and created again: its topic's id was {end.topic_id} and is {topic.topic_id} now",
             "topic-recreated",
@@ -141,6 +140,32 @@ def start_moved(end: BaseEnd, statistics: Sequence[ReadStatistics]) -> Reason | 
     )
 
 
+def age_of(
+    read_at_ms: int | None, retention_ms: int | None, now_ms: int | None, what: str, /, **values: Any
+) -> int | Reason:
+    """How long ago nothing followed an end, in ms; or why that proves nothing of the deletes after it.
+
+    Args:
+        read_at_ms: a time at which nothing followed the end; ``None`` where unknown.
+        retention_ms: how long deletes were kept since; ``None`` where unknown.
+        now_ms: the present time, by the same clock; ``None`` where the cluster reports none.
+        what: the records that follow now, and what may be missing; the reason begins with it.
+        values: of the reason.
+    """
+    if read_at_ms is None:
+        return Reason(f"{what}: it is not known since when records follow this end", "base-age-unknown", **values)
+    if retention_ms is None:
+        why = "it is not known, or not by the cluster's clock, how long deletes were kept when none followed"
+        return Reason(f"{what}: {why}", "retention-unknown", **values)
+    if now_ms is None:
+        return Reason(f"{what}: {NO_TIME}", "cluster-time-unknown", **values)
+    age = now_ms - read_at_ms
+    if age < -CLOCK_MARGIN_MS:
+        why = f"by the clocks none followed {-age / 1000:,.0f} s in the future, so they are wrong"
+        return Reason(f"{what}: {why}", "clocks-disagree", **values, age_ms=age)
+    return age
+
+
 def missed_deletes(
     end: BaseEnd, topic: TopicDescription, statistics: Sequence[ReadStatistics], finished_ms: int | None
 ) -> Reason | None:
@@ -152,24 +177,10 @@ def missed_deletes(
         return None
     gone = f"compaction has removed {removed:,} offsets of {name} from {end.end} on, which may have been deletes"
     values: dict[str, Any] = {**_of(end), "removed": removed, "end": end.end}
-    if end.read_at_ms is None:
-        return Reason(f"{gone}: it is not known since when records follow the base's end", "base-age-unknown", **values)
-    if retention_ms is None:
-        return Reason(
-            f"{gone}: it is not known how long deletes were kept when the base's end was read",
-            "retention-unknown",
-            **values,
-        )
-    if finished_ms is None:
-        return Reason(f"{gone}: {NO_TIME}", "cluster-time-unknown", **values)
-    age = finished_ms - end.read_at_ms
-    if age < -CLOCK_MARGIN_MS:
-        return Reason(
-            f"{gone}: by the clocks the base's end was read {-age / 1000:,.0f} s after the tail, so they are wrong",
-            "clocks-disagree",
-            **values,
-            age_ms=age,
-        )
+    age = age_of(end.read_at_ms, retention_ms, finished_ms, gone, **values)
+    if isinstance(age, Reason):
+        return age
+    assert retention_ms is not None
     if age + CLOCK_MARGIN_MS < retention_ms:
         return None
     margin, retention = f"{CLOCK_MARGIN_MS / 60_000:.0f} min", format_duration(retention_ms)

@@ -26,6 +26,14 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+def is_same_topic(one: str, other: str) -> bool:
+    """Whether two topic ids are of one topic; an unknown id (empty, or all zeros by old brokers) is taken for the same.
+
+    A topic that was deleted and created again has another id.
+    """
+    return one == other or not one.strip("0") or not other.strip("0")
+
+
 def offsets_by_name(offsets: Mapping[TopicPartition, int]) -> dict[str, int]:
     """Offsets by ``<topic>-<partition>``, in order, for a document."""
     return {str(partition): offset for partition, offset in sorted(offsets.items())}

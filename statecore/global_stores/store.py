@@ -22,7 +22,7 @@ from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import OffsetRange, TopicDescription
 from statecore.errors import Invalid, NotFound, Retryable, StatecoreError
 from statecore.faults import FaultInjected, FaultPoints
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.topic_partition import TopicPartition, is_same_topic
 from statecore.global_stores.databases import GlobalDatabases, why_unusable
 from statecore.global_stores.offset_validation import InvalidOffsets, why_invalid, why_unknown
 from statecore.global_stores.paths import GlobalBackups
@@ -243,7 +243,7 @@ class GlobalStore:
 
     def _why_recreated(self, topic: TopicDescription) -> InvalidOffsets | None:
         """Why the rows are not of this topic; ``None`` where they are, or their topic is unknown."""
-        if self._built_of is None or self._built_of == topic.topic_id:
+        if self._built_of is None or is_same_topic(self._built_of, topic.topic_id):
             return None
         return InvalidOffsets(
             RecoveryReason.TOPIC_RECREATED,

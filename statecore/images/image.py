@@ -28,7 +28,7 @@ from statecore.errors import Corrupted, Invalid
 from statecore.filesystem import file_hashes, file_sha256, is_unmodified, link_or_copy, sync_file, sync_tree, tree_bytes
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
-from statecore.formats.segments import first_live_segment, segment_name
+from statecore.formats.segments import segment_name
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.digest import combined
 from statecore.images.identity import image_identity
@@ -198,7 +198,7 @@ def _live_databases(
 ) -> tuple[dict[int | None, _Database], int]:
     """Database of each live segment, oldest first, and the number of expired rows in the runs."""
     of = segmented.segmentation
-    first = first_live_segment(segmented.stream_time, of.retention_ms, of.interval_ms)
+    first = of.first_live(segmented.stream_time)
     there = {run.segment for run in runs} | below.keys()
     live = sorted(segment for segment in there if segment is not None and segment >= first)
     expired = sum(run.rows for run in runs if run.segment not in live)

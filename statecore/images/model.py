@@ -10,6 +10,7 @@ from typing import ClassVar, NamedTuple, Self
 
 from statecore.filesystem import FileState
 from statecore.formats.kinds import StoreKind
+from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition
 
 
@@ -24,6 +25,10 @@ class Segmentation:
     def of(retention_ms: int | None, interval_ms: int | None) -> Segmentation | None:
         """The division; ``None`` where a store's rows are not divided, and have no retention or no interval."""
         return None if retention_ms is None or interval_ms is None else Segmentation(retention_ms, interval_ms)
+
+    def first_live(self, stream_time: int) -> int:
+        """Id of the oldest segment that is kept at a stream time (ms; -1 without records)."""
+        return first_live_segment(stream_time, self.retention_ms, self.interval_ms)
 
 
 def segment_order(segment: int | None) -> int:

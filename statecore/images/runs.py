@@ -30,7 +30,6 @@ from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.registry import row_format
 from statecore.formats.row_format import Records, RowFormat
-from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.chunks import EvenChunks, chunks_of, columns_of, stamped, validity_of
 from statecore.images.external_key_table import ExternalKeyTable
@@ -205,7 +204,7 @@ class RunBuilder:
                 yield None, ids
             return
         of, time_at = self._segmentation, self._format.time_at
-        first = first_live_segment(self._stream_time, of.retention_ms, of.interval_ms)
+        first = of.first_live(self._stream_time)
         ids, live = table.survivors(tombstones=True), table.survivors(tombstones=False)
         has_value = np.zeros(table.keys, np.bool_)
         has_value[live] = True

@@ -27,8 +27,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from statecore.errors import Fenced
-from statecore.formats.segments import first_live_segment
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.topic_partition import TopicPartition, is_same_topic
 from statecore.images.model import Run, segment_order
 from statecore.repository.identity import store_identity
 from statecore.repository.manifest import StoredDatabase, StoredRun, StoreSnapshot, TaskManifest
@@ -139,12 +138,13 @@ def _rebased(theirs: StoreSnapshot, mine: StoreSnapshot, base: StoreSnapshot, ta
 
 def _has_expired(store: StoreSnapshot, segment: int | None) -> bool:
     """Whether a segment has expired by a store's stream time."""
-    if segment is None or store.retention_ms is None or not store.segment_interval_ms:
+    of = store.segmentation
+    if segment is None or of is None:
         return False
     seen = store.stream_time
     if seen is None:  # at least the time of the newest segment
-        seen = max((database.segment or 0 for database in store.databases), default=0) * store.segment_interval_ms
-    return segment < first_live_segment(seen, store.retention_ms, store.segment_interval_ms)
+        seen = max((database.segment or 0 for database in store.databases), default=0) * of.interval_ms
+    return segment < of.first_live(seen)
 
 
 def _joined(
@@ -215,8 +215,7 @@ def _are_of_the_same_topics(one: StoreSnapshot, other: StoreSnapshot) -> bool:
     """Whether two stores are of the same partitions; a topic whose id is unknown is taken for the same."""
     ids = {end.topic_partition: end.topic_id for end in other.changelogs}
     return ids.keys() == {end.topic_partition for end in one.changelogs} and all(
-        "" in (end.topic_id, ids[end.topic_partition]) or end.topic_id == ids[end.topic_partition]
-        for end in one.changelogs
+        is_same_topic(end.topic_id, ids[end.topic_partition]) for end in one.changelogs
     )
 
 

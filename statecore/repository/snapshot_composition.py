@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from statecore.formats.topic_partition import is_same_topic
 from statecore.repository.application_repository import ReadTaskManifest
 from statecore.repository.compatibility import differences
 from statecore.repository.manifest import ChangelogEnd, Extent, StoreSnapshot, TaskManifest, TaskManifestReference
@@ -132,8 +133,7 @@ def stores_behind(mine: TaskManifest, published: TaskManifest) -> Iterator[tuple
     for store in mine.stores:
         for end in store.changelogs if not (store.restored_by_kafka_streams and store.kind.is_versioned) else ():
             known = ends.get((store.store, end.topic_partition), end)
-            is_same = "" in (known.topic_id, end.topic_id) or known.topic_id == end.topic_id
-            if is_same and known.end > end.end:
+            if is_same_topic(known.topic_id, end.topic_id) and known.end > end.end:
                 yield store, end, known.end
 
 

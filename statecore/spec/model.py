@@ -10,6 +10,7 @@ from typing import Any
 from statecore.formats.kinds import StoreKind
 from statecore.formats.segments import ENDLESS_INTERVAL_MS, default_segment_interval
 from statecore.formats.task_id import GLOBAL_TASK, TaskId
+from statecore.isolation import IsolationLevel
 from statecore.spec.spark_settings import SparkSettings
 from statecore.words import number_of, shortened_list
 
@@ -47,6 +48,12 @@ class ProcessingGuarantee(StrEnum):
 
     AT_LEAST_ONCE = "at_least_once"
     EXACTLY_ONCE_V2 = "exactly_once_v2"
+
+    @property
+    def isolation(self) -> IsolationLevel:
+        """Isolation of Kafka Streams' restore consumer: read_committed under exactly-once only."""
+        is_exactly_once = self is ProcessingGuarantee.EXACTLY_ONCE_V2
+        return IsolationLevel.READ_COMMITTED if is_exactly_once else IsolationLevel.READ_UNCOMMITTED
 
 
 @dataclass(frozen=True)

@@ -44,14 +44,14 @@ from statecore.repository.repository import object_store_of
 from statecore.spec.model import ApplicationSpec
 from statecore.spec.writer import spec_to_json
 from statecore.statedir.state_directory import StateDirectory
-from statecore.statedir.work_directory import STANDBY
+from statecore.statedir.work_directory import STANDBY, STANDBY_LOGS
 from statecore.tasks.offset_sums import is_empty_task
 from statecore.tasks.standby_log_state import StandbyLogStates
 
 RETENTION_MS = 86_400_000  # How long an unused base is kept after its process ended: a day, like the files of any fetch
 CHECK_SECONDS = 5.0  # How long a start waits for the repository at most
 _SLICE = 0.1
-_BASE, _LOGS = "base", "logs.json"
+_BASE = "base"
 
 
 def sweep_bases(directory: StateDirectory, now_ms: int, *, faults: FaultPoints = NO_FAULTS) -> None:
@@ -68,7 +68,7 @@ def sweep_bases(directory: StateDirectory, now_ms: int, *, faults: FaultPoints =
 
 def _discard(base: Path, faults: FaultPoints = NO_FAULTS) -> None:
     """Delete a base; the file that marks it as complete first, because a partial one must not be used."""
-    remove_durably(base / _LOGS)
+    remove_durably(base / STANDBY_LOGS)
     faults.reach("base.during-discard")
     discard_tree(base)
 
@@ -223,7 +223,7 @@ class Bases:
 
     def _fetch(self, task: str, stop: Event) -> str:
         base, fetch_directory = self._base(task), self._fetch_directory(task)
-        if (base / _LOGS).exists() and not is_empty_task(fetch_directory.task_path(task)):
+        if (base / STANDBY_LOGS).exists() and not is_empty_task(fetch_directory.task_path(task)):
             return f"a snapshot of {self._repository} that an earlier process has fetched"
         try:
             repository = self._open()
@@ -231,7 +231,7 @@ class Bases:
             raise _NoRepositoryError(error) from error
         repository.head()
         make_directories(fetch_directory.path.parent)
-        remove_durably(base / _LOGS)
+        remove_durably(base / STANDBY_LOGS)
         declared = base / "stores.json"
         write_durably(declared, spec_to_json(self._spec).encode())
         request = FetchRequest(
@@ -266,7 +266,7 @@ class Bases:
             )
         manifest = repository.manifest(entry).value
         (reference,) = (reference for reference in manifest.task_manifests if reference.task == task)
-        logs = StandbyLogStates(self._base(task) / _LOGS)
+        logs = StandbyLogStates(self._base(task) / STANDBY_LOGS)
         for store in repository.task_manifests([reference])[task].manifest.stores:
             for end in store.changelogs:
                 logs.record_end(base_end(end, store.read_at_ms, store.delete_retention_ms))
@@ -275,7 +275,9 @@ class Bases:
     def _put(self, task: str) -> bool:
         """Move a base to the task's directory; returns whether there was none."""
         path = self._directory.task_path(task)
-        write_durably(self._work(task) / _LOGS, (self._base(task) / _LOGS).read_bytes())  # before the task is opened
+        write_durably(
+            self._work(task) / STANDBY_LOGS, (self._base(task) / STANDBY_LOGS).read_bytes()
+        )  # before the task is opened
         self._faults.reach("base.before-rename")
         make_directories(path.parent)
         try:
@@ -284,7 +286,7 @@ class Bases:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-            remove_durably(self._work(task) / _LOGS)
+            remove_durably(self._work(task) / STANDBY_LOGS)
             self._say(f"Task {task} got a directory meanwhile, and does not start from a snapshot.")
             return False
         sync_file(path.parent)

@@ -30,7 +30,6 @@ from statecore.statedir.placement import recover
 from statecore.statedir.quarantine import delete_expired
 from statecore.statedir.state_directory import StateDirectory
 from statecore.statedir.work_directory import CORRUPT, UNOWNED
-from statecore.tasks.changelog_ends import isolation_of
 from statecore.tasks.standby_task import StandbySettings, StandbyTask
 from statecore.tasks.startup_tasks import StartupSettings, StartupTasks
 from statecore.tasks.task_stores import TaskStores
@@ -64,7 +63,9 @@ def run_standby(
     with connect(spec.bootstrap_servers, spec.kafka, timeout=request.timeout) as cluster:
 
         def open_task(name: str) -> StandbyTask:
-            task = StandbyTask(TaskStores(spec, directory, name, faults=faults), cluster, isolation_of(spec), settings)
+            task = StandbyTask(
+                TaskStores(spec, directory, name, faults=faults), cluster, spec.processing_guarantee.isolation, settings
+            )
             task.open()
             return task
 

@@ -10,7 +10,7 @@ once (:attr:`TaskManager.is_behind`), so a first read of hours does not block th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from statecore.changelog.cluster import Cluster
@@ -27,7 +27,7 @@ from statecore.standby.assignment.model import Role
 from statecore.standby.bootstrap import Bases
 from statecore.standby.message_limits import Messages
 from statecore.standby.report import StandbyMetrics, StandbyStoreReport, StandbyTaskReport
-from statecore.tasks.changelog_ends import ChangelogEnd, changelog_ends
+from statecore.tasks.changelog_ends import ChangelogEnd, changelog_ends, ends_of_tasks
 from statecore.tasks.offset_sums import offset_sum
 from statecore.tasks.standby_task import RoundResult, StandbyTask
 
@@ -258,45 +258,24 @@ class TaskManager:
         }
 
     def _ends(self, stopped: Callable[[], bool]) -> Iterable[tuple[_Entry, Mapping[TopicPartition, ChangelogEnd]]]:
-        """Read all ends in one request, or ask again without the tasks whose changelogs have no leader."""
-        asked = [one for one in self._entries.values() if one.task is not None]
-        while asked and not stopped():
-            try:
-                ends = self._ask(asked)
-            except Retryable as error:
-                away = set(error.context.get("topics", ()))
-                stuck = [one.name for one in asked if away & _topics(one)]  # none: no broker answers for any task
-                for one in asked:
-                    if not stuck or one.name in stuck:
-                        one.fail(error)
-                if stuck:
-                    self._messages.problem(stuck, str(error))
-                else:
-                    self._messages.brokers_unreachable(error)
-                asked = [one for one in asked if stuck and one.name not in stuck]
-            except StatecoreError:
-                yield from self._ends_of_each(asked, stopped)
-                return
-            else:
-                self._messages.brokers_answered()
-                for one in asked:
-                    yield one, ends
-                return
+        """Read the ends of all open tasks; a task without ends has failed."""
+        entries = {one.name: one for one in self._entries.values() if one.task is not None}
 
-    def _ends_of_each(
-        self, asked: Sequence[_Entry], stopped: Callable[[], bool]
-    ) -> Iterable[tuple[_Entry, Mapping[TopicPartition, ChangelogEnd]]]:
-        for one in asked:
-            if stopped():
-                return
-            try:
-                found = self._ask([one])
-            except StatecoreError as error:
-                one.fail(error)
-                self._messages.problem([one.name], str(error))
-            else:
+        def ask(names: Collection[str]) -> Mapping[TopicPartition, ChangelogEnd]:
+            return self._ask([entries[name] for name in names])
+
+        for names, ends in ends_of_tasks({name: _topics(one) for name, one in entries.items()}, ask, stopped):
+            if not isinstance(ends, StatecoreError):
                 self._messages.brokers_answered()
-                yield one, found
+                for name in names:
+                    yield entries[name], ends
+                continue
+            for name in names:
+                entries[name].fail(ends)
+            if isinstance(ends, Retryable) and not ends.context.get("topics"):
+                self._messages.brokers_unreachable(ends)
+            else:
+                self._messages.problem(names, str(ends))
 
     def _ask(self, entries: Sequence[_Entry]) -> dict[TopicPartition, ChangelogEnd]:
         tasks = [one.task for one in entries if one.task is not None]

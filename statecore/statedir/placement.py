@@ -146,8 +146,9 @@ def apply_placement(
     *,
     staged: Collection[Path] = (),
     keeps: bool = False,
+    placement_id: str | None = None,
 ) -> PlacementReport:
-    """Put the images of a plan in place."""
+    """Put the images of a plan in place; its files are kept under its id (a new one where none is given)."""
     directory = plan.directory
     directory.check_locked()
     if read_journal(directory.work_path) is not None:
@@ -157,7 +158,7 @@ def apply_placement(
     todo = [task for task in plan.tasks if not task.already_placed]
     placed = {task.task: task.already_placed for task in plan.tasks}
     if todo:
-        staging = directory.work_path / f"{STAGING_PREFIX}{uuid.uuid4().hex}"
+        staging = directory.work_path / f"{STAGING_PREFIX}{placement_id or uuid.uuid4().hex}"
         try:
             entries = TaskAssembly(directory, staging, faults, progress, staged).assemble(todo)
             journal = Journal(plan.request_id, staging.name, SWAPPING, entries, _placed_earlier(plan), keeps)

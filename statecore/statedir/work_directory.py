@@ -23,6 +23,9 @@ FETCHED = "fetched"
 STANDBY = "standby"
 """Stores that standby tasks are building, and the state of the changelogs that they follow, by task."""
 
+STANDBY_LOGS = "logs.json"
+"""The state of a standby task's changelogs, in its directory."""
+
 CORRUPT = "corrupt"
 """Task directories that were found damaged at a start under exactly-once, by task and time."""
 

@@ -33,7 +33,7 @@ from statecore.isolation import IsolationLevel
 from statecore.spec.model import ApplicationSpec
 from statecore.tasks.active_context import Consumer, InputRecord, Processor, ProcessorContext, TransactionalProducer
 from statecore.tasks.change_logging import ChangeLoggingStore, check_kind
-from statecore.tasks.changelog_ends import ChangelogEnd, changelog_ends, isolation_of
+from statecore.tasks.changelog_ends import ChangelogEnd, changelog_ends
 from statecore.tasks.checkpoint_policy import CheckpointSettings
 from statecore.tasks.commit_policy import CommitPolicy, CommitSettings
 from statecore.tasks.kafka_commits import AtLeastOnce, ExactlyOnce, KafkaCommits, kafka_errors
@@ -128,7 +128,7 @@ class ActiveTask:
         self._cluster = cluster
         self._processor = processor
         self._sources = frozenset(sources)
-        isolation = isolation_of(spec)
+        isolation = spec.processing_guarantee.isolation
         self._exactly_once = isolation is IsolationLevel.READ_COMMITTED
         self._follower = StandbyTask(stores, cluster, isolation, settings or StandbySettings(), checkpoints=checkpoints)
         self._commits = commits or CommitSettings.from_properties({}, spec.processing_guarantee)

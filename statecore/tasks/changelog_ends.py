@@ -7,16 +7,17 @@ application has consumed: a store with later records would be ahead of its input
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.delete_retention import recorded_retention_ms
 from statecore.changelog.groups import committed_offsets
-from statecore.changelog.model import IsolationLevel, LogOffsets, TopicDescription
+from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.changelog.soundness import BaseEnd
+from statecore.errors import Retryable, StatecoreError
 from statecore.formats.topic_partition import TopicPartition
-from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
+from statecore.spec.model import ApplicationSpec
 from statecore.tasks.standby_store import StandbyStoreSpec
 
 
@@ -77,12 +78,6 @@ class LocalAges:
         self._observed.clear()
 
 
-def isolation_of(spec: ApplicationSpec) -> IsolationLevel:
-    """The isolation level by which changelogs of an application are read."""
-    exactly_once = spec.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
-    return IsolationLevel.READ_COMMITTED if exactly_once else IsolationLevel.READ_UNCOMMITTED
-
-
 def changelog_ends(
     cluster: Cluster,
     spec: ApplicationSpec,
@@ -107,14 +102,50 @@ def changelog_ends(
     topics = cluster.describe_topics(sorted({changelog.topic for changelog in changelogs}))
     wanted = {at: epoch for at, epoch in (epochs or {}).items() if at in changelogs and epoch >= 0}
     epoch_ends = cluster.epoch_ends(wanted) if wanted else {}
-    consumed = committed_offsets(cluster, spec.application_id, {store.changelog for store in stores if store.is_source})
+    committed = committed_offsets(
+        cluster, spec.application_id, {store.changelog for store in stores if store.is_source}
+    )
     logs = cluster.log_offsets(changelogs)
-    committed = isolation_of(spec) is IsolationLevel.READ_COMMITTED
+    isolation = spec.processing_guarantee.isolation
     found: dict[TopicPartition, ChangelogEnd] = {}
     for changelog, log in logs.items():
-        end = log.last_stable if committed else log.log_end
-        if changelog in consumed:
-            end = min(end, consumed[changelog] or 0)
+        followed = log.consumed(committed[changelog]) if changelog in committed else log
         topic, epoch_end = topics[changelog.topic], epoch_ends.get(changelog)
-        found[changelog] = ChangelogEnd(end, log, topic, epoch_end, asked_at_ms, here_ms)
+        found[changelog] = ChangelogEnd(followed.end(isolation), log, topic, epoch_end, asked_at_ms, here_ms)
     return found
+
+
+Ends = Mapping[TopicPartition, ChangelogEnd]
+
+
+def ends_of_tasks(
+    topics: Mapping[str, Set[str]], ask: Callable[[Collection[str]], Ends], stopped: Callable[[], bool] = lambda: False
+) -> Iterator[tuple[Collection[str], Ends | StatecoreError]]:
+    """Ask for the changelogs of tasks in one request, so that an error is that of as few tasks as possible.
+
+    Where some changelogs have no leader, the other tasks are asked for again; after any other error each task alone.
+
+    Args:
+        topics: the changelog topics of each task.
+        ask: asks for the ends of some tasks.
+        stopped: whether to ask for no more.
+
+    Yields:
+        Some tasks and their ends, or the error they share; it names ``topics`` where brokers have answered for others.
+    """
+    left = list(topics)
+    while left and not stopped():
+        stuck = left
+        try:
+            found: Ends | StatecoreError = ask(left)
+        except Retryable as error:
+            away = set(error.context.get("topics", ()))
+            stuck, found = [task for task in left if away & topics[task]] or left, error
+        except StatecoreError as error:
+            if len(left) > 1:
+                for task in left:
+                    yield from ends_of_tasks({task: topics[task]}, ask, stopped)
+                return
+            found = error
+        yield stuck, found
+        left = [task for task in left if task not in stuck]

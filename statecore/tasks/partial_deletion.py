@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from statecore.formats.segments import first_live_segment
 from statecore.images.model import Segmentation
 from statecore.spec.model import StoreSpec, retention_of, segment_interval_of
 from statecore.statedir.task_layout import StoreDirectory, rows_without_current, segment_start
@@ -39,6 +38,6 @@ def half_expired(place: StoreDirectory, segmentation: Segmentation | None) -> li
     if not half:
         return []
     newest = max((segment.start or 0 for segment in place.segments), default=0)
-    first = first_live_segment(newest, segmentation.retention_ms, segmentation.interval_ms) * segmentation.interval_ms
+    first = segmentation.first_live(newest) * segmentation.interval_ms
     starts = [(path, segment_start(path.name, place.store)) for path in half]
     return [path for path, start in starts if start is not None and start < first]

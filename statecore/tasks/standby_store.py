@@ -37,7 +37,7 @@ from statecore.formats.checkpoint import store_checkpoint_file
 from statecore.formats.kinds import StoreKind
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.releases import CURRENT, OFFSETS_COLUMN_FAMILY
-from statecore.formats.segments import first_live_segment, segment_name
+from statecore.formats.segments import segment_name
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import BaseDatabases, RunFile, Segmentation, segment_order
 from statecore.statedir.database_state import create_database, read_database_state
@@ -357,7 +357,7 @@ class StandbyStore:
         of = self.spec.segmentation
         if segment is None or of is None:
             return True
-        return segment >= first_live_segment(self._stream_time, of.retention_ms, of.interval_ms)
+        return segment >= of.first_live(self._stream_time)
 
     def _expire(self) -> None:
         """Remove expired segments, also after a failed removal. One that fails to close counts as closed."""

@@ -26,9 +26,10 @@ from statecore.changelog.soundness import BaseEnd, missed_deletes, refusal, star
 from statecore.errors import Invalid, Reason, StatecoreError
 from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.registry import row_format
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.topic_partition import TopicPartition, is_same_topic
 from statecore.images.runs import RunBuilder
 from statecore.isolation import IsolationLevel
+from statecore.statedir.work_directory import STANDBY_LOGS
 from statecore.tasks.changelog_ends import ChangelogEnd, LocalAges, uptime_ms
 from statecore.tasks.checkpoint_policy import CheckpointPolicy, CheckpointSettings
 from statecore.tasks.standby_log_state import StandbyLogStates
@@ -124,7 +125,7 @@ class StandbyTask:
         self._isolation = isolation
         self._settings = settings
         self._policy = CheckpointPolicy(checkpoints or CheckpointSettings())
-        self._logs = StandbyLogStates(stores.work_path / "logs.json")
+        self._logs = StandbyLogStates(stores.work_path / STANDBY_LOGS)
         self._ends: dict[TopicPartition, int] = {}
         self._latest_ends: dict[TopicPartition, ChangelogEnd] = {}
         self._local_ages = LocalAges()
@@ -353,9 +354,8 @@ class StandbyTask:
         why = refusal(end, now.topic, now.log, now.epoch_end if end.leader_epoch >= 0 else None)
         if why is None:
             return None
-        same_topic = bool(end.topic_id.strip("0")) and end.topic_id == now.topic.topic_id
-        is_another = bool(end.topic_id.strip("0")) and bool(now.topic.topic_id.strip("0")) and not same_topic
-        if not is_another and (now.log.log_start > end.end or same_topic):
+        is_known = bool(end.topic_id.strip("0")) and bool(now.topic.topic_id.strip("0"))
+        if is_same_topic(end.topic_id, now.topic.topic_id) and (is_known or now.log.log_start > end.end):
             return why
         raise Invalid(
             f"Store {store.name} of task {self.name} cannot follow {store.changelog}: {why}.",

@@ -21,7 +21,6 @@ from statecore.isolation import IsolationLevel
 from statecore.statedir.state_directory import StateDirectory
 from statecore.tasks.active_context import InputRecord
 from statecore.tasks.active_task import TaskState
-from statecore.tasks.changelog_ends import isolation_of
 from statecore.tasks.standby_task import StandbyTask
 from statecore.tasks.task_stores import TaskStores
 from tests.harness import topics
@@ -103,7 +102,7 @@ def test_a_standby_becomes_active_and_a_standby_again_beside_another_member_and_
         first = Member(world.servers, application_id, guarantee, cluster)
         spec = first.spec
         with directory.lock():
-            standby = StandbyTask(TaskStores(spec, directory, "0_0"), cluster, isolation_of(spec))
+            standby = StandbyTask(TaskStores(spec, directory, "0_0"), cluster, spec.processing_guarantee.isolation)
             standby.open()
             database = standby.stores.store(COUNTS).database
             follow(cluster, spec, standby)
@@ -112,7 +111,7 @@ def test_a_standby_becomes_active_and_a_standby_again_beside_another_member_and_
             assert active.stores.store(COUNTS).database is database
             with pytest.raises(Fenced):
                 StateDirectory(here, application_id).lock().__enter__()
-            standby = StandbyTask(active.recycle(), cluster, isolation_of(spec))
+            standby = StandbyTask(active.recycle(), cluster, spec.processing_guarantee.isolation)
             standby.open()
 
             with other.lock():
@@ -307,7 +306,7 @@ def test_a_member_with_an_old_generation_is_fenced_and_its_rows_are_not_visible(
         assert elsewhere.positions() == {new.input: committed.total()}
         new.work(elsewhere, end)
         elsewhere.close()
-        standby = StandbyTask(task.recycle(), cluster, isolation_of(old.spec))
+        standby = StandbyTask(task.recycle(), cluster, old.spec.processing_guarantee.isolation)
         standby.open()
         assert follow(cluster, old.spec, standby) == 60
         standby.close()

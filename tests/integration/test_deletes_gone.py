@@ -31,7 +31,7 @@ from statecore.jobs.restore.run import run_restore
 from statecore.repository.layout import NEWEST
 from statecore.spec.reader import parse_spec
 from statecore.statedir.state_directory import StateDirectory
-from statecore.tasks.changelog_ends import changelog_ends, isolation_of
+from statecore.tasks.changelog_ends import changelog_ends
 from statecore.tasks.standby_task import StandbyTask
 from statecore.tasks.task_stores import TaskStores
 from tests.harness import topics
@@ -296,7 +296,7 @@ def test_a_standby_task_is_checked_with_the_delete_retention_of_its_last_round(
     spec = parse_spec(shop.spec, "the test")
     directory = StateDirectory(tmp_path / "warm", shop.application_id)
     with Cluster(shop.servers) as cluster, directory.lock():
-        task = StandbyTask(TaskStores(spec, directory, "0_0"), cluster, isolation_of(spec))
+        task = StandbyTask(TaskStores(spec, directory, "0_0"), cluster, spec.processing_guarantee.isolation)
         task.open()
         stores = [store.spec for store in task.stores.stores]
         assert not task.follow(changelog_ends(cluster, spec, stores)).stale

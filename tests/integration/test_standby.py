@@ -27,7 +27,7 @@ from statecore.standby.report import StandbyReport
 from statecore.standby.request import StandbyRequest
 from statecore.standby.service import run_standby
 from statecore.statedir.state_directory import StateDirectory
-from statecore.tasks.changelog_ends import changelog_ends, isolation_of
+from statecore.tasks.changelog_ends import changelog_ends
 from statecore.tasks.standby_task import RoundResult, StandbyTask
 from statecore.tasks.task_stores import TaskStores, standby_stores, tasks_of
 from tests.harness import topics
@@ -70,7 +70,8 @@ def test_kafka_streams_starts_from_a_standby_task_of_every_kind(fleet: Fleet, tm
         spec = parse_spec(world.spec())
         with Cluster(world.servers) as cluster, directory.lock():
             names = tasks_of(spec, dict.fromkeys(world.changelogs(), world.partitions))
-            tasks = [StandbyTask(TaskStores(spec, directory, name), cluster, isolation_of(spec)) for name in names]
+            isolation = spec.processing_guarantee.isolation
+            tasks = [StandbyTask(TaskStores(spec, directory, name), cluster, isolation) for name in names]
             for task in tasks:
                 task.open()
             applied = [sum(one.records for one in follow(cluster, spec, tasks))]

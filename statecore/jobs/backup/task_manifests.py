@@ -9,7 +9,6 @@ from statecore.jobs.backup.changelog_check import Logs
 from statecore.jobs.backup.copies import StoreCopy
 from statecore.jobs.backup.stores import StoreKey
 from statecore.jobs.job import Job
-from statecore.jobs.planning.plan import isolation_of
 from statecore.repository.head import Origin
 from statecore.repository.identity import store_identity
 from statecore.repository.manifest import StoredDatabase, StoreSnapshot, TaskManifest
@@ -53,7 +52,7 @@ def _snapshot(spec: ApplicationSpec, copy: StoreCopy, databases: Sequence[Stored
         kind=store.kind,
         identity=store_identity(store.kind, databases, copy.offsets, 0 if store.kind.is_segmented else None),
         changelogs=logs.ends[copy.key],
-        isolation=str(isolation_of(spec.processing_guarantee)),
+        isolation=str(spec.processing_guarantee.isolation),
         databases=tuple(databases),
         read_at_ms=None if copy.restored_by_kafka_streams else logs.read_at_ms(copy.key),
         stream_time=None if expires else -1,

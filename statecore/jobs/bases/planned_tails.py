@@ -17,7 +17,7 @@ from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.changelog.soundness import NO_TIME
 from statecore.errors import Invalid
 from statecore.formats.task_id import TaskId
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.topic_partition import TopicPartition, is_same_topic
 from statecore.jobs.bases.base import Base, Key, Refused
 from statecore.jobs.bases.tail_check import Unsound, found_unsound
 from statecore.jobs.fields.catalog import VersionedStart
@@ -139,7 +139,9 @@ def _why_too_old(frozen: FrozenPlan, part: PartitionPlan, topic: TopicDescriptio
 
 def check_unchanged(plan: RestorePlan, topics: Mapping[str, TopicDescription]) -> None:
     """Refuse a frozen plan whose topics were recreated. Raises ``Invalid``."""
-    changed = sorted({part.topic for part in plan.partitions if topics[part.topic].topic_id != part.topic_id})
+    changed = sorted(
+        {part.topic for part in plan.partitions if not is_same_topic(topics[part.topic].topic_id, part.topic_id)}
+    )
     if changed:
         raise Invalid(
             f"Topics were recreated since the plan was made: {', '.join(changed)}.",

@@ -10,11 +10,11 @@ from statecore.changelog.delete_retention import ENDLESS_MS, min_current_retenti
 from statecore.changelog.groups import committed_offsets
 from statecore.changelog.model import TopicDescription
 from statecore.errors import Reason
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.topic_partition import TopicPartition, is_same_topic
 from statecore.jobs.bases.base import Key
 from statecore.jobs.checkpoint.changed_tasks import is_aged, oldest_read_at
 from statecore.jobs.fields.catalog import VersionedStart
-from statecore.jobs.planning.plan import consumed, end_of, is_restored_by_kafka_streams
+from statecore.jobs.planning.plan import is_restored_by_kafka_streams
 from statecore.jobs.planning.selection import check_partitions, select_stores
 from statecore.repository.compatibility import differences
 from statecore.repository.manifest import Manifest, StoreSnapshot
@@ -71,8 +71,7 @@ class BrokerState:
                     topic=declared.changelog,
                 )
             for part, end in known.items():
-                now = self.topics[part.topic].topic_id
-                if end.topic_id.strip("0") and now.strip("0") and end.topic_id != now:
+                if not is_same_topic(end.topic_id, self.topics[part.topic].topic_id):
                     return Reason(f"{part.topic} was recreated", "topic-recreated", topic=part.topic)
                 if self.ends[part] != end.end and not _is_inherited(store, inherited_since_ms):
                     behind[part] = self.ends[part] - end.end
@@ -147,6 +146,7 @@ def _ends(
     sources = {part for store, partitions in stores if is_source(spec, store) for part in partitions} & read
     logs = cluster.log_offsets(read)
     committed = committed_offsets(cluster, spec.application_id, sources)
-    log_ends = {part: end_of(log, spec.processing_guarantee) for part, log in logs.items()}
-    seen = logs | {part: consumed(logs[part], committed[part]) for part in sources}
-    return {part: end_of(log, spec.processing_guarantee) for part, log in seen.items()}, log_ends
+    isolation = spec.processing_guarantee.isolation
+    log_ends = {part: log.end(isolation) for part, log in logs.items()}
+    seen = logs | {part: logs[part].consumed(committed[part]) for part in sources}
+    return {part: log.end(isolation) for part, log in seen.items()}, log_ends

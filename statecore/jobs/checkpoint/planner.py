@@ -92,7 +92,11 @@ def _resumed_or_new(cluster: Cluster, job: CheckpointJob, publication: Publicati
 
 
 def _resumed(cluster: Cluster, job: CheckpointJob, candidates: SnapshotBases) -> CheckpointPlan | str | None:
-    """The frozen plan of an earlier attempt of this request; or why it cannot be resumed, if there is one."""
+    """The frozen plan of an earlier attempt of this request; or why it cannot be resumed, if there is one.
+
+    A restore follows other rules (`RestorePlanner.resumed`): it refuses recreated topics, where a checkpoint makes a
+    new plan from other bases. Only a checkpoint needs that the snapshot which it advances is still valid.
+    """
     try:
         frozen = job.home.read_plan()
     except Invalid as error:

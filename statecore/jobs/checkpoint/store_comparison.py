@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from statecore.errors import Corrupted, Reason
-from statecore.formats.segments import first_live_segment
 from statecore.images.model import RunFile, segment_order
 from statecore.jobs.bases.base import Base, Refused
 from statecore.jobs.pipeline import staging
@@ -137,7 +136,7 @@ class StoreComparison:
         if of is None:
             return 0
         stream_time = max(self.base.stream_time, *(result.stream_time for result in self.results), -1)
-        return first_live_segment(stream_time, of.retention_ms, of.interval_ms)
+        return of.first_live(stream_time)
 
     def compared(self, files: list[RunFile], extents: tuple[Extent, ...]) -> ComparedStore:
         """The result, once the differences are published."""

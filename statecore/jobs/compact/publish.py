@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from statecore import __version__
 from statecore.errors import StatecoreError
-from statecore.formats.segments import first_live_segment
 from statecore.images.digest import combined
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.content_digests import save_digest, saved_digests
@@ -60,7 +59,7 @@ def _with_digest(store: StoreSnapshot) -> StoreSnapshot:
     of = store.segmentation if store.kind.is_segmented else None
     if store.content is not None or (store.kind.is_segmented and (of is None or store.stream_time is None)):
         return store
-    first = 0 if of is None else first_live_segment(store.stream_time or 0, of.retention_ms, of.interval_ms)
+    first = 0 if of is None else of.first_live(store.stream_time or 0)
     for database in store.databases:
         if database.base or len(database.runs) != 1 or (database.segment is not None and database.segment < first):
             return store

@@ -27,7 +27,6 @@ from statecore.formats.releases import OFFSETS_COLUMN_FAMILY
 from statecore.formats.rocksdb_log import read_manifest
 from statecore.formats.row_format import int64_at
 from statecore.formats.rows.keys import BASE_PREFIX, INDEX_PREFIX
-from statecore.formats.segments import first_live_segment
 from statecore.images.model import Segmentation
 from statecore.jobs.diff.row_diff import Example, RowCounts, RowDiff, with_decoded_keys
 from statecore.statedir.readonly_database import Database
@@ -170,12 +169,11 @@ class _Newest:
             times = int64_at(pa.array(keys, pa.large_binary()), self._format.time_at)
             self._time = max(self._time, int(np.max(times)))
 
-    def has_expired(self, segment: int | None, segmentation: Segmentation) -> bool:
-        """Whether Kafka Streams would delete a segment that starts at a time in ms."""
-        if segment is None or self._time < 0:
+    def has_expired(self, start_ms: int | None, segmentation: Segmentation) -> bool:
+        """Whether Kafka Streams would delete the segment that starts at this time."""
+        if start_ms is None or self._time < 0:
             return False
-        live = first_live_segment(self._time, segmentation.retention_ms, segmentation.interval_ms)
-        return segment < live * segmentation.interval_ms
+        return start_ms < segmentation.first_live(self._time) * segmentation.interval_ms
 
 
 _BLOB_LEVEL = -1

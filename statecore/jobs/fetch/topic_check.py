@@ -25,9 +25,9 @@ from typing import NamedTuple
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.delete_retention import CLOCK_MARGIN_MS, ENDLESS_MS, recorded_retention_ms
 from statecore.changelog.model import LogOffsets, TopicDescription
-from statecore.changelog.soundness import NO_TIME, refusal
+from statecore.changelog.soundness import age_of, refusal
 from statecore.errors import Invalid, NotFound, Reason
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.topic_partition import TopicPartition, is_same_topic
 from statecore.jobs.bases.base import base_end
 from statecore.jobs.bases.choice import epoch_ends_of
 from statecore.jobs.fetch.job import FetchJob
@@ -112,7 +112,7 @@ def check_topics(
 def _placed(store: StoreToFetch, end: ChangelogEnd, why: Reason) -> Reason:
     """A reason with the store and the partition it is about."""
     return Reason(
-        f"store {store.snapshot.store} of task {store.task}: {end.topic_partition} {why}",
+        f"store {store.snapshot.store} of task {store.task}: {why}",
         why.code,
         **{
             **why.context,
@@ -137,32 +137,12 @@ def _missing_topics(error: NotFound) -> Invalid:
 def _compare(store: StoreToFetch, end: ChangelogEnd, seen: _Topics) -> _Verdict:
     log, topic = seen.logs.get(end.topic_partition), seen.topics[end.topic]
     if log is None:
-        return _Verdict(Reason("no longer exists", "partition-not-found"))
-    if end.topic_id and end.topic_id != topic.topic_id:
-        return _Verdict(Reason("belongs to a topic that was recreated since the snapshot was made", "topic-recreated"))
-    if end.offset < 0:
+        return _Verdict(Reason(f"{end.topic_partition} no longer exists", "partition-not-found"))
+    if end.offset < 0 and is_same_topic(end.topic_id, topic.topic_id):
         return _Verdict()
-    if log.log_start > end.end:
-        return _Verdict(
-            Reason(
-                f"begins at {log.log_start} now, after the store's end {end.end}",
-                "records-deleted",
-                log_start=log.log_start,
-                end=end.end,
-            )
-        )
-    if log.log_end < end.end:
-        return _Verdict(
-            Reason(
-                f"ends at {log.log_end} now, before the store's end {end.end}",
-                "log-ends-before-base",
-                log_end=log.log_end,
-                end=end.end,
-            )
-        )
-    why = refusal(base_end(end, None, None), topic, log, seen.epoch_ends.get((end.topic_partition, end.leader_epoch)))
-    if why is not None:
-        return _Verdict(Reason(f"does not fit: {why}", why.code, **why.context))
+    epoch_end = seen.epoch_ends.get((end.topic_partition, end.leader_epoch))
+    if (why := refusal(base_end(end, None, None), topic, log, epoch_end)) is not None:
+        return _Verdict(why)
     recorded = seen.horizons.get(store.task, ENDLESS_MS)
     return _compare_ages(store, end, log, recorded_retention_ms(topic), recorded, seen.now_ms)
 
@@ -171,16 +151,17 @@ def _compare_ages(
     store: StoreToFetch, end: ChangelogEnd, log: LogOffsets, topic_retention_ms: int, seen: int, now_ms: int | None
 ) -> _Verdict:
     """Whether deletes after an end may be lost, by the topic's retention and that recorded by newer snapshots."""
+    name = str(end.topic_partition)
     unnamed = (
         None
         if end.topic_id
-        else Reason("has no topic id in the snapshot, so a recreated topic is not detected", "topic-id-unknown")
+        else Reason(f"{name} has no topic id in the snapshot, so a recreated topic is not detected", "topic-id-unknown")
     )
     recorded, read_at_ms = store.snapshot.delete_retention_ms, store.snapshot.read_at_ms
     horizon = min(topic_retention_ms, seen, ENDLESS_MS if recorded is None else recorded)
     if log.log_end == end.end or recorded == horizon == ENDLESS_MS:
         return _Verdict(doubt=unnamed)
-    grown, retention = f"has grown by {log.log_end - end.end} since", horizon / 1000
+    grown, retention = f"{name} has grown by {log.log_end - end.end} since", horizon / 1000
     values = {"grown": log.log_end - end.end}
     if horizon == ENDLESS_MS:
         return _Verdict(
@@ -190,27 +171,18 @@ def _compare_ages(
                 **values,
             )
         )
-    if read_at_ms is None:
-        return _Verdict(
-            doubt=Reason(
-                f"{grown}, and the age of the store is unknown; if it is older "
-                f"than {retention:.0f} s (delete.retention.ms), it may keep keys that were deleted since",
-                "base-age-unknown",
-                **values,
-                retention_ms=horizon,
-            )
-        )
-    if now_ms is None:
-        return _Verdict(
-            doubt=Reason(f"{grown}, and the store's age is unknown: {NO_TIME}", "cluster-time-unknown", **values)
-        )
+    gone = f"{grown}, and deletes may have been compacted away after {retention:.0f} s (delete.retention.ms)"
+    age = age_of(read_at_ms, horizon, now_ms, gone, **values, retention_ms=horizon)
+    if isinstance(age, Reason):
+        is_far = abs(age.context.get("age_ms", 0)) > horizon
+        return _Verdict(wrong=age) if is_far else _Verdict(doubt=age)
+    age_ms = abs(age)  # a clock that was ahead makes the age unknown as well
     source = "delete.retention.ms, as snapshots recorded it" if horizon < topic_retention_ms else "delete.retention.ms"
-    age_ms = abs(now_ms - read_at_ms)  # a clock that was ahead makes the age unknown as well
     if age_ms > horizon:
         return _Verdict(
             Reason(
-                f"has grown since, and the store is {age_ms / 1000:.0f} s old; deletes among the new records may have "
-                f"been compacted away after {retention:.0f} s ({source})",
+                f"{name} has grown since, and the store is {age_ms / 1000:.0f} s old; deletes among the new records "
+                f"may have been compacted away after {retention:.0f} s ({source})",
                 "deletes-compacted",
                 **values,
                 age_ms=age_ms,
@@ -230,8 +202,8 @@ def _compare_ages(
     if age_ms > horizon / 2 or age_ms + CLOCK_MARGIN_MS > horizon:
         return _Verdict(
             doubt=Reason(
-                f"has grown since, and the store is {age_ms / 1000:.0f} s old; the application has to read the new "
-                f"records before {retention:.0f} s (delete.retention.ms) are over",
+                f"{name} has grown since, and the store is {age_ms / 1000:.0f} s old; the application has to read the "
+                f"new records before {retention:.0f} s (delete.retention.ms) are over",
                 "retention-nearly-over",
                 **values,
                 age_ms=age_ms,

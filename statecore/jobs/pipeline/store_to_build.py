@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from statecore.filesystem import FileState
 from statecore.formats.kinds import StoreKind
-from statecore.formats.segments import first_live_segment
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Run, Segmentation, StoreDigest
 
@@ -109,4 +108,4 @@ class StoreToBuild:
     def first_segment(self) -> int:
         """The first segment that has not expired; 0 without segments."""
         of = self.segmentation
-        return 0 if of is None else first_live_segment(self.stream_time, of.retention_ms, of.interval_ms)
+        return 0 if of is None else of.first_live(self.stream_time)

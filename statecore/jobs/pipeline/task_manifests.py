@@ -9,7 +9,6 @@ from types import MappingProxyType
 
 from statecore import __version__
 from statecore.formats.kinds import StoreKind
-from statecore.formats.segments import first_live_segment
 from statecore.images.model import Image, StoreDigest, segment_order
 from statecore.jobs.bases.base import Base, Key
 from statecore.jobs.pipeline.ranges import RangeResult
@@ -75,7 +74,7 @@ def _live(
 ) -> list[StoredDatabase]:
     """The databases that have not expired, each with its runs in the order they are applied."""
     of = part.segmentation if part.kind.is_segmented else None
-    first = 0 if of is None else first_live_segment(stream_time, of.retention_ms, of.interval_ms)
+    first = 0 if of is None else of.first_live(stream_time)
     databases = {} if below is None else below.by_segment
     for one in stored:
         there = databases.get(one.run.segment, StoredDatabase(one.run.segment, ()))

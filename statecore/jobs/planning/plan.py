@@ -187,7 +187,7 @@ class RestorePlan:
     @property
     def isolation(self) -> IsolationLevel:
         """Isolation level of Kafka Streams' restore consumer."""
-        return isolation_of(self.processing_guarantee)
+        return self.processing_guarantee.isolation
 
     @property
     def plan_id(self) -> str:
@@ -236,35 +236,6 @@ PLAN = DocumentType(
 )
 
 
-def isolation_of(guarantee: ProcessingGuarantee) -> IsolationLevel:
-    """Isolation of Kafka Streams' restore consumer: read_committed under exactly-once only."""
-    if guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2:
-        return IsolationLevel.READ_COMMITTED
-    return IsolationLevel.READ_UNCOMMITTED
-
-
-def end_of(offsets: LogOffsets, guarantee: ProcessingGuarantee) -> int:
-    """Offset a restore stops before: the last stable offset under exactly-once, else the log end offset."""
-    return offsets.last_stable if guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2 else offsets.log_end
-
-
-def consumed(log: LogOffsets, committed: int | None) -> LogOffsets:
-    """A source topic up to the committed offset; records beyond are input still to be processed.
-
-    If all consumed records are gone, the end is 0: an offset before the log start makes Kafka Streams treat the store
-    as corrupted.
-    """
-    end = committed if committed is not None and committed >= log.log_start else 0
-    return replace(log, last_stable=min(log.last_stable, end), log_end=min(log.log_end, end))
-
-
-def ended(log: LogOffsets, end: int | None) -> LogOffsets:
-    """A log limited to an end offset, if one is given and the log goes on."""
-    if end is None:
-        return log
-    return replace(log, last_stable=min(log.last_stable, end), log_end=min(log.log_end, end))
-
-
 def make_plan(
     spec: ApplicationSpec,
     wanted: Mapping[StoreSpec, Sequence[int]],
@@ -286,7 +257,7 @@ def make_plan(
         for partition in numbers:
             changelog = TopicPartition(store.changelog, partition)
             log, base = offsets[changelog], bases.get((task_of(store, partition), store.name))
-            end = end_of(log, spec.processing_guarantee)
+            end = log.end(spec.processing_guarantee.isolation)
             start = min(log.log_start, end) if base is None else base.ends[changelog].end
             if base is not None and store.kind.is_versioned:
                 end = start  # inherited unchanged: a tail cannot advance it

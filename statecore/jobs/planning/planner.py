@@ -21,9 +21,6 @@ from statecore.jobs.planning.estimate import DiskNeed, disk_need, estimate_of
 from statecore.jobs.planning.plan import (
     PlanRequest,
     RestorePlan,
-    consumed,
-    end_of,
-    ended,
     is_restored_by_kafka_streams,
     make_plan,
 )
@@ -71,6 +68,7 @@ def plan_restore(
     ``request.transaction_wait`` seconds for transactions in changelogs that it reads, then notes the tail left to the
     application.
     """
+    isolation = spec.processing_guarantee.isolation
     stores = select_stores(spec, request.stores, request.partitions)
     read_at_ms = cluster.time_ms()
     topics = cluster.describe_topics(sorted({store.changelog for store in stores}))
@@ -88,7 +86,7 @@ def plan_restore(
         sleep(POLL_INTERVAL)
         offsets = {**offsets, **cluster.log_offsets(open_ones)}
     sources = _consumed_sources(cluster, spec, wanted, offsets)
-    logs = {part: ended(log, ends.get(part)) for part, log in {**offsets, **sources}.items()}
+    logs = {part: log.until(ends.get(part)) for part, log in {**offsets, **sources}.items()}
     chosen = NO_BASES
     if candidates is not None:
         versioned = {_key(store, part) for store, parts in read.items() if store.kind.is_versioned for part in parts}
@@ -98,7 +96,7 @@ def plan_restore(
         else:
             now_ms = int(time.time() * 1000) if read_at_ms is None else read_at_ms
             candidates = Younger(candidates, versioned, now_ms - versioned_ms)
-        stops = {part: end_of(log, spec.processing_guarantee) for part, log in logs.items()}
+        stops = {part: log.end(isolation) for part, log in logs.items()}
         chosen = choose(changelogs, candidates, topics, offsets, stops, cluster.epoch_ends, cost)
     workers = parallelism()
     budget = request.memory_budget
@@ -128,7 +126,7 @@ def plan_restore(
         shapes=shapes,
         epochs={part: log.leader_epoch for part, log in offsets.items()},
         bases=chosen.bases,
-        log_ends={part: end_of(log, spec.processing_guarantee) for part, log in offsets.items()},
+        log_ends={part: log.end(isolation) for part, log in offsets.items()},
         is_timed=read_at_ms is not None,
     )
     notes = notes_of(cluster, spec, plan, request)
@@ -164,7 +162,7 @@ def _open_transactions(
     """Partitions whose wanted records are held back by an open transaction."""
     if spec.processing_guarantee is not ProcessingGuarantee.EXACTLY_ONCE_V2:
         return []
-    return [part for part in read if offsets[part].last_stable < ended(offsets[part], ends.get(part)).log_end]
+    return [part for part in read if offsets[part].last_stable < offsets[part].until(ends.get(part)).log_end]
 
 
 def _consumed_sources(
@@ -177,7 +175,7 @@ def _consumed_sources(
     sources = _partitions({store: parts for store, parts in wanted.items() if is_source(spec, store)})
     committed = committed_offsets(cluster, spec.application_id, sources)
     _refuse_unknown_progress(spec, {part: (offsets[part], committed[part]) for part in sources})
-    return {part: consumed(offsets[part], committed[part]) for part in sources}
+    return {part: offsets[part].consumed(committed[part]) for part in sources}
 
 
 def _refuse_unknown_progress(

@@ -103,7 +103,14 @@ class PlaceSink(Sink):
             placement = self._placement(planned, staging)
             for line in placement.lines:
                 job.say(line)
-            apply_placement(placement, job.faults, job.progress, staged=staged_names(staging), keeps=self._keeps)
+            apply_placement(
+                placement,
+                job.faults,
+                job.progress,
+                staged=staged_names(staging),
+                keeps=self._keeps,
+                placement_id=self._id,
+            )
         job.faults.reach("restore.after-placement")
 
     def report_fields(self) -> Mapping[str, Any]:

@@ -100,7 +100,14 @@ class RestorePlanner:
         return found
 
     def resumed(self, cluster: Cluster, home: JobHome) -> PlannedRestore | str | None:
-        """The frozen plan of an earlier attempt of this request; or why it must be recreated, if there is one."""
+        """The frozen plan of an earlier attempt of this request; or why it must be recreated, if there is one.
+
+        A checkpoint follows other rules (`statecore.jobs.checkpoint.planner`): it makes a new plan where a topic was
+        recreated, which is an error here, and says that a plan was of other stores, which is no news of a restore.
+
+        Raises:
+            Invalid: a topic was recreated.
+        """
         spec, request, candidates = self._context.spec, self._context.request, self._candidates()
         try:
             frozen = home.read_plan()

@@ -86,7 +86,7 @@ class RestoreReport:
         plan_id: digest of the plan; equal for a retry of the same request.
         state_dir: Kafka Streams' ``state.dir`` that now contains the stores.
         placed: false if an earlier attempt of the same request had placed the stores.
-        placement: id of the attempt that placed them.
+        placement: id of the placement, after which ``.statecore/replaced/placement-<id>`` is named.
         work: seconds of all tasks, summed by stage: ``fetch`` (network, brokers), ``decode`` (CRC, decompression,
             columns), ``collect`` (last write per key), ``write`` (sort, SST), ``image`` (merge, ingest, commit).
         cpu: CPU seconds of each of these, and of ``place``, which the job's own process does.

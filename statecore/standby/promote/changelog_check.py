@@ -22,7 +22,7 @@ from statecore.changelog.delete_retention import (
     min_recorded_retention_ms,
     recorded_retention_ms,
 )
-from statecore.changelog.soundness import NO_TIME, BaseEnd, refusal
+from statecore.changelog.soundness import BaseEnd, age_of, refusal
 from statecore.errors import Invalid, Reason, Retryable, StatecoreError
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
@@ -105,19 +105,10 @@ def too_old(end: BaseEnd, now: ChangelogEnd) -> Reason | None:
         return None
     name = str(end.topic_partition)
     behind = f"{name} has records after offset {end.end}, and compaction may have removed deletes from there"
-    if end.read_at_ms is None:
-        return Reason(f"{behind}: when the copy was at the end is unknown", "base-age-unknown")
-    if retention_ms is None:
-        return Reason(f"{behind}: how long deletes were retained at that time is unknown", "retention-unknown")
-    if now.read_at_ms is None:
-        return Reason(f"{behind}: {NO_TIME}", "cluster-time-unknown")
-    age = now.read_at_ms - end.read_at_ms
-    if age < -CLOCK_MARGIN_MS:
-        return Reason(
-            f"{behind}: the copy was followed {-age / 1000:,.0f} s in the future, so a clock is wrong",
-            "clocks-disagree",
-            age_ms=age,
-        )
+    age = age_of(end.read_at_ms, retention_ms, now.read_at_ms, behind)
+    if isinstance(age, Reason):
+        return age
+    assert retention_ms is not None
     if age + CLOCK_MARGIN_MS < retention_ms:
         return None
     return Reason(
@@ -177,36 +168,19 @@ def _error(task: str, copy: StandbyCopy, logs: StandbyLogStates, now: ChangelogE
 def _ends(
     tasks: Mapping[str, Sequence[StandbyCopy]], logs: Mapping[str, StandbyLogStates], ask: Ask
 ) -> dict[str, Mapping[TopicPartition, ChangelogEnd] | StatecoreError]:
-    """Read all ends in one request, or task by task, so that only a task whose changelogs have no leader is refused."""
+    """The ends by task, or why there are none. Raises ``Retryable`` where no broker answers, or for no task."""
+    from statecore.tasks.changelog_ends import ends_of_tasks
 
     def asked(names: Collection[str]) -> Mapping[TopicPartition, ChangelogEnd]:
         epochs = {at: epoch for name in names for at, epoch in logs[name].epochs().items()}
         return ask([copy.store for name in names for copy in tasks[name]], epochs)
 
     found: dict[str, Mapping[TopicPartition, ChangelogEnd] | StatecoreError] = {}
-    left = list(tasks)
-    try:
-        while left:
-            try:
-                return {**found, **dict.fromkeys(left, asked(left))}
-            except Retryable as error:
-                away = set(error.context.get("topics", ()))
-                stuck = [name for name in left if away & {copy.store.changelog.topic for copy in tasks[name]}]
-                if len(stuck) in (0, len(left)):
-                    raise
-                found.update(dict.fromkeys(stuck, error))
-                left = [name for name in left if name not in stuck]
-            except StatecoreError:
-                for task in left:
-                    try:
-                        found[task] = asked([task])
-                    except Retryable as error:
-                        if not error.context.get("topics"):  # no broker answers
-                            raise
-                        found[task] = error
-                    except StatecoreError as error:
-                        found[task] = error
-                return found
-        return found
-    except Retryable as error:
-        raise error.restated(error.what, action=f"{error.action} {_OFFLINE}") from error
+    topics = {name: {copy.store.changelog.topic for copy in copies} for name, copies in tasks.items()}
+    for names, ends in ends_of_tasks(topics, asked):
+        found.update(dict.fromkeys(names, ends))
+        if isinstance(ends, Retryable) and (
+            not ends.context.get("topics") or all(isinstance(found.get(name), Retryable) for name in tasks)
+        ):
+            raise ends.restated(ends.what, action=f"{ends.action} {_OFFLINE}") from ends
+    return found

@@ -18,7 +18,7 @@ from statecore.errors import Fenced, Invalid, NotFound, StatecoreError
 from statecore.filesystem import file_id
 from statecore.statedir.state_directory import StateDirectory, application_directory_given
 from statecore.statedir.store_places import StorePlace, application_directory, applications
-from statecore.statedir.work_directory import STANDBY
+from statecore.statedir.work_directory import STANDBY, STANDBY_LOGS
 
 _APART = "Use separate state directories for the copy and the application, neither of them inside the other."
 
@@ -140,7 +140,7 @@ def _shared(task: str, what: str, other: StateDirectory) -> Invalid:
 
 
 def _was_followed(directory: StateDirectory) -> bool:
-    return next((directory.work_path / STANDBY).rglob("logs.json"), None) is not None
+    return next((directory.work_path / STANDBY).rglob(STANDBY_LOGS), None) is not None
 
 
 def _same(first: Path, second: Path) -> bool:

@@ -32,7 +32,7 @@ from statecore.statedir.placement import SiblingStore, StoreImage
 from statecore.statedir.placement_plan import placement_notes, refusals
 from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.store_places import StorePlace, store_places
-from statecore.statedir.work_directory import STANDBY
+from statecore.statedir.work_directory import STANDBY, STANDBY_LOGS
 from statecore.stores.rocksdb.directory import identities_of
 from statecore.tasks.task_stores import standby_stores
 
@@ -107,11 +107,11 @@ class PromotionPlanner:
             try:
                 refuse_shared(task, self.standby, self.directory, standby_places.get(task, {}).values(), live.values())
                 found = self._standby_stores(task, standby_places.get(task, {}))
-                tasks[task] = self._verdict(task, found, live)
+                tasks[task], ahead = self._verdict(task, found, live)
                 if tasks[task].verdict is Verdict.PROMOTED:
                     stores[task], tasks[task] = self._promote(tasks[task], found, live)
                     copies[task] = self._copies(task, found)
-                elif ahead := self._ahead(found, live):
+                elif ahead:
                     ahead_tasks[task] = found, ahead
                     copies[task] = self._copies(task, found)
             except (StatecoreError, OSError) as error:
@@ -217,47 +217,44 @@ class PromotionPlanner:
         why = Reason(f"{reason.what} {reason.action}".strip(), reason.code, **reason.context)
         return _because(PromotedTask(task, Verdict.REFUSED, why, notes=notes), why)
 
-    @staticmethod
-    def _ahead(copied: Sequence[CopiedStore], places: Mapping[str, StorePlace]) -> dict[str, int]:
-        """Offsets of the application's stores that are ahead of the standby copy."""
-        found = {
-            one.spec.name: live_offset(places[one.spec.name], one.spec, one.changelog)
-            for one in copied
-            if one.spec.name in places
-        }
-        return {one.spec.name: found[one.spec.name] for one in copied if found.get(one.spec.name, -1) > one.offset}
-
-    def _verdict(self, task: str, copied: Sequence[CopiedStore], places: Mapping[str, StorePlace]) -> PromotedTask:
+    def _verdict(
+        self, task: str, copied: Sequence[CopiedStore], places: Mapping[str, StorePlace]
+    ) -> tuple[PromotedTask, Mapping[str, int]]:
+        """The verdict on a task, and the offsets of the application's stores that are ahead of the standby copy."""
         size, names = _bytes(copied), _names(copied)
         has = sum(one.offset + 1 for one in copied)
         if not self.directory.task_path(task).is_dir() or not places:
-            return PromotedTask(task, Verdict.PROMOTED, "there is no task yet", has, names, size, code="nothing-there")
+            why_none = "there is no task yet"
+            return PromotedTask(task, Verdict.PROMOTED, why_none, has, names, size, code="nothing-there"), {}
         if self.exactly_once and (why := self._would_be_wiped(task, places)):
             reason = f"{why}, and {self._consequence(why)}"
-            return _because(PromotedTask(task, Verdict.PROMOTED, reason, has, names, size), why)
-        ahead = 0
+            return _because(PromotedTask(task, Verdict.PROMOTED, reason, has, names, size), why), {}
         damaged = [
             why for one in copied if one.spec.name in places and (why := damage(places[one.spec.name], one.spec))
         ]
         notes = tuple(f"{why}, and Kafka Streams would not notice it: see statecore doctor" for why in damaged)
-        for one in copied:
-            place = places.get(one.spec.name)
-            live = OFFSET_UNKNOWN if place is None else live_offset(place, one.spec, one.changelog)
-            if live > one.offset:
-                ahead_tasks = Reason(
-                    f"{one.spec.name} is at offset {live} there, and the standby copy at {one.offset}",
-                    "application-ahead",
-                    store=one.spec.name,
-                    **_partition(one.changelog),
-                    offset=live,
-                    standby_offset=one.offset,
-                )
-                return _because(PromotedTask(task, Verdict.KEPT, ahead_tasks, notes=notes), ahead_tasks)
-            ahead += one.offset - max(live, -1)
-        if not ahead:
-            return PromotedTask(task, Verdict.KEPT, "it is as far as the standby copy", code="same-offsets")
+        live = {
+            one.spec.name: live_offset(places[one.spec.name], one.spec, one.changelog)
+            for one in copied
+            if one.spec.name in places
+        }
+        if ahead := [one for one in copied if live.get(one.spec.name, OFFSET_UNKNOWN) > one.offset]:
+            first, there = ahead[0], live[ahead[0].spec.name]
+            is_ahead = Reason(
+                f"{first.spec.name} is at offset {there} there, and the standby copy at {first.offset}",
+                "application-ahead",
+                store=first.spec.name,
+                **_partition(first.changelog),
+                offset=there,
+                standby_offset=first.offset,
+            )
+            kept = _because(PromotedTask(task, Verdict.KEPT, is_ahead, notes=notes), is_ahead)
+            return kept, {one.spec.name: live[one.spec.name] for one in ahead}
+        gained = sum(one.offset - max(live.get(one.spec.name, -1), -1) for one in copied)
+        if not gained:
+            return PromotedTask(task, Verdict.KEPT, "it is as far as the standby copy", code="same-offsets"), {}
         best = damaged[0] if damaged else Reason("the standby copy is ahead", "standby-ahead")
-        return _because(PromotedTask(task, Verdict.PROMOTED, best, ahead, names, size), best)
+        return _because(PromotedTask(task, Verdict.PROMOTED, best, gained, names, size), best), {}
 
     def _consequence(self, why: Reason) -> str:
         if why.code == "store-damaged":
@@ -363,7 +360,7 @@ class PromotionPlanner:
             for one in standby_stores(self.application, task)
             if one.name in positions or one.kind is StoreKind.GRACE_BUFFER
         ]
-        return self.standby.work_path / STANDBY / task / "logs.json", copies
+        return self.standby.work_path / STANDBY / task / STANDBY_LOGS, copies
 
 
 def _has_no_segment(place: StorePlace) -> bool:

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import LogOffsets
 from statecore.errors import Invalid, Reason, Retryable
-from statecore.formats.topic_partition import TopicPartition
+from statecore.formats.topic_partition import TopicPartition, is_same_topic
 
 _POLL_INTERVAL = 0.1
 
@@ -76,7 +76,7 @@ def topic_id_of(cluster: Cluster, partition: TopicPartition) -> str | None:
 
 def check_topic_id(partition: TopicPartition, expected: str | None, found: str | None) -> None:
     """Refuse a topic that was deleted and recreated, with ``Invalid``."""
-    if expected is not None and found is not None and expected != found:
+    if not is_same_topic(expected or "", found or ""):
         raise Invalid(
             f"Topic {partition.topic} was recreated: its id is {found} and was {expected}.",
             code="topic-recreated",

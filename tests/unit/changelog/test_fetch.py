@@ -342,7 +342,8 @@ def test_a_topic_of_another_id_than_planned_is_refused(
     with raises(Invalid, "topic-recreated", **recreated):
         fetcher(connect(orders), topic_id=planned.hex).fetch(0)
     assert orders.asked(FetchRequest) == []
-    assert len(data(fetcher(connect(orders), topic_id=found.hex).fetch(0)))
+    for same in (found.hex, "0" * 32):  # planned by a broker that was too old to have ids
+        assert len(data(fetcher(connect(orders), topic_id=same).fetch(0)))
 
 
 def test_a_topic_that_is_created_again_meanwhile_is_refused(

@@ -20,7 +20,6 @@ from statecore.images.linked_bases import ImageBase, ImageBases, checked_bases
 from statecore.images.model import BaseDatabases, Run, RunFile, Segmentation
 from statecore.images.runs import RunBuilder
 from statecore.images.runs_digest import merged_digest
-from statecore.jobs.planning.plan import isolation_of
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import (
     BaseFile,
@@ -194,7 +193,7 @@ class Shop:
                 ChangelogEnd(*partition, TOPIC_ID, offset, offset + (not is_global), 0, offset + (not is_global))
                 for partition, offset in ends.items()
             ),
-            str(isolation_of(self.declared.processing_guarantee)),
+            str(self.declared.processing_guarantee.isolation),
             tuple(databases),
             read_at_ms=int(cut * 1000),
             stream_time=None if based else stream_time,

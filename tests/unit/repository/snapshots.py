@@ -107,7 +107,7 @@ def store_of(
     runs: Sequence[StoredRun],
     *,
     end: int,
-    topic_id: str = "0" * 32,
+    topic_id: str = "2" * 32,
     base: Sequence[BaseFile] = (),
     restored_by_kafka_streams: bool = False,
 ) -> StoreSnapshot:
@@ -134,7 +134,7 @@ def uploaded(
     ends: Ends,
     *,
     every: int = 50,
-    topic_id: str = "0" * 32,
+    topic_id: str = "2" * 32,
     bytes_: int = 40,
     before: Iterable[TaskManifest] = (),
 ) -> list[TaskManifest]:

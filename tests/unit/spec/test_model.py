@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from statecore.formats.kinds import StoreKind
 from statecore.formats.segments import ENDLESS_INTERVAL_MS
+from statecore.isolation import IsolationLevel
 from statecore.spec.model import (
     ApplicationSpec,
     ProcessingGuarantee,
@@ -39,3 +40,11 @@ def test_rows_of_a_grace_buffer_never_expire_and_have_one_segment() -> None:
     buffer = StoreSpec("s", StoreKind.GRACE_BUFFER, 0, "app-s-changelog")
     assert (retention_of(buffer), segment_interval_of(buffer)) == (ENDLESS_INTERVAL_MS, ENDLESS_INTERVAL_MS)
     assert retention_of(PLAIN) is None
+
+
+def test_only_exactly_once_reads_what_is_committed() -> None:
+    found = {guarantee: guarantee.isolation for guarantee in ProcessingGuarantee}
+    assert found == {
+        ProcessingGuarantee.EXACTLY_ONCE_V2: IsolationLevel.READ_COMMITTED,
+        ProcessingGuarantee.AT_LEAST_ONCE: IsolationLevel.READ_UNCOMMITTED,
+    }

@@ -12,6 +12,7 @@ from statecore.errors import Corrupted, Retryable
 from statecore.faults import FaultPoints
 from statecore.formats.kinds import StoreKind
 from statecore.statedir.file_trees import file_sizes, fingerprint
+from statecore.statedir.journal import read_record
 from statecore.statedir.link_scratch import scratch
 from statecore.statedir.placement import apply_placement, plan_placement, recover
 from statecore.statedir.task_copies import replaced_in
@@ -74,8 +75,10 @@ def test_replaced_tasks_are_kept_for_a_week_on_request(directory, swapping):
         make_live(directory, task, "s")
     was = fingerprint(directory.task_path("0_0"))
     images = [make_image(directory, task, "s") for task in ("0_0", "0_2")]
-    apply_placement(plan_placement(directory, images, guarantee=EOS, replace=True), keeps=True)
+    plan = plan_placement(directory, images, guarantee=EOS, replace=True)
+    apply_placement(plan, keeps=True, placement_id="of-the-report")
     (kept,) = replaced_in(directory)
+    assert kept.name == read_record(directory.work_path).attempt == "placement-of-the-report"
     assert {path.name: fingerprint(path) for path in kept.iterdir()} == {"0_0": was}, "0_2 was not there before"
     assert work_content(directory) == {"placed.json", "replaced", "staged"}
     for days, there in ((6, [kept]), (8, [])):

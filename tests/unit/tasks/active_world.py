@@ -13,7 +13,6 @@ from statecore.formats.topic_partition import TopicPartition
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee
 from statecore.statedir.state_directory import StateDirectory
 from statecore.tasks.active_task import ActiveTask, TaskState
-from statecore.tasks.changelog_ends import isolation_of
 from statecore.tasks.commit_policy import CommitSettings
 from statecore.tasks.standby_task import StandbyTask
 from statecore.tasks.task_stores import TaskStores
@@ -41,7 +40,7 @@ class World:
         return TaskStores(self.spec, self.directory, "0_0")
 
     def standby(self, stores: TaskStores) -> StandbyTask:
-        task = StandbyTask(stores, self.cluster, isolation_of(self.spec))
+        task = StandbyTask(stores, self.cluster, self.spec.processing_guarantee.isolation)
         task.open()
         return task
 

@@ -11,15 +11,16 @@ import pytest
 from statecore.changelog.cluster import Cluster
 from statecore.changelog.model import LogOffsets, TopicDescription
 from statecore.changelog.soundness import BaseEnd
-from statecore.errors import Reason
+from statecore.errors import Invalid, Reason
 from statecore.formats.kinds import StoreKind
 from statecore.formats.releases import GLOBAL
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import Base, Key, Refused
-from statecore.jobs.bases.planned_tails import PlannedTails, topics_of, valid_bases
+from statecore.jobs.bases.planned_tails import PlannedTails, check_unchanged, topics_of, valid_bases
 from statecore.jobs.planning.plan import PartitionPlan, RestorePlan
 from statecore.jobs.planning.request_files import FROZEN_PLAN, FrozenPlan
 from statecore.spec.model import ProcessingGuarantee
+from tests.harness.raising import raises
 
 HOUR = 3_600_000
 KEY: Key = ("0_0", "plain")
@@ -162,3 +163,15 @@ def test_a_frozen_plan_has_codes_and_values_of_refused_bases() -> None:
     assert kept == (refused,)
     assert kept[0].to_json() == refused.to_json()
     assert (kept[0].reason.code, kept[0].reason.context) == ("log-ends-before-base", {"log_end": 3})
+
+
+def test_a_plan_of_another_topic_is_refused_and_one_of_a_topic_without_id_is_not() -> None:
+    def check(topic_id: str) -> None:
+        part = replace(planned(), topic_id=topic_id)
+        plan = RestorePlan("app", ProcessingGuarantee.AT_LEAST_ONCE, (part,))
+        check_unchanged(plan, topics_of(cast(Cluster, Brokers()), plan))
+
+    for same in ("a" * 32, "", "0" * 32):
+        check(same)
+    with raises(Invalid, "topic-recreated", topics=["plain-changelog"]):
+        check("b" * 32)

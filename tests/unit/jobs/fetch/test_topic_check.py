@@ -117,10 +117,19 @@ def test_an_unknown_age_is_reported() -> None:
     assert (doubt.code, doubt.context["grown"]) == ("base-age-unknown", 100)
 
 
+def test_a_clock_that_was_ahead_is_reported_and_refused_from_the_retention_of_deletes_on() -> None:
+    assert check(FakeCluster(GROWN), store(cut=NOW + 299)) == []
+    (doubt,) = check(FakeCluster(GROWN), store(cut=NOW + 301))
+    assert (doubt.code, doubt.context["age_ms"]) == ("clocks-disagree", -301_000)
+    refused("clocks-disagree", FakeCluster(GROWN), store(cut=NOW + 1.1 * DAY), retention_ms=86_400_000)
+    refused("deletes-compacted", FakeCluster(GROWN), store(cut=NOW + 100, horizon=60), retention_ms=60_000)
+
+
 def test_a_recreated_topic_is_another() -> None:
     refused("topic-recreated", FakeCluster(topic_id="f" * 32), store())
     (doubt,) = check(FakeCluster(topic_id="f" * 32), store(topic_id=""))
     assert doubt.code == "topic-id-unknown"
+    assert check(FakeCluster(topic_id="0" * 32), store()) == []  # brokers that are too old to have ids
 
 
 def test_a_log_that_begins_after_the_store_ends_leaves_a_gap() -> None:

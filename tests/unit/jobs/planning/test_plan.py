@@ -9,7 +9,7 @@ from statecore.errors import Invalid
 from statecore.formats.kinds import StoreKind
 from statecore.formats.topic_partition import TopicPartition
 from statecore.images.model import Segmentation
-from statecore.jobs.planning.plan import RestorePlan, VersionedStart, consumed, end_of, isolation_of, make_plan
+from statecore.jobs.planning.plan import RestorePlan, VersionedStart, make_plan
 from statecore.jobs.planning.selection import check_partitions
 from statecore.spec.model import ApplicationSpec, ProcessingGuarantee, StoreSpec
 
@@ -138,21 +138,3 @@ def test_a_store_that_kafka_streams_restores_is_not_read() -> None:
     assert (parts["a"].restored_by_kafka_streams, parts["a"].ranges, parts["a"].tail_left) == (False, ((0, 5),), 4)
     assert (parts["v"].start, parts["v"].end, plan.offsets) == (0, 5, 5)
     assert RestorePlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
-
-
-def test_ends_and_isolation_follow_the_guarantee() -> None:
-    log = LogOffsets(0, 5, 9)
-    assert (end_of(log, EOS), end_of(log, ALOS)) == (5, 9)
-    assert (isolation_of(EOS), isolation_of(ALOS)) == (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
-
-
-@pytest.mark.parametrize(
-    ("committed", "exactly_once", "at_least_once"),
-    [(None, 0, 0), (9, 0, 0), (10, 10, 10), (40, 40, 40), (95, 90, 95), (500, 90, 100)],
-)
-def test_a_source_topic_ends_where_the_application_has_consumed_it_and_never_between_nothing_and_its_start(
-    committed: int | None, exactly_once: int, at_least_once: int
-) -> None:
-    seen = consumed(LogOffsets(10, 90, 100, 3), committed)
-    assert (end_of(seen, EOS), end_of(seen, ALOS)) == (exactly_once, at_least_once)
-    assert (seen.log_start, seen.leader_epoch) == (10, 3)
