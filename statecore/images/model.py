@@ -24,7 +24,7 @@ class Segmentation:
     @staticmethod
     def of(retention_ms: int | None, interval_ms: int | None) -> Segmentation | None:
         """The division; ``None`` where a store's rows are not divided, and have no retention or no interval."""
-        return None if retention_ms is None or interval_ms is None else Segmentation(retention_ms, interval_ms)
+        return Segmentation(retention_ms, interval_ms) if retention_ms is not None and interval_ms else None
 
     def first_live(self, stream_time: int) -> int:
         """Id of the oldest segment that is kept at a stream time (ms; -1 without records)."""
