@@ -46,7 +46,7 @@ def show(report: PromoteReport) -> None:
 
     console = result_console()
     columns = ("task", "verdict", "ahead by", "to restore", "stores", "why")
-    taken = [one for one in report.tasks if one.verdict is Verdict.PROMOTED]
+    promoted = [one for one in report.tasks if one.verdict is Verdict.PROMOTED]
     cells = [
         (
             one.task,
@@ -63,11 +63,11 @@ def show(report: PromoteReport) -> None:
     for one in report.tasks:
         for note in one.notes:
             console.print(Text(f"note: {one.task}: {note}"))
-    would = f"{len(taken)} of {number_of(len(report.tasks), 'task')} would be promoted; nothing was changed"
+    would = f"{len(promoted)} of {number_of(len(report.tasks), 'task')} would be promoted; nothing was changed"
     result = {
-        Outcome.PLANNED: f"{would}. Apply the plan with --apply" if taken else "no task would be promoted",
+        Outcome.PLANNED: f"{would}. Apply the plan with --apply" if promoted else "no task would be promoted",
         Outcome.UNCHANGED: "nothing to do; nothing was changed",
-        Outcome.DONE: f"promoted {len(taken)} of {number_of(len(report.tasks), 'task')} in {report.seconds:.1f} s",
+        Outcome.DONE: f"promoted {len(promoted)} of {number_of(len(report.tasks), 'task')} in {report.seconds:.1f} s",
     }
     kept = f"; the replaced tasks are kept in {report.kept} for a week" if report.kept else ""
     console.print(Text(result[report.outcome] + kept))

@@ -20,15 +20,15 @@ class Outcome(StrEnum):
     """Outcome of a promotion."""
 
     PLANNED = "planned"
-    DONE = "handed over"
+    DONE = "promoted"
     UNCHANGED = "nothing to do"
 
 
 class Verdict(StrEnum):
     """Decision for one task."""
 
-    PROMOTED = "taken"  # The standby copy replaces the application's task
-    KEPT = "left"  # The application's task is as far as the standby copy, or ahead of it: it stays
+    PROMOTED = "promoted"  # The standby copy replaces the application's task
+    KEPT = "kept"  # The application's task is as far as the standby copy, or ahead of it: it stays
     REFUSED = "refused"  # The standby copy of this task cannot be promoted; the application's task stays
 
 
