@@ -99,7 +99,7 @@ class _Backup(Job):
                 outcome, snapshot, identity = Outcome.UNCHANGED, newest.manifest.snapshot, newest.manifest.identity
             else:
                 with self.phase("publish"):
-                    published = publication.publish(manifests, whole=whole)
+                    published = publication.publish(manifests, drops_other_tasks=whole)
                 assert published is not None  # there are task manifests, and none is rebased
                 for warning in published.warnings:
                     self._warn(warning)

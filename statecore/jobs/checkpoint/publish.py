@@ -82,12 +82,12 @@ def publish_tails(
         )
         published = publication.publish(
             manifests,
-            whole=False,
+            drops_other_tasks=False,
             tasks=planned.plan.tasks if is_whole else None,
             rebase=lambda mine, theirs: rebased(mine, theirs, planned.below(mine.task), tails.compared),
             refused=planned.not_newest,
             read_positions=read_positions,
-            hourly=True,
+            checks_blobs_hourly=True,
         )
         job.progress.done("" if published is None else published.snapshot)
     return manifests, published

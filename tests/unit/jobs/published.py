@@ -131,7 +131,7 @@ class Shop:
         publication = Publication(
             self.app_repository, self.declared, request=request, origin="restore", clock=lambda: cut + self._made
         )
-        return publication.publish(task_manifests, whole=True)
+        return publication.publish(task_manifests, drops_other_tasks=True)
 
     def store(
         self,

@@ -92,10 +92,15 @@ class Publishing:
             name=lambda: f"{number:08x}",
         )
 
-    def publish(self, end: int, partitions: Sequence[int] = (0, 1), *, whole: bool = True, **changed: Any) -> Published:
+    def publish(
+        self, end: int, partitions: Sequence[int] = (0, 1), *, drops_other_tasks: bool = True, **changed: Any
+    ) -> Published:
         """Publish tasks up to an offset."""
         job = self.begin()
-        done = job.publish([self.task_manifest(partition, end, **changed) for partition in partitions], whole=whole)
+        done = job.publish(
+            [self.task_manifest(partition, end, **changed) for partition in partitions],
+            drops_other_tasks=drops_other_tasks,
+        )
         assert done is not None
         return done
 

@@ -275,9 +275,9 @@ class Snapshots:
         """A publication that begins now."""
         return publication(self.app_repository, request, **more)
 
-    def publish(self, request: str, ends: Ends, *, whole: bool = False, **more: Any) -> Published:
+    def publish(self, request: str, ends: Ends, *, drops_other_tasks: bool = False, **more: Any) -> Published:
         """Begin and publish stores that end there."""
-        return self.begin(request, **more).publish(self.upload(ends), whole=whole)
+        return self.begin(request, **more).publish(self.upload(ends), drops_other_tasks=drops_other_tasks)
 
     def fetched(self) -> dict[str, dict[str, ReadTaskManifest]]:
         """See :func:`fetched`."""

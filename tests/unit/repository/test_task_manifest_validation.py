@@ -139,7 +139,7 @@ def test_what_contradicts_itself_is_not_published_and_nothing_is_put(
     job = publication(app_repository)
     before = sorted(storage.blobs)
     with pytest.raises(StatecoreError, match=why) as caught:
-        job.publish([change(task_manifest)], whole=True)
+        job.publish([change(task_manifest)], drops_other_tasks=True)
     assert type(caught.value) is StatecoreError
     assert (sorted(storage.blobs), storage.pointers) == (before, {})
 
@@ -162,7 +162,7 @@ def test_an_unknown_layout_is_not_published_and_is_of_another_release_where_it_i
 ) -> None:
     other = store(layout="9.9")(task_manifest)
     with raises(StatecoreError, "defect") as caught:
-        publication(app_repository).publish([other], whole=True)
+        publication(app_repository).publish([other], drops_other_tasks=True)
     assert type(caught.value) is StatecoreError
     with raises(Invalid, "format-unsupported", task="0_0", store="left", expected="4.3", found="9.9") as read:
         check_structure(other, "")
@@ -234,7 +234,7 @@ def test_what_is_published_whole_contradicts_nothing(ends: dict[str, dict[str, i
     with tempfile.TemporaryDirectory() as directory:
         task_manifests = uploaded(app_repository, Path(directory), ends, every=every)
     assert [contradictions_in(task_manifest) for task_manifest in task_manifests] == [[]] * len(task_manifests)
-    publication(app_repository).publish(task_manifests, whole=True)
+    publication(app_repository).publish(task_manifests, drops_other_tasks=True)
     read = app_repository.task_manifests(
         app_repository.manifest(app_repository.head().snapshots[0]).value.task_manifests
     )

@@ -113,7 +113,9 @@ def test_manifests_that_the_job_has_read_are_not_read_again(application: Applica
 
 def test_a_later_read_time_makes_a_base_younger(application: Application) -> None:
     application.publish(10)
-    done = application.begin().publish([], whole=False, read_positions={"0_0": ReadPosition(READ_AT_MS + 7, None)})
+    done = application.begin().publish(
+        [], drops_other_tasks=False, read_positions={"0_0": ReadPosition(READ_AT_MS + 7, None)}
+    )
     assert done is not None
     for is_read in (True, False):
         (found,) = application.of(is_read=is_read)
@@ -137,7 +139,9 @@ def test_an_older_snapshot_that_ends_later_or_is_younger_is_tried(
     application: Application, end: int, read_at_ms: int
 ) -> None:
     older = application.publish(end, read_at_ms=read_at_ms).snapshot
-    newest = application.begin().publish([application.task_manifest(0, 20)], whole=False, refused=frozenset([KEY]))
+    newest = application.begin().publish(
+        [application.task_manifest(0, 20)], drops_other_tasks=False, refused=frozenset([KEY])
+    )
     assert newest is not None
     refused, other = application.of(refused={(KEY, newest.snapshot): "it is too old"})
     assert isinstance(refused, Refused)

@@ -30,7 +30,7 @@ def job_of(world: World, request_id: str) -> CheckpointJob:
 
 def publish(world: World, job: CheckpointJob) -> str:
     """A snapshot of a request, which has one task less than the newest."""
-    published = publication_of(job).publish([TaskManifest("0_0", (world.stores[PLAIN],))], whole=True)
+    published = publication_of(job).publish([TaskManifest("0_0", (world.stores[PLAIN],))], drops_other_tasks=True)
     assert published is not None
     return published.snapshot
 

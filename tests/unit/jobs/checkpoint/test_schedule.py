@@ -163,7 +163,7 @@ def test_deletes_that_are_kept_for_a_shorter_time_make_an_application_due(
         origin="checkpoint",
         clock=lambda: made / 1000,
     )
-    assert publication.publish([], whole=False, read_positions={"0_0": ReadPosition(made, DAY)}) is not None
+    assert publication.publish([], drops_other_tasks=False, read_positions={"0_0": ReadPosition(made, DAY)}) is not None
     assert application.look(Brokers(10, retention_ms=retention_ms)).is_due is is_due
 
 

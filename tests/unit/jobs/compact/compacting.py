@@ -147,7 +147,9 @@ class Farm:
             for task, stores in sorted(new.items())
         ]
         published = publication.publish(
-            task_manifests, whole=False, rebase=lambda mine, theirs: rebase_advance(mine, theirs, before.get(mine.task))
+            task_manifests,
+            drops_other_tasks=False,
+            rebase=lambda mine, theirs: rebase_advance(mine, theirs, before.get(mine.task)),
         )
         assert published is not None
         return published
