@@ -55,7 +55,7 @@ class Base:
     databases: Mapping[int | None, str] = field(default_factory=dict)
 
     @property
-    def is_here(self) -> bool:
+    def is_directory(self) -> bool:
         """Whether it is in the state directory."""
         return self.snapshot is None
 

@@ -52,7 +52,7 @@ class CheckpointJob(Job):
 
     Attributes:
         small_tail: total offsets of all tails below which this process reads them itself.
-        go_on: whether this attempt resumes the plan of its own first process, and has no note about that.
+        continues_own_plan: whether this attempt resumes the plan of its own first process, and has no note about that.
         refused: bases that must not be used, with the reason; each round of planning and reading may add some.
     """
 
@@ -62,12 +62,12 @@ class CheckpointJob(Job):
         engine: Engine,
         small_tail: int,
         *,
-        go_on: bool = False,
+        continues_own_plan: bool = False,
         refused: Mapping[tuple[Key, str], Reason] = MappingProxyType({}),
     ) -> None:
         super().__init__(context, home_of(context), activity(context.request))
         self.request, self.repository = context.request, context.repository
-        self.engine, self.small_tail, self.go_on = engine, small_tail, go_on
+        self.engine, self.small_tail, self.continues_own_plan = engine, small_tail, continues_own_plan
         self.refused = dict(refused)
         self._said: set[str] = set()
 

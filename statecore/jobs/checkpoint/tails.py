@@ -75,7 +75,7 @@ def _read(job: CheckpointJob, planned: CheckpointPlan) -> ReadResult:
 def _place(job: CheckpointJob, workers: Workers, plan_id: str) -> Iterator[StagingPlace]:
     """Staging of the workers: a temporary directory if all of them are on this machine."""
     with ExitStack() as stack:
-        if workers.are_here():
+        if workers.are_local():
             made = tempfile.TemporaryDirectory(prefix="statecore-checkpoint-", ignore_cleanup_errors=True)
             yield TemporaryPlace(stack.enter_context(made))
             return

@@ -34,7 +34,7 @@ def placement_of(
     spec: ApplicationSpec,
     directory: StateDirectory,
     request: RestoreRequest,
-    here: Collection[Key] = (),
+    based_on_directory: Collection[Key] = (),
     *,
     resumes: bool,
 ) -> PlacementPlan:
@@ -50,7 +50,7 @@ def placement_of(
 
     return plan_placement(
         directory,
-        [built(image) for image in images_of(plan, here)],
+        [built(image) for image in images_of(plan, based_on_directory)],
         siblings=siblings,
         guarantee=plan.processing_guarantee,
         replace=request.replace,
@@ -60,18 +60,18 @@ def placement_of(
 
 
 def placement_notes_of(
-    plan: RestorePlan, spec: ApplicationSpec, directory: StateDirectory, here: Collection[Key] = ()
+    plan: RestorePlan, spec: ApplicationSpec, directory: StateDirectory, based_on_directory: Collection[Key] = ()
 ) -> list[str]:
     """Notes for the operator on a placement that is only planned; arguments as of :func:`placement_of`."""
     siblings = siblings_of(spec, dict.fromkeys(part.task for part in plan.partitions), plan.stores)
-    images = images_of(plan, here)
+    images = images_of(plan, based_on_directory)
     return placement_notes(directory, images, siblings=siblings, guarantee=plan.processing_guarantee)
 
 
-def images_of(plan: RestorePlan, here: Collection[Key]) -> list[StoreImage]:
+def images_of(plan: RestorePlan, based_on_directory: Collection[Key]) -> list[StoreImage]:
     """The images that a plan will place, before they exist."""
     return [
-        StoreImage(one.task, one.store, one.kind, one.topic_partition, advances=key in here)
+        StoreImage(one.task, one.store, one.kind, one.topic_partition, advances=key in based_on_directory)
         for key, (one, *_) in plan.stores.items()
     ]
 

@@ -206,8 +206,8 @@ def test_the_base_of_a_plan_is_found_while_its_snapshot_is_valid_and_readable(ap
     base = found.named(KEY, older)
     assert base is not None
     assert (base.name, base.ends[CHANGELOG].end) == (older, 10)
-    assert found.counts(older)
-    assert not found.counts("20261123T010203Z-0badcafe")
+    assert found.has(older)
+    assert not found.has("20261123T010203Z-0badcafe")
     assert found.named(KEY, "20261123T010203Z-0badcafe") is None
     assert found.named(("0_0", "other"), newest) is None
     application.damage_task_manifest(older, "0_0")
