@@ -21,7 +21,7 @@ from statecore.jobs.restore.planned_restore import PlannedRestore, refuse_previe
 from statecore.jobs.restore.report import RestoreReport
 from statecore.jobs.restore.resume import placed_report, report_of
 from statecore.jobs.restore.sinks import Images, Sink, are_apart
-from statecore.statedir.placement import PlacementPlan, apply_placement, recover
+from statecore.statedir.placement import apply_placement, recover
 
 
 class PlaceSink(Sink):
@@ -62,16 +62,13 @@ class PlaceSink(Sink):
         check_kinds(
             self._directory, self._job.spec, planned.plan, decided=planned.plan.stores if self._keep_replaced else ()
         )
-        notes = self._placement(planned, None).notes
+        placement = placement_of(
+            planned.plan, None, self._job.context, planned.based_on_directory, resumes=self._resumes
+        )
+        notes = placement.notes
         if planned.disk is not None:
             notes += ensured_room(self._directory, self._job.context.request.staging_dir, planned.disk)
         return notes
-
-    def _placement(self, planned: PlannedRestore, staged: Path | None) -> PlacementPlan:
-        spec, request = self._job.spec, self._job.context.request
-        return placement_of(
-            planned.plan, staged, spec, self._directory, request, planned.based_on_directory, resumes=self._resumes
-        )
 
     def shared_path(self, plan_id: str) -> Path:
         return staging_base(self._job.context.request.staging_dir, self._directory) / plan_id
@@ -106,7 +103,9 @@ class PlaceSink(Sink):
             # Saved before the placement: a retry after a kill finds the stores in place and needs their report.
             job.save(REPORT_SUFFIX, report().to_json())
             staging = self.shared_path(planned.plan.plan_id)
-            placement = self._placement(planned, staging)
+            placement = placement_of(
+                planned.plan, staging, job.context, planned.based_on_directory, resumes=self._resumes
+            )
             for line in placement.lines:
                 job.say(line)
             apply_placement(

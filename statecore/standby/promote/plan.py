@@ -28,8 +28,8 @@ from statecore.standby.promote.report import PromotedTask, Verdict
 from statecore.standby.promote.store_check import closed_at, damage, live_offset, why_wiped_there
 from statecore.statedir.custom_stores import CustomStores
 from statecore.statedir.open_stores import refuse_open_stores
-from statecore.statedir.placement import SiblingStore, StoreImage
 from statecore.statedir.placement_plan import placement_notes, refusals
+from statecore.statedir.placement_stores import SiblingStore, StoreImage
 from statecore.statedir.state_directory import StateDirectory, store_directory
 from statecore.statedir.store_places import StorePlace, store_places
 from statecore.statedir.work_directory import STANDBY

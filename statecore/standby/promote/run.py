@@ -42,7 +42,8 @@ from statecore.standby.promote.report import PROMOTE_SUFFIX, Outcome, PromoteRep
 from statecore.standby.promote.request import PromoteRequest
 from statecore.statedir.database_state import create_database
 from statecore.statedir.file_trees import copied_bytes, link_tree, remove_tree
-from statecore.statedir.placement import PlacementPlan, apply_placement, plan_placement
+from statecore.statedir.placement import apply_placement
+from statecore.statedir.placement_plan import PlacementPlan, plan_placement
 from statecore.statedir.state_directory import StateDirectory, free_space
 from statecore.statedir.task_copies import replaced_in
 from statecore.statedir.task_layout import databases_of

@@ -21,7 +21,7 @@ from statecore.spec.model import ProcessingGuarantee
 from statecore.statedir.journal import Journal, JournalTask
 from statecore.statedir.link_scratch import scratch
 from statecore.statedir.state_directory import StateDirectory
-from statecore.statedir.work_directory import SCRATCH_PREFIX
+from statecore.statedir.work_directory import BACKUP_LINKS_PREFIX
 from tests.unit.jobs.reports import BEGAN, FAILURE, attempt, done, entry, failed, write
 from tests.unit.jobs.support import save_plan
 
@@ -245,7 +245,7 @@ def test_the_scratch_directory_of_a_snapshot_is_told_from_staging_and_a_killed_o
     tmp_path: Path,
 ) -> None:
     directory = StateDirectory(tmp_path, "orders")
-    dead = directory.work_path / f"{SCRATCH_PREFIX}dead"
+    dead = directory.work_path / f"{BACKUP_LINKS_PREFIX}dead"
     dead.mkdir(parents=True)
     (dead / "held").touch()
     with scratch(directory) as path:
