@@ -17,7 +17,7 @@ from statecore.jobs.engine.in_process import InProcessEngine
 from statecore.jobs.restore.report import RestoreReport
 from statecore.repository.manifest import TaskManifest
 from tests.harness.raising import raises
-from tests.unit.jobs.checkpoint.comparing import PLAIN, World
+from tests.unit.jobs.checkpoint.reconciling import PLAIN, World
 
 ENGINE: Any = InProcessEngine()
 
