@@ -15,7 +15,7 @@ from typing import Any
 from statecore.errors import Invalid
 from statecore.filesystem import tree_bytes
 from statecore.jobs.attempt import utc
-from statecore.jobs.history.report_head import Outcome, ReportError, ReportHead, read_head, read_report
+from statecore.jobs.history.report_head import ReportError, ReportHead, ReportOutcome, read_head, read_report
 from statecore.jobs.planning.request_files import (
     ATTEMPT_SUFFIX,
     IMAGES,
@@ -144,7 +144,7 @@ def _one_unfinished(
     running = (
         holder is not None
         and attempt is not None
-        and attempt.outcome is Outcome.BEGUN
+        and attempt.outcome is ReportOutcome.BEGUN
         and (holder.process, socket.gethostname()) == (attempt.attempt.process, attempt.attempt.host)
     )
     planned, words = utc(frozen.made_at), frozen.command or ("restore",)

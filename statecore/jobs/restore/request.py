@@ -13,9 +13,9 @@ from statecore.jobs.fields.catalog import (
     WHAT,
     WHERE,
     Budgeted,
+    IntoRepository,
     OfApplication,
     Planned,
-    Published,
     Reading,
     Staged,
     VersionedStart,
@@ -41,7 +41,7 @@ def _check_start(_: str, start: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RestoreRequest(OfApplication, Published, Staged, Budgeted, Reading, Planned):
+class RestoreRequest(OfApplication, IntoRepository, Staged, Budgeted, Reading, Planned):
     """A request to rebuild stores of one application from its changelogs."""
 
     start_from: str = field(

@@ -38,7 +38,7 @@ from statecore.standby.promote.directory_check import (
     state_dir_in_doubt,
 )
 from statecore.standby.promote.plan import CopiedStore, PromotionPlan, PromotionPlanner
-from statecore.standby.promote.report import PROMOTE_SUFFIX, Outcome, PromoteReport, Verdict
+from statecore.standby.promote.report import PROMOTE_SUFFIX, PromoteOutcome, PromoteReport, PromoteVerdict
 from statecore.standby.promote.request import PromoteRequest
 from statecore.statedir.database_state import create_database
 from statecore.statedir.file_trees import copied_bytes, link_tree, remove_tree
@@ -167,13 +167,13 @@ class _Promotion(DirectoryChange[PromotionPlan, str, PromoteReport]):
         )
 
     def report(self, plan: PromotionPlan, changed: str | None) -> PromoteReport:
-        refused = any(one.verdict is Verdict.REFUSED for one in plan.tasks)
-        unchanged = Outcome.UNCHANGED if self.request.apply else Outcome.PLANNED
+        refused = any(one.verdict is PromoteVerdict.REFUSED for one in plan.tasks)
+        unchanged = PromoteOutcome.UNCHANGED if self.request.apply else PromoteOutcome.PLANNED
         return PromoteReport(
             **asdict(self.attempt),
             finished=utc_now(),
             standby_dir=str(self.standby.state_dir),
-            outcome=unchanged if changed is None else Outcome.DONE,
+            outcome=unchanged if changed is None else PromoteOutcome.DONE,
             tasks=plan.tasks,
             exit_code=Invalid.exit_code if refused else 0,
             kept=changed or "",

@@ -21,7 +21,7 @@ from statecore.airflow.failures import JobRefused, JobUnavailable
 from statecore.airflow.ui import failing_applications as refusals
 from statecore.errors import Retryable
 from statecore.jobs import program
-from statecore.jobs.history.report_head import Outcome
+from statecore.jobs.history.report_head import ReportOutcome
 from statecore.jobs.history.report_index import ReportIndex
 from tests.harness.keeper import started_at
 from tests.unit.airflow.stub import StubSpark, spec
@@ -149,8 +149,8 @@ def test_an_application_that_cannot_be_checked_is_failing_and_keeps_its_reports(
     for _ in range(3):
         refuses(spark)
     last, before = last_words("orders")  # the stub's report names another host
-    assert before.outcome is Outcome.PUBLISHED
-    assert (last.outcome, last.error["what"], last.error["action"]) == (Outcome.FAILED, "It is no spec.", "Look.")
+    assert before.outcome is ReportOutcome.PUBLISHED
+    assert (last.outcome, last.error["what"], last.error["action"]) == (ReportOutcome.FAILED, "It is no spec.", "Look.")
     assert last.attempt.request_id == "a_dag/manual__1/restore/2"
     assert {file.name for file in (tmp_path / "reports" / "orders").iterdir()} == kept | {refusals.FILE}
 

@@ -15,8 +15,8 @@ from statecore.airflow import due_applications as deciding
 from statecore.airflow.due_applications import due_requests
 from statecore.airflow.settings import Settings
 from statecore.jobs.checkpoint.last_checkpoint import NO_SNAPSHOT
-from statecore.jobs.checkpoint.schedule import Verdict
-from statecore.jobs.history.report_head import Outcome
+from statecore.jobs.checkpoint.schedule import DueVerdict
+from statecore.jobs.history.report_head import ReportOutcome
 from statecore.jobs.history.report_index import ReportIndex
 from statecore.repository.repository import create_repository
 from tests.harness.tiers import one_of
@@ -45,7 +45,7 @@ def repository(tmp_path: Path) -> str:
 @pytest.fixture
 def due(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every application that can be looked at is due, and no broker is asked."""
-    verdict = Verdict(True, "there is no snapshot", last_snapshot=NO_SNAPSHOT)
+    verdict = DueVerdict(True, "there is no snapshot", last_snapshot=NO_SNAPSHOT)
     monkeypatch.setattr(deciding, "check_due", lambda *_, **__: verdict)
 
 
@@ -161,7 +161,7 @@ def failing() -> set[str]:
     """The applications that the page shows as failing."""
     index = ReportIndex(Settings.from_environment().reports)
     lasts = [one.last for name in index.names() for one in index.application(name).instances]
-    return {one.attempt.application_id for one in lasts if one.outcome is Outcome.FAILED}
+    return {one.attempt.application_id for one in lasts if one.outcome is ReportOutcome.FAILED}
 
 
 def test_the_failure_of_an_application_is_cleared_when_it_can_be_checked(spark: StubSpark, tmp_path: Path) -> None:

@@ -24,9 +24,9 @@ from statecore.jobs.planning.plan import isolation_of
 from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import (
     BaseFile,
-    ChangelogEnd,
     Extent,
     StoredDatabase,
+    StoredEnd,
     StoredRun,
     StoreSnapshot,
     TaskManifest,
@@ -191,7 +191,7 @@ class Shop:
             kind,
             image_identity(kind, made_of, ends),
             tuple(
-                ChangelogEnd(*partition, TOPIC_ID, offset, offset + (not is_global), 0, offset + (not is_global))
+                StoredEnd(*partition, TOPIC_ID, offset, offset + (not is_global), 0, offset + (not is_global))
                 for partition, offset in ends.items()
             ),
             str(isolation_of(self.declared.processing_guarantee)),

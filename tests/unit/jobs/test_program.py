@@ -20,7 +20,7 @@ from statecore.jobs.engine.processes import ProcessEngine
 from statecore.jobs.engine.protocol import Engine, PlanOnlyEngine
 from statecore.jobs.failures import as_statecore_error
 from statecore.jobs.fields.declaration import Request
-from statecore.jobs.history.report_head import Outcome, read_head
+from statecore.jobs.history.report_head import ReportOutcome, read_head
 from statecore.jobs.planning.plan import RestorePlan
 from statecore.jobs.program import PROGRAMS, SPARK_NEEDED, main, reporting, write_report
 from statecore.jobs.restore.report import RestoreReport
@@ -127,7 +127,7 @@ def test_a_killed_job_has_reported_its_start(tmp_path: Path) -> None:
 
     run(tmp_path, json.dumps({"state_dir": str(tmp_path), "spec": SPEC, "request_id": "one"}), run=killed)
     head = read_head(seen[0])
-    assert (head.outcome, head.finished) == (Outcome.BEGUN, "")
+    assert (head.outcome, head.finished) == (ReportOutcome.BEGUN, "")
     assert head.attempt.instance == ("app", socket.gethostname(), str(tmp_path))
 
 
@@ -137,7 +137,7 @@ def test_a_plan_is_reported_as_a_plan(tmp_path: Path) -> None:
     code, document = run(tmp_path, request, run=lambda *_, **__: plan)
     assert code == 0
     assert {name: document[name] for name in plan.to_json()} == plan.to_json()
-    assert read_head(document).outcome is Outcome.PLANNED
+    assert read_head(document).outcome is ReportOutcome.PLANNED
 
 
 def test_the_first_word_of_the_job_comes_before_all_that_it_has_to_load(tmp_path: Path) -> None:

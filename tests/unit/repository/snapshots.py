@@ -20,10 +20,10 @@ from statecore.repository.application_repository import ApplicationRepository, R
 from statecore.repository.blob_verification import NamedFile, missing_files
 from statecore.repository.manifest import (
     BaseFile,
-    ChangelogEnd,
     Extent,
     Manifest,
     StoredDatabase,
+    StoredEnd,
     StoredRun,
     StoreSnapshot,
     TaskManifest,
@@ -119,7 +119,7 @@ def store_of(
         store,
         KIND,
         identity,
-        (ChangelogEnd(*partition, topic_id, offset, 0 if restored_by_kafka_streams else end, 0, end, 1),),
+        (StoredEnd(*partition, topic_id, offset, 0 if restored_by_kafka_streams else end, 0, end, 1),),
         "read_committed",
         () if restored_by_kafka_streams else (StoredDatabase(None, tuple(runs), tuple(base)),),
         read_at_ms=int(NOW * 1000),

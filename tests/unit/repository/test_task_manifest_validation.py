@@ -21,9 +21,9 @@ from statecore.repository.application_repository import ApplicationRepository
 from statecore.repository.manifest import (
     OTHER_RELEASE,
     BaseFile,
-    ChangelogEnd,
     Extent,
     StoredDatabase,
+    StoredEnd,
     StoreSnapshot,
     TaskManifest,
 )
@@ -104,9 +104,7 @@ WRONG: dict[str, tuple[Change, str]] = {
     ),
     "no partition": (store(changelogs=()), "has the ends of 0 partitions"),
     "two partitions": (
-        lambda task_manifest: store(changelogs=tuple(ChangelogEnd(TOPIC, n, "", 99, 100) for n in (0, 1)))(
-            task_manifest
-        ),
+        lambda task_manifest: store(changelogs=tuple(StoredEnd(TOPIC, n, "", 99, 100) for n in (0, 1)))(task_manifest),
         "has the ends of 2 partitions",
     ),
     "an end that is the offset": (end(end=99), "has offset 99 .*, and that its data end before 99"),
@@ -183,7 +181,7 @@ def test_a_global_store_ends_at_its_offsets_and_has_its_runs_in_order_partition_
     (one,) = task_manifest.stores
     first, second = one.databases[0].runs
     third = replace(first, run=replace(first.run, partition=1))
-    ends = (ChangelogEnd(TOPIC, 0, "", 100, 100), ChangelogEnd(TOPIC, 1, "", 60, 60))
+    ends = (StoredEnd(TOPIC, 0, "", 100, 100), StoredEnd(TOPIC, 1, "", 60, 60))
     names = replace(one, changelogs=ends, databases=(StoredDatabase(None, (first, second, third)),))
 
     def wrong(found: StoreSnapshot) -> str:

@@ -17,7 +17,7 @@ from statecore.documents import encode_json, parse_json
 from statecore.images.model import StoreDigest
 from statecore.repository.content_digests import save_digest
 from statecore.repository.head import HEAD
-from statecore.repository.manifest import ChangelogEnd
+from statecore.repository.manifest import StoredEnd
 from tests.harness import s3_server
 from tests.harness.raising import code_said
 from tests.harness.s3_server import ACCESS, SECRET
@@ -238,7 +238,7 @@ def test_listing_all_applications_reads_no_task_manifest(
 
 
 def test_a_store_restored_by_kafka_streams_is_marked(run: Run, repository: Repository) -> None:
-    of_another_topic = (ChangelogEnd(TOPIC, 1, "b" * 32, -4, 0, 0, 45, 3),)
+    of_another_topic = (StoredEnd(TOPIC, 1, "b" * 32, -4, 0, 0, 45, 3),)
     repository.orders.publish(
         40,
         [1],

@@ -14,7 +14,7 @@ from statecore.formats.offsets import OFFSET_UNKNOWN
 from statecore.formats.topic_partition import TopicPartition
 from statecore.jobs.bases.base import Base, Key, Refused
 from statecore.jobs.bases.snapshot_bases import SnapshotBases
-from statecore.repository.manifest import ChangelogEnd
+from statecore.repository.manifest import StoredEnd
 from statecore.repository.snapshot_composition import ReadPosition
 from tests.unit.repository.published import READ_AT_MS, STORE, TOPIC, Publishing
 
@@ -150,7 +150,7 @@ def test_an_older_snapshot_that_ends_later_or_is_younger_is_tried(
 
 
 def test_a_store_that_kafka_streams_restores_is_refused(application: Application) -> None:
-    nowhere = ChangelogEnd(*CHANGELOG, "a" * 32, OFFSET_UNKNOWN, 0, 0, 15)
+    nowhere = StoredEnd(*CHANGELOG, "a" * 32, OFFSET_UNKNOWN, 0, 0, 15)
     snapshot = application.publish(
         10, (0,), restored_by_kafka_streams=True, databases=(), changelogs=(nowhere,), rows=0, bytes=0
     ).snapshot
